@@ -18,8 +18,8 @@ from onrig.hw.native import executor
 from onrig.learner.algorithms import (
     Behaviour,
     Exportable,
+    MemoryAccess,
     Minibatches,
-    Stored,
     UsesWholeMemory,
     Window,
     algorithm_for,
@@ -40,9 +40,9 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
 _CHUNK: Final = 100
-"""Updates whose minibatches are drawn at once where a draw does not depend on the update before it."""
+"""Updates whose minibatches are drawn in one call, for samplers whose draws do not depend on the previous update."""
 REPLAYED_AT_ONCE: Final = 65_536
-"""Experiences of a chunk, the minibatch of a single update aside."""
+"""Maximum number of experiences in a chunk; a single minibatch may be larger."""
 
 
 class Replayed(NamedTuple):
@@ -51,7 +51,7 @@ class Replayed(NamedTuple):
     slots: Slots
     generations: NDArray[np.uint32]
     values: NDArray[np.float32]
-    """(kinds, n): a row for each of ``Agent.feedback``."""
+    """(kinds, n): one row for each kind of ``Agent.feedback``."""
 
 
 class Agent:
@@ -69,7 +69,7 @@ class Agent:
         self._notes: Notes | None = None
         if isinstance(self._algorithm, UsesWholeMemory):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.bind_memory(Stored(self._notes, self._gather, mirror.after, mirror.around))
+            self._algorithm.bind_memory(MemoryAccess(self._notes, self._gather, mirror.after, mirror.around))
         size = settings.selected.batch_steps
         self._batches = PolicyBatches(mirror.storage, size) if size else None
         self._sampler = self._fresh_sampler()
@@ -77,14 +77,15 @@ class Agent:
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
         self.sampler_lost = False
-        """Whether the sampler's notes belonged to another memory and were reset."""
+        """Whether the sampler's notes were reset because they belonged to another memory."""
         required = parse_strategy(config.selection.strategy).keeper.required_signals | {Signal.TD_ERROR}
         self.feedback: Final = {kind: signal for kind, signal in FEEDBACK.items() if signal in required}
-        """Signals sent to the rig: the TD error, which pages show, and those that the retention requires."""
+        """Signals sent to the rig: the TD error, which pages show, and the signals that the retention strategy
+        requires."""
         self.policies = 0
         """Id of the newest policy that the rig admitted."""
         self.offered = 0
-        """Updates of the newest policy that was offered."""
+        """Number of updates behind the most recently offered policy."""
         self.handled = 0
         """Last training episode whose updates are complete."""
 
@@ -112,19 +113,19 @@ class Agent:
         )
 
     def _start_over(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Reset the sampler's notes per experience, which refer to another memory; keep what it has learned."""
+        """Reset the sampler's notes per experience, which refer to another memory; keep its learned parameters."""
         if self._notes is not None:
             self._notes.clear()
         self._sampler, self._seen = self._fresh_sampler(), 0
         learned = {name: state[name] for name in self._sampler.learned() if name in state}
         if learned:
-            with contextlib.suppress(ValueError):  # of networks of another size
+            with contextlib.suppress(ValueError):  # the saved networks have another size
                 self._sampler.restore(self._sampler.state() | learned)
         self.sampler_lost = True
 
     @property
     def batches(self) -> PolicyBatches:
-        """Batches of an on-policy algorithm, which replace minibatches of the memory."""
+        """Batches of an on-policy algorithm, which replace minibatches drawn from the memory."""
         assert self._batches is not None
         return self._batches
 
@@ -149,13 +150,14 @@ class Agent:
         )
 
     def join(self, memory: bytes, lineage: Mapping[bytes, int]) -> None:
-        """Set the memory of the rig that the mirror copies: its id, and its writes in common with each earlier memory.
+        """Set the memory of the rig that the mirror copies: its id, and the number of writes it shares with each
+        earlier memory.
 
-        The sampler starts over if it has seen writes that did not happen in this memory, or may not have.
+        The sampler starts over if it has seen writes that are missing from this memory, or may be missing.
         """
         own = self._mirror.storage.inserted
         known = own if memory == self._memory else lineage.get(self._memory, 0)
-        if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
+        if self._seen > known:  # the rig returned to a checkpoint, which invalidates the sampler's state
             self._start_over(self._sampler.learned())
         if self._batches is not None and self._memory not in (b"", memory, *lineage):
             self._batches.skip_stored()
@@ -180,7 +182,7 @@ class Agent:
         self._sampler.begin_episode(episode)
 
     def learn(self, updates: int) -> Iterator[Replayed]:
-        """Do ``updates`` batch updates in chunks; yields the replayed experiences of each."""
+        """Run ``updates`` batch updates in chunks; yields the replayed experiences of each chunk."""
         most = min(_CHUNK, max(1, REPLAYED_AT_ONCE // self._settings.batch))
         ahead = 1 if self._sampler.required_signals else most
         while updates > 0:
@@ -202,7 +204,7 @@ class Agent:
             algorithm.learn(batch, max(0.0, left), beat)
 
     def export(self, run_id: str) -> bytes:
-        """Policy as ONNX bytes, with the next policy id of the rig.
+        """Return the policy as ONNX bytes, with the next policy id of the rig.
 
         Raises ValueError for an algorithm whose policies a rig cannot run.
         """
@@ -240,16 +242,16 @@ class Agent:
         replace_own_file(path, archive.getbuffer(), durable=True)
 
     def restore(self, path: Path) -> bool:
-        """Restore a saved state; False, and nothing has changed, if none fits.
+        """Restore a saved state; returns False, and changes nothing, if none fits.
 
         If the memory has grown since, the sampler is reset (``sampler_lost``).
         """
         try:
-            # Opened here because numpy does not close a file that is not an archive.
+            # Opened here because numpy leaves a file open that is not an archive.
             with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
             policies, handled, seen = (int(state[k]) for k in ("policies", "handled", "seen"))
-            offered = int(state.get("offered", np.array(0)))  # absent from states of earlier versions
+            offered = int(state.get("offered", np.array(0)))  # missing in states of earlier versions
             self._restore_networks(state)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False

@@ -1,6 +1,7 @@
-"""The description of an algorithm, which is the type of its section: settings, needs, checks, memory.
+"""Description of an algorithm, which is also the type of its section: settings, requirements, checks, memory.
 
-It is registered under the algorithm's name (``onrig.runtime.registry``); the algorithm itself is loaded to be built.
+It is registered under the algorithm's name (``onrig.runtime.registry``); the algorithm's own module is imported only to
+build it.
 """
 
 from __future__ import annotations
@@ -18,48 +19,49 @@ Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 LogStd = Annotated[float, msgspec.Meta(ge=-20.0, le=20.0)]
 Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgspec.Meta(min_length=1, max_length=8)]
-"""Units of each hidden layer."""
+"""Number of units in each hidden layer."""
 
 
 class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Description of an algorithm; a subclass adds its settings as fields."""
+    """Description of an algorithm; a subclass adds the settings as fields."""
 
     home: ClassVar[str]
-    """Module and class, as in ``onrig.learner.algorithms.sac:Sac``."""
+    """Module and class, for example ``onrig.learner.algorithms.sac:Sac``."""
     on_rig: ClassVar[bool] = True
-    """Whether a rig can run its policies; trials on plants run those of all."""
+    """Whether a rig can run its policies; trials on simulated plants can run the policies of every algorithm."""
     stochastic: ClassVar[bool] = False
-    """Whether its policies draw their actions, and so explore by noise of their own."""
+    """Whether its policies are stochastic and therefore explore without added noise."""
     noisy_weights: ClassVar[bool] = False
-    """Whether trials explore by noise in its weights; a rig acts without."""
+    """Whether trials explore with noise in the network weights; a rig acts without this noise."""
     single_action: ClassVar[bool] = False
-    """Whether it is limited to one action dimension."""
+    """Whether it supports only one action dimension."""
 
     @property
     def successors(self) -> int:
-        """Consecutive experiences per update, from the drawn one on, itself included."""
+        """Number of consecutive experiences per update, starting with and including the drawn one."""
         return 1
 
     @property
     def window(self) -> int:
-        """Steps of an episode that lead to a drawn experience and are learned from with it, itself included; 1 for
-        policies that do not remember."""
+        """Number of consecutive steps, ending with and including the drawn experience, used to learn from it; 1 for
+        policies without memory."""
         return 1
 
     home_under_refer: ClassVar[str] = ""
-    """As ``home``, for where ReF-ER weighs what it learns from; empty where it cannot."""
+    """Module and class of the variant with ReF-ER; empty if the algorithm does not support it."""
     bounds_its_steps: ClassVar[bool] = False
-    """Whether it bounds its policy's steps itself, so that ReF-ER may only measure them."""
+    """Whether the algorithm itself limits the size of policy updates, so that ReF-ER may only be measured."""
     follows_episodes: ClassVar[bool] = False
-    """Whether it follows episodes in the memory."""
+    """Whether it needs the episodes in the memory."""
     exact_alone: ClassVar[bool] = True
-    """Whether a trial among others has the bits that it has alone; without, ``onrig check`` asks for 1e-3 of them."""
+    """Whether a trial gives bit-identical results alone and among others; otherwise ``onrig check`` accepts a relative
+    difference of 1e-3."""
     provides_targets: ClassVar[bool] = False
-    """Whether its ``Signals`` hold targets, which some samplers require."""
+    """Whether its ``Signals`` contain targets, which some samplers require."""
 
     @property
     def note_bytes(self) -> float:
-        """Bytes of its notes per experience, without those of ReF-ER (``ReferSettings``)."""
+        """Bytes of its notes per experience, excluding those of ReF-ER (``ReferSettings``)."""
         return 0.0
 
     @property
@@ -69,12 +71,12 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def batch_steps(self) -> int:
-        """Batch size of an on-policy algorithm, all under one policy; 0 for off-policy ones."""
+        """Batch size of an on-policy algorithm, collected under one policy; 0 for off-policy ones."""
         return 0
 
     @property
     def parallel(self) -> int:
-        """Parallel actors of a trial."""
+        """Number of parallel actors of a trial."""
         return 1
 
     @property
@@ -87,7 +89,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.home_under_refer if refers else self.home
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List contradictions between the settings, as (path in the section, message)."""
+        """List contradictory settings, as (path in the section, message)."""
         return iter(())
 
     def rig_problems(self) -> Iterator[tuple[str, str]]:
@@ -95,17 +97,18 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return iter(())
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
-        """List (path in the run, message) of what in a run on a rig keeps the algorithm of this name from learning.
+        """List the settings of a run on a rig that keep the algorithm of this name from learning, as (path in the run,
+        message).
 
-        ``capacity``: experiences in the memory; 0 if that is not valid.
+        ``capacity``: number of experiences in the memory; 0 if the configured one is invalid.
         """
         return iter(())
 
-    if TYPE_CHECKING:  # fields of every section, each in its own order
+    if TYPE_CHECKING:  # fields of every section, which each declares in its own order
         batch: int
         gamma: float
         reward_scale: float
-        """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""
+        """Factor applied to every reward before learning; 1e-3 for the pendulum, 0.1 for Magman."""
 
     @property
     def size(self) -> str:
@@ -119,12 +122,12 @@ def algorithm_names() -> tuple[str, ...]:
 
 
 def defaults_of(name: str) -> AlgorithmConfig:
-    """An algorithm's section with its defaults; raises KeyError for an unknown name."""
+    """Return an algorithm's section with its defaults; raises KeyError for an unknown name."""
     section: Callable[[], AlgorithmConfig] = registry.load(registry.ALGORITHMS, name)
     return section()
 
 
 def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
-    """Names of the algorithms whose sections satisfy a condition, for a message."""
+    """List the names of the algorithms whose sections satisfy a condition, for a message."""
     described: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
     return ", ".join(name for name, section in described.items() if holds(section()))

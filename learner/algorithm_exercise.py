@@ -1,4 +1,4 @@
-"""Exercise of an algorithm: every call of a run, made on random data."""
+"""Exercise of an algorithm: every call that a run makes, on random data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from onrig.learner.algorithms import (
     Algorithm,
     Behaviour,
     Exportable,
+    MemoryAccess,
     Minibatches,
     Signals,
-    Stored,
     UsesWholeMemory,
     Window,
     algorithm_for,
@@ -27,8 +27,9 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
 
 _STATES: Final = 5
-_CLOSE: Final = 1e-3
-"""Of the largest value: what a trial among others may differ by where its algorithm does not promise every bit."""
+_TOLERANCE: Final = 1e-3
+"""Tolerance between a trial alone and among others, relative to the largest value, if the algorithm does not promise
+bit-identical results."""
 
 
 def _rng(seed: int) -> np.random.Generator:
@@ -36,7 +37,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
-    """Defects of an algorithm: of its actions, signals, trials and restored state."""
+    """List an algorithm's defects: in its actions, signals, trials and restored state."""
     n, m = len(config.signals), len(config.rig.actuators)
     seen = _rng(8).uniform(-1.0, 1.0, (2, _STATES, n))
 
@@ -47,16 +48,16 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         if isinstance(algorithm, UsesWholeMemory):
             links = Trajectories(S, B, lambda trial, first, second: first >= 0)
             rows = [minibatches(_rng(seed), (1, B), n, m, settings) for seed in memories]
-            algorithm.bind_memory(Stored(notes, lambda slots: _gathered(rows, slots), links.after, links.around))
+            algorithm.bind_memory(MemoryAccess(notes, lambda slots: _gather(rows, slots), links.after, links.around))
         return algorithm, notes
 
     (both, notes), (alone, _), (other, others) = build((1, 2), (5, 6)), build((2,), (6,)), build((3, 4), (5, 6))
     acted = both.policy(seen)
     if acted.shape != (2, _STATES, m) or not np.isfinite(acted).all():
-        yield f"gives actions of shape {acted.shape}, or not finite ones, for states of shape {seen.shape}"
+        yield f"returns actions of shape {acted.shape}, or non-finite actions, for states of shape {seen.shape}"
         return
     if not np.array_equal(acted, both.policy(seen)):
-        yield "gives two actions for one state"
+        yield "returns two different actions for the same state"
     train = _on_batches if settings.selected.batch_steps else _on_minibatches
     first = train(both, settings, n, m, slice(None))
     if (problem := _signals_problem(first, settings)) is not None:
@@ -65,21 +66,21 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
     exact = settings.selected.exact_alone
     alone_first = train(alone, settings, n, m, slice(1, 2))
     if not (_equal(first, alone_first, 1, exact) and _same(both.policy(seen)[1:], alone.policy(seen[1:]), exact)):
-        how = "every bit of its results must be the same" if exact else f"beyond {_CLOSE:g} of the largest value"
-        yield f"trains a trial among others differently from alone: {how}"
+        how = "every bit must agree" if exact else f"results differ by more than {_TOLERANCE:g} of the largest value"
+        yield f"trains a trial differently among others than alone: {how}"
     others.restore(notes.state())
     other.restore({name: np.array(array) for name, array in both.state().items()})
     again, restored = (train(algorithm, settings, n, m, slice(None)) for algorithm in (both, other))
     if not (_equal(again, restored) and np.array_equal(both.policy(seen), other.policy(seen))):
-        yield "learns otherwise once its state is restored"
+        yield "learns differently after its state is restored"
 
 
 def model_of(config: RunConfig, settings: LearnerSettings) -> bytes:
-    """Policy graph of an untrained algorithm."""
+    """Return the policy graph of an untrained algorithm."""
     n, m = len(config.signals), len(config.rig.actuators)
     algorithm = algorithm_for(settings, n, m, [_rng(1)])
     if not isinstance(algorithm, Exportable):
-        raise TypeError("its policies have no policy_graph and behaviour, and its description says on_rig")
+        raise TypeError("it lacks policy_graph or behaviour, although its description sets on_rig")
     contract = contract_for(
         config.rig,
         config.rate_hz,
@@ -98,33 +99,33 @@ def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
         return None
     for name, values in signals._asdict().items():
         if values is not None and (np.shape(values) != shape or not np.isfinite(values).all()):
-            return f"gives signals '{name}' of shape {np.shape(values)}, or not finite ones, expected {shape}"
+            return f"returns signals '{name}' of shape {np.shape(values)}, or non-finite values, expected shape {shape}"
     if (signals.target is not None) is not settings.selected.provides_targets:
-        return "gives targets where its description does not say so, or the other way round (provides_targets)"
+        return "returns targets although its description lacks provides_targets, or sets it and returns none"
     return None
 
 
 def _same(a: NDArray[Any], b: NDArray[Any], exact: bool) -> bool:
-    """Whether arrays agree, bit for bit or nearly."""
+    """Whether two arrays agree, bit for bit or approximately."""
     if exact:
         return np.array_equal(a, b)
-    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= _CLOSE * np.max(np.abs(b), initial=0.0)))
+    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= _TOLERANCE * np.max(np.abs(b), initial=0.0)))
 
 
 def _equal(a: Signals, b: Signals, trial: int | None = None, exact: bool = True) -> bool:
-    """Whether signals agree, bit for bit or nearly; ``b`` may hold a single trial."""
+    """Whether two sets of signals agree, bit for bit or approximately; ``b`` may contain a single trial."""
     pairs = [(x if trial is None or x is None else x[:, trial : trial + 1], y) for x, y in zip(a, b, strict=True)]
     return all((x is None and y is None) or _same(cast(Any, x), cast(Any, y), exact) for x, y in pairs)
 
 
 def _on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
-    """Learn from two minibatches of these trials."""
+    """Learn from two minibatches of the selected trials."""
     batches = minibatches(_rng(9), (2, 2, settings.batch), n, m, settings, trials)
     return algorithm.update(batches)
 
 
-def _gathered(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatches:
-    """Experiences in slots (S, n), of the rows of each trial."""
+def _gather(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatches:
+    """Return the experiences in slots (S, n), from the rows of each trial."""
 
     def of(name: str, *parts: Minibatches | Behaviour | Window) -> Any:
         return np.stack([getattr(part, name)[0][at] for part, at in zip(parts, slots, strict=True)])
@@ -161,7 +162,7 @@ def minibatches(
     settings: LearnerSettings,
     trials: slice | None = None,
 ) -> Minibatches:
-    """Random experiences, fields (*shape, ...); with ``trials`` of these along the second axis."""
+    """Random experiences with fields of shape (*shape, ...); ``trials`` selects along the second axis."""
     selected, B = settings.selected, shape[-1]
 
     def of(array: NDArray[Any]) -> NDArray[Any]:

@@ -24,7 +24,7 @@ NETWORK_SIZES: Final[dict[str, NetworkSize]] = {
     "ddpg_original": NetworkSize(actor=(400, 300), critic=(400, 300)),
     "medium": NetworkSize(actor=(128, 128), critic=(128, 128)),
 }
-"""Named sizes: of Table 8 of de Bruin et al. 2018, and that of Novati and Koumoutsakos 2019."""
+"""Named sizes: those of Table 8 of de Bruin et al. 2018, and that of Novati and Koumoutsakos 2019."""
 
 
 class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
@@ -34,29 +34,29 @@ class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     home_under_refer = "onrig.learner.algorithms.refer_ddpg:ReferDdpg"
     provides_targets = True
     network: Literal["small", "ddpg_original", "medium"] = "small"
-    """Sizes of Table 8, and 128-128 (Novati and Koumoutsakos 2019)."""
+    """Sizes in Table 8, and 128-128 (Novati and Koumoutsakos 2019)."""
     batch: Batch = 16
-    """Experiences in a minibatch."""
+    """Number of experiences in a minibatch."""
     gamma: Fraction = 0.95
-    """Discount of the return."""
+    """Discount factor of the return."""
     tau: Rate = 1e-2
-    """Target update per step; the paper does not state it."""
+    """Step size of the target networks; the paper does not state it."""
     actor_lr: Positive = 1e-4
-    """Step size of Adam for the actor."""
+    """Adam's learning rate for the actor."""
     critic_lr: Positive = 1e-3
-    """Step size of Adam for the critic."""
+    """Adam's learning rate for the critic."""
     critic_decay: NotNegative = 5e-3
     """Weight decay of the critic's weights."""
     decay: Literal["decoupled", "coupled"] = "decoupled"
-    """The paper's L2 is ``coupled``; at these reward scales that stops learning."""
+    """The paper's L2 is ``coupled``; at these reward scales it stops learning."""
     beta1: Fraction = 0.9
-    """Adam's decay of the mean."""
+    """Adam's decay rate of the mean gradient."""
     beta2: Fraction = 0.999
-    """Adam's decay of the square."""
+    """Adam's decay rate of the mean squared gradient."""
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
     reward_scale: Positive = 1e-3
-    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
+    """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
 
 class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
@@ -66,143 +66,143 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     provides_targets = True
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
-    """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""
+    """Hidden layers, those of the critic of this size (Table 8): 50-50-20 or 400-300."""
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
-    """Discrete actions, uniform on [-1, 1] (§6.3)."""
+    """Number of discrete actions, uniform on [-1, 1] (§6.3)."""
     batch: Batch = 16
-    """Experiences in a minibatch."""
+    """Number of experiences in a minibatch."""
     gamma: Fraction = 0.95
-    """Discount of the return."""
+    """Discount factor of the return."""
     target_every: Annotated[int, msgspec.Meta(ge=1)] = 200
-    """Updates between copies of the network to its target."""
+    """Number of updates between copies of the network to its target."""
     lr: Positive = 1e-3
-    """Step size of Adam."""
+    """Adam's learning rate."""
     weight_decay: NotNegative = 5e-3
-    """Decay of the weights, not of the biases."""
+    """Weight decay, which does not apply to biases."""
     decay: Literal["decoupled", "coupled"] = "decoupled"
-    """As in ``DdpgConfig`` (docs/methods.md)."""
+    """Kind of weight decay, as for ``DdpgConfig`` (docs/methods.md)."""
     beta1: Fraction = 0.9
-    """Adam's decay of the mean."""
+    """Adam's decay rate of the mean gradient."""
     beta2: Fraction = 0.999
-    """Adam's decay of the square."""
+    """Adam's decay rate of the mean squared gradient."""
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
     reward_scale: Positive = 1e-3
-    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
+    """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     epsilon: tuple[tuple[NotNegative, Share], ...] = ((1.0, 0.7), (500.0, 0.01))
-    """(episode, probability of a uniformly random action) points, linear in between, constant outside (App. B):
-    ``onrig.runtime.explore.schedule.interpolate`` reads it."""
+    """Points (episode, probability of a uniformly random action), linear in between, constant outside (App. B), as read
+    by ``onrig.runtime.explore.schedule.interpolate``."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List problems of the epsilon schedule."""
         if not self.epsilon:
-            yield "epsilon", "expected at least one [episode, probability]"
+            yield "epsilon", "expected at least one pair [episode, probability]"
         for i, (before, after) in enumerate(itertools.pairwise(self.epsilon), 1):
             if after[0] <= before[0]:
                 yield f"epsilon[{i}]", f"episodes must increase, got {after[0]:g}"
 
     def rig_problems(self) -> Iterator[tuple[str, str]]:
-        """List a schedule of epsilon: on a rig the amplitude of the exploration takes its place."""
+        """List an epsilon schedule, which the exploration's amplitude replaces on a rig."""
         if self.epsilon != DqnConfig().epsilon:
-            yield "epsilon", "it is for trials: the exploration's amplitude is that of a rig"
+            yield "epsilon", "only trials use epsilon: on a rig, set the exploration's amplitude"
 
 
 class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """TD3; the defaults are those of Fujimoto et al. 2018, but for sizes, batch and reward scale."""
+    """TD3; the defaults are those of Fujimoto et al. 2018 except for sizes, batch and reward scale."""
 
     home = "onrig.learner.algorithms.td3:Td3"
     provides_targets = True
     hidden: Hidden = (256, 256)
-    """Units of the actor and of each critic."""
+    """Number of units in the hidden layers of the actor and of each critic."""
     batch: Batch = 256
-    """Experiences in a minibatch."""
+    """Number of experiences in a minibatch."""
     gamma: Fraction = 0.99
-    """Discount of the return."""
+    """Discount factor of the return."""
     tau: Rate = 5e-3
-    """Step of the targets towards the networks at each update."""
+    """Step size of the target networks at each update."""
     lr: Positive = 1e-3
     """Learning rate of actor and critics."""
     delay: Annotated[int, msgspec.Meta(ge=1)] = 2
     """Critic updates per actor update."""
     targets: Literal["every", "delayed"] = "delayed"
-    """Whether targets follow after every update, or with the actor only."""
+    """Whether targets are updated after every critic update, or only with the actor."""
     target_noise: NotNegative = 0.2
-    """Standard deviation of the noise on the target policy's action."""
+    """Standard deviation of the smoothing noise on the target policy's action."""
     noise_clip: NotNegative = 0.5
-    """c: bound of the smoothing noise."""
+    """c: bound on the smoothing noise."""
     reward_scale: Positive = 1e-3
-    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
+    """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
 
 class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b, but for the reward scale."""
+    """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b except for the reward scale."""
 
     home = "onrig.learner.algorithms.sac:Sac"
     stochastic = True
     provides_targets = True
     hidden: Hidden = (256, 256)
-    """Units of the actor and of each critic."""
+    """Number of units in the hidden layers of the actor and of each critic."""
     batch: Batch = 256
-    """Experiences in a minibatch."""
+    """Number of experiences in a minibatch."""
     gamma: Fraction = 0.99
-    """Discount of the return."""
+    """Discount factor of the return."""
     tau: Rate = 5e-3
-    """Step of the targets towards the networks at each update."""
+    """Step size of the target networks at each update."""
     lr: Positive = 3e-4
     """Learning rate of actor, critics and temperature."""
     log_std: tuple[LogStd, LogStd] = (-20.0, 2.0)
-    """Bounds of the policy's log standard deviation before squashing; some implementations have [-5, 2]."""
+    """Bounds on the policy's log standard deviation before squashing; some implementations use [-5, 2]."""
     temperature: Positive = 1.0
-    """Weight of the entropy at the start; it is learned from then on."""
+    """Initial weight of the entropy, which is learned."""
     reward_scale: Positive = 1e-3
-    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
+    """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List bounds in the wrong order."""
+        """List bounds that are in the wrong order."""
         if self.log_std[0] >= self.log_std[1]:
             yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
 
 
 class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """Rainbow; the defaults are those of van Hasselt et al. 2019, but for levels and hidden layers."""
+    """Rainbow; the defaults are those of van Hasselt et al. 2019 except for levels and hidden layers."""
 
     home = "onrig.learner.algorithms.rainbow:Rainbow"
     provides_targets = True
     noisy_weights = True
     single_action = True
     hidden: Hidden = (128, 128)
-    """Units of the common hidden layers, and, last, of each of the two noisy streams."""
+    """Number of units in the common hidden layers and, last, in each of the two noisy streams."""
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
-    """Discrete actions, uniform on [-1, 1]."""
+    """Number of discrete actions, uniform on [-1, 1]."""
     atoms: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 51
-    """Number of atoms of the distribution of returns."""
+    """Number of atoms of the return distribution."""
     returns: tuple[float, float] = (-10.0, 10.0)
     """Lowest and highest atom, in units of the scaled reward."""
     n_steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
-    """Rewards in a return before its bootstrap."""
+    """Number of rewards in a return before bootstrapping."""
     batch: Batch = 32
-    """Experiences in a minibatch."""
+    """Number of experiences in a minibatch."""
     gamma: Fraction = 0.99
-    """Discount of the return."""
+    """Discount factor of the return."""
     target_every: Annotated[int, msgspec.Meta(ge=1)] = 2000
-    """Updates between copies of the network to its target."""
+    """Number of updates between copies of the network to its target."""
     lr: Positive = 1e-4
-    """Step size of Adam."""
+    """Adam's learning rate."""
     adam_eps: Positive = 1.5e-4
     """Adam's epsilon."""
     max_norm: Positive = 10.0
-    """Norm to which a gradient is cut."""
+    """Maximum norm of a gradient, beyond which it is clipped."""
     sigma: Positive = 0.1
-    """Scale of the noise in the weights at the start, over the root of the layer's inputs."""
+    """Initial scale of the weight noise, divided by the square root of the number of inputs of the layer."""
     reward_scale: Positive = 1e-3
-    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
+    """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
     @property
     def successors(self) -> int:
-        """Steps of the n-step return."""
+        """Number of steps in the n-step return."""
         return self.n_steps
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List ends of the atoms in the wrong order."""
+        """List atom bounds that are in the wrong order."""
         if self.returns[0] >= self.returns[1]:
             yield "returns", "expected [low, high], got {:g} and {:g}".format(*self.returns)

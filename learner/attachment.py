@@ -45,7 +45,8 @@ from onrig.runtime.tracking import tracking_rig
 
 Role = Literal["push", "watch"]
 _RETRY_S: Final = 1.0
-"""Delay before an offer that came too soon is repeated, and between those of a learner that is behind."""
+"""Delay before repeating an offer rejected as too soon, and minimum interval between offers of a learner that is
+behind."""
 
 
 class Connection(NamedTuple):
@@ -54,30 +55,30 @@ class Connection(NamedTuple):
     endpoint: str
     keys: LearnerKeys | None = None
     patience_s: float = PATIENCE_S
-    """Time the rig may be silent; ``math.inf``: forever."""
+    """Maximum silence of the rig; ``math.inf``: unlimited."""
     role: Role = "push"
 
 
-class Unfit(Exception):
-    """A learner that cannot serve the rig; the message has the reason."""
+class LearnerMismatchError(Exception):
+    """Raised if a learner cannot serve the rig; the message has the reason."""
 
 
-class OtherVersion(Exception):
-    """Link version mismatch between the two ends."""
+class LinkVersionError(Exception):
+    """Raised if the two ends use different versions of the link."""
 
 
 class MemoryChanged(Exception):
-    """The rig's memory is not the one mirrored here."""
+    """Raised if the rig's memory is not the one mirrored here."""
 
 
 class LeaseLost(Exception):
-    """Another learner now has the turn to push."""
+    """Raised if another learner now has the turn to push."""
 
 
 class Attachment:
     """One session; after an outage it reattaches and repeats unanswered requests.
 
-    ``note`` receives a line after each outage, ``ruled`` the outcome of each admitted policy once it has acted.
+    ``note`` receives a line after each outage, ``ruled`` the result of each admitted policy after its probation.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class Attachment:
         ruled: Callable[[Ruling], object] = lambda ruling: None,
     ) -> None:
         self.config = config
-        """This learner's, from ``attach`` on with episodes and checkpoints as in the rig's run: schedules are over the
-        former, and in lockstep a state is kept for each of the latter."""
+        """Configuration of this learner; after ``attach`` with the episodes and checkpoints of the rig's run: schedules
+        depend on the former, and in lockstep a state is saved for each of the latter."""
         self._client, self._role, self._note, self._ruled = client, role, note, ruled
         self._heard = 0
         self._session: Final = os.urandom(16)
@@ -99,25 +100,25 @@ class Attachment:
         self.mirror: Mirror | None = None
 
     def attach(self) -> Attached:
-        """Introduce this learner, first or again, and ask for its turn to push.
+        """Introduce this learner, initially or again, and request its turn to push.
 
-        Raises Unfit for a rig that is not the one configured, OtherVersion, and MemoryChanged where a mirror was begun
-        and the rig's memory is another one now.
+        Raises LearnerMismatchError if the rig is not the configured one, LinkVersionError, and MemoryChanged if a
+        mirror exists and the rig now has another memory.
         """
         try:
             attached, _ = self._client.ask(Attach(LINK_VERSION, self._session, self._role, self._memory))
         except RequestRejected as refusal:
             if refusal.code == VERSION:
-                raise OtherVersion(str(refusal)) from None
+                raise LinkVersionError(str(refusal)) from None
             raise
         if not isinstance(attached, Attached):
-            raise Unfit(f"unexpected answer to attach: {type(attached).__name__}")
+            raise LearnerMismatchError(f"the rig sent an unexpected reply to attach: {type(attached).__name__}")
         if attached.version != LINK_VERSION:
-            raise OtherVersion(f"the rig speaks version {attached.version} of the link, the learner {LINK_VERSION}")
+            raise LinkVersionError(f"link versions differ: {attached.version} on the rig, {LINK_VERSION} here")
         if self.mirror is None:
             self._begin(attached)
         elif attached.memory != self._memory:
-            raise MemoryChanged("the rig's memory is another one now")
+            raise MemoryChanged("the rig now has another memory")
         return attached
 
     def _begin(self, attached: Attached) -> None:
@@ -125,9 +126,9 @@ class Attachment:
         task = convert(document, ("task",), Task)
         theirs, inputs = tracking_rig(task, convert(document, ("rig",), Rig)), task.inputs
         if theirs != self.config.rig:
-            raise Unfit(f"the rig at the other end, '{theirs.name}', differs from this configuration")
+            raise LearnerMismatchError(f"the connected rig, '{theirs.name}', differs from this configuration")
         if inputs != self.config.task.inputs:
-            raise Unfit("the policies of the rig at the other end see other inputs (task.inputs)")
+            raise LearnerMismatchError("the policies of the connected rig have other inputs (task.inputs)")
         kept = {name: convert(document, (name,), kind) for name, kind in (("episodes", int), ("checkpoint_s", float))}
         self.config = msgspec.structs.replace(self.config, **kept)
         intervened = self.config.selection.intervened
@@ -144,18 +145,18 @@ class Attachment:
         self._memory = attached.memory
 
     def ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
-        """Send a request, reconnecting as needed; raises LeaseLost, MemoryChanged, and errors of the client."""
+        """Send a request, reconnecting as needed; raises LeaseLost, MemoryChanged, and client errors."""
         return self._ask(request, *payloads)[0]
 
     def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
         """Mirror some or all missing writes; returns the slots written, in order, if any.
 
-        ``closed`` and ``wait_ms`` as in Pull: maximum wait for a write, or for a later training episode to close.
+        ``closed`` and ``wait_ms``, as in Pull, limit the wait for a write or for the end of a later training episode.
         """
         mirror = self._mirror()
         rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._heard))
         if not isinstance(rows, Rows) or len(payloads) != 1:
-            raise Unfit("unexpected answer of the rig to a pull")
+            raise LearnerMismatchError("the rig sent an unexpected reply to a pull")
         self._returns |= {closed.episode: closed.episode_return for closed in rows.episodes}
         for old in sorted(self._returns)[:-MAX_CLOSED]:
             del self._returns[old]
@@ -166,7 +167,7 @@ class Attachment:
         try:
             return rows, mirror.apply(payloads[0], rows.upto) if payloads[0] else None
         except ValueError as error:
-            raise Unfit(f"the rig sent rows that do not continue the mirror: {error}") from None
+            raise LearnerMismatchError(f"the rig sent rows that do not continue the mirror: {error}") from None
 
     def episode_return(self, episode: int) -> float:
         """Return the undiscounted return of a training episode, as pulled; NaN if unknown or too old."""
@@ -194,8 +195,8 @@ class Attachment:
                 raise LeaseLost(attached.why)
 
 
-class Offering:
-    """Offers policies over ``link`` and tracks the rig's rulings; reports as ``name``."""
+class PolicyOffers:
+    """Offers policies over ``link`` and counts the probation results; reports under ``name``."""
 
     def __init__(self, link: Attachment, name: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._link, self._name, self._clock_s = link, name, clock_s
@@ -205,13 +206,14 @@ class Offering:
         self._offered_s = -math.inf
 
     def offer(self, agent: Agent, run_id: str, *, retries: bool) -> None:
-        """Offer the agent's current policy; the rig answers with its id if it admits it.
+        """Offer the agent's current policy; if the rig admits it, the reply contains the policy's id.
 
-        ``retries``: one that came too soon is due again after a while; otherwise the next one is soon enough.
+        ``retries``: whether an offer rejected as too soon becomes due again after a delay; otherwise the next policy
+        suffices.
         """
         verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
         if not isinstance(verdict, Verdict):
-            raise Unfit("unexpected answer of the rig to an offer")
+            raise LearnerMismatchError("the rig sent an unexpected reply to an offer")
         self._again_s, self._offered_s = None, self._clock_s()
         if verdict.accepted or verdict.stage != RATE:
             agent.offered = agent.updates
@@ -222,7 +224,7 @@ class Offering:
             if retries:
                 self._again_s = self._offered_s + _RETRY_S
         else:
-            message = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
+            message = f"after {agent.updates} updates was refused at {verdict.stage}: {verdict.reason}"
             report(self._name, "warning", f"policy {message}")
 
     @property
@@ -232,11 +234,11 @@ class Offering:
 
     @property
     def retry_interval_passed(self) -> bool:
-        """Whether the last offer is old enough for another one, even with episodes still to learn from."""
+        """Whether the last offer is old enough for another one, even if there are still episodes to learn from."""
         return self._clock_s() - self._offered_s >= _RETRY_S
 
     def record(self, ruling: Ruling) -> None:
-        """Report a policy that failed its probation; count those that passed."""
+        """Report a policy that failed its probation; count each one that passed."""
         self._rulings[ruling.verdict] += 1
         if ruling.verdict == "rolled_back":
             report(self._name, "warning", f"policy {ruling.policy_id} was rolled back by the rig: {ruling.reason}")
@@ -244,7 +246,6 @@ class Offering:
             report(self._name, "warning", f"policy {ruling.policy_id} failed its probation: {ruling.reason}")
 
     def report_totals(self) -> None:
-        """Report the totals."""
         if self._rulings:
             message = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
             report(self._name, "event", f"policies on probation: {message}", **self._rulings)

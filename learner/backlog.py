@@ -1,4 +1,4 @@
-"""Backlog of updates of a real-time learner, and how many to do before the next pull."""
+"""Backlog of updates of a real-time learner, and the number of updates before the next pull."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import Final
 
 LEARN_S: Final = 0.05
 """Target duration of consecutive updates."""
-_UNTIMED: Final = 10
-"""Updates per portion before the duration of one is known."""
+_INITIAL_PORTION: Final = 10
+"""Number of updates per portion before their duration is known."""
 
 
 class Backlog:
-    """Backlog of pending updates; ``warn`` is called when the first ones are dropped."""
+    """Pending updates; ``warn`` is called when the first ones are dropped."""
 
-    def __init__(self, updates_per_transition: float, most: int, warn: Callable[[str], object]) -> None:
-        """``most``: maximum number of experiences with pending updates."""
-        self._each, self._most, self._warn = updates_per_transition, updates_per_transition * most, warn
+    def __init__(self, updates_per_transition: float, max_pending: int, warn: Callable[[str], object]) -> None:
+        """``max_pending``: maximum number of experiences with pending updates."""
+        self._each, self._max_pending, self._warn = updates_per_transition, updates_per_transition * max_pending, warn
         self._pending_updates = 0.0
         self.counted = 0
-        """Writes to the memory that updates have been counted for."""
+        """Number of writes to the memory whose updates have been added."""
         self.dropped = 0.0
-        self._fitting = _UNTIMED
+        self._fitting = _INITIAL_PORTION
 
     def take(self, inserted: int) -> None:
         """Add updates for the writes up to ``inserted``; drop those beyond the limit."""
         owed = self._pending_updates + self._each * max(0, inserted - self.counted)
         self.counted = inserted
-        self._pending_updates = min(owed, self._most)
+        self._pending_updates = min(owed, self._max_pending)
         self.drop(owed - self._pending_updates)
 
     def drop(self, updates: float) -> None:
         if updates and not self.dropped:
-            self._warn("it does not keep up: updates beyond learner.backlog are dropped")
+            self._warn("the learner cannot keep up: updates beyond learner.backlog are dropped")
         self.dropped += updates
 
     @property
@@ -40,11 +40,11 @@ class Backlog:
         return self.portion(int(self._pending_updates))
 
     def portion(self, updates: int) -> int:
-        """Number of updates that take about ``LEARN_S``, by the duration of the last ones; at least one."""
+        """Number of updates that take about ``LEARN_S``, estimated from the duration of the last ones; at least one."""
         return min(updates, self._fitting)
 
-    def record_duration(self, updates: int, took_s: float) -> None:
-        self._fitting = max(1, int(LEARN_S * updates / max(took_s, 1e-6)))
+    def record_duration(self, updates: int, elapsed_s: float) -> None:
+        self._fitting = max(1, int(LEARN_S * updates / max(elapsed_s, 1e-6)))
 
     def done(self, updates: int) -> None:
         self._pending_updates -= updates

@@ -1,7 +1,7 @@
-"""Exercise of a retention and of a sampling: every call of a run, made on random data.
+"""Exercise of a retention and of a sampling: every call that a run makes, on random data.
 
-Each lists defects of the results, and passes on exceptions of the code.  ``onrig check`` applies them to pieces from
-other packages and files.
+Each function lists defects in the results, and propagates exceptions of the code.  ``onrig check`` applies them to
+plugins from other packages and files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from onrig.runtime.memory.strategy import Strategy, keeper_for
 from onrig.runtime.run_config import RunConfig
 
 _CAPACITY: Final = 24
-_OFFERED: Final = 5 * _CAPACITY
+_N_OFFERS: Final = 5 * _CAPACITY
 _EPISODE: Final = 7
-_LARGE: Final = 4096
+_LARGE_CAPACITY: Final = 4096
 _OVERHEAD_BYTES: Final = 8192
-"""Bytes that a keeper may use beyond its ``fixed_bytes``, regardless of capacity."""
+"""Maximum number of bytes that a keeper may use beyond its ``fixed_bytes``, for any capacity."""
 _ROUNDS: Final = 6
 
 
@@ -36,36 +36,36 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def keeper_problems(strategy: Strategy) -> Iterator[str]:
-    """Defects of a keeper: of its slots, bytes and restored state."""
+    """List a keeper's defects: in its slots, bytes and restored state."""
     keeper, rng = keeper_for(strategy, _CAPACITY, _rng(1)), _rng(2)
-    slots = _decisions(keeper, rng, range(_OFFERED))
+    slots = _decisions(keeper, rng, range(_N_OFFERS))
     stored = 0
     for offer, slot in enumerate(slots):
         if not isinstance(slot, int | np.integer) or not (slot == REJECTED or 0 <= slot <= min(stored, _CAPACITY - 1)):
             free = f"0 to {stored}" if stored < _CAPACITY else f"0 to {_CAPACITY - 1}"
-            yield f"places offer {offer + 1} in slot {slot!r}, expected {free}, or REJECTED"
+            yield f"puts offer {offer + 1} in slot {slot!r}, expected {free} or REJECTED"
             return
         stored += int(slot == stored)
     placed = [slot for slot in slots if slot != REJECTED]
     if keeper.cyclic and placed != [number % _CAPACITY for number in range(len(placed))]:
-        yield "is cyclic, and does not place in turn"
-    large = keeper_for(strategy, _LARGE, _rng(1))
-    _decisions(large, rng, range(_LARGE))
-    if large.nbytes > large.bytes_per_slot * _LARGE + _OVERHEAD_BYTES:
-        yield f"holds {large.nbytes} bytes for {_LARGE} slots, it declares {large.bytes_per_slot:g} for each"
+        yield "is declared cyclic, but does not fill slots in turn"
+    large = keeper_for(strategy, _LARGE_CAPACITY, _rng(1))
+    _decisions(large, rng, range(_LARGE_CAPACITY))
+    if large.nbytes > large.bytes_per_slot * _LARGE_CAPACITY + _OVERHEAD_BYTES:
+        yield f"uses {large.nbytes} bytes for {_LARGE_CAPACITY} slots, but declares {large.bytes_per_slot:g} per slot"
     state = {name: array.copy() for name, array in keeper.state().items()}
     given = keeper.state()
     other = keeper_for(strategy, _CAPACITY, _rng(3))
     other.restore({name: array.copy() for name, array in state.items()})
-    later = range(_OFFERED, 2 * _OFFERED)
+    later = range(_N_OFFERS, 2 * _N_OFFERS)
     if _decisions(keeper, _rng(4), later) != _decisions(other, _rng(4), later):
-        yield "decides otherwise once its state is restored"
+        yield "decides differently after its state is restored"
     if any(not np.array_equal(given[name], array) for name, array in state.items()):
-        yield "goes on with the arrays of its state(): return copies"
+        yield "keeps using the arrays that state() returned: return copies"
 
 
 def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[int]:
-    """Slots of offered experiences, with occasional feedback in between."""
+    """Return the slots of offered experiences, with occasional feedback in between."""
     slots: list[int] = []
     kept = keeper.capacity if offers.start else 0
     for offer in offers:
@@ -84,7 +84,7 @@ def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[
 
 
 def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
-    """Defects of a sampler: of its draws, weights and restored state."""
+    """List a sampler's defects: in its draws, weights and restored state."""
     batch = settings.batch
     capacity = max(2 * batch, _CAPACITY)
     n, m = len(config.signals), len(config.rig.actuators)
@@ -117,24 +117,24 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
     for _ in range(_ROUNDS):
         draws = sampler.draw(batch, 1), other.draw(batch, 1)
         if not _same(*draws):
-            yield "draws otherwise once its state is restored"
+            yield "draws differently after its state is restored"
             return
         for drawing, draw in zip((sampler, other), draws, strict=True):
             _learn(drawing, draw, _rng(7))
     if not sampler.required_signals:
         together, singly = sampler.draw(batch, 3), [other.draw(batch, 1) for _ in range(3)]
         if not np.array_equal(together.slots, np.concatenate([draw.slots for draw in singly])):
-            yield "draws three minibatches at once otherwise than one by one"
+            yield "draws different minibatches in one call of three than in three single calls"
 
 
 def _draw_problem(draw: Draw, shape: tuple[int, int], stored: int) -> str | None:
     slots, weights = draw.slots, draw.weights
     if slots.shape != shape or not np.issubdtype(slots.dtype, np.integer):
-        return f"draws slots of shape {slots.shape} and type {slots.dtype}, expected {shape} whole numbers"
+        return f"draws slots of shape {slots.shape} and type {slots.dtype}, expected integers of shape {shape}"
     if slots.min() < 0 or slots.max() >= stored:
-        return f"draws slots {slots.min()} to {slots.max()}, only 0 to {stored - 1} are written"
+        return f"draws slots {slots.min()} to {slots.max()}, but only 0 to {stored - 1} are written"
     if weights is not None and (weights.shape != shape or not np.isfinite(weights).all() or (weights < 0).any()):
-        return f"draws weights of shape {weights.shape}, or not finite ones from 0 on, expected shape {shape}"
+        return f"draws weights of shape {weights.shape}, or negative or non-finite weights, expected shape {shape}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""A trained policy, continuous or discrete, as ONNX bytes with its contract in the metadata."""
+"""Export of a trained policy, continuous or discrete, as ONNX bytes with its contract in the metadata."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ Layers = Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]]
 
 
 class Spread(NamedTuple):
-    """Log standard deviation of a squashed Gaussian: linear in the units of the actor's last hidden layer."""
+    """Log standard deviation of a squashed Gaussian, a linear function of the actor's last hidden layer."""
 
     weight: NDArray[np.floating]
     """(in, m)"""
     bias: NDArray[np.floating]
     """(m,)"""
     bounds: tuple[float, float]
-    """It is clamped between these."""
+    """Bounds to which it is clamped."""
 
 
 class InputFilter(NamedTuple):
-    """Standardisation of normalised observations before a network."""
+    """Standardisation of normalised observations before they enter a network."""
 
     mean: NDArray[np.floating]
     """(n,)"""
     std: NDArray[np.floating]
     """(n,)"""
     cut: float
-    """Standard deviations at which they are cut."""
+    """Number of standard deviations at which observations are clipped."""
 
 
 def export_policy(layers: Layers, contract: PolicyContract, spread: Spread | None = None) -> bytes:
     """Build the ONNX model of an actor: ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units.
 
-    ``layers`` are weights (in, out) and bias (out,) of the network on normalised values, relu between them, tanh at
-    the end.  [low, high] of the contract's signals maps onto [-1, 1]: for the observations inside the first layer's
-    weights (computed in float64; fewer kernels to run on every tick), for the actions by a product and a sum behind the
-    tanh.  With ``spread`` it is the tanh of a draw, and the model has the ports of a squashed Gaussian.
+    ``layers`` are weights (in, out) and bias (out,) of the network on normalised values, relu between them, tanh at the
+    end.  [low, high] of the contract's signals maps onto [-1, 1]: for the observations inside the first layer's weights
+    (computed in float64; fewer kernels to run on every tick), for the actions by a product and a sum after the tanh.
+    With ``spread`` the action is the tanh of a sample, and the model has the ports of a squashed Gaussian.
 
-    The same arguments give the same bytes.  Raises ValueError when the layers do not fit the contract.
+    The same arguments give the same bytes.  Raises ValueError if the layers do not fit the contract.
     """
     if contract.behaviour != (DETERMINISTIC if spread is None else SQUASHED_GAUSSIAN):
-        raise ValueError(f"the contract's behaviour is {contract.behaviour!r}, the actor's is not")
+        raise ValueError(f"the contract's behaviour, {contract.behaviour!r}, differs from the actor's")
     graph, m, last = _Graph(), len(contract.actions), len(layers) - 1
     if spread is None:
         value = graph.network(layers, contract, m, f"sum{last}")
@@ -81,10 +81,10 @@ def export_gaussian_policy(
     units: str = "Softsign",
     seen: InputFilter | None = None,
 ) -> bytes:
-    """Build the ONNX model of a Gaussian whose draw is clipped to [-1, 1], with the ports of that behaviour.
+    """Build the ONNX model of a Gaussian whose samples are clipped to [-1, 1], with the ports of that behaviour.
 
-    ``layers`` are those of its mean, behind ``seen`` if it is given, ``units`` (an operator of ONNX) between them, a
-    tanh at the end if it is ``bounded``; ``std`` (m,) is the same in all states.  Raises ValueError when the layers do
+    ``layers`` are those of its mean, after the filter ``seen`` if given, with ``units`` (an ONNX operator) between them
+    and a tanh at the end if ``bounded``; ``std`` (m,) is the same in all states.  Raises ValueError if the layers do
     not fit the contract.
     """
     graph, m = _Graph(), len(contract.actions)
@@ -104,12 +104,12 @@ def export_discrete_policy(
     """Build the ONNX model of a greedy policy: ``observation`` (1, n) to ``action`` (1, 1), the best level's value.
 
     ``layers`` are those of a network from normalised observations to the values of the ``levels``, which are actions on
-    [-1, 1]; with ``atoms``, to the logits of a distribution over them, level by level.  Of equal values the lowest
-    level wins; an action is NaN where a value is not finite: an index would hide that the network has diverged.  Raises
-    ValueError when the layers do not fit the contract.
+    [-1, 1]; with ``atoms``, to the logits of a distribution over them, level by level.  Ties go to the lowest level.
+    The action is NaN if a value is non-finite: an index would hide that the network has diverged.  Raises ValueError if
+    the layers do not fit the contract.
     """
     if len(contract.actions) != 1:
-        raise ValueError(f"levels are of one action, the contract has {len(contract.actions)}")
+        raise ValueError(f"discrete levels require one action, but the contract has {len(contract.actions)}")
     graph = _Graph()
     outputs = len(levels) * (1 if atoms is None else len(atoms))
     values = graph.network(layers, contract, outputs, f"sum{len(layers) - 1}")
@@ -118,16 +118,17 @@ def export_discrete_policy(
     best = graph.add("ArgMax", [values], "best", axis=1)
     centre, half_range = Normalisation.of(contract.actions)
     level = graph.add("Gather", [graph.constant("levels", centre + half_range * levels), best], "level")
-    # Times zero, a finite value adds nothing, any other NaN.
+    # Zero times the values is 0 if all are finite, else NaN, which the sum passes on to the action.
     graph.add("Gemm", [values, graph.constant("zeros", np.zeros((len(levels), 1))), level], "finite")
     return graph.model(contract)
 
 
 def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract: PolicyContract) -> bytes:
-    """Build the ONNX model of a recurrent Gaussian, as ``export_gaussian_policy``, with ``hidden`` and ``hidden_out``.
+    """Build the ONNX model of a recurrent Gaussian, like ``export_gaussian_policy``, with ``hidden`` and
+    ``hidden_out``.
 
-    ``layers`` are those of ``onrig.learner.lstm``: of each cell the weights (in + units, 4 units) and bias, then the
-    linear mean.  Raises ValueError when the layers do not fit the contract.
+    ``layers`` are those of ``onrig.learner.lstm``: for each cell the weights (in + units, 4 units) and bias, then the
+    linear mean.  Raises ValueError if the layers do not fit the contract.
     """
     *cells, (weight, bias) = layers
     units = [len(b) // 4 for _, b in cells]
@@ -135,7 +136,7 @@ def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract:
     shapes = [w.shape for w, _ in layers]
     fitting = [(n + u, 4 * u) for n, u in itertools.pairwise(widths)] + [(widths[-1], len(contract.actions))]
     if not cells or shapes != fitting:
-        raise ValueError(f"layers of shape {shapes} are no cells between observations and actions, {fitting} would be")
+        raise ValueError(f"layers of shape {shapes} do not fit observations, cells and actions, expected {fitting}")
     graph = _Graph()
     mean = graph.add("Gemm", [graph.cells(cells, units, contract), *graph.linear("last", weight, bias)], "mean")
     graph.gaussian(mean, std, contract)
@@ -143,7 +144,7 @@ def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract:
 
 
 class _Node(NamedTuple):
-    """Arguments of ``onnx_writer.node``."""
+    """Arguments for ``onnx_writer.node``."""
 
     op: str
     inputs: Sequence[str]
@@ -153,7 +154,7 @@ class _Node(NamedTuple):
 
 
 class _Graph:
-    """Nodes and constants of a model in the making."""
+    """Nodes and constants of a model under construction."""
 
     def __init__(self) -> None:
         self._nodes: list[_Node] = []
@@ -170,9 +171,9 @@ class _Graph:
         return output
 
     def gaussian(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
-        """Draw around ``mean`` and clip to [-1, 1]; raises ValueError for a contract of another behaviour."""
+        """Draw around ``mean`` and clip to [-1, 1]; raises ValueError if the contract has another behaviour."""
         if contract.behaviour != GAUSSIAN:
-            raise ValueError(f"the contract's behaviour is {contract.behaviour!r}, the actor's is not")
+            raise ValueError(f"the contract's behaviour, {contract.behaviour!r}, differs from the actor's")
         self.add("Identity", [self.constant("spread", std[None])], "std")
         self.add("Add", [mean, self.add("Mul", ["std", NOISE], "deviation")], "drawn")
         self.scaled(self.clipped("drawn", "clipped", least=-1.0, most=1.0), contract)
@@ -181,18 +182,18 @@ class _Graph:
         """Map actions on [-1, 1] to SI units."""
         centre, half_range = Normalisation.of(contract.actions)
         for op, array, name in (("Mul", half_range, "half_range"), ("Add", centre, "centre")):
-            # Symmetric and unit ranges need no kernel of their own.
+            # Symmetric and unit ranges need no separate kernel.
             if np.any(array != (op == "Mul")):
                 output = f"times_{name}" if op == "Mul" else f"plus_{name}"
                 value = self.add(op, [value, self.constant(name, array)], output, named=False)
 
     def clipped(self, value: str, output: str, **ends: float) -> str:
-        """Clip to two ends, the lower one first, by the names of their constants."""
+        """Clip between two bounds, lower one first, given as names and values of constants."""
         names = [self.constant(name, np.array(end)) for name, end in ends.items()]
         return self.add("Clip", [value, *names], output)
 
     def standardised(self, seen: InputFilter, contract: PolicyContract) -> str:
-        """Add the filter of the observation (SI); returns its output."""
+        """Add the observation filter (in SI units); returns its output."""
         centre, half_range = Normalisation.of(contract.observations)
         scale = 1.0 / (half_range * seen.std)
         shift = -(centre / half_range + seen.mean) / seen.std
@@ -210,9 +211,9 @@ class _Graph:
         units: str = "Relu",
         seen: InputFilter | None = None,
     ) -> str:
-        """Add a network from the observation (SI) to linear outputs; ValueError when its layers do not fit.
+        """Add a network from the observation (SI units) to linear outputs; raises ValueError if its layers do not fit.
 
-        Its first layer takes the observation normalised, or as ``seen`` standardises it.
+        Its first layer receives the normalised observation, or, with ``seen``, the standardised one.
         """
         n = len(contract.observations)
         widths = [n, *(len(bias) for _, bias in layers)]
@@ -239,14 +240,14 @@ class _Graph:
         return [self.constant(f"weight_{name}", weight), self.constant(f"bias_{name}", bias)]
 
     def split(self, value: str, parts: Sequence[str], widths: Sequence[int]) -> Sequence[str]:
-        """Cut (1, width) into parts; returns their names."""
+        """Split (1, width) into parts; returns their names."""
         self._constants.append(onnx_writer.tensor(f"{value}_widths", np.array(widths, np.int64)))
         names = [value, f"{value}_widths"]
         self._nodes.append(_Node("Split", names, parts, f"split_{value}", axis=1))
         return parts
 
     def cells(self, cells: Layers, units: Sequence[int], contract: PolicyContract) -> str:
-        """Add LSTM cells from the observation (SI); returns the output of the last one."""
+        """Add LSTM cells that receive the observation (SI units); returns the output of the last one."""
         centre, half_range = Normalisation.of(contract.observations)
         n, (weight, bias) = len(contract.observations), cells[0]
         scaled = weight[:n] / half_range[:, None]
@@ -279,7 +280,7 @@ class _Graph:
         return self.add("Reshape", [value, f"{output}_shape"], output)
 
     def draw(self, mean: str, units: str, spread: Spread) -> str:
-        """Add a draw around ``mean``; ``units`` are those of the last hidden layer."""
+        """Add a sample around ``mean``; ``units`` are the outputs of the last hidden layer."""
         names = [self.constant("to_log_std", spread.weight), self.constant("log_std_bias", spread.bias)]
         log_std = self.add("Gemm", [units, *names], "free_log_std")
         bounds = [
@@ -289,7 +290,7 @@ class _Graph:
         return self.add("Add", [mean, self.add("Mul", [std, NOISE], "spread")], "drawn")
 
     def model(self, contract: PolicyContract, hidden: int = 0) -> bytes:
-        """Serialise; the last node's output becomes the action.  ``hidden``: width of the state."""
+        """Serialise the model; the last node's output becomes the action.  ``hidden``: width of the hidden state."""
         self._nodes[-1] = self._nodes[-1]._replace(outputs=[OUTPUT_NAME])
         n, m = len(contract.observations), len(contract.actions)
         inputs, outputs = ports_for(n, m, stochastic=contract.stochastic, hidden=hidden)

@@ -1,8 +1,8 @@
 """The learner process: ``python -m onrig.learner.main CONFIG ENDPOINT [--state FOLDER]``.
 
-Mirrors the rig's memory, trains, and offers policies.  It may stop and restart at any time: the rig owns the
-experiences, and the rest of the state (networks, optimisers) is saved in FOLDER.  While another learner pushes, it
-mirrors and waits for its turn.
+It mirrors the rig's memory, trains, and offers policies.  It may stop and restart at any time: the rig owns the
+experiences, and the other state (networks, optimisers) is saved in FOLDER.  While another learner pushes, it mirrors
+the memory and waits for its turn.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from onrig.learner.attachment import Connection, MemoryChanged, OtherVersion, Unfit
+from onrig.learner.attachment import Connection, LearnerMismatchError, LinkVersionError, MemoryChanged
 from onrig.learner.process import NAME, LearnerProcess
-from onrig.learner.states import ForeignStates
-from onrig.learner.tape.executors import NoExecutor, executor_for
+from onrig.learner.states import ForeignStatesError
+from onrig.learner.tape.executors import ExecutorError, executor_for
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
@@ -34,7 +34,7 @@ _NICE: Final = 10
 
 
 def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
-    """Learn for the rig at the other end until its run ends; returns the exit code."""
+    """Learn for the connected rig until its run ends; returns the exit code."""
     stop = [False]
 
     def request_stop(signum: int, frame: object) -> None:
@@ -44,7 +44,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
     signal.signal(signal.SIGINT, request_stop)
     if state is not None:
         state.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as passing:  # only if needed: a killed process would leave it behind
+    with contextlib.ExitStack() as passing:  # created only if needed: a killed process would leave it behind
 
         def temporary() -> Path:
             return Path(passing.enter_context(tempfile.TemporaryDirectory(prefix="onrig-learner-")))
@@ -54,22 +54,22 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
             process = LearnerProcess(config, connection, folder, stop)
             try:
                 process.run()
-            except (LinkClosed, OtherVersion) as error:
+            except (LinkClosed, LinkVersionError) as error:
                 process.save()
                 if not stop[0]:
                     report(NAME, "error", str(error))
                     return ExitCode.HARDWARE
                 return ExitCode.OK
-            except Unfit as error:
+            except LearnerMismatchError as error:
                 report(NAME, "error", str(error))
                 return ExitCode.CONFIGURATION
-            except ForeignStates as foreign:
+            except ForeignStatesError as foreign:
                 if state is not None:
                     report(NAME, "error", str(foreign))
                     return ExitCode.CONFIGURATION
-                folder = temporary()  # another run at the same address
+                folder = temporary()  # the state folder belongs to another run at the same address
             except MemoryChanged as change:
-                # A new replay process: mirror its memory, with the same networks.
+                # The replay process was replaced: mirror its memory, with the same networks.
                 process.save()
                 report(NAME, "warning", f"{change}; mirroring from the start")
             except RequestRejected as error:
@@ -85,7 +85,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Parse the arguments and learn, at low priority next to the loop."""
+    """Parse the arguments and learn, at lower priority than the control loop."""
     die_with_parent()
     parser = argparse.ArgumentParser(prog="learner")
     parser.add_argument("config", type=Path)
@@ -95,12 +95,13 @@ def main(arguments: list[str]) -> int:
     try:
         config = load_resolved(args.config)
         executor_for("float32")
-    except (ConfigError, NoExecutor) as error:
+    except (ConfigError, ExecutorError) as error:
         report(NAME, "error", str(error))
         return ExitCode.CONFIGURATION
     if not config.lockstep:
-        # Kernel threads of the ordinary class carry the loop's bytes to and from the device; they must come first.
-        # (SCHED_IDLE does worse: at 500 Hz 55 to 91 missed ticks in 2000 were measured, not 2 to 15.)
+        # Kernel threads in the ordinary scheduling class carry the control loop's bytes to and from the device; they
+        # need precedence.  (SCHED_IDLE performs worse: at 500 Hz 55 to 91 of 2000 ticks were missed, compared with 2 to
+        # 15.)
         os.nice(_NICE)
         leave_cpu(config.realtime)
     return learn(config, Connection(args.endpoint), args.state)

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Behaviour, Minibatches, Window
 from onrig.learner.samplers import Draw
-from onrig.learner.trajectories import NOTHING, Chain, Trajectories, keys_of
+from onrig.learner.trajectories import NO_NEIGHBOURS, Chain, Trajectories, keys_of
 from onrig.runtime.memory.layout import Batch, Flag, Layout, Slots
 from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 
 
 def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
-    """Behaviour of a stochastic policy in the gathered experiences, in this shape."""
+    """Return the behaviour policies of gathered experiences, in this shape."""
     mean, std, drawn = np.moveaxis(batch.behaviour.reshape(*shape, 3, -1), -2, 0)
     another = (batch.meta & np.uint32(Flag.DEVIATES)) != 0
     return Behaviour(mean, std, drawn, another.reshape(shape))
@@ -24,8 +24,8 @@ def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
 class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
-    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors``,
-    ``window`` and ``follows`` (whether it follows episodes) are the algorithm's requirements
+    ``intervened_weight``: weight in the critic's loss of experiences in which the shield intervened; ``successors``,
+    ``window`` and ``follows`` (whether it needs episodes) are the algorithm's requirements
     (``onrig.learner.algorithm_config``).
     """
 
@@ -43,12 +43,12 @@ class Mirror:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
         self._batches: dict[bool, Batch] = {}
-        """Last gathered batches: for updates, and for samplers."""
+        """Last gathered batches: one for updates, one for samplers."""
         self._successors, self._window = successors, window
         links = follows or successors > 1 or window > 1
         self._trajectories = Trajectories(1, capacity, self._continues) if links else None
 
-    def apply(self, payload: bytes, upto: int) -> Slots:
+    def apply(self, payload: bytes, up_to: int) -> Slots:
         """Apply rows received over the link; returns the slots written, in order.
 
         Raises ValueError if they do not continue the mirror.
@@ -58,8 +58,8 @@ class Mirror:
         if len(words) % width:
             raise ValueError(f"{len(words)} words are not a multiple of the row width {width}")
         slots = self.storage.write_rows(words.reshape(-1, width))
-        if self.storage.inserted != upto:
-            raise ValueError(f"rows lead to write {self.storage.inserted}, the rig says {upto}")
+        if self.storage.inserted != up_to:
+            raise ValueError(f"the rows end at write {self.storage.inserted}, but the rig reports {up_to}")
         if self._trajectories is not None:
             measured = self.storage.meta[slots] & np.uint32(Flag.SYNTHETIC) == 0
             keys = keys_of(self.storage.episode[slots], self.storage.step[slots])
@@ -75,17 +75,17 @@ class Mirror:
     @property
     def after(self) -> Slots:
         """(1, capacity): slot of the next experience of the episode, or -1."""
-        return NOTHING if self._trajectories is None else self._trajectories.after
+        return NO_NEIGHBOURS if self._trajectories is None else self._trajectories.after
 
     def around(self, slots: Slots, n: int) -> Chain:
-        """Segments of episodes around experiences in slots (1, B), at most n each; only where it ``follows``."""
+        """Segments of episodes around experiences in slots (1, B), at most n each; only if ``follows`` is set."""
         assert self._trajectories is not None
         return self._trajectories.around(slots, n)
 
     def gather(self, draw: Draw, *, for_view: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
-        """Collect the drawn experiences, and the generations of their slots, (updates * batch,).
+        """Gather the drawn experiences, and the generations of their slots, (updates * batch,).
 
-        They are valid until the next call; with ``for_view``, the batch of the updates stays valid.
+        They are valid until the next call; with ``for_view``, the batch for updates remains valid.
         """
         updates, size = draw.slots.shape
         n = updates * size
@@ -119,7 +119,7 @@ class Mirror:
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:
-        """Importance-sampling weights times the weights of experiences in which the shield acted; None for all 1."""
+        """Importance-sampling weights times the weights of experiences with interventions; None for all 1."""
         sampling = None if draw.weights is None else draw.weights.reshape(shape)
         if self._intervened_weight == 1.0:
             return sampling

@@ -1,6 +1,6 @@
-"""Notes per slot of the memories: columns of numbers, reset where a slot is rewritten.
+"""Notes per slot of the memories: columns of numbers, reset when a slot is rewritten.
 
-They never reach the rig; they are saved with the learner.
+They are saved with the learner, and never sent to the rig.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ class Notes:
         self.trials = trials
         self.capacity = capacity
         self.stored: NDArray[np.int64] = np.zeros(trials, np.int64)
-        """(S,): slots that were written."""
+        """(S,): number of slots written at least once."""
         self.changes = 0
-        """Counts the writes and resets of slots: columns are as their owner left them while it is the same."""
+        """Number of writes and resets of slots; while it is unchanged, columns contain what their owner wrote."""
         self._columns: dict[str, NDArray[Any]] = {}
         self._initial: dict[str, float] = {}
 
     def column(
         self, name: str, initial: float, dtype: DTypeLike = np.float32, shape: tuple[int, ...] = ()
     ) -> NDArray[Any]:
-        """Add a column (S, capacity, *shape), which its owner writes into; a rewritten slot is reset to ``initial``."""
+        """Add a column (S, capacity, *shape) for its owner to write; a rewritten slot is reset to ``initial``."""
         added: NDArray[Any] = np.full((self.trials, self.capacity, *shape), initial, dtype)
         self._columns[name], self._initial[name] = added, initial
         return added
 
     def written(self, trial: int, slots: Slots) -> None:
-        """Notify of new experiences in a trial's slots (k,)."""
+        """Notify the columns of new experiences in a trial's slots (k,)."""
         if not len(slots):
             return
         self.changes += 1
@@ -45,21 +45,21 @@ class Notes:
             column[trial, slots] = self._initial[name]
 
     def clear(self) -> None:
-        """Reset all notes, for another memory."""
+        """Reset all notes, for use with another memory."""
         self.changes += 1
         self.stored[:] = 0
         for name, column in self._columns.items():
             column[:] = self._initial[name]
 
     def of(self, trial: int, name: str) -> NDArray[Any]:
-        """One trial's column, written slots only: (stored, ...)."""
+        """Return one trial's column, written slots only: (stored, ...)."""
         return self._columns[name][trial, : self.stored[trial]]
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         return {"stored": self.stored.copy(), **{name: column.copy() for name, column in self._columns.items()}}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``; raises KeyError or ValueError, and changes nothing, if it does not fit."""
+        """Restore a state from ``state()``; raises KeyError or ValueError, and changes nothing, if it does not fit."""
         for name, column in self._columns.items():
             if state[name].shape != column.shape:
                 raise ValueError(f"column {name} of shape {state[name].shape}, expected {column.shape}")

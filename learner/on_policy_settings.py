@@ -23,28 +23,29 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Common settings of PPO and TRPO: Gaussian policies, values, advantages."""
 
     hidden: Hidden = (64, 64)
-    """Units, tanh, of the policy's mean and of the value."""
+    """Number of tanh units in each hidden layer of the policy's mean and of the value."""
     steps: Steps = 2048
-    """N: experiences in a batch, of all actors."""
+    """N: number of experiences in a batch, over all actors."""
     actors: Count = 1
-    """K: each gathers N / K of them."""
+    """K: number of actors; each gathers N / K experiences."""
     batch: Batch = 64
-    """M: experiences in a minibatch."""
+    """M: number of experiences in a minibatch."""
     gamma: Fraction = 0.99
-    """Discount of the return."""
+    """Discount factor of the return."""
     gae_lambda: Share = 0.95
     """Lambda of generalised advantage estimation."""
     truncations: Literal["bootstrap", "terminate"] = "bootstrap"
-    """Whether the value of the last state follows where an episode ends by its time limit, or nothing."""
+    """Whether a return that the time limit truncates is completed with the value of the last state, or with 0."""
     log_std: LogStd = 0.0
-    """Log standard deviation of the policy at the start, the same in all states; it is learned from then on."""
+    """Initial log standard deviation of the policy, the same in all states, which is learned."""
     filter: bool = True
-    """Whether observations are standardised by their running mean and deviation, and cut to 5 deviations."""
+    """Whether observations are standardised by their running mean and standard deviation, and clipped at 5 deviations.
+    """
     initial: Literal["normc", "orthogonal"] = "normc"
-    """Initial weights: columns of random directions and norm 1, or orthogonal with gain sqrt(2) in hidden layers; 0.01
-    times as large at the policy's mean."""
+    """Initial weights: columns of random direction and norm 1, or orthogonal with gain sqrt(2) in hidden layers; the
+    last layer of the policy's mean is scaled by 0.01."""
     reward_scale: Positive = 1.0
-    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
+    """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
     @property
     def batch_steps(self) -> int:
@@ -57,7 +58,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return self.actors
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List sizes that do not go into one another."""
+        """List sizes that do not divide evenly."""
         if self.steps % self.batch:
             yield "batch", f"expected a divisor of the {self.steps} steps, got {self.batch}"
         for at, size in (("steps", self.steps), ("batch", self.batch)):
@@ -65,34 +66,34 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
                 yield at, f"expected a multiple of the {self.actors} actors, got {size}"
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
-        """List what keeps a rig from gathering its batches."""
+        """List settings that keep a rig from gathering its batches."""
         selection, section = run.selection, f"learner.{name}"
         if self.actors != 1:
-            yield f"{section}.actors", f"a rig is one actor: leave it out, got {self.actors}"
+            yield f"{section}.actors", f"a rig has only one actor: remove this setting, got {self.actors}"
         if self.truncations != "bootstrap":
-            yield f"{section}.truncations", "chains also end where experiences are missing: expected 'bootstrap'"
+            yield f"{section}.truncations", "chains on a rig also end at missing experiences: expected 'bootstrap'"
         if selection.write_probability < 1.0:
-            yield "selection.write_probability", f"{name} follows episodes step by step: leave it out"
+            yield "selection.write_probability", f"{name} needs every step of an episode: remove this setting"
         if selection.intervened != "keep":
-            message = f"{name} learns nothing from actions that are not its policy's, but its values follow them"
-            yield "selection.intervened", f"{message}: leave it out"
+            message = f"the policy of {name} cannot learn from actions of others, but its value needs them"
+            yield "selection.intervened", f"{message}: remove this setting"
         if isinstance(run.exploration, OwnNoise) and least_amplitude(run.exploration) < 1.0:
-            yield "exploration.amplitude", f"{name} learns nothing from actions with reduced noise: leave it out"
+            yield "exploration.amplitude", f"{name} cannot learn from actions with reduced noise: remove this setting"
         if isinstance(run.exploration, OwnNoise) and run.exploration.quiet is not None:
-            yield "exploration.quiet", f"{name} learns nothing from actions without noise: leave it out"
+            yield "exploration.quiet", f"{name} cannot learn from actions without noise: remove this setting"
         try:
             strategy = parse_strategy(selection.strategy)
-        except ValueError:  # reported as a finding of its own
+        except ValueError:  # reported as a separate finding
             return
         if not strategy.keeper.cyclic or strategy.sampling != "Uniform":
-            message = f"{name} learns from the last experiences in their order, and draws from its batches itself"
+            message = f"{name} learns from the latest experiences in order, and draws its own minibatches"
             yield "selection.strategy", f"{message}: expected FIFO[Uniform], got {strategy}"
             return
         needed = self.steps + episode_steps(run.task, run.rate_hz) - 1
         if 0 < capacity < needed:
             at = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
-            message = f"a batch of {self.steps} and the rest of its last episode are up to {needed} experiences"
-            yield f"selection.{at}", f"{message}, the memory holds {capacity}: set it to {needed} or more"
+            message = f"a batch of {self.steps} and the rest of its last episode need up to {needed} experiences"
+            yield f"selection.{at}", f"{message}, but the memory holds {capacity}: set it to {needed} or more"
 
 
 class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
@@ -104,27 +105,27 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     home = "onrig.learner.algorithms.ppo:Ppo"
     stochastic = True
     depth: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
-    """L: last batches in the replay memory, the present one included."""
+    """L: number of batches in the replay memory, the present one included."""
     draw: Literal["permutation", "uniform"] = "permutation"
-    """Minibatches of an epoch: each experience once, or each at random from those of its actor."""
+    """Minibatch sampling in an epoch: each experience once, or each uniformly at random from those of its actor."""
     epochs: Count = 10
-    """Epochs per iteration, T; the minibatches of an epoch hold as many experiences as the memory."""
+    """T: epochs per iteration; the minibatches of an epoch hold as many experiences as the memory."""
     lr: Positive = 3e-4
-    """Step size of Adam."""
+    """Adam's learning rate."""
     value_lr: Positive | None = None
-    """Step size of the value; null: the same as ``lr``."""
+    """Learning rate of the value; null: ``lr``."""
     lr_decay: NotNegative = 0.0
-    """A: after k gradient steps both step sizes are divided by 1 + A k (Novati and Koumoutsakos 2019, eq. 13)."""
+    """A: after k gradient steps both learning rates are divided by 1 + A k (Novati and Koumoutsakos 2019, eq. 13)."""
     clip: Positive = 0.2
-    """epsilon: how far the importance ratio may leave 1."""
+    """epsilon: maximum distance of the importance ratio from 1."""
     anneal: bool = True
-    """Whether ``lr`` and ``clip`` fall to 0, linearly over the steps of the run."""
+    """Whether ``lr`` and ``clip`` decrease linearly to 0 over the steps of the run."""
     value_weight: NotNegative = 1.0
-    """c, of the squared error of the value."""
+    """c: weight of the squared error of the value."""
     standardise: Literal["batch", "minibatch", "none"] = "batch"
-    """Set over which advantages are standardised."""
+    """Set of experiences over which advantages are standardised."""
     max_norm: Positive | None = None
-    """Norm to which a gradient is cut."""
+    """Maximum norm of a gradient, beyond which it is clipped."""
     adam_eps: Positive = 1e-5
     """Adam's epsilon."""
 
@@ -142,27 +143,27 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     steps: Steps = 1024
     gae_lambda: Share = 0.98
     max_kl: Positive = 0.01
-    """Mean KL divergence that a full step aims at."""
+    """Target mean KL divergence of a full step."""
     cg_steps: Count = 10
-    """Steps of conjugate gradients."""
+    """Number of conjugate gradient steps."""
     damping: NotNegative = 0.1
-    """Multiple of the identity that is added to the Fisher matrix."""
+    """Damping: multiple of the identity added to the Fisher matrix."""
     fisher_every: Count = 5
-    """Experiences of which one enters Fisher products."""
+    """Subsampling factor for Fisher products: one in this many experiences is used."""
     halvings: Count = 10
-    """Steps that the line search tries, each half as long as the one before."""
+    """Maximum number of line search steps, each half as long as the previous one."""
     value_epochs: Count = 5
-    """Passes over the batch that fit the value."""
+    """Number of passes over the batch that fit the value."""
     value_lr: Positive = 1e-3
-    """Step size of Adam for the value."""
+    """Adam's learning rate for the value."""
 
     @property
     def replays(self) -> int:
-        """Passes over the batch by the value; the policy makes one."""
+        """Number of passes over the batch by the value; the policy makes one."""
         return self.value_epochs
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Those of sizes, and of the experiences in Fisher products."""
+        """List sizes that do not divide evenly, and too few experiences in Fisher products."""
         yield from super().problems()
         if -(-self.steps // self.fisher_every) < 4:
             at_most = (self.steps - 1) // 3

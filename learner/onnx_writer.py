@@ -1,7 +1,7 @@
-"""Models as ONNX bytes: the messages that exported policies need, in protobuf's wire format.
+"""ONNX models as bytes: the messages that exported policies need, in protobuf's wire format.
 
-The counterpart of ``onrig.runtime.policy.onnx_wire``, which reads them; the onnx library is a reference in the tests.
-A message is the bytes of its fields, in order of their numbers, so the same model always gives the same bytes.
+``onrig.runtime.policy.onnx_wire`` reads them; the tests use the onnx library as a reference.  A message is the bytes of
+its fields, in order of their numbers, so the same model always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
-"""Old enough for onnxruntime 1.20, the oldest the rig may run."""
+"""ONNX version old enough for onnxruntime 1.20, the oldest that the rig supports."""
 _FLOAT, _INT64 = 1, 7
 """Element types of tensors."""
 _ATTRIBUTE_INT: Final = 2
-"""Type of an attribute that is one integer."""
+"""Type of an attribute with a single integer."""
 
 
 def tensor(name: str, array: NDArray[np.generic]) -> bytes:
-    """A constant: floats as float32, integers as int64."""
+    """Encode a constant: floats as float32, integers as int64."""
     is_float = np.issubdtype(array.dtype, np.floating)
     data = array.astype("<f4" if is_float else "<i8").tobytes()
     dims = b"".join(_number(1, size) for size in array.shape)
@@ -30,7 +30,7 @@ def tensor(name: str, array: NDArray[np.generic]) -> bytes:
 
 
 def node(op: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", axis: int | None = None) -> bytes:
-    """One operation, with its attribute ``axis`` if it has one."""
+    """Encode one operation, with its attribute ``axis`` if given."""
     fields = [_bytes(1, value) for value in inputs] + [_bytes(2, value) for value in outputs]
     fields += [_bytes(3, name)] if name else []
     fields.append(_bytes(4, op))
@@ -40,7 +40,7 @@ def node(op: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "",
 
 
 def port(name: str, width: int) -> bytes:
-    """An input or output (1, width) of float32."""
+    """Encode a float32 input or output (1, width)."""
     dims = b"".join(_bytes(1, _number(1, size)) for size in (1, width))
     return _bytes(1, name) + _bytes(2, _bytes(1, _number(1, _FLOAT) + _bytes(2, dims)))
 
@@ -52,7 +52,7 @@ def model(
     outputs: Mapping[str, int],
     metadata: Mapping[str, str],
 ) -> bytes:
-    """A model of one graph, with ports by name and width."""
+    """Encode a model with one graph, with ports by name and width."""
     graph = [_bytes(1, each) for each in nodes]
     graph.append(_bytes(2, "policy"))
     graph += [_bytes(5, each) for each in constants]

@@ -1,4 +1,4 @@
-"""Pace of a learner: how it keeps step with its rig, in real time and in lockstep."""
+"""Pace of a learner: synchronisation with its rig, in real time and in lockstep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from onrig.learner.agent import Agent
-from onrig.learner.attachment import Attachment, Offering
+from onrig.learner.attachment import Attachment, PolicyOffers
 from onrig.learner.backlog import Backlog
 from onrig.learner.states import States
 from onrig.runtime.link.messages import Attached, Confirm
@@ -15,99 +15,95 @@ from onrig.runtime.replay.checkpoint.upkeep import is_due
 
 
 class Pace(Protocol):
-    """What a learner does at which time; ``handled`` and ``closed`` count training episodes."""
+    """Schedule of a learner's work; ``handled`` and ``closed`` count training episodes."""
 
     uses_clock: bool
-    """Whether what it sends, and when, may depend on the clock."""
+    """Whether the content and time of its messages may depend on the clock."""
 
     def finished(self, attached: Attached) -> int:
-        """Last training episode that a learner need not work on when it attaches."""
+        """Return the last training episode that needs no work when a learner attaches."""
 
-    def restored_upto(self, attached: Attached) -> int | None:
-        """Last episode whose saved state fits the rig's run; None if all do."""
+    def restored_up_to(self, attached: Attached) -> int | None:
+        """Return the last episode whose saved state fits the rig's run; None if all do."""
 
     def join(self, agent: Agent) -> bool:
-        """Prepare an agent to push; returns whether it is to be notified of every write."""
+        """Prepare an agent to push; returns whether it is notified of every write."""
 
     def begin_episode(self, agent: Agent, episode: int) -> None:
-        """Bring mirror and agent to where the updates after this episode begin."""
+        """Prepare mirror and agent for the updates after this episode."""
 
     def affordable(self, updates: int, behind: int) -> int:
-        """Number of the ``updates`` after an episode that are done, with ``behind`` later episodes waiting."""
+        """Return how many of the ``updates`` after an episode to run, with ``behind`` later episodes waiting."""
 
     def portion(self, updates: int) -> int:
-        """Number of the next ``updates`` whose feedback is sent together."""
+        """Return how many of the next ``updates`` share one feedback message."""
 
     def offers(self, behind: int) -> bool:
-        """Whether to offer the policy after an episode, with ``behind`` later ones waiting."""
+        """Return whether to offer the policy after an episode, with ``behind`` later ones waiting."""
 
     def ends(self, handled: int, closed: int) -> Sequence[int]:
-        """Episodes after each of which the complete batches are learned from."""
+        """Return the episodes after each of which to learn from the complete batches."""
 
     def conclude(self, agent: Agent, settled: int) -> None:
         """Save what the rig may depend on; ``settled``: episode of the newest checkpoint to which it may return."""
 
     def save(self, agent: Agent, at_most_every_s: float) -> None:
-        """Save the agent's state if it has not been saved for so long."""
+        """Save the agent's state if the last save is at least this old."""
 
 
 class RealTime:
-    """The rig waits for nothing: learning overlaps the next episode, and what is not done in time is dropped."""
+    """The rig never waits: learning overlaps the next episode, and late updates are dropped."""
 
     uses_clock: bool = True
 
-    def __init__(self, states: States, backlog: Backlog, offering: Offering, most_behind: int) -> None:
-        """``most_behind``: updates in whole episodes beyond which those of an episode are dropped."""
-        self._states, self._backlog, self._offering, self._most_behind = states, backlog, offering, most_behind
+    def __init__(self, states: States, backlog: Backlog, offering: PolicyOffers, max_behind: int) -> None:
+        """``max_behind``: maximum number of updates in waiting episodes, beyond which more are dropped."""
+        self._states, self._backlog, self._offering, self._max_behind = states, backlog, offering, max_behind
         self._saved_s = time.monotonic()
 
     def finished(self, attached: Attached) -> int:
-        """As Pace."""
         return attached.closed
 
-    def restored_upto(self, attached: Attached) -> int | None:
-        """As Pace; None."""
+    def restored_up_to(self, attached: Attached) -> int | None:
+        """Return None: every saved state fits."""
         return None
 
     def join(self, agent: Agent) -> bool:
-        """As Pace; true."""
+        """Prepare the agent to push, with notification of every write."""
         agent.catch_up()
         return True
 
     def begin_episode(self, agent: Agent, episode: int) -> None:
-        """As Pace; the agent is notified of every write."""
+        """Do nothing: the agent is notified of every write."""
 
     def affordable(self, updates: int, behind: int) -> int:
-        """As Pace."""
-        if behind * updates <= self._most_behind:
+        if behind * updates <= self._max_behind:
             return updates
         self._backlog.drop(updates)
         return 0
 
     def portion(self, updates: int) -> int:
-        """As Pace; bounded in time, so that heartbeats are sent in between."""
+        """Return a number of updates limited in time, so that heartbeats are sent in between."""
         return self._backlog.portion(updates)
 
     def offers(self, behind: int) -> bool:
-        """As Pace."""
         return not behind or self._offering.retry_interval_passed
 
     def ends(self, handled: int, closed: int) -> Sequence[int]:
-        """As Pace; at once."""
+        """Return only the last episode: batches are learned from immediately."""
         return (closed,)
 
     def conclude(self, agent: Agent, settled: int) -> None:
-        """As Pace; nothing."""
+        """Do nothing: ``save`` is called at intervals."""
 
     def save(self, agent: Agent, at_most_every_s: float) -> None:
-        """As Pace."""
         if time.monotonic() - self._saved_s >= at_most_every_s:
             self._saved_s = time.monotonic()
             self._states.save(agent)
 
 
 class Lockstep:
-    """The rig waits at the end of each episode, so nothing depends on the clock, and an interrupted one is repeated."""
+    """The rig waits at the end of each episode, so nothing depends on the clock; an interrupted episode is repeated."""
 
     uses_clock: bool = False
 
@@ -115,43 +111,42 @@ class Lockstep:
         self._link, self._states = link, states
 
     def finished(self, attached: Attached) -> int:
-        """As Pace."""
         return attached.done
 
-    def restored_upto(self, attached: Attached) -> int | None:
-        """As Pace."""
+    def restored_up_to(self, attached: Attached) -> int | None:
         return attached.done
 
     def join(self, agent: Agent) -> bool:
-        """As Pace; false: it catches up once an episode, since the content of a pull depends on the clock."""
+        """Prepare the agent to push; it catches up once per episode, because the content of a pull depends on the
+        clock."""
         return False
 
     def begin_episode(self, agent: Agent, episode: int) -> None:
-        """As Pace; the rig compares the mirror with its memory."""
+        """Catch up with the mirror, which the rig compares with its memory."""
         assert self._link.mirror is not None
         self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
         agent.catch_up()
 
     def affordable(self, updates: int, behind: int) -> int:
-        """As Pace; all of them."""
+        """Return all ``updates``."""
         return updates
 
     def portion(self, updates: int) -> int:
-        """As Pace; all of them."""
+        """Return all ``updates``."""
         return updates
 
     def offers(self, behind: int) -> bool:
-        """As Pace; true."""
+        """Return True."""
         return True
 
     def ends(self, handled: int, closed: int) -> Sequence[int]:
-        """As Pace; each one, because policies change there."""
+        """Return each episode, because policies change between episodes."""
         return range(handled + 1, closed + 1)
 
     def conclude(self, agent: Agent, settled: int) -> None:
-        """As Pace; where the rig writes a checkpoint."""
+        """Save the state if the rig writes a checkpoint after this episode."""
         if is_due(self._link.config, agent.handled):
             self._states.save(agent, settled)
 
     def save(self, agent: Agent, at_most_every_s: float) -> None:
-        """As Pace; nothing: only ``conclude`` saves."""
+        """Do nothing: only ``conclude`` saves."""

@@ -1,6 +1,6 @@
 """Batches for on-policy algorithms, from the mirror of a rig's memory: N consecutive experiences of one policy each.
 
-The memory holds the incomplete batch; this module keeps only its start.
+The memory stores the experiences of the incomplete batch; this module keeps only its start.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _TERMINATED: Final = np.uint32(Flag.TERMINATED)
 
 
 class NextBatch(NamedTuple):
-    """The next batch among consecutive experiences."""
+    """Next batch among consecutive experiences."""
 
     skipped: int
-    """Experiences before it, of policies that were replaced too early."""
+    """Number of preceding experiences, from policies that were replaced before their batch was complete."""
     complete: bool
 
 
 def next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
-    """Find the first ``size`` consecutive experiences under one policy, or else the start of the incomplete run.
+    """Find the first ``size`` consecutive experiences under one policy, or else the start of the incomplete sequence.
 
     ``policies``: ids, in the order of the experiences.
     """
@@ -43,15 +43,15 @@ def next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
 def log_density(
     action: NDArray[np.float64], mean: NDArray[np.float64], std: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """ln pi(a|s) of N(mean, std^2), (..., m) summed over the actions."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # of actions without noise
+    """ln pi(a|s) of N(mean, std^2), (..., m), summed over the actions."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # std is 0 for actions without noise
         each = -0.5 * np.square((action - mean) / std) - np.log(std) - 0.5 * math.log(2.0 * math.pi)
     summed: NDArray[np.float64] = each.sum(axis=-1)
     return summed
 
 
 def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
-    """Build a batch (S = K = 1) from the experiences in ``slots`` (T,), which are in the order of their writes.
+    """Build a batch (S = K = 1) from the experiences in ``slots`` (T,), in insertion order.
 
     A chain ends where the next experience is not the following step of the same episode.
     """
@@ -81,29 +81,29 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
 
 
 class PolicyBatches:
-    """Batches of ``size`` experiences from a mirror that keeps the last ones in the order of their writes.
+    """Batches of ``size`` experiences from a mirror that keeps the latest ones in insertion order.
 
-    Each batch has one policy; which one does not matter, since experiences hold the likelihood of their actions.  So
-    experiences gathered during an update belong to the next batch of the same policy, or are dropped if another policy
-    takes over before that batch is complete.
+    Each batch has one policy; it does not matter which one, because experiences contain the likelihood of their
+    actions. Experiences gathered during an update therefore belong to the next batch of the same policy.  They are
+    dropped if another policy takes over before that batch is complete.
     """
 
     def __init__(self, storage: Storage, size: int) -> None:
         if not storage.cyclic or storage.capacity < size:
-            raise ValueError(f"a memory of {storage.capacity} experiences does not hold {size} in their order")
+            raise ValueError(f"a memory of {storage.capacity} experiences cannot hold {size} in insertion order")
         if not storage.layout.behaviour:
-            raise ValueError("the experiences of the rig do not tell of the policies that acted (process: own)")
+            raise ValueError("the rig's experiences do not record their behaviour policies (process: own)")
         self._storage, self._size = storage, size
         self._begun = 0
-        """Writes before the batch that is being gathered."""
+        """Number of writes before the batch that is being gathered."""
         self._last = (-1, -1)
         """Episode and step of the last experience in a batch."""
         self.learned = 0
-        """Batches learned from."""
+        """Number of batches learned from."""
         self.dropped = 0
-        """Experiences in no batch."""
+        """Number of experiences that belong to no batch."""
         self.deviating = 0
-        """Experiences in batches whose action was not the policy's own."""
+        """Number of experiences in batches whose applied action differs from the policy's."""
 
     def take_complete(self) -> Iterator[tuple[PolicyBatch, int]]:
         """Take the complete batches, each with the slot of its first experience."""
@@ -123,7 +123,7 @@ class PolicyBatches:
             yield policy_batch(storage, taken), int(taken[0])
 
     def _fresh(self, slots: Slots) -> Slots:
-        """Skip experiences of earlier batches that a rig repeats after it returned to a checkpoint.
+        """Skip experiences of earlier batches that a rig repeats after returning to a checkpoint.
 
         They are identified by episode and step: an episode that a killed run repeats counts from its interruption.
         """
@@ -138,11 +138,11 @@ class PolicyBatches:
         self.dropped += experiences
 
     def rewind(self, writes: int) -> None:
-        """Return to the memory after ``writes`` writes; later ones are repeated or differ."""
+        """Return to the memory after ``writes`` writes; later ones are repeated or replaced."""
         self._begun = min(self._begun, writes)
 
     def skip_stored(self) -> None:
-        """Skip the stored experiences: other policies than the learning ones gathered them."""
+        """Skip the stored experiences, which other policies than the learning ones gathered."""
         self._begun, self._last = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
@@ -152,5 +152,5 @@ class PolicyBatches:
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         position = [int(x) for x in state["position"]]
         self._begun, self.learned, self.dropped, self.deviating = position[:4]
-        episode, step = position[4:] or (-1, -1)  # absent from states of earlier versions
+        episode, step = position[4:] or (-1, -1)  # missing in states of earlier versions
         self._last = episode, step

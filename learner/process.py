@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.learner.agent import Agent
-from onrig.learner.attachment import Attachment, Connection, LeaseLost, Offering, Unfit
+from onrig.learner.attachment import Attachment, Connection, LearnerMismatchError, LeaseLost, PolicyOffers
 from onrig.learner.backlog import Backlog
 from onrig.learner.pace import Lockstep, Pace, RealTime
 from onrig.learner.settings import learner_settings
@@ -23,7 +23,7 @@ NAME: Final = "learner"
 _SAVE_S: Final = 2.0
 _WAIT_MS: Final = 200
 _TURN_S: Final = 1.0
-"""Interval at which a waiting learner asks for its turn."""
+"""Interval at which a waiting learner requests its turn."""
 
 
 def _warn(line: str) -> None:
@@ -46,12 +46,12 @@ class LearnerProcess:
         self._link = Attachment(
             config, self._client, connection.role, _warn, lambda ruling: self._offering.record(ruling)
         )
-        self._offering = Offering(self._link, NAME)
+        self._offering = PolicyOffers(self._link, NAME)
         self._states = States(state, _warn)
         self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
         self._work = Work(self._link, self._backlog, self._heartbeat)
         self._pace: Pace = RealTime(self._states, self._backlog, self._offering, self._settings.backlog)
-        """Once attached, the rig's."""
+        """Configuration of the rig, once attached."""
         self._agent: Agent | None = None
         self._follows = False
         """Whether the agent is notified of every write."""
@@ -64,7 +64,7 @@ class LearnerProcess:
     def run(self) -> None:
         """Attach, then learn until the run ends; while another learner pushes, only mirror.
 
-        Raises ForeignStates where the state folder is that of another run.
+        Raises ForeignStatesError if the state folder belongs to another run.
         """
         attached = self._link.attach()
         self._run_id = attached.run_id
@@ -82,7 +82,7 @@ class LearnerProcess:
                 continue
             try:
                 self._take_over(attached)
-                while not rows.ending:  # then the rig no longer answers
+                while not rows.ending:  # once it ends, the rig no longer answers
                     self._learn(rows)
                     rows = self._pull(closed=self.agent.handled, wait_ms=self._wait_ms)
                 break
@@ -101,31 +101,31 @@ class LearnerProcess:
         if self._agent is not None and self._settings.selected.batch_steps:
             at = self._agent.batches
             message = f"learned from {at.learned} batches; other actions were applied in {at.deviating} of their steps"
-            message += f"; {at.dropped} experiences left out"
+            message += f"; {at.dropped} experiences belong to no batch"
             report(NAME, "event", message, batches=at.learned, deviating=at.deviating, experiences_left_out=at.dropped)
         if dropped := round(self._backlog.dropped):
-            _warn(f"it did not keep up: {dropped} updates beyond learner.backlog were dropped")
+            _warn(f"the learner could not keep up: {dropped} updates beyond learner.backlog were dropped")
         self._offering.report_totals()
 
     def _catch_up(self, attached: Attached) -> Rows:
-        rows = self._pull(closed=0, wait_ms=0)  # the returns of all recent episodes, too
+        rows = self._pull(closed=0, wait_ms=0)  # includes the returns of all recent episodes
         while rows.upto < rows.inserted:
             rows = self._pull(closed=attached.closed, wait_ms=0)
         return rows
 
     def _await_turn(self, attached: Attached) -> Attached | None:
-        """Mirror until this learner may push (None: until the run ends)."""
+        """Mirror until this learner may push; returns None if the run ends first."""
         report(NAME, "ready", "watching" if self._role == "watch" else f"waiting for its turn: {attached.why}")
         closed = attached.closed
-        asked_s = time.monotonic()
+        request_s = time.monotonic()
         while True:
             rows = self._pull(closed=closed, wait_ms=_WAIT_MS)
             closed = rows.closed
             if rows.ending:
                 return None
             now_s = time.monotonic()
-            if self._role == "push" and now_s - asked_s > _TURN_S:
-                asked_s = now_s
+            if self._role == "push" and now_s - request_s > _TURN_S:
+                request_s = now_s
                 attached = self._link.attach()
                 if attached.pushes:
                     return attached
@@ -138,14 +138,14 @@ class LearnerProcess:
             try:
                 agent = self._agent = Agent(self._link.config, self._settings, self._link.mirror)
             except ValueError as error:
-                raise Unfit(str(error)) from None
-            resumes = self._states.restore(agent, self._pace.restored_upto(attached))
+                raise LearnerMismatchError(str(error)) from None
+            resumes = self._states.restore(agent, self._pace.restored_up_to(attached))
         seen = agent.seen
         agent.join(attached.memory, {one.memory: one.writes for one in attached.lineage})
         if agent.sampler_lost:
-            _warn("what the sampler had noted of experiences belongs to another memory; it was reset")
+            _warn("the sampler's notes on experiences belonged to another memory; they were reset")
             agent.sampler_lost = False
-        # If the sampler starts over, experiences already counted are still stored: they need no second updates.
+        # If the sampler starts over, the experiences already counted are still stored and need no further updates.
         self._backlog.counted = max(agent.seen, min(seen, attached.restored))
         self._follows = self._pace.join(agent)
         if attached.next_policy_id <= 1 and not resumes:
@@ -170,14 +170,14 @@ class LearnerProcess:
         of_batches = bool(self._settings.selected.batch_steps) and uses_clock
         others = of_batches and attached.next_policy_id - 1 > agent.policies
         self._episode_at_join = finished = self._pace.finished(attached)
-        if uses_clock or not resumes:  # else the episode is repeated from its start
+        if uses_clock or not resumes:  # otherwise the episode is repeated from its start
             agent.policies = attached.next_policy_id - 1
         agent.handled = min(agent.handled, finished)
         if resumes:
-            if attached.next_policy_id <= 1:  # the rig has none of its policies left
+            if attached.next_policy_id <= 1:  # no policy of this learner remains on the rig
                 agent.policies = 0
                 self._offer()
-            elif others:  # they gathered the stored experiences
+            elif others:  # other policies gathered the stored experiences
                 agent.batches.skip_stored()
                 self._offer()
             elif of_batches and agent.updates > agent.offered:
@@ -186,14 +186,14 @@ class LearnerProcess:
         else:
             agent.handled = max(0, finished)
             if self._settings.selected.batch_steps:
-                report(NAME, "warning", "no saved state: the policy starts anew")
+                report(NAME, "warning", "no saved state: the policy starts from scratch")
                 agent.batches.skip_stored()
                 self._offer()
                 self._conclude(agent.handled)
                 return
-            # New networks must catch up on their predecessor's data before they act.
+            # New networks must catch up on the stored experiences before they act.
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
-            report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory before the first policy")
+            report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory precede the first policy")
             agent.catch_up()
             self._backlog.counted = agent.seen
             if agent.ready:
@@ -239,7 +239,7 @@ class LearnerProcess:
             self._conclude(rows.closed)
 
     def _learn_from_batches(self, rows: Rows) -> None:
-        """Learn from each batch once complete; in lockstep at the end of an episode, where policies change."""
+        """Learn from each complete batch; in lockstep only at the end of an episode, where policies change."""
         agent = self.agent
         for episode in self._pace.ends(agent.handled, rows.closed):
             self._pace.begin_episode(agent, episode)
@@ -277,7 +277,7 @@ class LearnerProcess:
         return rows
 
     def save(self, at_most_every_s: float = 0.0) -> None:
-        """Save the state, where the pace has it saved between episodes."""
+        """Save the state if the pace saves between episodes."""
         if self._agent is not None:
             self._pace.save(self._agent, at_most_every_s)
 

@@ -1,4 +1,4 @@
-"""The descriptions of the samplings: notation, needs, memory, and their options in the ``learner`` section."""
+"""Descriptions of the samplings: notation, requirements, memory, and their options in the ``learner`` section."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Sample = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 
 class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
-    """The description of a sampling, with checks against what is learned with it."""
+    """Description of a sampling, with checks against the algorithm that uses it."""
 
     common: ClassVar[tuple[str, ...]] = ()
-    """Its settings that are no fields of its section but of ``learner`` itself."""
+    """Its settings that are fields of ``learner`` itself rather than of its section."""
 
     def exponent(self, learner: Any) -> float | None:
         """Exponent of its priorities under ``learner`` (``LearnerSettings``), which experiments vary; None if it has
@@ -31,7 +31,7 @@ class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
         return None
 
     def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-        """List (path in the run, message) for reasons why it cannot draw for an algorithm."""
+        """List reasons why it cannot draw for an algorithm, as (path in the run, message)."""
         return iter(())
 
 
@@ -63,7 +63,8 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     section = "klper"
     parameter = Parameter("N", "number", "candidates", 64, 1, 4, whole=True)
     sigma: Positive = 0.1
-    """Standard deviation of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
+    """Standard deviation of the Gaussian that batches are compared with; the paper uses 0.1 for DDPG and 0.2 for TD3.
+    """
     reading: Literal["covariance", "std"] = "covariance"
     """Meaning of sigma: a covariance in the paper's equations, a standard deviation in its text (docs/methods.md)."""
 
@@ -73,26 +74,26 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
         return self.sigma if self.reading == "covariance" else self.sigma**2
 
     def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-        """List batches of one experience, and recurrent policies."""
+        """List batches with one experience, and recurrent policies."""
         if selected.batch < 2:
-            message = f"KLPER compares the spread of batches: expected at least 2, got {selected.batch}"
+            message = f"KLPER compares the variance of batches: expected at least 2, got {selected.batch}"
             yield f"learner.{algorithm}.batch", message
         if selected.window > 1:
-            message = "KLPER asks the policy at single observations, a recurrent one goes by its episode"
-            yield "selection.strategy", f"{message}: choose another"
+            message = "KLPER evaluates the policy at single observations, but a recurrent one needs the episode"
+            yield "selection.strategy", f"{message}: choose another strategy"
 
 
 class ProportionalLaw(NamedTuple):
-    """Proportional prioritised replay, all options settled."""
+    """Proportional prioritised replay with all options set."""
 
     alpha: float
     """Exponent of the priorities."""
     beta: float
-    """Importance-sampling exponent at the start; it is 1 at the end."""
+    """Initial importance-sampling exponent; it is 1 at the end."""
     scale: Literal["none", "batch_max", "global_max"]
     """Divisor of importance weights (``onrig.learner.samplers.importance.Scale``)."""
     over: Literal["episodes", "updates"]
-    """Axis of beta's linear growth."""
+    """Axis along which beta grows linearly."""
 
 
 PROPORTIONAL: Final = {
@@ -103,7 +104,7 @@ PROPORTIONAL: Final = {
 
 
 class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
-    """Proportional prioritised replay (PropPER); what is left out is that of ``law``."""
+    """Proportional prioritised replay (PropPER); ``law`` determines the options that are not set."""
 
     home = "onrig.learner.samplers.proportional_per:ProportionalPer"
     section = "prop_per"
@@ -114,11 +115,11 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
     alpha: Exponent | UnsetType = UNSET
     """Exponent of the priorities."""
     beta: Share | UnsetType = UNSET
-    """Exponent of the importance weights at the start; it grows to 1."""
+    """Initial exponent of the importance weights; it grows to 1."""
     scale: Literal["none", "batch_max", "global_max"] | UnsetType = UNSET
     """Divisor of weights: none, or the largest weight of the minibatch or of the memory."""
     over: Literal["episodes", "updates"] | UnsetType = UNSET
-    """Axis of ``beta``'s linear growth."""
+    """Axis along which ``beta`` grows linearly."""
 
     def exponent(self, learner: Any) -> float | None:
         return self.settled.alpha
@@ -139,17 +140,17 @@ class NersSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     alpha: Exponent = 0.5
     """Exponent of the scores."""
     beta: Share = 0.4
-    """Importance-sampling exponent at the first update; it is 1 at the last."""
+    """Importance-sampling exponent at the first update; it is 1 at the last one."""
     hidden: Hidden = (256, 512, 256, 128)
-    """Units of the local and of the global network, outputs included; (64, 64, 32) suits a small rig."""
+    """Number of units in the local and in the global network, outputs included; (64, 64, 32) suits a small rig."""
     score: Hidden = (256, 128, 64)
-    """Units of the hidden layers of the score network; (64, 32) suits a small rig."""
+    """Number of units in the hidden layers of the score network; (64, 32) suits a small rig."""
     lr: Positive = 1e-4
-    """Step size of Adam."""
+    """Adam's learning rate."""
     sample: Sample = 128
-    """Replayed experiences that a step of the networks is taken on, once per episode."""
+    """Number of replayed experiences in a gradient step of the networks, taken once per episode."""
     ablation: Literal["none", "few", "local"] = "none"
-    """``few``: only reward, TD error and age are features.  ``local``: without the global network (§4.3)."""
+    """``few``: only reward, TD error and age are features.  ``local``: the global network is omitted (§4.3)."""
 
 
 class EroSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
@@ -159,8 +160,8 @@ class EroSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     section = "ero"
     bytes_per_slot = 25.5
     hidden: Hidden = (64, 64)
-    """Units of the network."""
+    """Number of units in the network."""
     lr: Positive = 1e-4
-    """Step size of Adam."""
+    """Adam's learning rate."""
     sample: Sample = 64
-    """Stored experiences that a step of the network is taken on, once per episode."""
+    """Number of stored experiences in a gradient step of the network, taken once per episode."""

@@ -1,4 +1,4 @@
-"""The ``learner`` section of a run's configuration, and what may be wrong with it; reading it loads no algorithm."""
+"""The ``learner`` section of a run's configuration, and its validation; reading it loads no algorithm."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling, sam
 
 _DEFAULT: Final = "ddpg"
 ALWAYS: Final = ("ddpg", "dqn")
-"""Sections that every resolved configuration has; the others appear only if selected or given, so that
-the identity of a run does not change with the number of algorithms."""
+"""Sections that every resolved configuration has; the others appear only if selected or given, so that the identity of
+a run does not change with the number of registered algorithms."""
 _GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
 _S = TypeVar("_S", bound=SamplerSettings)
 
@@ -33,19 +33,19 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
     refer: ReferSettings | UnsetType = UNSET
-    """Options of ReF-ER.  Giving the section turns it on, even an empty one."""
+    """Options of ReF-ER.  The section enables it, even if it is empty."""
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
-    """Batch updates after every training episode (100 for 200 steps and batches of 16
-    replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
+    """Number of batch updates after every training episode (100 for 200 steps and batches of 16 replay each experience
+    8 times: de Bruin et al. 2018, §B.1)."""
     updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
-    """Batch updates per experience, on arrival, instead (real time only)."""
+    """Number of batch updates per arriving experience, in place of ``updates_per_episode`` (real time only)."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
-    """Maximum backlog in real time, of updates, or with ``updates_per_transition`` of experiences with
-    pending updates; those beyond it are dropped."""
+    """Maximum backlog in real time, in updates, or with ``updates_per_transition`` in experiences with pending updates;
+    those beyond it are dropped."""
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
-            defaults = defaults_of(self.algorithm)  # raises for a package that does not load
+            defaults = defaults_of(self.algorithm)  # raises ValueError for a package that does not load
             msgspec.structs.force_setattr(self, self.algorithm, defaults)
 
     @property
@@ -63,7 +63,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def refers(self) -> ReferSettings | None:
-        """Options of ReF-ER, ``rules: none`` in algorithms that are built for it; None where it has no part."""
+        """Options of ReF-ER, ``rules: none`` for algorithms built on it; None if it is not used."""
         hosted = self.selected.home_under_refer
         if self.refer is not UNSET:
             return self.refer if hosted else None
@@ -71,7 +71,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def stochastic(self) -> bool:
-        """Whether policies draw their actions and so provide their own exploration noise."""
+        """Whether policies sample their actions and so provide their own exploration noise."""
         return self.selected.stochastic or self.refers is not None
 
     @property
@@ -83,12 +83,12 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def note_bytes(self) -> float:
-        """Bytes of the algorithm's notes per experience."""
+        """Number of bytes of the algorithm's notes per experience."""
         return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
 
 
 def _sections(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Fields of the sections: those of the algorithms, then of the samplers that have options."""
+    """Fields of the sections: those of the algorithms, then those of the samplers with options."""
     yield "algorithm", Literal[algorithm_names()], _DEFAULT
     for name, section in algorithms.items():
         yield (name, section, section()) if name in ALWAYS else (name, section | UnsetType, UNSET)
@@ -118,12 +118,13 @@ else:
 
 
 def learner_settings(section: Mapping[str, object]) -> LearnerSettings:
-    """The ``learner`` section of a checked configuration, typed."""
+    """Return the ``learner`` section of a checked configuration with its type."""
     return msgspec.convert(section, settings_type())
 
 
 def settings_type() -> type[LearnerSettings]:
-    """Type of the section, with those of other packages and of files; raises ValueError for a broken file."""
+    """Return the type of the section, including those of other packages and of files; raises ValueError for a broken
+    file."""
     return _extended(*(registry.foreign_names(group) for group in _GROUPS))
 
 
@@ -146,19 +147,19 @@ def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[Learne
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
-    """Contradictions between settings, as (path, message) pairs."""
+    """Return contradictions between settings, as (path, message) pairs."""
     given = {name: getattr(settings, name, UNSET) for name in algorithm_names()}
     sections = {name: section for name, section in given.items() if section is not UNSET}
     problems = [(f"{name}.{at}", message) for name, section in sections.items() for at, message in section.problems()]
     if settings.refer is not UNSET and not settings.selected.home_under_refer:
         able = algorithms_where(lambda section: bool(section.home_under_refer) and not section.bounds_its_steps)
-        problems.append(("refer", f"ReF-ER does not support {settings.algorithm}: leave it out, or use {able}"))
+        problems.append(("refer", f"ReF-ER does not support {settings.algorithm}: remove this section, or use {able}"))
     elif settings.refer is not UNSET and settings.selected.bounds_its_steps and settings.refer.rules != "none":
-        problems.append(("refer.rules", f"{settings.algorithm} bounds its steps itself: expected 'none'"))
+        problems.append(("refer.rules", f"{settings.algorithm} limits its own steps: expected 'none'"))
     if settings.selected.batch_steps:
         for at in ("updates_per_episode", "updates_per_transition"):
             if getattr(settings, at) is not None:
-                problems.append((at, f"{settings.algorithm} learns from each batch of its policies: leave it out"))
+                problems.append((at, f"{settings.algorithm} learns from each batch of its policies: remove this"))
         return problems
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
@@ -168,7 +169,7 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
 
 
 def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
-    """List (path, message) of what keeps a strategy from an algorithm; nothing for an unknown one."""
+    """List reasons why a strategy does not fit an algorithm, as (path, message); none for an unknown strategy."""
     try:
         parsed = parse_strategy(strategy)
     except ValueError:
@@ -179,18 +180,19 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
     yield from settings.of_sampler(sampling).problems(settings.algorithm, settings.selected)
     for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
         able = algorithms_where(lambda section: bool(section.home_under_refer))
-        message = f"{parsed.retention} looks at the {signal.value}, which ReF-ER tells ({able}): give learner.refer"
+        message = f"{parsed.retention} needs the {signal.value}, which only ReF-ER provides ({able}): set learner.refer"
         yield "selection.strategy", message
     if Signal.TARGET in sampling.required_signals - settings.provided_signals:
         able = algorithms_where(lambda section: section.provides_targets)
-        message = f"{name} looks at the critic's targets, which {settings.algorithm} does not tell; {able} do"
+        message = f"{name} needs the critic's targets, which {settings.algorithm} does not provide: use {able}"
         yield "selection.strategy", message
 
 
 def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
-    """List (path, message) of sections that neither the algorithm nor the sampling of a run reads.
+    """List sections that neither the algorithm nor the sampling of a run reads, as (path, message).
 
-    Experiments may set what only some of their cells read, and every run has the sections of ``ddpg`` and ``dqn``.
+    Experiments may set sections that only some of their cells read, and every run has the sections of ``ddpg`` and
+    ``dqn``.
     """
     read = {settings.algorithm, sampling_of(parts_of_sampling(parse_strategy(strategy).sampling).name).section}
     readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in ALWAYS}
@@ -198,17 +200,17 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
     for name, message in readers.items():
         if name not in read and getattr(settings, name, UNSET) is not UNSET:
-            yield f"learner.{name}", f"{message}: leave it out"
+            yield f"learner.{name}", f"{message}: remove it"
 
 
 def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, str]]:
-    """Settings that do not fit a rig, as (path, message) pairs."""
+    """Return the settings that do not fit a rig, as (path, message) pairs."""
     name, selected = settings.algorithm, settings.selected
     if not selected.on_rig:
-        return [("algorithm", f"a rig cannot run the policies of {name}; it is for `onrig experiment`")]
+        return [("algorithm", f"a rig cannot run the policies of {name}: use it with `onrig experiment`")]
     if selected.single_action and actuators != 1:
         able = algorithms_where(lambda section: section.on_rig and not section.single_action)
-        return [("algorithm", f"{name} has levels of one actuator, this rig has {actuators}; {able} take several")]
+        return [("algorithm", f"{name} supports one actuator, but this rig has {actuators}: use {able}")]
     return [(f"{name}.{at}", message) for at, message in selected.rig_problems()]
 
 
@@ -217,14 +219,14 @@ def process_problem(settings: LearnerSettings, exploration: Exploration) -> tupl
     name, tag = settings.algorithm, exploration.__struct_config__.tag
     if settings.stochastic and not isinstance(exploration, OwnNoise):
         who = name if settings.refer is UNSET else f"{name} under ReF-ER"
-        return "process", f"the policies of {who} draw their actions: expected 'own', got {tag!r}"
+        return "process", f"the policies of {who} sample their actions: expected 'own', got {tag!r}"
     levels = getattr(settings.selected, "levels", None)
     if levels is not None:
         if not isinstance(exploration, EpsilonGreedy | NoExploration):
-            return "process", f"the actions of {name} are levels: expected 'epsilon_greedy' or 'none', got {tag!r}"
+            return "process", f"the actions of {name} are discrete: expected 'epsilon_greedy' or 'none', got {tag!r}"
         if isinstance(exploration, EpsilonGreedy) and exploration.levels != levels:
             return "levels", f"{name} acts on {levels} levels: expected {levels}, got {exploration.levels}"
     elif not settings.stochastic and isinstance(exploration, OwnNoise | EpsilonGreedy):
-        lacks = "noise of their own" if isinstance(exploration, OwnNoise) else "levels"
+        lacks = "noise of their own" if isinstance(exploration, OwnNoise) else "discrete actions"
         return "process", f"the policies of {name} have no {lacks}: expected 'ou', 'gaussian', 'parameter' or 'none'"
     return None

@@ -18,44 +18,44 @@ if TYPE_CHECKING:
     from onrig.learner.agent import Agent
 
 
-KEPT: Final = 3
-"""States on disk: the rig keeps two checkpoints and may be writing a third."""
+MAX_STATES: Final = 3
+"""Number of states on disk: the rig keeps two checkpoints and may be writing a third."""
 _STATE_NAME: Final = re.compile(r"learner-(\d{8,})\.npz")
 
 
-class ForeignStates(Exception):
-    """A folder with states of another run or executor; the message names it."""
+class ForeignStatesError(Exception):
+    """Raised for a folder with states of another run or executor; the message names it."""
 
 
 class _Header(NamedTuple):
     """Origin of a state."""
 
     run: str
-    """Identity of its run; "" in those of earlier versions."""
+    """Identity of its run; "" in states of earlier versions."""
     episode: int
     executor: Executor | None
     """Executor of its updates; None in states of earlier versions."""
 
 
 def state_name(episode: int) -> str:
-    """File name of the state after an episode."""
+    """Return the file name of the state after an episode."""
     return f"learner-{episode:08d}.npz"
 
 
 def state_fault(path: Path, run: str) -> str | None:
-    """Defect of the state that ``run`` is to resume from, in a few words; None if it is intact."""
+    """Describe the defect of the state from which ``run`` is to resume; None if it is intact."""
     if not path.exists():
         return "is missing"
     header = _header(path)
     if header is None:
         return "is damaged"
     if header.run != run:
-        return "is of another run"
+        return "belongs to another run"
     return None if state_name(header.episode) == path.name else f"is the state after episode {header.episode}"
 
 
 def _header(path: Path) -> _Header | None:
-    """Origin of a state with correct checksums; None for any other file."""
+    """Return the origin of a state with correct checksums; None for any other file."""
     try:
         with open_file(path, None) as file, zipfile.ZipFile(file) as archive:
             if archive.testzip() is not None:
@@ -72,8 +72,8 @@ def _header(path: Path) -> _Header | None:
 class States:
     """Folder of the agent's last few states, each named after the training episode that it follows.
 
-    A resumed run returns to a checkpoint of the rig's memory, and its learner to the matching state.  So one
-    more state is kept than the rig keeps checkpoints, each on disk before the rig may depend on it.
+    A resumed run returns to a checkpoint of the rig's memory, and its learner to the matching state.  Therefore one
+    more state is kept than the rig keeps checkpoints, and each is on disk before the rig may depend on it.
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], object]) -> None:
@@ -83,25 +83,25 @@ class States:
         """Whether the newest state could not be written."""
 
     def claim(self, run: str) -> None:
-        """Take the folder for a run.
+        """Claim the folder for a run.
 
-        Raises ForeignStates, and changes nothing, if its states are of another run, or were computed by another
+        Raises ForeignStatesError, and changes nothing, if its states belong to another run, or were computed by another
         executor than this process's.
         """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}
         ours = [header for header in headers.values() if header is not None and header.run == run]
         foreign = [episode for episode, header in headers.items() if header is not None and header.run != run]
         if foreign:
-            raise ForeignStates(
-                f"{self.path(foreign[0])}: a state of another run; give another folder with --state, or move it away"
+            raise ForeignStatesError(
+                f"{self.path(foreign[0])} belongs to another run; choose another folder with --state, or move it"
             )
         if headers and not ours:
-            raise ForeignStates(
-                f"{self.path(next(iter(headers)))}: a damaged state, maybe of another run; move it away"
+            raise ForeignStatesError(
+                f"{self.path(next(iter(headers)))} is damaged and may belong to another run; move it elsewhere"
             )
         for header in ours[:1]:
             if what := difference_here(header.executor):
-                raise ForeignStates(f"{self.path(header.episode)}: {what}; or give another folder with --state")
+                raise ForeignStatesError(f"{self.path(header.episode)}: {what}; or choose another folder with --state")
         self._run = run
 
     def episodes(self) -> list[int]:
@@ -118,11 +118,10 @@ class States:
         return self._folder / state_name(episode)
 
     def save(self, agent: Agent, settled: int | None = None) -> None:
-        """Write the state after ``agent.handled``, durably; where that fails, warn once, until it succeeds again.
+        """Write the state after ``agent.handled``, durably; if that fails, warn once, until it succeeds again.
 
-        Deletes the oldest, and those of later episodes, whose end the run has lost.
-        ``settled``: episode of the rig's newest checkpoint, to which it may return (lockstep); the state of that
-        episode is kept, however old.
+        Deletes the oldest states, and those of later episodes, whose end the run has lost. ``settled``: episode of the
+        rig's newest checkpoint, to which it may return (lockstep); the state of that episode is kept, however old.
         """
         try:
             self._write(agent, settled)
@@ -137,21 +136,21 @@ class States:
         agent.save(self.path(agent.handled), self._run)
         known = self.episodes()
         later = [episode for episode in known if episode > agent.handled]
-        old = [episode for episode in known[len(later) :][KEPT:] if settled is None or episode < settled]
+        old = [episode for episode in known[len(later) :][MAX_STATES:] if settled is None or episode < settled]
         for episode in later + old:
             self.path(episode).unlink(missing_ok=True)
 
-    def restore(self, agent: Agent, upto: int | None) -> bool:
-        """Restore the newest intact state of an episode up to ``upto``; False without one.
+    def restore(self, agent: Agent, up_to: int | None) -> bool:
+        """Restore the newest intact state of an episode up to ``up_to``; returns False if there is none.
 
         Later states are deleted: their episodes have not happened yet.
         """
         for episode in self.episodes():
-            if upto is not None and episode > upto:
+            if up_to is not None and episode > up_to:
                 self.path(episode).unlink(missing_ok=True)
                 continue
             what = state_fault(self.path(episode), self._run)
             if what is None and agent.restore(self.path(episode)):
                 return True
-            self._warn(f"{self.path(episode)} {what or 'does not fit this learner'}; it is passed over")
+            self._warn(f"{self.path(episode)} {what or 'does not fit this learner'}; it is skipped")
         return False

@@ -1,8 +1,8 @@
-"""Neighbours of experiences in their episodes, found by the numbers of episode and step, never by the slot.
+"""Neighbours of experiences in their episodes, identified by episode and step numbers, never by slot.
 
-Whatever a retention overwrites or rejects, a chain of experiences has no gaps: it ends where the next one is
-not stored.  Links are made and cut as slots are written, at a cost proportional to the writes; a dictionary entry per
-stored experience finds the neighbours of a new one.
+Whatever a retention overwrites or rejects, a chain of experiences has no gaps: it ends where the next one is not
+stored.  Links are made and cut as slots are written, at a cost proportional to the writes; a dictionary entry per
+stored experience locates the neighbours of a new one.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from onrig.runtime.memory.layout import Slots
 
 Bools = NDArray[np.bool_]
 Continues = Callable[[int, Slots, Slots], Bools]
-"""Whether in a trial the experiences in the second slots (k,) start in the state in which those in the first ones end:
-a fault may cut an episode short and have it begun again under the same number."""
+"""Whether the experiences in the second slots (k,) of a trial start in the final states of those in the first ones: a
+fault may abort an episode and restart it under the same number."""
 
-NOTHING: Final = np.zeros((0, 0), np.int64)
-"""Successors of an algorithm that needs none."""
+NO_NEIGHBOURS: Final = np.zeros((0, 0), np.int64)
+"""Successors for an algorithm that needs none."""
 _STEP_BITS: Final = 32
 BYTES_PER_SLOT: Final = 200.0
-"""The most bytes for each experience of a trial: links, key and dictionary entry."""
+"""Maximum number of bytes per experience of a trial: links, key and dictionary entry."""
 
 
 def keys_of(episode: NDArray[np.integer], step: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Keys of experiences, by (episode, step), both (k,): that of the successor is one more."""
+    """Return the keys of experiences, from (episode, step), both (k,); the successor's key is one higher."""
     keys: NDArray[np.int64] = (episode.astype(np.int64) << _STEP_BITS) + step
     return keys
 
 
 class Chain(NamedTuple):
-    """Consecutive experiences of an episode; absent steps repeat the slot of the last one."""
+    """Consecutive experiences of an episode; missing steps repeat the slot of the last one."""
 
     slots: Slots
     """(..., n)"""
@@ -59,23 +59,23 @@ class Trajectories:
 
     @property
     def after(self) -> Slots:
-        """(S, capacity): slot of the successor, -1 where none is stored; kept up to date."""
+        """(S, capacity): slot of the successor, -1 if it is not stored; kept up to date."""
         return self._after
 
     def written(self, trial: int, slots: Slots, keys: NDArray[np.int64]) -> None:
-        """Note new experiences in ``slots`` (k,), in order, repetitions allowed, after all of them are stored.
+        """Register new experiences in ``slots`` (k,), in order, repetitions allowed, after all of them are stored.
 
-        ``keys`` (k,) of ``keys_of``, or any that count up by one within an episode; -1 for an experience that has no
-        neighbours.  Of two experiences with the same key the later one counts.
+        ``keys`` (k,) come from ``keys_of``, or increase by one within an episode; -1 marks an experience without
+        neighbours. If two experiences have the same key, the later one counts.
         """
-        at, slot_at = self._key[trial], self._slots[trial]
+        at, slot_by_key = self._key[trial], self._slots[trial]
         for slot, key in zip(slots.tolist(), keys.tolist(), strict=True):
             old = int(at[slot])
-            if slot_at.get(old) == slot:
-                del slot_at[old]
+            if slot_by_key.get(old) == slot:
+                del slot_by_key[old]
             at[slot] = key
             if key >= 0:
-                slot_at[key] = slot
+                slot_by_key[key] = slot
         fresh = np.unique(slots)
         after, before = self._after[trial], self._before[trial]
         for there, back in ((after, before), (before, after)):
@@ -83,13 +83,13 @@ class Trajectories:
             linked = neighbours >= 0
             back[neighbours[linked]] = -1
             there[fresh] = -1
-        fresh = fresh[self._found(trial, at[fresh]) == fresh]
-        self._link(trial, self._found(trial, at[fresh] - 1), fresh)
-        self._link(trial, fresh, self._found(trial, at[fresh] + 1))
+        fresh = fresh[self._find_slots(trial, at[fresh]) == fresh]
+        self._link(trial, self._find_slots(trial, at[fresh] - 1), fresh)
+        self._link(trial, fresh, self._find_slots(trial, at[fresh] + 1))
 
-    def _found(self, trial: int, keys: NDArray[np.int64]) -> Slots:
-        slot_at = self._slots[trial]
-        return np.array([slot_at.get(key, -1) for key in keys.tolist()], np.int64)
+    def _find_slots(self, trial: int, keys: NDArray[np.int64]) -> Slots:
+        slot_by_key = self._slots[trial]
+        return np.array([slot_by_key.get(key, -1) for key in keys.tolist()], np.int64)
 
     def _link(self, trial: int, first: Slots, second: Slots) -> None:
         both = (first >= 0) & (second >= 0)
@@ -97,33 +97,34 @@ class Trajectories:
         whole = self._continues(trial, first, second)
         first, second = first[whole], second[whole]
         after, before = self._after[trial], self._before[trial]
-        # A neighbour may have had one of the same key before.
+        # A neighbour may already be linked to an earlier experience with the same key.
         old_after, old_before = after[first], before[second]
         before[old_after[old_after >= 0]] = -1
         after[old_before[old_before >= 0]] = -1
         after[first], before[second] = second, first
 
     def follow(self, slots: Slots, n: int) -> Chain:
-        """The experiences in ``slots`` (..., S, B) and their successors, n in all: (..., S, B, n)."""
+        """Return the experiences in ``slots`` (..., S, B) and their successors, n in all: (..., S, B, n)."""
         return self._chain(self._after, slots, n)
 
     def before(self, slots: Slots, n: int) -> Chain:
-        """The experiences in ``slots`` (..., S, B) and those before them, n in all, latest first: (..., S, B, n)."""
+        """Return the experiences in ``slots`` (..., S, B) and their predecessors, n in all, latest first: (..., S, B,
+        n)."""
         return self._chain(self._before, slots, n)
 
     def around(self, slots: Slots, n: int) -> Chain:
         """Segments with the experiences in ``slots`` (S, B): at most n consecutive ones of an episode, (S, B, n).
 
-        Of a longer episode, or of what is stored of it, these are its first n, the next n, and so on.  Such cuts depend
-        only on what came before them: if they depended on where an episode ends, the steps before its end would look
-        ahead less far than others, and values would come out as if fewer episodes ended.
+        A longer stored episode is cut into its first n experiences, the next n, and so on.  The cuts depend only on
+        preceding experiences: if they depended on the end of the episode, the steps before it would have shorter
+        horizons than others, and values would be biased as if fewer episodes ended.
         """
         back = self._path(self._before, slots)
         at = (back >= 0).sum(axis=0) - 1
         return self.follow(np.take_along_axis(back, (at % n)[None], axis=0)[0], n)
 
     def _path(self, neighbour: NDArray[np.int64], slots: Slots) -> NDArray[np.int64]:
-        """Slots (k, S, B) from these on to the end of each chain, then -1."""
+        """Return the slots (k, S, B) from these to the end of each chain, padded with -1."""
         trial = np.arange(len(neighbour))[:, None]
         path = [slots]
         while (path[-1] >= 0).any():

@@ -1,4 +1,4 @@
-"""Work of a learner: gradient updates, with their feedback to the rig and signs of life in between."""
+"""Work of a learner: gradient updates, with feedback to the rig and heartbeats in between."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from onrig.learner.pace import Pace
 from onrig.runtime.link.messages import Feedback
 from onrig.runtime.run_state.report import send_heartbeat
 
-_SIGN_S: Final = 1.0
-"""Heartbeat interval to the supervisor, and in real time to the rig."""
+_HEARTBEAT_S: Final = 1.0
+"""Interval between heartbeats to the supervisor, and in real time to the rig."""
 
 
 class Heartbeat:
-    """Signs of life of the process ``name``, without which the supervisor restarts it."""
+    """Heartbeats of the process ``name``, without which the supervisor restarts it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._shown_s = 0.0
 
     def beat(self) -> bool:
-        """Send a heartbeat unless one was sent just now; returns whether sent."""
+        """Send a heartbeat unless one was sent recently; returns whether it was sent."""
         now_s = time.monotonic()
-        due = now_s - self._shown_s > _SIGN_S
+        due = now_s - self._shown_s > _HEARTBEAT_S
         if due:
             self._shown_s = now_s
             send_heartbeat(self._name)
@@ -37,7 +37,7 @@ class Heartbeat:
 
 
 class Work:
-    """Updates of the agent that is attached by ``link``."""
+    """Updates of the agent attached through ``link``."""
 
     def __init__(self, link: Attachment, backlog: Backlog, heartbeat: Heartbeat) -> None:
         self._link, self._backlog, self._heartbeat = link, backlog, heartbeat
@@ -53,7 +53,7 @@ class Work:
         return self._updates / self._busy_s if self._busy_s else 0.0
 
     def update(self, agent: Agent, updates: int, pace: Pace) -> None:
-        """Do updates and send their feedback, in portions of the pace."""
+        """Run updates and send their feedback, in portions that the pace determines."""
         while updates > 0:
             portion = pace.portion(updates)
             updates -= portion
@@ -64,7 +64,7 @@ class Work:
     def learn_from_batches(self, agent: Agent, pace: Pace, report: Callable[[], object]) -> bool:
         """Learn from the complete batches; returns whether there were any.
 
-        In real time ``report`` is called now and then; what it raises of the link is raised when the batches are done.
+        In real time ``report`` is called at intervals; its link errors are raised again when the batches are done.
         """
         raised: list[LeaseLost | MemoryChanged] = []
 
@@ -102,7 +102,7 @@ class Work:
         self._send_feedback(agent, waiting)
 
     def _send_feedback(self, agent: Agent, pieces: list[Replayed]) -> None:
-        """Send feedback to the rig, at most 1 MB per message; it doubles as a heartbeat during long updates."""
+        """Send feedback to the rig, at most 1 MB per message; it also serves as a heartbeat during long updates."""
         if not pieces:
             return
         self._feedback_batch += 1

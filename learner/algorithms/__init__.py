@@ -1,7 +1,8 @@
 """Learning algorithms: their common interface.
 
-An algorithm trains S trials side by side; a rig has one trial.  A new one is a class that describes it, its section
-(``onrig.learner.algorithm_config``), registered under the algorithm's name, and a class with this protocol.
+An algorithm trains S trials in parallel; a rig has one trial.  A new algorithm needs a class that describes it, which
+is also its section (``onrig.learner.algorithm_config``) and is registered under the algorithm's name, and a class with
+this protocol.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from onrig.runtime import registry
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.policy.contract import PolicyContract
 
-if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may be in the modules of their code
+if TYPE_CHECKING:  # imports the descriptions of algorithms and samplers, which may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
-"""Plain arrays, as they go into an ``.npz`` file."""
+"""Plain arrays, as stored in an ``.npz`` file."""
 
 
 class Behaviour(NamedTuple):
-    """Behaviour of the Gaussian policy that acted; normalised."""
+    """Behaviour policy: the Gaussian that produced the action; normalised units."""
 
     mean: NDArray[np.floating]
     """(..., m)"""
     std: NDArray[np.floating]
     """(..., m)"""
     drawn: NDArray[np.floating]
-    """(..., m): the action before any clip."""
+    """(..., m): the action before any clipping."""
     deviates: NDArray[np.bool_]
-    """(...): whether another action was applied than this one, clipped."""
+    """(...): whether the applied action differs from this one after clipping."""
 
 
 class Window(NamedTuple):
-    """Experiences and those before them in their episodes, the latest first; absent steps repeat the earliest."""
+    """Experiences and the preceding ones in their episodes, latest first; missing steps repeat the earliest one."""
 
     slots: NDArray[np.int64]
     """(..., W): slots in the memory."""
@@ -63,49 +64,50 @@ class Minibatches:
     next_observation: NDArray[np.floating]
     """(K, S, B, n)"""
     terminated: NDArray[np.bool_]
-    """True where s' ends the task, (K, S, B); False where an episode is truncated by time."""
+    """True where s' ends the task, (K, S, B); False where a time limit truncates the episode."""
     weights: NDArray[np.floating] | None = None
     """Importance-sampling weights (de Bruin et al. 2018, §3.3.2), (K, S, B); None for all 1.  They multiply the
-    critic's gradient; of V-RACER and ACER, which have one network or one loss for both, the policy's as well."""
+    critic's gradient; for V-RACER and ACER, which have one network or one loss for both, they also multiply the
+    policy's."""
     rewards: NDArray[np.floating] | None = None
-    """(K, S, B, n), for an algorithm of ``successors`` n > 1: rewards of the experience and of those that follow it in
-    its episode and are still stored, then 0.  s' and ``terminated`` are then those of the last of them."""
+    """(K, S, B, n), for an algorithm with ``successors`` n > 1: rewards of the experience and of its stored successors
+    in the episode, padded with 0.  s' and ``terminated`` are then those of the last successor."""
     lengths: NDArray[np.int64] | None = None
-    """(K, S, B): how many these are, 1 to n."""
+    """(K, S, B): number of valid rewards, 1 to n."""
     slots: NDArray[np.int64] | None = None
     """(K, S, B): slots in the memory."""
     behaviour: Behaviour | None = None
-    """Behaviour policies, (K, S, B, ...); None if it was not recorded."""
+    """Behaviour policies, (K, S, B, ...); None if not recorded."""
     window: Window | None = None
-    """(K, S, B, W, ...), for an algorithm of ``window`` W > 1."""
+    """(K, S, B, W, ...), for an algorithm with ``window`` W > 1."""
 
 
 class Signals(NamedTuple):
-    """Feedback of K updates to samplers and keepers about the replayed experiences, in units of the scaled reward."""
+    """Feedback from K updates to samplers and keepers about the replayed experiences, in units of the scaled reward."""
 
     td: NDArray[np.floating]
-    """(K, S, B): TD error before the update; of twin critics the mean of the two."""
+    """(K, S, B): TD error before the update; for twin critics the mean of the two."""
     largest: NDArray[np.floating] | None = None
-    """(K, S, B): what experiences rank by instead of |td|: of twin critics the larger |TD error|, of distributions the
-    loss; None otherwise."""
+    """(K, S, B): criterion that ranks experiences in place of |td|: for twin critics the larger |TD error|, for return
+    distributions the loss; None otherwise."""
     target: NDArray[np.floating] | None = None
     """(K, S, B): regression targets of the critics; None unless the algorithm has ``provides_targets``."""
 
     far: NDArray[np.floating] | None = None
-    """(K, S, B): 1 where the importance ratio is out of ReF-ER's bounds, else 0; None without ReF-ER."""
+    """(K, S, B): 1 where the importance ratio is outside ReF-ER's bounds, else 0; None without ReF-ER."""
     kl: NDArray[np.floating] | None = None
-    """(K, S, B): KL divergence between the policy that acted and the present one; None without ReF-ER."""
+    """(K, S, B): KL divergence between the behaviour policy and the present one; None without ReF-ER."""
 
     def of(self, signal: Signal) -> NDArray[np.floating]:
-        """Feedback to keepers, (K, S, B); raises ValueError if the algorithm does not provide it."""
+        """Return the feedback to keepers, (K, S, B); raises ValueError if the algorithm does not provide it."""
         signals = {Signal.TD_ERROR: self.priority, Signal.FAR: self.far, Signal.KL: self.kl}.get(signal)
         if signals is None:
-            raise ValueError(f"the algorithm provides no {signal.value}")
+            raise ValueError(f"the algorithm does not provide {signal.value}")
         return signals
 
     @property
     def priority(self) -> NDArray[np.floating]:
-        """(K, S, B): ranking criterion of samplers and keepers."""
+        """(K, S, B): ranking criterion for samplers and keepers."""
         return np.abs(self.td) if self.largest is None else self.largest
 
     def of_trial(self, trial: int) -> Signals:
@@ -114,28 +116,28 @@ class Signals(NamedTuple):
 
 
 class DiscreteActions(NamedTuple):
-    """One action dimension cut into levels, explored epsilon-greedily unless the policy has noise of its own."""
+    """One action dimension discretised into levels; epsilon-greedy unless the policy has its own noise."""
 
     levels: int
     """Uniform on [-1, 1] (``level_values``)."""
     epsilon: tuple[tuple[float, float], ...]
-    """(episode, probability of a uniformly random action) points (``onrig.runtime.explore.schedule.interpolate``)."""
+    """Points (episode, probability of a uniformly random action) (``onrig.runtime.explore.schedule.interpolate``)."""
 
 
 def level_values(levels: int) -> NDArray[np.float64]:
-    """Actions of the levels, lowest first."""
+    """Return the actions of the levels, lowest first."""
     return np.linspace(-1.0, 1.0, levels)
 
 
 class Algorithm(Protocol):
-    """Policies of S trials and their update; each trial is bit for bit the same in any number of trials."""
+    """Policies of S trials and their update; the results of a trial are bit-identical for any number of trials."""
 
     updates: int
-    """Updates done so far."""
+    """Number of updates so far."""
 
     @property
     def discrete(self) -> DiscreteActions | None:
-        """The discrete actions; None for all of [-1, 1], explored by added noise."""
+        """The discrete actions; None for all of [-1, 1], explored with added noise."""
         ...
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -143,73 +145,74 @@ class Algorithm(Protocol):
         ...
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError when they are of another shape."""
+        """Train on K minibatches in turn; raises ValueError if their shape differs."""
         ...
 
     def state(self) -> State:
-        """Copy of everything needed to resume training."""
+        """Return a copy of everything needed to resume training."""
         ...
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
+        """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         ...
 
 
 @runtime_checkable
 class Stochastic(Algorithm, Protocol):
-    """An algorithm whose policy provides its own exploration noise; ``policy`` acts with the mean."""
+    """Algorithm whose policy provides its own exploration noise; ``policy`` acts with the mean."""
 
     noises: int
-    """Random numbers per action."""
+    """Number of random numbers per action."""
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, noises): (S, E, m), normalised."""
+        """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, noises); returns (S, E, m),
+        normalised."""
         ...
 
 
-class Stored(NamedTuple):
+class MemoryAccess(NamedTuple):
     """Access to the memories of S trials."""
 
     notes: Notes
     gather: Callable[[NDArray[np.int64]], Minibatches]
-    """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
+    """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     after: NDArray[np.int64]
-    """(S, capacity): slot of the next experience of the episode, -1 where there is none; for an algorithm that
-    ``follows_episodes``, as ``around``."""
+    """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``around``, only for an
+    algorithm that ``follows_episodes``."""
     around: Callable[[NDArray[np.int64], int], Chain]
     """Segments of episodes (``onrig.learner.trajectories.Trajectories.around``)."""
 
 
 @runtime_checkable
 class UsesWholeMemory(Algorithm, Protocol):
-    """An algorithm that uses all of the memory and keeps notes per slot."""
+    """Algorithm that uses the complete memory and keeps notes per slot."""
 
-    def bind_memory(self, stored: Stored) -> None:
+    def bind_memory(self, stored: MemoryAccess) -> None:
         """Use this memory; called once, before the first update."""
         ...
 
     def departure(self) -> NDArray[np.floating]:
-        """(S, 2), over the memory: mean KL divergence of present policies from those that acted, share of far
-        experiences (``onrig.learner.algorithms.refer``)."""
+        """(S, 2), over the memory: mean KL divergence of the present policies from the behaviour policies, and share of
+        far experiences (``onrig.learner.algorithms.refer``)."""
         ...
 
 
 @runtime_checkable
 class Exportable(Protocol):
-    """An algorithm whose policy a rig can run."""
+    """Algorithm whose policy a rig can run."""
 
     behaviour: str
     """Kind of its policies (``onrig.runtime.policy.contract``)."""
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy, SI units to SI units, with its contract (``onrig.learner.export``
-        has graphs for many networks); raises ValueError for a contract that does not fit."""
+        """Build the ONNX model of one trial's policy, from SI units to SI units, with its contract
+        (``onrig.learner.export`` has graphs for many networks); raises ValueError for a contract that does not fit."""
         ...
 
 
 @runtime_checkable
 class Gaussian(Exportable, Protocol):
-    """An algorithm whose policy is a Gaussian of known density, its draws clipped to [-1, 1]."""
+    """Algorithm whose policy is a Gaussian of known density, with samples clipped to [-1, 1]."""
 
     def distribution(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Mean and standard deviation at normalised observations (S, E, n): (S, E, m) each."""
@@ -218,17 +221,17 @@ class Gaussian(Exportable, Protocol):
 
 @runtime_checkable
 class Recurrent(Gaussian, Protocol):
-    """A Gaussian with memory of its episode; ``policy`` and ``distribution`` are those of the first step."""
+    """Gaussian policy with memory of its episode; ``policy`` and ``distribution`` apply to the first step."""
 
     hidden_width: int
-    """Numbers in a hidden state, h."""
+    """h: size of the hidden state."""
 
     def remembering(
         self, observation: NDArray[np.floating], hidden: NDArray[np.float32]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
         """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
 
-        ``hidden``: those after the step before, 0 at an episode's start.
+        ``hidden``: the states after the previous step, 0 at the start of an episode.
         """
         ...
 
@@ -243,7 +246,7 @@ def algorithm_for(
     if not streams:
         raise ValueError("expected one random stream per trial, got none")
     if settings.selected.single_action and n_actions != 1:
-        raise ValueError(f"{settings.algorithm} takes one action dimension, got {n_actions}")
+        raise ValueError(f"{settings.algorithm} supports one action dimension, got {n_actions}")
     refer, selected = settings.refers, settings.selected
     build: Callable[..., Algorithm] = registry.home(selected, selected.home_of(refers=refer is not None))
     more = () if refer is None else (refer,)

@@ -2,17 +2,17 @@
 
 An update learns along segments of stored episodes.  The critic is a stochastic duelling network,
 
-    Q(s, a) = V(s) + A(s, a) - mean_k A(s, u_k),   u_k ~ pi(.|s),
+    Q(s, a) = V(s) + A(s, a) - mean_k A(s, u_k),   u_k ~ pi(.|s).
 
-and it gives two estimates of an action's value: Q^ret, with ratios cut to 1, which trains the critic, and Q^opc,
-without any, for the policy.  With phi the mean and the standard deviation of the policy, its gradient
+It yields two estimates of an action's value: Q^ret, with ratios truncated at 1, which trains the critic, and Q^opc,
+without truncation, for the policy.  Let phi be the mean and the standard deviation of the policy.  Its gradient
 
     g = min(c, rho) (Q^opc - V) grad ln pi(a) + max(0, 1 - c / rho(a')) (Q(s, a') - V) grad ln pi(a'),   a' ~ pi(.|s),
 
-with respect to phi is cut so that it leads away from an average policy, which follows slowly, by delta at the most.
+with respect to phi is limited so that the divergence from a slowly updated average policy grows by at most delta.
 
-The segments of a minibatch pass two programs in pieces of equal length: one that values them, and one that adds up the
-gradients of all pieces and takes the step with the last of them.
+The segments of a minibatch pass through two programs in chunks of equal length: one computes values; the other
+accumulates the gradients of all chunks and takes the step with the last one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches
-from onrig.learner.algorithms.host import LEAST_STD, Host, behind_softplus, common_std, initial
-from onrig.learner.algorithms.refer import Acted, Apart, Refer, apart
-from onrig.learner.algorithms.segments import Pieces, Steps, laid_out
+from onrig.learner.algorithms.host import MIN_STD, Host, common_std, initial, inverse_softplus
+from onrig.learner.algorithms.refer import BehaviourSample, PolicyDistance, Refer, policy_distance
+from onrig.learner.algorithms.segments import ChunkRecords, Steps, lay_out
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.refer_settings import AcerConfig, ReferSettings
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import importance_ratio, log_density, score
-from onrig.learner.tape.elementary import clip, concatenated, softplus, softsign, square
+from onrig.learner.tape.elementary import clip, concatenate, softplus, softsign, square
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam, follow
@@ -42,13 +42,14 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
 
 _AT_ONCE: Final = 128
-"""Steps in a piece, at most."""
+"""Maximum number of steps in a chunk."""
 _FIRST, _LAST = 1, 2
-"""Sections of the first and of the last piece of an update."""
+"""Sections of the first and of the last chunk of an update."""
 
 
-def projected(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
-    """Nearest z to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (§3.3); parts (rows, m) each."""
+def project_step(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
+    """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3); parts
+    (rows, m) each."""
     along, squares = (reduce(add, ((a * b).row_sums() for a, b in zip(k, other, strict=True))) for other in (g, k))
     beyond = clip(along - delta, 0.0, float("inf")) / clip(squares, float(np.finfo(np.float32).tiny), float("inf"))
     return [a - beyond * b for a, b in zip(g, k, strict=True)]
@@ -58,18 +59,18 @@ _VALUED: Final = ("value", "advantage", "rho", "kl")
 """Outputs of the first program per step; the advantage is Q(s, a) - V(s)."""
 
 
-class _Piece(NamedTuple):
-    """Steps of one run of a program."""
+class _Chunk(NamedTuple):
+    """Steps in one run of a program."""
 
     x: Array
     """(R, n): standardised."""
     mean: Array
-    """(R, m): of the present policy."""
+    """(R, m): output of the present policy."""
     std: Array
     """(1, m)"""
     value: Array
     """(R, 1)"""
-    given: dict[str, Array]
+    fields: dict[str, Array]
 
 
 class Acer(Host):
@@ -104,91 +105,91 @@ class Acer(Host):
                 net.draw(row, stream, initial)
             self._average.copy(row, self._policy)
             for group in (self._std, self._average_std):
-                row[group.flat.slice] = behind_softplus(config.std)
+                row[group.flat.slice] = inverse_softplus(config.std)
 
         self._values = self.forward(lambda tape, s, _: self._value(self._inputs(s)), n, 1)
         R = self._at_once = min(_AT_ONCE, config.batch * config.segment)
         columns = {"observation": n, "drawn": m, "acted_mean": m, "acted_std": m, "noise": (1 + config.samples) * m}
         columns |= dict.fromkeys((*_VALUED, "error", "q_opc", "share", "annealing"), 1)
-        self._pieces = Pieces(R, columns)
+        self._chunks = ChunkRecords(R, columns)
         self._evaluate, self._learn = (self._traced(trace) for trace in (self._valuing, self._learning))
 
-    def _traced(self, trace: Callable[[Tape, _Piece], None]) -> Run:
-        tape = Tape(self.layout, self._pieces.layout)
-        given = {name: tape.read(field) for name, field in self._pieces.fields.items()}
-        x = self._inputs(given["observation"])
-        trace(tape, _Piece(x, *self._present(x), self._value(x), given))
+    def _traced(self, trace: Callable[[Tape, _Chunk], None]) -> Run:
+        tape = Tape(self.layout, self._chunks.layout)
+        fields = {name: tape.read(field) for name, field in self._chunks.fields.items()}
+        x = self._inputs(fields["observation"])
+        trace(tape, _Chunk(x, *self._present(x), self._value(x), fields))
         return self.bind(tape)
 
     def _present(self, x: Array) -> tuple[Array, Array]:
         return self._policy(x), softplus(x.tape.read(self._std.fields[0]))
 
     def _action_value(self, x: Array, action: Array) -> Array:
-        return self._advantage(concatenated(x, clip(action, -1.0, 1.0)))
+        return self._advantage(concatenate(x, clip(action, -1.0, 1.0)))
 
-    def _samples(self, seen: _Piece) -> list[Array]:
-        """a' and each u_k, constants for gradients."""
+    def _samples(self, seen: _Chunk) -> list[Array]:
+        """Return a' and each u_k, as constants for gradients."""
         m, mean, std = self._m, seen.mean.detached(), seen.std.detached()
-        noise = seen.given["noise"]
-        return [mean + std * noise.columns(at, at + m) for at in range(0, noise.shape[1], m)]
+        noise = seen.fields["noise"]
+        return [mean + std * noise.columns(index, index + m) for index in range(0, noise.shape[1], m)]
 
-    def _duelling(self, seen: _Piece, samples: Sequence[Array]) -> tuple[Array, Array]:
-        """Q(s, a) - V(s), and the mean advantage of the samples."""
+    def _duelling(self, seen: _Chunk, samples: Sequence[Array]) -> tuple[Array, Array]:
+        """Return Q(s, a) - V(s), and the mean advantage of the samples."""
         around = reduce(add, (self._action_value(seen.x, sample) for sample in samples)) / float(len(samples))
-        return self._action_value(seen.x, seen.given["drawn"]) - around, around
+        return self._action_value(seen.x, seen.fields["drawn"]) - around, around
 
-    def _apart(self, seen: _Piece) -> Apart:
-        acted = Acted(seen.given["drawn"], seen.given["acted_mean"], seen.given["acted_std"])
-        return apart(self._settings, acted, seen.mean.detached(), seen.std.detached())
+    def _policy_distance(self, seen: _Chunk) -> PolicyDistance:
+        acted = BehaviourSample(seen.fields["drawn"], seen.fields["acted_mean"], seen.fields["acted_std"])
+        return policy_distance(self._settings, acted, seen.mean.detached(), seen.std.detached())
 
-    def _valuing(self, tape: Tape, seen: _Piece) -> None:
-        """Compute values of steps, and report the distance of the behaviour policies."""
+    def _valuing(self, tape: Tape, seen: _Chunk) -> None:
+        """Compute step values, and report the distance from the behaviour policies."""
         advantage, _ = self._duelling(seen, self._samples(seen)[1:])
-        of_policy = self._apart(seen)
+        of_policy = self._policy_distance(seen)
         for name, value in zip(_VALUED, (seen.value, advantage, of_policy.rho, of_policy.kl), strict=True):
-            tape.output(self._pieces.fields[name], value)
+            tape.output(self._chunks.fields[name], value)
 
-    def _learning(self, tape: Tape, seen: _Piece) -> None:
-        """Add up gradients, and step with the last piece."""
-        given = seen.given
+    def _learning(self, tape: Tape, seen: _Chunk) -> None:
+        """Accumulate gradients, and take the step with the last chunk."""
+        fields = seen.fields
         sampled, *others = self._samples(seen)
         advantage, around = self._duelling(seen, others)
-        rho = self._apart(seen).rho
+        rho = self._policy_distance(seen).rho
         z = self._step_of_policy(seen, sampled, self._action_value(seen.x, sampled) - around, rho)
-        loss = -given["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * seen.value + advantage)
+        loss = -fields["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * seen.value + advantage)
         for up, phi in zip(z, (seen.mean, seen.std), strict=True):
             loss = loss - (up.detached() * phi).row_sums()
-        gradients = tape.gradient((given["share"] * loss).sum(), self._groups)
+        gradients = tape.gradient((fields["share"] * loss).sum(), self._groups)
         sums = [tape.read(field) for field in self._sums]
         with tape.section(_FIRST):
             for total in sums:
                 tape.emit("fill", total.shape, [], out=total, x=0.0)
         for total, gradient in zip(sums, gradients, strict=True):
             tape.emit("add_scaled", total.shape, [gradient], out=total, x=1.0)
-        annealing = given["annealing"].mean()  # the same in all rows
+        annealing = fields["annealing"].mean()  # the same in all rows
         with tape.section(_LAST):
             for adam, total in zip(self._adams, sums, strict=True):
                 adam.step(tape, total, annealing)
             follow(tape, self._average.group, self._policy.group, self._acer.tau)
             follow(tape, self._average_std, self._std, self._acer.tau)
 
-    def _step_of_policy(self, seen: _Piece, sampled: Array, apart_from_mean: Array, rho: Array) -> list[Array]:
-        """Ascent of means and standard deviations, (rows, m) each, within the trust region."""
-        c, given, tape = self._acer.truncation, seen.given, sampled.tape
+    def _step_of_policy(self, seen: _Chunk, sampled: Array, apart_from_mean: Array, rho: Array) -> list[Array]:
+        """Ascent direction of means and standard deviations, (rows, m) each, within the trust region."""
+        c, fields, tape = self._acer.truncation, seen.fields, sampled.tape
         mean, std = seen.mean.detached(), seen.std.detached()
         ratio = importance_ratio(
-            log_density(sampled, mean, std), log_density(sampled, given["acted_mean"], given["acted_std"])
+            log_density(sampled, mean, std), log_density(sampled, fields["acted_mean"], fields["acted_std"])
         )
-        ahead = clip(rho, 0.0, c) * (given["q_opc"] - seen.value.detached())
+        ahead = clip(rho, 0.0, c) * (fields["q_opc"] - seen.value.detached())
         correction = clip(1.0 - c / ratio, 0.0, float("inf")) * apart_from_mean
         g = [
             ahead * first + correction * second
-            for first, second in zip(score(given["drawn"], mean, std), score(sampled, mean, std), strict=True)
+            for first, second in zip(score(fields["drawn"], mean, std), score(sampled, mean, std), strict=True)
         ]
         average, average_std = self._average(seen.x), softplus(tape.read(self._average_std.fields[0]))
         spread = square(average_std) + square(average - mean)
         k = [(mean - average) / square(std), 1.0 / std - spread / (square(std) * std)]
-        return projected(g, k, self._acer.divergence)
+        return project_step(g, k, self._acer.divergence)
 
     def _pack(self, batches: Minibatches) -> None:
         """No-op: an update takes segments from the memory."""
@@ -199,52 +200,52 @@ class Acer(Host):
         slots = batches.slots[k]
         segments = self._stored.around(slots, self._acer.segment)
         weight = np.ones(slots.shape) if batches.weights is None else batches.weights[k]
-        steps = laid_out(segments, slots, weight, self._at_once)
+        steps = lay_out(segments, slots, weight, self._at_once)
         ends = self._end_values(segments.last)
-        pieces, reward = self._pieces, self._packed(steps)
-        self._evaluate(self.rows, pieces.rows, None)
-        value, advantage, rho, kl = map(pieces.read, _VALUED)
-        at = np.nonzero(steps.present)[0], steps.slots[steps.present]
-        refer.note(at, rho[steps.present], kl[steps.present])
+        chunks, reward = self._chunks, self._pack_steps(steps)
+        self._evaluate(self.rows, chunks.rows, None)
+        value, advantage, rho, kl = map(chunks.read, _VALUED)
+        index = np.nonzero(steps.present)[0], steps.slots[steps.present]
+        refer.note(index, rho[steps.present], kl[steps.present])
         q_ret, q_opc = (
             steps.retraced(reward, value, advantage, ratio, ends, self._config.gamma)
             for ratio in (np.minimum(1.0, rho) ** (1.0 / self._m), np.ones_like(rho))
         )
         error = q_ret - (value + advantage)
-        pieces.write(error=error, q_opc=q_opc, share=steps.share, annealing=np.full(error.shape, refer.annealing))
-        sections = np.zeros(pieces.rows.shape[1], np.uint32)
+        chunks.write(error=error, q_opc=q_opc, share=steps.share, annealing=np.full(error.shape, refer.annealing))
+        sections = np.zeros(chunks.rows.shape[1], np.uint32)
         sections[0] |= 1 << _FIRST
         sections[-1] |= 1 << _LAST
-        self._learn(self.rows, pieces.rows, sections)
+        self._learn(self.rows, chunks.rows, sections)
         refer.count()
         td, target = (np.take_along_axis(of, steps.drawn, axis=1) for of in (error, q_ret))
         drawn = np.arange(self.trials)[:, None], slots
         return td.astype(np.float32), target.astype(np.float32), refer.far[drawn], refer.kl[drawn]
 
-    def _packed(self, steps: Steps) -> Values:
+    def _pack_steps(self, steps: Steps) -> Values:
         """Write steps into records, and return their scaled rewards (S, N)."""
         assert self._stored is not None
-        taken = self._stored.gather(steps.slots)
-        behaviour = taken.behaviour
+        batch = self._stored.gather(steps.slots)
+        behaviour = batch.behaviour
         assert behaviour is not None
         noise = np.zeros((*steps.slots.shape, 1 + self._acer.samples, self._m))
         for of_trial, stream, n in zip(noise, self._streams, steps.present.sum(axis=1).tolist(), strict=True):
             of_trial[:n] = stream.standard_normal((1 + self._acer.samples, n, self._m)).swapaxes(0, 1)
-        self._pieces.begin(self.trials, steps.slots.shape[1], self.executor.dtype)
-        self._pieces.write(
-            observation=taken.observation,
+        self._chunks.begin(self.trials, steps.slots.shape[1], self.executor.dtype)
+        self._chunks.write(
+            observation=batch.observation,
             drawn=behaviour.drawn,
             acted_mean=behaviour.mean,
-            acted_std=np.maximum(behaviour.std, LEAST_STD),
+            acted_std=np.maximum(behaviour.std, MIN_STD),
             noise=noise,
         )
-        return taken.reward * self._reward_scale[:, 0]
+        return batch.reward * self._reward_scale[:, 0]
 
     def _end_values(self, slots: Slots) -> Values:
-        """End values of segments whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
+        """Return the end values of segments whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
         assert self._stored is not None
-        taken = self._stored.gather(slots)
-        return np.where(taken.terminated, 0.0, self._values(taken.next_observation)[..., 0])
+        batch = self._stored.gather(slots)
+        return np.where(batch.terminated, 0.0, self._values(batch.next_observation)[..., 0])
 
     def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         return self._policy.layers(self.rows[trial])

@@ -1,7 +1,8 @@
-"""Common base of PPO and TRPO: Gaussian policies and values by tanh units, observations standardised on arrival.
+"""Common base of PPO and TRPO: Gaussian policies and value functions with tanh units, observations standardised on
+arrival.
 
-Statistics of a batch (advantages, target values, densities) are computed once, on arrival, and frozen: Han and
-Sung 2017, §III-A.  The filter has then seen the batch, so that importance ratios are 1 before the first gradient step.
+Batch statistics (advantages, target values, densities) are computed once, on arrival, and frozen: Han and Sung 2017,
+§III-A.  The filter already includes the batch, so importance ratios are 1 before the first gradient step.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from onrig.learner.export import InputFilter, export_gaussian_policy
 from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import log_density
-from onrig.learner.tape.elementary import clip, concatenated, exp, tanh
+from onrig.learner.tape.elementary import clip, concatenate, exp, tanh
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam
 from onrig.learner.tape.spaces import Group, Layout
@@ -30,15 +31,15 @@ from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 
 FILTER_CUT: Final = 5.0
 _FIRST_COUNT: Final = 1e-2
-"""Weight of the standard normal that a filter starts with, and its least variance (OpenAI's baselines)."""
+"""Weight of the standard normal that initialises a filter, and minimum variance of the filter (OpenAI's baselines)."""
 MEAN_GAIN: Final = 0.01
-"""Factor of the initial weights of the last layer of a policy's mean."""
+"""Factor applied to the initial weights of the last layer of a policy's mean."""
 
 
 def initial_layer(
     stream: np.random.Generator, inputs: int, outputs: int, last: bool, *, initial: str, last_gain: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw weights by ``OnPolicyConfig.initial``, scaled by ``last_gain`` in the last layer; biases are 0."""
+    """Draw weights as ``OnPolicyConfig.initial`` states, scaled by ``last_gain`` in the last layer; biases are 0."""
     drawn = stream.standard_normal((inputs, outputs))
     if initial == "normc":
         weights = drawn / np.sqrt(np.square(drawn).sum(axis=0, keepdims=True))
@@ -55,7 +56,7 @@ def _orthogonal(drawn: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class Filter:
-    """Running mean and standard deviation of the observations of S trials; standardises with them."""
+    """Running mean and standard deviation of the observations of S trials, and standardisation with them."""
 
     def __init__(self, trials: int, n: int) -> None:
         self.count: NDArray[np.float64] = np.full(trials, _FIRST_COUNT)
@@ -70,7 +71,7 @@ class Filter:
         self._mean, self._std = mean[:, None], np.sqrt(variance)[:, None]
 
     def add(self, observation: NDArray[np.floating]) -> None:
-        """Take in observations (S, R, n)."""
+        """Add observations (S, R, n) to the statistics."""
         seen = observation.astype(np.float64)
         for trial, of_trial in enumerate(seen):
             self.count[trial] += len(of_trial)
@@ -79,7 +80,7 @@ class Filter:
         self._settle()
 
     def __call__(self, observation: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Standardise observations (S, R, n), cut to 5 deviations."""
+        """Standardise observations (S, R, n), clipped at 5 standard deviations."""
         return np.clip((observation - self._mean) / self._std, -FILTER_CUT, FILTER_CUT)
 
     def of_trial(self, trial: int) -> InputFilter:
@@ -106,27 +107,27 @@ class Frozen(NamedTuple):
     drawn: NDArray[np.float32]
     """(S, K, R, m)"""
     log_pi: NDArray[np.float32]
-    """(S, K, R): ln pi(a|s) of the policy that acted, infinite where its action was not what was applied."""
+    """(S, K, R): ln pi(a|s) of the behaviour policy, infinite where another action was applied."""
     advantage: NDArray[np.float32]
-    """(S, K, R): standardised over the N of them, if so configured."""
+    """(S, K, R): standardised over all N, if so configured."""
     target: NDArray[np.float32]
-    """(S, K, R): what the value is trained towards."""
+    """(S, K, R): training target of the value."""
 
 
-def flattened(batch: Frozen) -> Frozen:
-    """The same with one axis for the experiences of all actors: (S, K R, ...)."""
+def flatten_actors(batch: Frozen) -> Frozen:
+    """Merge the experiences of all actors into one axis: (S, K R, ...)."""
     return Frozen(*(field.reshape(len(field), -1, *field.shape[3:]) for field in batch))
 
 
-def gathered(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
-    """Minibatches (k, S, M, ...) of a field (S, R, ...), whose slots are (k, S, M)."""
+def gather_minibatches(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
+    """Gather minibatches (k, S, M, ...) of a field (S, R, ...) from slots (k, S, M)."""
     S, size, *rest = field.shape
     rows: NDArray[Any] = np.take(field.reshape(S * size, *rest), slots + size * np.arange(S)[:, None], axis=0)
     return rows
 
 
 class ActorCritic(Traced):
-    """Gaussian policies and values of S trials; a subclass learns."""
+    """Gaussian policies and values of S trials; a subclass adds the update."""
 
     behaviour: Final = GAUSSIAN
     discrete: Final = None
@@ -143,7 +144,7 @@ class ActorCritic(Traced):
         policy_lr: float | None = None,
         adam_eps: float = 1e-8,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (policy, value); policies have Adam if they have a step size.
+        """Initialise one trial from each of ``streams`` (policy, value); policies use Adam if a step size is given.
 
         Raises ValueError without a stream.
         """
@@ -163,23 +164,23 @@ class ActorCritic(Traced):
         self._common: Final = config
         self._filter: Final = Filter(len(streams), n)
         self._acts = self.forward(lambda tape, x, _: clip(self._mean(x), -1.0, 1.0), n, m)
-        self._draws = self.forward(self._drawn, n, m, m)
-        self._statistics = self.forward(self._judged, n, 2, m)
-        """ln pi(a|s) and the value of states, by the actions drawn in them."""
+        self._draws = self.forward(self._trace_sample, n, m, m)
+        self._statistics = self.forward(self._trace_density, n, 2, m)
+        """ln pi(a|s) and the value of states, from the actions sampled in them."""
         self._values = self.forward(lambda tape, x, _: self._value(x), n, 1)
 
     def _distribution(self, x: Array) -> tuple[Array, Array]:
         """Mean (B, m) and standard deviation (1, m)."""
         return self._mean(x), exp(x.tape.read(self._spread.fields[0]))
 
-    def _drawn(self, tape: Tape, x: Array, noise: Array | None) -> Array:
+    def _trace_sample(self, tape: Tape, x: Array, noise: Array | None) -> Array:
         mean, std = self._distribution(x)
         assert noise is not None
         return mean + std * noise
 
-    def _judged(self, tape: Tape, x: Array, drawn: Array | None) -> Array:
+    def _trace_density(self, tape: Tape, x: Array, drawn: Array | None) -> Array:
         assert drawn is not None
-        return concatenated(log_density(drawn, *self._distribution(x)), self._value(x))
+        return concatenate(log_density(drawn, *self._distribution(x)), self._value(x))
 
     def _inputs(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Network inputs for observations (S, R, n)."""
@@ -192,16 +193,16 @@ class ActorCritic(Traced):
         return self._draws(self._inputs(observation), noise).copy()
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy the network of one trial's mean out: weights (in, out) and bias (out,) per layer, tanh between them."""
+        """Copy out the network of one trial's mean: weights (in, out) and bias (out,) per layer, tanh between them."""
         return self._mean.layers(self.rows[trial])
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
-        """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
+        """Copy out the standard deviation of one trial's policy, the same in all states: (m,)."""
         std: NDArray[np.floating] = np.exp(self.rows[trial, self._spread.flat.slice])
         return std
 
     def actor_filter(self, trial: int) -> InputFilter | None:
-        """Copy out how one trial's observations are standardised; None if they are not."""
+        """Copy out the standardisation of one trial's observations; None if they are not standardised."""
         return self._filter.of_trial(trial) if self._common.filter else None
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
@@ -209,11 +210,11 @@ class ActorCritic(Traced):
         return export_gaussian_policy(layers, std, contract, units="Tanh", seen=self.actor_filter(trial))
 
     def _freeze(self, batch: PolicyBatch) -> Frozen:
-        """Statistics of a batch under the present policies; ValueError for one of another size."""
+        """Return the statistics of a batch under the present policies; raises ValueError for another size."""
         config, (S, K, T) = self._common, batch.reward.shape
         expected = self.trials, config.actors, config.steps // config.actors
         if batch.reward.shape != expected:
-            raise ValueError(f"a batch of {(S, K, T)} experiences, expected {expected}")
+            raise ValueError(f"expected a batch of {expected} experiences, got {(S, K, T)}")
         seen, after, drawn = (
             field.reshape(S, K * T, -1) for field in (batch.observation, batch.next_observation, batch.drawn)
         )

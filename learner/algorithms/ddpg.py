@@ -1,7 +1,8 @@
-"""DDPG (Lillicrap et al. 2016) as de Bruin et al. 2018 use it (§3.2).
+"""DDPG (Lillicrap et al. 2016), as in de Bruin et al. 2018 (§3.2).
 
-The paper gives no order for the two gradients.  Both are taken at the same parameters and applied together, as in
-OpenAI's baselines (which its RoboSchool experiments used), not the critic's first as in Lillicrap's Algorithm 1.
+The paper does not state the order of the two gradients.  Both are taken at the same parameters and applied together, as
+in OpenAI's baselines (used for its RoboSchool experiments), rather than the critic's first, as in Lillicrap's Algorithm
+1.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 
 def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tuple[Adam, Adam]:
-    """Optimisers of actor and critic; only the critic's weights decay."""
+    """Return the optimisers of actor and critic; only the critic's weights decay."""
     betas, eps, coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
     decay, weights = config.critic_decay, critic.weights
     of_actor = Adam(state, actor.group, lr=config.actor_lr, betas=betas, eps=eps)
@@ -53,7 +54,7 @@ class Ddpg(Traced):
         """Initialise one trial from each of ``streams`` (actor first, then critic)."""
         state, n, m, B, size = Layout(), n_observations, n_actions, config.batch, NETWORK_SIZES[config.network]
         self._actor, self._target_actor = (Mlp(state, name, (n, *size.actor, m)) for name in ("actor", "target_actor"))
-        # The action enters the second layer, as the parameter counts of Table 8 imply.
+        # The action enters at the second layer, as the parameter counts in Table 8 imply.
         self._critic, self._target_critic = (
             Mlp(state, name, (n, *size.critic, 1), joins={1: m}) for name in ("critic", "target_critic")
         )
@@ -75,9 +76,9 @@ class Ddpg(Traced):
     def _pairs(self) -> list[tuple[Mlp, Mlp]]:
         return [(self._target_actor, self._actor), (self._target_critic, self._critic)]
 
-    def _update(self, tape: Tape, **given: Array) -> None:
+    def _update(self, tape: Tape, **fields: Array) -> None:
         s, a, r, s_next, discount, weight = (
-            given[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
+            fields[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
         )
         a_next = tanh(self._target_actor(s_next))
         target = r + discount * self._target_critic(s_next, join1=a_next)
@@ -103,7 +104,7 @@ class Ddpg(Traced):
         return Signals(self._records.get("td"), target=self._records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy one trial's actor out: weights (in, out) and bias (out,) per layer."""
+        """Copy out one trial's actor: weights (in, out) and bias (out,) per layer."""
         return self._actor.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:

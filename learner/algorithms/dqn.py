@@ -1,8 +1,8 @@
-"""DQN (Mnih et al. 2015) as de Bruin et al. 2018 compare it with DDPG (§6.3, App. B).
+"""DQN (Mnih et al. 2015), as de Bruin et al. 2018 compare it with DDPG (§6.3, App. B).
 
-One action dimension is cut into levels uniform on [-1, 1]; the memory holds their values, as for DDPG, and an applied
-action counts as its nearest level.  The loss is the squared TD error (eq. 5): Mnih et al. clip it, de Bruin et al. do
-not mention that.
+One action dimension is discretised into levels uniform on [-1, 1].  The memory stores action values, as for DDPG, and
+an applied action counts as its nearest level.  The loss is the squared TD error (eq. 5): Mnih et al. clip it; de Bruin
+et al. do not mention clipping.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 _COPY: Final = 1
-"""Section of the tape that copies the network to its target, behind every ``target_every``-th update."""
+"""Section of the tape that copies the network to its target, after every ``target_every``-th update."""
 
 
 def nearest_level(action: NDArray[np.floating], levels: int) -> NDArray[np.int64]:
-    """Index of the level nearest to each normalised action, of ``levels`` uniform on [-1, 1]; the lower on a tie."""
+    """Return the index of the level nearest to each normalised action; ties go to the lower level.
+
+    The ``levels`` are uniform on [-1, 1].
+    """
     place = np.ceil((action.astype(np.float64) + 1.0) * (0.5 * (levels - 1)) - 0.5)
-    # NaN in a diverged trial, whose parameters are NaN anyway.
+    # The action is NaN in a diverged trial, whose parameters are NaN as well.
     index: NDArray[np.int64] = np.clip(np.nan_to_num(place), 0, levels - 1).astype(np.int64)
     return index
 
@@ -51,7 +54,7 @@ class Dqn(Traced):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams``; one action dimension."""
+        """Initialise one trial from each of ``streams``; supports one action dimension."""
         state, sizes, B = Layout(), NETWORK_SIZES[config.network].critic, config.batch
         self._network, self._target = (
             Mlp(state, name, (n_observations, *sizes, config.levels)) for name in ("network", "target_network")
@@ -81,11 +84,11 @@ class Dqn(Traced):
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
 
-    def _update(self, tape: Tape, **given: Array) -> None:
-        best = self._target(given["next_observation"]).row_maxima()
-        target = given["reward"] + given["discount"] * best
-        td = target - (self._network(given["observation"]) * given["chosen"]).row_sums()
-        descend(tape, (given["weight"] * square(td)).mean(), [self._adam])
+    def _update(self, tape: Tape, **fields: Array) -> None:
+        best = self._target(fields["next_observation"]).row_maxima()
+        target = fields["reward"] + fields["discount"] * best
+        td = target - (self._network(fields["observation"]) * fields["chosen"]).row_sums()
+        descend(tape, (fields["weight"] * square(td)).mean(), [self._adam])
         with tape.section(_COPY):
             follow(tape, self._target.group, self._network.group, 1.0)
         tape.output(self._records.fields["td"], td)
@@ -94,10 +97,10 @@ class Dqn(Traced):
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act greedily: normalised observations (S, E, n) to the value of the best level (S, E, 1).
 
-        Of equal values the lowest level wins; NaN where the network has diverged.
+        Ties go to the lowest level; the result is NaN if the network has diverged.
         """
         q = self._values(observation)
-        # A diverged network has no best level; argmax would name one.
+        # A diverged network has no best level, but argmax would return one.
         actions: NDArray[np.floating] = np.where(np.isnan(q).any(axis=2), np.nan, self.levels[q.argmax(axis=2)])
         return actions[:, :, None]
 
@@ -111,7 +114,7 @@ class Dqn(Traced):
         return Signals(records.get("td"), target=records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy one trial's network out, whose outputs are the values of the levels: weights (in, out), bias (out,)."""
+        """Copy out one trial's network, whose outputs are the values of the levels: weights (in, out), bias (out,)."""
         return self._network.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:

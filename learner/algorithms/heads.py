@@ -1,4 +1,4 @@
-"""Advantages as functions of the action, parametrised by outputs of a network (Novati and Koumoutsakos 2019, App. E).
+"""Advantages as functions of the action, parametrised by network outputs (Novati and Koumoutsakos 2019, App. E).
 
 Arrays: actions, means and standard deviations (B, m) or (1, m), outputs (B, k); results (B, 1).
 """
@@ -15,12 +15,12 @@ from onrig.learner.tape.elementary import clip, exp, softplus, sqrt, square
 
 
 def quadratic_outputs(m: int) -> int:
-    """Outputs of a quadratic of ``m`` actions: the entries of a lower triangular matrix."""
+    """Return the number of outputs for a quadratic in ``m`` actions: the entries of a lower triangular matrix."""
     return (m * m + m) // 2
 
 
 def lower_triangle(outputs: Array, m: int) -> list[list[Array]]:
-    """Rows of L up to the diagonal, entries (B, 1), with softplus on the diagonal; ``outputs`` has them row by row."""
+    """Rows of L up to the diagonal, entries (B, 1), softplus on the diagonal; ``outputs`` lists them row by row."""
 
     def entry(i: int, j: int) -> Array:
         at = quadratic_outputs(i) + j
@@ -33,8 +33,8 @@ def lower_triangle(outputs: Array, m: int) -> list[list[Array]]:
 def quadratic(action: Array, mean: Array, outputs: Array) -> Array:
     """f_Q = -(a - m)' L L' (a - m) / 2 (eq. 18)."""
     m = action.shape[1]
-    lower, apart = lower_triangle(outputs, m), action - mean
-    columns = (reduce(add, (apart.columns(i, i + 1) * lower[i][j] for i in range(j, m))) for j in range(m))
+    lower, deviation = lower_triangle(outputs, m), action - mean
+    columns = (reduce(add, (deviation.columns(i, i + 1) * lower[i][j] for i in range(j, m))) for j in range(m))
     return reduce(add, map(square, columns)) * -0.5
 
 
@@ -46,15 +46,15 @@ def expected_quadratic(std: Array, outputs: Array) -> Array:
 
 
 def gaussian_outputs(m: int) -> int:
-    """Outputs of an asymmetric Gaussian of ``m`` actions: its height, and two widths of each."""
+    """Return the output count of an asymmetric Gaussian in ``m`` actions: its height, and two widths per action."""
     return 1 + 2 * m
 
 
 def gaussian(action: Array, mean: Array, outputs: Array) -> Array:
-    """f_G = K exp(-sum (a - m)_+^2 / (2 L+) - sum (a - m)_-^2 / (2 L-)) (eq. 20); K, L+ and L- positive by softplus."""
+    """f_G = K exp(-sum (a - m)_+^2 / (2 L+) - sum (a - m)_-^2 / (2 L-)) (eq. 20); K, L+ and L- > 0 by softplus."""
     height, above, below = _gaussian_parts(outputs, action.shape[1])
-    apart = action - mean
-    exponent = square(clip(apart, 0.0, float("inf"))) / above + square(clip(apart, float("-inf"), 0.0)) / below
+    deviation = action - mean
+    exponent = square(clip(deviation, 0.0, float("inf"))) / above + square(clip(deviation, float("-inf"), 0.0)) / below
     return height * exp(exponent.row_sums() * -0.5)
 
 
@@ -74,7 +74,7 @@ def _gaussian_parts(outputs: Array, m: int) -> tuple[Array, Array, Array]:
 
 
 class Head(NamedTuple):
-    """A form of the advantage, up to its mean under the policy."""
+    """Form of the advantage, up to its mean under the policy."""
 
     value: Callable[[Array, Array, Array], Array]
     """Advantage as a function of action, mean and outputs."""
@@ -84,7 +84,7 @@ class Head(NamedTuple):
     """Number of outputs as a function of the number of actions."""
 
     def advantage(self, action: Array, mean: Array, std: Array, outputs: Array) -> Array:
-        """A(s, a) = f - E f, whose mean under the policy is 0."""
+        """A(s, a) = f - E f, which has mean 0 under the policy."""
         return self.value(action, mean, outputs) - self.expected(std, outputs)
 
 

@@ -1,7 +1,7 @@
 """Common base of the algorithms of Novati and Koumoutsakos 2019: Gaussian policies, softsign units, ReF-ER.
 
-States are standardised once, before the first update, and rewards divided by their root mean square every 1000 updates,
-if ``refer.standardise`` is set (App. B); this replaces ``reward_scale``.
+If ``refer.standardise`` is set (App. B), states are standardised once, before the first update, and rewards are divided
+by their root mean square every 1000 updates; this replaces ``reward_scale``.
 """
 
 from __future__ import annotations
@@ -15,51 +15,51 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_config import AlgorithmConfig
-from onrig.learner.algorithms import Minibatches, Signals, State, Stored
-from onrig.learner.algorithms.refer import Acted, Apart, Refer, Rules, apart
+from onrig.learner.algorithms import MemoryAccess, Minibatches, Signals, State
+from onrig.learner.algorithms.refer import BehaviourSample, PolicyDistance, Refer, Rules, policy_distance
 from onrig.learner.algorithms.traced import Forward, Records, Traced, Values, check_shapes
 from onrig.learner.export import export_gaussian_policy
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated
+from onrig.learner.tape.elementary import concatenate
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 
 RESCALE_EVERY: Final = 1000
-"""Updates between two rescalings of rewards."""
-LEAST_STD: Final = 1e-3
-"""Lower bound of the behaviour policy's standard deviation in updates: 0, recorded where exploration was suppressed,
-would be infinitely far from any other policy."""
+"""Number of updates between two rescalings of rewards."""
+MIN_STD: Final = 1e-3
+"""Lower bound on the behaviour policy's standard deviation in updates: a deviation of 0, recorded where exploration was
+suppressed, would be infinitely far from any other policy."""
 _AT_ONCE: Final = 1024
-"""Experiences gathered at once for statistics of the memory."""
+"""Number of experiences gathered at once to compute memory statistics."""
 
 
 def initial(
     stream: np.random.Generator, inputs: int, outputs: int, last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw a layer (App. A): Glorot-uniform hidden layers, U(+-0.1 / sqrt(inputs)) output, no biases."""
+    """Draw a layer (App. A): Glorot-uniform hidden layers, U(+-0.1 / sqrt(inputs)) output layer, no biases."""
     bound = 0.1 / inputs**0.5 if last else (6.0 / (inputs + outputs)) ** 0.5
     return stream.uniform(-bound, bound, (inputs, outputs)), np.zeros(outputs)
 
 
 def common_std(state: Layout, m: int, name: str = "std") -> Group:
-    """Lay out a standard deviation of m actions, the same in all states, behind a softplus."""
+    """Lay out a standard deviation of m actions, the same in all states, as the input of a softplus."""
     return state.group(name, {"output": (1, m)})
 
 
-def behind_softplus(std: float) -> float:
-    """Output whose softplus is this."""
+def inverse_softplus(std: float) -> float:
+    """Return the input at which softplus equals ``std``."""
     return math.log(math.expm1(std))
 
 
 class Host(Traced, ABC):
-    """Gaussian policies of S trials under ReF-ER; a subclass has networks and losses."""
+    """Gaussian policies of S trials under ReF-ER; a subclass adds networks and losses."""
 
     behaviour: Final = GAUSSIAN
     discrete: Final = None
     bounded: ClassVar[bool] = False
-    """Whether means pass a tanh."""
+    """Whether means pass through a tanh."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Host(Traced, ABC):
         streams: Sequence[np.random.Generator],
         dtype: DTypeLike,
     ) -> None:
-        """``state`` has the networks; parameters are drawn afterwards."""
+        """Initialise the parameters; ``state`` contains the networks."""
         self._config, self._settings, self._n, self._m = config, refer, n, m
         self._centre_field, self._spread_field = state.add("centre", 1, n), state.add("spread", 1, n)
         self._scale_field = state.add("reward_scale", 1, 1)
@@ -80,7 +80,7 @@ class Host(Traced, ABC):
             self.values, (self._centre_field, self._spread_field, self._scale_field)
         )
         self._spread[:], self._reward_scale[:] = 1.0, config.reward_scale
-        self._stored: Stored | None = None
+        self._stored: MemoryAccess | None = None
         self._refer: Refer | None = None
         self._distribution = self._acting()
 
@@ -90,16 +90,19 @@ class Host(Traced, ABC):
 
     @abstractmethod
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
-        """Take one step on the k-th of the minibatches that were packed; returns TD errors before it, targets, which
-        experiences are far and the KL divergence from the policies that acted, (S, B) each."""
+        """Take one step on the k-th packed minibatch.
+
+        Returns TD errors before the step, targets, which experiences are far, and the KL divergence from the behaviour
+        policies, (S, B) each.
+        """
 
     @abstractmethod
     def _pack(self, batches: Minibatches) -> None:
-        """Write minibatches into records; raises ValueError when they are of another shape."""
+        """Write minibatches into records; raises ValueError if their shape differs."""
 
     @abstractmethod
     def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Layers that lead from standardised states to means, the last with no other outputs."""
+        """Return the layers from standardised states to means; the last one has no other outputs."""
 
     def _acting(self) -> Forward:
         return self.forward(
@@ -107,13 +110,13 @@ class Host(Traced, ABC):
         )
 
     def _joined(self, tape: Tape, mean: Array, std: Array, *more: Array) -> Array:
-        return concatenated(mean, tape.emit("copy", mean.shape, [std]), *more)
+        return concatenate(mean, tape.emit("copy", mean.shape, [std]), *more)
 
     def _inputs(self, observation: Array) -> Array:
         tape = observation.tape
         return (observation - tape.read(self._centre_field)) / tape.read(self._spread_field)
 
-    def bind_memory(self, stored: Stored) -> None:
+    def bind_memory(self, stored: MemoryAccess) -> None:
         self._stored = stored
         self._refer = Refer(self._settings, self._config.batch, stored.notes)
 
@@ -129,9 +132,9 @@ class Host(Traced, ABC):
         return np.asarray(np.clip(self.distribution(observation)[0], -1.0, 1.0))
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn, with their slots and behaviour; ValueError when they are of another shape."""
+        """Train on K minibatches in turn, with their slots and behaviour; raises ValueError if their shape differs."""
         if batches.behaviour is None or batches.slots is None:
-            raise ValueError("expected minibatches with the policies that acted, and their slots")
+            raise ValueError("expected minibatches with their behaviour policies and slots")
         check_shapes(batches, self.trials, self._config.batch, self._n, self._m)
         assert self._refer is not None
         self._pack(batches)
@@ -154,7 +157,7 @@ class Host(Traced, ABC):
             slots = np.minimum(np.arange(start, start + _AT_ONCE), self._stored.notes.capacity - 1)
             taken = self._stored.gather(np.broadcast_to(slots, (self.trials, _AT_ONCE)))
             rewards.append(np.array(taken.reward, np.float64))
-            if self.updates == 0:  # later the memory may be large, and observations are standardised once
+            if self.updates == 0:  # later the memory may be large, and observations are standardised only once
                 observations.append(np.array(taken.observation, np.float64))
         if self.updates == 0:
             observation = np.concatenate(observations, axis=1)
@@ -168,8 +171,8 @@ class Host(Traced, ABC):
             self._reward_scale[trial] = 1.0 / size if size > 0.0 else 1.0
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy the network of one trial's mean out, before the tanh if it is ``bounded``: weights (in, out) and bias
-        (out,) per layer, softsign between them, standardisation included."""
+        """Copy out the network of one trial's mean, before the tanh if ``bounded``: weights (in, out) and bias (out,)
+        per layer, softsign between them, standardisation included."""
         (weight, bias), *others = self._mean_layers(trial)
         centre, spread = (of[trial, 0].astype(np.float64) for of in (self._centre, self._spread))
         scaled = weight.astype(np.float64)
@@ -177,7 +180,7 @@ class Host(Traced, ABC):
         return [(scaled, bias - centre @ scaled[: self._n]), *others]
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
-        """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
+        """Copy out the standard deviation of one trial's policy, the same in all states: (m,)."""
         return np.array(self.distribution(np.zeros((self.trials, 1, self._n)))[1][trial, 0])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
@@ -185,7 +188,7 @@ class Host(Traced, ABC):
         return export_gaussian_policy(layers, self.actor_std(trial), contract, bounded=self.bounded)
 
     def state(self) -> State:
-        """Copy of everything needed to resume training but the notes per slot."""
+        """Return a copy of everything needed to resume training except the notes per slot."""
         return super().state() | ({} if self._refer is None else self._refer.state())
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -197,38 +200,38 @@ class Host(Traced, ABC):
 _REPORTED: Final = ("td", "target", "rho", "kl")
 
 
-class Judging(Host):
-    """A host whose update learns from the drawn experiences, each of which ReF-ER judges in it."""
+class ReferHost(Host):
+    """Host whose update learns from the drawn experiences, and classifies each of them by ReF-ER."""
 
     def _trace(self, **more: tuple[int, int]) -> None:
-        """Trace ``_update``, with ``more`` fields of the record."""
+        """Trace ``_update``; ``more`` adds fields to the record."""
         B, m = self._config.batch, self._m
         own = dict.fromkeys(("drawn", "acted_mean", "acted_std"), (B, m)) | {"rules": (1, len(Rules._fields))}
         reported = dict.fromkeys(_REPORTED, (B, 1))
         self._records = Records(B, self._n, m, own | reported | more, in_turn=True)
         tape = Tape(self.layout, self._records.layout)
-        given = self._records.read(tape)
-        given["reward"] = given["reward"] * tape.read(self._scale_field)
-        decided = given.pop("rules")
+        fields = self._records.read(tape)
+        fields["reward"] = fields["reward"] * tape.read(self._scale_field)
+        decided = fields.pop("rules")
         rules = Rules(*(decided.columns(i, i + 1) for i in range(len(Rules._fields))))
-        for name, value in self._update(tape, rules, **given).items():
+        for name, value in self._update(tape, rules, **fields).items():
             tape.output(self._records.fields[name], value)
         self._run = self.bind_update(tape)
 
     @abstractmethod
-    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
-        """Trace an update; rewards are scaled; returns what it reports, (B, 1) each."""
+    def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
+        """Trace an update on scaled rewards; returns its outputs, (B, 1) each."""
 
-    def _apart(self, mean: Array, std: Array, **given: Array) -> Apart:
-        acted = Acted(given["drawn"], given["acted_mean"], given["acted_std"])
-        return apart(self._settings, acted, mean, std)
+    def _policy_distance(self, mean: Array, std: Array, **fields: Array) -> PolicyDistance:
+        acted = BehaviourSample(fields["drawn"], fields["acted_mean"], fields["acted_std"])
+        return policy_distance(self._settings, acted, mean, std)
 
     def _pack(self, batches: Minibatches) -> None:
         assert batches.behaviour is not None
         self._records.pack(self, batches, self._config.gamma, 1.0)
         self._records.set("drawn", batches.behaviour.drawn)
         self._records.set("acted_mean", batches.behaviour.mean)
-        self._records.set("acted_std", np.maximum(batches.behaviour.std, LEAST_STD))
+        self._records.set("acted_std", np.maximum(batches.behaviour.std, MIN_STD))
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         assert batches.slots is not None
@@ -237,7 +240,7 @@ class Judging(Host):
         record[:, 0, self._records.fields["rules"].slice] = refer.rules
         self._run(self.rows, record, None)
         td, target, rho, kl = (record[:, 0, self._records.fields[name].slice] for name in _REPORTED)
-        return td, target, refer.judge(batches.slots[k], rho, kl), kl
+        return td, target, refer.classify(batches.slots[k], rho, kl), kl
 
     def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
-        """Write what the k-th update takes from the notes per slot."""
+        """Write the inputs of the k-th update that come from the notes per slot."""

@@ -1,6 +1,6 @@
 """NAF (Gu et al. 2016) under ReF-ER, as in Novati and Koumoutsakos 2019 (App. A).
 
-One network gives the value V, the unbounded mean m of the policy, and a lower triangular L with a positive
+One network outputs the value V, the unbounded mean m of the policy, and a lower triangular matrix L with positive
 diagonal: Q(s, a) = V - (a - m)' L L' (a - m) / 2.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.heads import quadratic, quadratic_outputs
-from onrig.learner.algorithms.host import Judging, initial
+from onrig.learner.algorithms.host import ReferHost, initial
 from onrig.learner.algorithms.refer import Rules
 from onrig.learner.refer_settings import NafConfig, ReferSettings
 from onrig.learner.tape.array import Array
@@ -24,7 +24,7 @@ from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 
 
-class Naf(Judging):
+class Naf(ReferHost):
     """Networks of S trials, and their update."""
 
     def __init__(
@@ -50,25 +50,25 @@ class Naf(Judging):
         self._trace()
 
     def _out(self, x: Array) -> tuple[Array, Array, Array]:
-        """Value (B, 1), mean (B, m) and the outputs of L (B, (m^2 + m) / 2)."""
+        """Return the value (B, 1), the mean (B, m) and the entries of L (B, (m^2 + m) / 2)."""
         out, m = self._network(x), self._m
         return out.columns(0, 1), out.columns(1, 1 + m), out.columns(1 + m, out.shape[1])
 
     def _present(self, x: Array) -> tuple[Array, Array]:
         return self._out(x)[1], x.tape.filled((1, self._m), self._settings.std)
 
-    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
-        value, mean, lower = self._out(self._inputs(given["observation"]))
-        of_policy = self._apart(mean, tape.filled((1, self._m), self._settings.std), **given)
-        after = self._target(self._inputs(given["next_observation"])).columns(0, 1)
-        target = given["reward"] + given["discount"] * after
+    def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
+        value, mean, lower = self._out(self._inputs(fields["observation"]))
+        of_policy = self._policy_distance(mean, tape.filled((1, self._m), self._settings.std), **fields)
+        after = self._target(self._inputs(fields["next_observation"])).columns(0, 1)
+        target = fields["reward"] + fields["discount"] * after
         beta = rules.beta
         if self._naf.beta_on == "mean":
-            # The value of this is the mean; its gradient is beta times as large.
+            # This expression has the value of the mean, and beta times its gradient.
             mean = mean.detached() + beta * (mean - mean.detached())
             beta = tape.filled((1, 1), 1.0)
-        td = target - value - quadratic(given["action"], mean, lower)
-        loss = beta * rules.near(of_policy.rho) * given["weight"] * square(td) * 0.5
+        td = target - value - quadratic(fields["action"], mean, lower)
+        loss = beta * rules.near(of_policy.rho) * fields["weight"] * square(td) * 0.5
         loss = (loss + (1.0 - rules.beta) * of_policy.kl).mean()
         descend(tape, loss, [self._adam], factor=rules.annealing)
         follow(tape, self._target.group, self._network.group, self._naf.tau)
@@ -76,8 +76,9 @@ class Naf(Judging):
 
     def _pack(self, batches: Minibatches) -> None:
         super()._pack(batches)
-        # A value of the action drawn, whose clipping is the world's: of the clipped one, V(s) would never meet a return
-        # where the mean lies beyond the limits.  Of the one applied where that is another.
+        # Q is a function of the sampled action, which the environment clips: as a function of the clipped one, V(s)
+        # would never reach a return if the mean lies beyond the limits.  Where another action was applied, Q takes that
+        # one.
         behaviour = batches.behaviour
         assert behaviour is not None
         action = np.where(behaviour.deviates[..., None], batches.action, behaviour.drawn)

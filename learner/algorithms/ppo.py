@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import State
-from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened, gathered
+from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flatten_actors, gather_minibatches
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
 from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import PpoConfig
@@ -22,10 +22,10 @@ from onrig.learner.tape.trace import Tape
 
 
 class Experiences(NamedTuple):
-    """Experiences with their statistics, R of each of S trials or M of each in each of k minibatches."""
+    """Experiences with their statistics: R of each of S trials, or M of each trial in each of k minibatches."""
 
     observation: NDArray[Any]
-    """(S, R, n) or (k, S, M, n), as networks see it."""
+    """(S, R, n) or (k, S, M, n): network inputs."""
     drawn: NDArray[Any]
     """(S, R, m) or (k, S, M, m)"""
     log_pi: NDArray[Any]
@@ -35,7 +35,7 @@ class Experiences(NamedTuple):
 
 
 class Ppo(ActorCritic):
-    """Policies and values of S trials, the batches they replay, and what trains them."""
+    """Policies and values of S trials, the batches they replay, and their update."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Ppo(ActorCritic):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (policy, value, then the draws of minibatches)."""
+        """Initialise one trial from each of ``streams`` (policy, value, then the minibatch draws)."""
         rates = {"policy_lr": config.lr, "value_lr": config.value_lr or config.lr, "adam_eps": config.adam_eps}
         super().__init__(config, n_observations, n_actions, streams, dtype, **rates)
         self.config: Final = config
@@ -70,13 +70,13 @@ class Ppo(ActorCritic):
         rate: Array,
         clip: Array,
     ) -> None:
-        """Take a step down -mean min(R A, clip(R) A) + c mean (V - V^)^2."""
+        """Take a gradient step on -mean min(R A, clip(R) A) + c mean (V - V^)^2."""
         ratio = likelihood_ratio(log_density(drawn, *self._distribution(observation)), log_pi)
         within = maximum(minimum(ratio, clip + 1.0), 1.0 - clip)
         gained = minimum(ratio * advantage, within * advantage)
         error = self._value(observation) - target
         loss = (square(error) * self.config.value_weight - gained).mean()
-        learning = self._adams if self.config.value_weight else self._adams[:-1]  # the values' is the last
+        learning = self._adams if self.config.value_weight else self._adams[:-1]  # the last one is that of the value
         descend(tape, loss, learning, factor=rate, max_norm=self.config.max_norm)
 
     @property
@@ -84,7 +84,7 @@ class Ppo(ActorCritic):
         return self.config.standardise == "batch"
 
     def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
-        """Take the epochs of one iteration; ``left`` is the share of the run that was left at its start."""
+        """Run the epochs of one iteration; ``left`` is the share of the run that remained at its start."""
         self._replayed.append(self._freeze(batch))
         alpha = left if self.config.anneal else 1.0
         memory = self._memory()
@@ -93,7 +93,7 @@ class Ppo(ActorCritic):
             beat()
 
     def _descend(self, minibatches: Experiences, alpha: float) -> None:
-        """Take a step with each of k minibatches, with step sizes and clip annealed by ``alpha``."""
+        """Take a step on each of k minibatches, with step sizes and clip range annealed by ``alpha``."""
         config, records, (k, S) = self.config, self._records, minibatches.log_pi.shape[:2]
         rows = records.of(self, k)
         for name, values in minibatches._asdict().items():
@@ -105,15 +105,15 @@ class Ppo(ActorCritic):
         self.updates += k
 
     def _memory(self) -> Experiences:
-        """All experiences of the replay memory, actor by actor: fields (S, K R, ...)."""
-        flat = flattened(Frozen(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True))))
+        """Return all experiences of the replay memory, actor by actor: fields (S, K R, ...)."""
+        flat = flatten_actors(Frozen(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True))))
         fields = self._inputs(flat.observation), *flat[1:]
         return Experiences(*(field.astype(self.executor.dtype, copy=False) for field in fields))
 
     def _minibatches(self, memory: Experiences) -> Experiences:
         size = memory.log_pi.shape[1]
         slots = np.stack([self._slots(stream, size) for stream in self._streams], axis=1)
-        drawn = Experiences(*(gathered(field, slots) for field in memory))
+        drawn = Experiences(*(gather_minibatches(field, slots) for field in memory))
         if self.config.standardise == "minibatch":
             a = drawn.advantage
             a = (a - a.mean(axis=2, keepdims=True)) / (a.std(axis=2, ddof=1, keepdims=True) + 1e-8)
@@ -121,7 +121,7 @@ class Ppo(ActorCritic):
         return drawn
 
     def _slots(self, stream: np.random.Generator, size: int) -> NDArray[np.int64]:
-        """Slots of one trial's minibatches of an epoch, (size / M, M)."""
+        """Return the slots of one trial's minibatches in an epoch, (size / M, M)."""
         config = self.config
         if config.draw == "permutation":
             return stream.permutation(size).reshape(-1, config.batch)
@@ -130,7 +130,7 @@ class Ppo(ActorCritic):
         return (of_actor + size // K * np.arange(K)[:, None]).reshape(-1, config.batch)
 
     def state(self) -> State:
-        """Copy of everything needed to resume training, frozen statistics included."""
+        """Return a copy of everything needed to resume training, frozen statistics included."""
         frozen = {
             f"replayed_{name}": np.stack([getattr(batch, name) for batch in self._replayed])
             for name in Frozen._fields

@@ -1,8 +1,8 @@
 """Rainbow in its data-efficient form, on vectors (Hessel et al. 2018; van Hasselt et al. 2019).
 
-Distributions of the return on fixed atoms, dueling streams, double selection, n-step returns, and exploration by noisy
-layers; prioritised replay is the memory's (``PropPER`` on the loss).  The hidden layers but the last are common and
-without noise; the last one and the outputs are two noisy streams, of the value and of the advantages.
+It combines return distributions on fixed atoms, dueling streams, double selection, n-step returns, and exploration by
+noisy layers; the sampler adds prioritised replay (``PropPER`` on the loss).  All hidden layers except the last are
+shared and free of noise; the last one and the outputs form two noisy streams, for the value and for the advantages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 _COPY: Final = 1
-"""Section of the tape that copies the network to its target, behind every ``target_every``-th update."""
+"""Section of the tape that copies the network to its target, after every ``target_every``-th update."""
 
 
 class Size(NamedTuple):
@@ -40,7 +40,7 @@ class Size(NamedTuple):
 
 
 class Rainbow(Traced):
-    """Networks of S trials, and the update that trains them."""
+    """Networks of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
 
@@ -53,13 +53,13 @@ class Rainbow(Traced):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (network, then noise of updates); one action dimension."""
+        """Initialise one trial from each of ``streams`` (network, then update noise); supports one action dimension."""
         state, n, B, levels, atoms = Layout(), n_observations, config.batch, config.levels, config.atoms
         *common, hidden = config.hidden
         self._common = [Size(*pair) for pair in itertools.pairwise((n, *common))]
         last = (n, *common)[-1]
         self._noisy = [Size(*pair) for out in (atoms, levels * atoms) for pair in ((last, hidden), (hidden, out))]
-        """Hidden layer and outputs of the value, then of the advantages."""
+        """Hidden layer and outputs for the value, then for the advantages."""
         self._network, self._target = (state.group(name, self._shapes()) for name in ("network", "target_network"))
         self._z, self._numbers = state.add("atoms", 1, atoms), state.add("levels", 1, levels)
         self._adam = Adam(state, self._network, lr=config.lr, eps=config.adam_eps)
@@ -85,7 +85,7 @@ class Rainbow(Traced):
         self._run = self.bind_update(tape)
 
     def _shapes(self) -> dict[str, tuple[int, int]]:
-        """Fields of a network: common layers, then the noisy ones with the scales of their noise."""
+        """Return the fields of a network: shared layers, then the noisy ones with their noise scales."""
         shapes: dict[str, tuple[int, int]] = {}
         for at, layer in enumerate(self._common):
             shapes |= {f"weight{at}": layer, f"bias{at}": (1, layer.outputs)}
@@ -103,7 +103,7 @@ class Rainbow(Traced):
                 row[field.slice] = scale if field.name.endswith("_scale") else drawn.reshape(-1)
 
     def _logits(self, network: Group, x: Array, factors: Array | None) -> Array:
-        """Logits (B, levels * atoms), level by level, under noise of these ``factors`` (1 or B, noises), if any."""
+        """Logits (B, levels * atoms), level by level, under noise with ``factors`` (1 or B, noises), if any."""
         value, advantages = self._dueling(network, x, factors)
         centred = value - self._mean_of_levels(advantages)
         return advantages + centred.tiled(self.config.levels)
@@ -122,7 +122,8 @@ class Rainbow(Traced):
             if factors is None:
                 out = dense(y, weight, bias)
             else:
-                # Factorised noise (Fortunato et al. 2018, §3): a weight's is the product of an input's and an output's.
+                # Factorised noise (Fortunato et al. 2018, §3): the noise of a weight is the product of its input's and
+                # its output's.
                 of_inputs = factors.columns(used, used + layer.inputs)
                 of_outputs = factors.columns(used + layer.inputs, used + layer.inputs + layer.outputs)
                 if factors.shape[0] == 1:
@@ -134,39 +135,39 @@ class Rainbow(Traced):
             outputs.append(out)
         return outputs[0], outputs[1]
 
-    def _chances(self, logits: Array) -> Array:
-        """Distributions of all levels, (B * levels, atoms)."""
+    def _distributions(self, logits: Array) -> Array:
+        """Return the distributions of all levels, (B * levels, atoms)."""
         return softmax(logits.reshaped(logits.shape[0] * self.config.levels, self.config.atoms))
 
     def _means(self, logits: Array) -> Array:
-        """Values of the levels, (B, levels)."""
+        """Return the values of the levels, (B, levels)."""
         z = logits.tape.read(self._z)
-        return (self._chances(logits) * z).row_sums().reshaped(logits.shape[0], self.config.levels)
+        return (self._distributions(logits) * z).row_sums().reshaped(logits.shape[0], self.config.levels)
 
-    def _picked(self, of_levels: Array, chosen: Array) -> Array:
+    def _pick_level(self, of_levels: Array, chosen: Array) -> Array:
         """Select one level per row, marked by 1 in ``chosen`` (B, levels): (B, levels * atoms) to (B, atoms)."""
         (B, _), levels, atoms = of_levels.shape, self.config.levels, self.config.atoms
         masked = of_levels.reshaped(B * levels, atoms) * chosen.reshaped(B * levels, 1)
         return masked.reshaped(B, levels * atoms).folded(atoms)
 
-    def _update(self, tape: Tape, **given: Array) -> None:
+    def _update(self, tape: Tape, **inputs: Array) -> None:
         config, fields = self.config, self._records.fields
-        s, s_next, r, discount = (given[name] for name in ("observation", "next_observation", "reward", "discount"))
+        s, s_next, r, discount = (inputs[name] for name in ("observation", "next_observation", "reward", "discount"))
         z, (low, high), B = tape.read(self._z), config.returns, config.batch
-        best = self._means(self._logits(self._network, s_next, given["factors"])).row_argmaxima()
-        chances = self._chances(self._logits(self._target, s_next, given["target_factors"]))
-        p = self._picked(chances.reshaped(B, config.levels * config.atoms), equal(tape.read(self._numbers), best))
-        wanted = project(p, r, discount, low, high)
+        best = self._means(self._logits(self._network, s_next, inputs["factors"])).row_argmaxima()
+        chances = self._distributions(self._logits(self._target, s_next, inputs["target_factors"]))
+        p = self._pick_level(chances.reshaped(B, config.levels * config.atoms), equal(tape.read(self._numbers), best))
+        chosen_level = project(p, r, discount, low, high)
         target = (p * clip(r + discount * z, low, high)).row_sums()
 
-        value, advantages = self._dueling(self._network, s, given["factors"])
-        picked = value + self._picked(advantages, given["chosen"]) - self._mean_of_levels(advantages)
+        value, advantages = self._dueling(self._network, s, inputs["factors"])
+        picked = value + self._pick_level(advantages, inputs["chosen"]) - self._mean_of_levels(advantages)
         log_p = log_softmax(picked)
-        loss = -(wanted * log_p).row_sums()
+        loss = -(chosen_level * log_p).row_sums()
         tape.output(fields["loss"], loss)
         tape.output(fields["td"], target - (exp(log_p) * z).row_sums())
         tape.output(fields["target"], target)
-        descend(tape, (given["weight"] * loss).mean(), [self._adam], max_norm=config.max_norm)
+        descend(tape, (inputs["weight"] * loss).mean(), [self._adam], max_norm=config.max_norm)
         with tape.section(_COPY):
             follow(tape, self._target, self._network, 1.0)
 
@@ -175,20 +176,21 @@ class Rainbow(Traced):
         return self._greedy(self._values(observation))
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act with weights that N(0, 1) ``noise`` (S, E, noises) perturbs, each state with its own: (S, E, 1)."""
+        """Act with weights perturbed by N(0, 1) ``noise`` (S, E, noises), separately for each state: (S, E, 1)."""
         return self._greedy(self._noisy_values(observation, factors_of(noise)))
 
     def _greedy(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Best levels' values (S, E, 1); NaN where the network has diverged, of equal ones the lowest."""
+        """Return the values of the best levels (S, E, 1): the lowest on a tie, NaN where the network has diverged."""
         levels = level_values(self.config.levels)
         best = np.where(np.isnan(values).any(axis=2), np.nan, levels[values.argmax(axis=2)])
         greedy: NDArray[np.floating] = best.astype(values.dtype)[:, :, None]
         return greedy
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError when they are of another shape.
+        """Train on K minibatches in turn; raises ValueError if their shape differs.
 
-        Experiences rank by the loss, the cross entropy; Rainbow's priority is its root (an exponent of 0.5).
+        The loss, which is the cross entropy, ranks experiences; Rainbow's priority is its square root (an exponent of
+        0.5).
         """
         config, records = self.config, self._records
         reward, lengths = batches.reward, np.ones(batches.reward.shape, np.int64)
@@ -205,7 +207,7 @@ class Rainbow(Traced):
         return Signals(records.get("td"), records.get("loss"), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy one trial's mean weights out as one plain network to the logits, level by level."""
+        """Copy out one trial's mean weights as one plain network to the logits, level by level."""
         row = self.rows[trial]
         parts = [row[f.slice].reshape(f.shape).copy() for f in self._network.fields if not f.name.endswith("_scale")]
         pairs = [(weight, bias[0]) for weight, bias in zip(parts[::2], parts[1::2], strict=True)]
@@ -227,6 +229,6 @@ class Rainbow(Traced):
 
 
 def factors_of(noise: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Factors of N(0, 1) noise: sign(x) sqrt|x| (Fortunato et al. 2018, eq. 11)."""
+    """Transform N(0, 1) noise into factors: sign(x) sqrt|x| (Fortunato et al. 2018, eq. 11)."""
     factors: NDArray[np.floating] = np.sign(noise) * np.sqrt(np.abs(noise))
     return factors

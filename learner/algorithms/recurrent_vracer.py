@@ -1,10 +1,10 @@
-"""V-RACER with LSTM cells in place of hidden layers, for policies that remember (Novati and Koumoutsakos 2019, §5.4).
+"""V-RACER with LSTM cells in place of hidden layers, for policies with memory (Novati and Koumoutsakos 2019, §5.4).
 
-A drawn experience is learned from with the steps that lead to it in its episode, as far as they are stored and the
-window reaches.  The window starts from the hidden state before its first step, which is found when that experience is
-new, along its episode and with the network of then, and noted with it (Kapturowski et al. 2019, stored state).
-Acting carries the state on from the episode's start, so the policies that learn are those that act.  They are not where
-windows start from zero, as in the paper (docs/methods.md).
+Each drawn experience is learned from together with the preceding steps of its episode, as far as they are stored and
+the window extends.  The window starts from the hidden state before its first step.  That state is computed when the
+experience is new, along its episode and with the network of that time, and is stored in the notes (Kapturowski et al.
+2019, stored state).  Acting carries the hidden state from the start of the episode, so the learned policies are the
+ones that act.  This would not hold if windows started from zero, as in the paper (docs/methods.md).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Minibatches, Stored, Window
+from onrig.learner.algorithms import MemoryAccess, Minibatches, Window
 from onrig.learner.algorithms.traced import Forward, Values
 from onrig.learner.algorithms.vracer import Vracer
 from onrig.learner.export import export_recurrent_policy
 from onrig.learner.lstm import Lstm, Memory
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated
+from onrig.learner.tape.elementary import concatenate
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
@@ -34,7 +34,7 @@ class RecurrentVracer(Vracer):
     _seen = "window"
     hidden_width: int
 
-    def _laid_out(self, state: Layout, n: int, outputs: int) -> Lstm:
+    def _lay_out(self, state: Layout, n: int, outputs: int) -> Lstm:
         recurrent = self._vracer.recurrent
         assert recurrent is not UNSET
         self._start, self._window = recurrent.start, recurrent.window
@@ -50,7 +50,7 @@ class RecurrentVracer(Vracer):
     def _width(self) -> int:
         return self._window * (self._n + 1) + self.hidden_width
 
-    def bind_memory(self, stored: Stored) -> None:
+    def bind_memory(self, stored: MemoryAccess) -> None:
         super().bind_memory(stored)
         self._before = stored.notes.column("before", 0.0, shape=(self.hidden_width,))
         """(S, capacity, h): the hidden state before each experience."""
@@ -64,46 +64,47 @@ class RecurrentVracer(Vracer):
         states = self._states(batches, k)
         record[:, 0, self._records.fields["window"].slice] = states.reshape(self.trials, -1)
 
-    def _states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
-        window = _window_of(taken)
-        slots, observation, present = window.slots[at], window.observation[at], window.present[at]
+    def _states(self, experiences: Minibatches, index: int | slice = slice(None)) -> Values:
+        window = _window_of(experiences)
+        slots, observation, present = window.slots[index], window.observation[index], window.present[index]
         return self._windows(observation, present, slots[..., -1])
 
-    def _next_states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
-        window = _window_of(taken)
-        slots, observation, present = window.slots[at], window.observation[at], window.present[at]
-        after = np.concatenate((taken.next_observation[at][..., None, :], observation[..., :-1, :]), axis=-2)
+    def _next_states(self, experiences: Minibatches, index: int | slice = slice(None)) -> Values:
+        window = _window_of(experiences)
+        slots, observation, present = window.slots[index], window.observation[index], window.present[index]
+        after = np.concatenate((experiences.next_observation[index][..., None, :], observation[..., :-1, :]), axis=-2)
         there = np.concatenate((np.ones_like(present[..., :1]), present[..., :-1]), axis=-1)
         return self._windows(after, there, slots[..., -2])
 
     def _windows(self, observation: Values, present: NDArray[np.bool_], first: Slots) -> Values:
-        """States (S, B, width) of windows: observations, which are present, what is remembered before the ``first``."""
+        """Assemble window states (S, B, width): observations, presence masks, and hidden states before the ``first``
+        steps."""
         before = self._before[np.arange(self.trials)[:, None], first]
         return np.concatenate((observation.reshape(*first.shape, -1), present, before), axis=-1)
 
-    def _linear(self, x: Array) -> Array:
+    def _linear_outputs(self, x: Array) -> Array:
         n, W = self._n, self._window
-        steps = [self._inputs(x.columns(at * n, (at + 1) * n)) for at in range(W)]
+        steps = [self._inputs(x.columns(index * n, (index + 1) * n)) for index in range(W)]
         return self._cells.over_window(
             steps, x.columns(W * n, W * (n + 1)), x.columns(W * (n + 1), W * (n + 1) + self.hidden_width)
         )
 
     def _present(self, x: Array) -> tuple[Array, Array]:
         nothing = x.tape.filled((x.shape[0], self.hidden_width), 0.0)
-        reached, _ = self._cells.step(x, self._cells.remembered(nothing))
+        reached, _ = self._cells.step(x, self._cells.split_hidden(nothing))
         out = self._named(self._cells.outputs(reached))
         return out.mean, out.std
 
     def _acting(self) -> Forward:
         n, h = self._n, self.hidden_width
         self._acts = self.forward(lambda tape, x, _: self._act(tape, x), n + h, 2 * self._m + h)
-        self._carries = self.forward(lambda tape, x, _: concatenated(*_flat(self._step_of(x)[1])), n + h, h)
+        self._carries = self.forward(lambda tape, x, _: concatenate(*_flat(self._step_of(x)[1])), n + h, h)
         return super()._acting()
 
     def _step_of(self, x: Array) -> tuple[Array, Memory]:
-        """One step of the cells from observations and what is remembered, (rows, n + h)."""
+        """Run one step of the cells on observations with hidden states, (rows, n + h)."""
         n = self._n
-        return self._cells.step(self._inputs(x.columns(0, n)), self._cells.remembered(x.columns(n, x.shape[1])))
+        return self._cells.step(self._inputs(x.columns(0, n)), self._cells.split_hidden(x.columns(n, x.shape[1])))
 
     def _act(self, tape: Tape, x: Array) -> Array:
         reached, memory = self._step_of(x)
@@ -115,27 +116,27 @@ class RecurrentVracer(Vracer):
     ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
         """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
 
-        ``hidden``: those after the step before, 0 at an episode's start.
+        ``hidden``: the states after the previous step, 0 at the start of an episode.
         """
         both, m = self._acts(np.concatenate((observation, hidden), axis=-1)).copy(), self._m
         return both[..., :m], both[..., m : 2 * m], both[..., 2 * m :]
 
-    def _arrived(self, fresh: Sequence[Slots]) -> None:
-        """Note the hidden states before new experiences, along each episode from the earliest that is new."""
+    def _on_new(self, fresh: Sequence[Slots]) -> None:
+        """Note the hidden states before new experiences, along each episode from its earliest new experience."""
         assert self._stored is not None
         if self._start == "zero":
             return
         after = self._stored.after
         front = [np.setdiff1d(slots, after[s, slots]) for s, slots in enumerate(fresh)]
         while any(map(len, front)):
-            for at, which, taken in self._pieces(front):
-                self._before[at] = self._carried(taken)[which]
+            for index, rows, experiences in self._chunks(front):
+                self._before[index] = self._carry_hidden(experiences)[rows]
             reached = [after[s, slots] for s, slots in enumerate(front)]
             front = [slots[(slots >= 0) & ~self._known[s, slots]] for s, slots in enumerate(reached)]
 
-    def _carried(self, taken: Minibatches) -> Values:
-        """Hidden states (S, B, h) before experiences (S, B), from those before the steps that lead to them."""
-        window = _window_of(taken)
+    def _carry_hidden(self, experiences: Minibatches) -> Values:
+        """Hidden states (S, B, h) before experiences (S, B), from those before the preceding steps."""
+        window = _window_of(experiences)
         slots, observation, present = window.slots[..., 1], window.observation[..., 1, :], window.present[..., 1]
         before = self._before[np.arange(self.trials)[:, None], slots]
         after = self._carries(np.concatenate((observation, before), axis=-1))
@@ -149,7 +150,7 @@ def _flat(memory: Memory) -> list[Array]:
     return [part for cell in memory for part in cell]
 
 
-def _window_of(taken: Minibatches) -> Window:
-    if taken.window is None:
-        raise ValueError("expected experiences with the steps before them")
-    return taken.window
+def _window_of(experiences: Minibatches) -> Window:
+    if experiences.window is None:
+        raise ValueError("expected experiences with the preceding steps of their episodes")
+    return experiences.window

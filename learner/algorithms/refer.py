@@ -1,11 +1,11 @@
 """ReF-ER: remember and forget experience replay (Novati and Koumoutsakos 2019, §3), for any policy with a density.
 
-Rule 1: an experience is *far* where the importance ratio rho of its action is outside of (1/c, c); the gradient of the
-algorithm's own loss omits it.  Rule 2: that gradient is mixed with the one of the KL divergence between the policy
-that acted and the present one, by a coefficient beta that holds the share of far experiences in the memory at D.  c and
-the step size are annealed.
+Rule 1: an experience is *far* if the importance ratio rho of its action is outside (1/c, c); the gradient of the
+algorithm's own loss excludes it.  Rule 2: this gradient is mixed with that of the KL divergence between the behaviour
+policy and the present one.  The coefficient beta keeps the share of far experiences in the memory at D.  c and the step
+size are annealed.
 
-The shield is part of the environment: an experience counts by the action that the policy drew.
+The shield is part of the environment: the ratio uses the action that the policy sampled.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from onrig.learner.tape.densities import importance_ratio, kl_divergence, log_de
 from onrig.learner.tape.elementary import greater
 
 RECLASSIFY_EVERY: Final = 1000
-"""Updates after which all stored experiences are re-evaluated, since c shrinks."""
-_GREATEST: Final = 1e3
-"""Largest ratio where rule 1 does not bound it (§5.3)."""
+"""Number of updates after which all stored experiences are re-evaluated, because c shrinks."""
+_MAX_UNMASKED_RATIO: Final = 1e3
+"""Maximum ratio if rule 1 does not bound it (§5.3)."""
 
 
 Index = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Trial and slot of some experiences."""
+"""Trials and slots of some experiences."""
 
 
-class Acted(NamedTuple):
-    """Behaviour policies and the actions drawn from them: (B, m) each."""
+class BehaviourSample(NamedTuple):
+    """Behaviour policies and the actions sampled from them: (B, m) each."""
 
     drawn: Array
     mean: Array
     std: Array
 
 
-class Apart(NamedTuple):
+class PolicyDistance(NamedTuple):
     """Distance of the present policy from the behaviour policy, (B, 1) each, with gradients."""
 
     rho: Array
@@ -49,43 +49,43 @@ class Apart(NamedTuple):
     kl: Array
 
 
-def apart(settings: ReferSettings, acted: Acted, mean: Array, std: Array) -> Apart:
+def policy_distance(settings: ReferSettings, acted: BehaviourSample, mean: Array, std: Array) -> PolicyDistance:
     """Compare the behaviour policies with the present one."""
-    greatest = math.inf if settings.masks else _GREATEST
+    max_ratio = math.inf if settings.masks else _MAX_UNMASKED_RATIO
     ratio = log_density(acted.drawn, mean, std), log_density(acted.drawn, acted.mean, acted.std)
     behaviour, present = (acted.mean, acted.std), (mean, std)
     first, second = (behaviour, present) if settings.kl == "mu_pi" else (present, behaviour)
-    return Apart(importance_ratio(*ratio, greatest), kl_divergence(*first, *second))
+    return PolicyDistance(importance_ratio(*ratio, max_ratio), kl_divergence(*first, *second))
 
 
 class Rules(NamedTuple):
     """Parameters of ReF-ER that are constant within an update (``Refer.rules``), (1, 1) each."""
 
     beta: Array
-    least: Array
-    """Near ratios lie between this and ``greatest``; infinite where rule 1 is not in force."""
-    greatest: Array
+    min_ratio: Array
+    """Lower bound of near ratios; ``max_ratio`` is the upper one.  The upper bound is infinite without rule 1."""
+    max_ratio: Array
     annealing: Array
-    """Factor of the step size."""
+    """Factor applied to the step size."""
 
     def near(self, rho: Array) -> Array:
-        """Factor of an algorithm's own loss: 0 where rule 1 omits an experience, else 1."""
-        return greater(rho, self.least) * greater(self.greatest, rho)
+        """Factor of an algorithm's own loss: 0 where rule 1 excludes an experience, else 1."""
+        return greater(rho, self.min_ratio) * greater(self.max_ratio, rho)
 
-    def mixed(self, loss: Array, of: Apart) -> Array:
-        """Mixture of a loss and the KL divergence, (B, 1) each: eq. 10."""
+    def mixed(self, loss: Array, of: PolicyDistance) -> Array:
+        """Mix a loss and the KL divergence, (B, 1) each: eq. 10."""
         return self.beta * self.near(of.rho) * loss + (1.0 - self.beta) * of.kl
 
 
 class Refer:
-    """Both rules for S trials; it keeps the columns ``rho``, ``far`` and ``kl`` per slot."""
+    """Both rules for S trials; keeps the columns ``rho``, ``far`` and ``kl`` per slot."""
 
     def __init__(self, settings: ReferSettings, batch: int, notes: Notes) -> None:
         self.settings: Final = settings
         self.updates = 0
         self._notes: Final = notes
         self.rho: Final = notes.column("rho", 1.0)
-        """(S, capacity): as of the last replay."""
+        """(S, capacity): at the last replay."""
         self.far: Final = notes.column("far", False, np.bool_)
         self.kl: Final = notes.column("kl", 0.0)
         self._step: Final = 0.1 * batch / notes.capacity
@@ -94,25 +94,29 @@ class Refer:
 
     @property
     def annealing(self) -> float:
-        """Factor of the step size (eq. 13); 1 where no rule is in force."""
+        """Factor applied to the step size (eq. 13); 1 if no rule is active."""
         return 1.0 / (1.0 + self.settings.anneal * self.updates) if self.settings.rules != "none" else 1.0
 
     @property
     def cut(self) -> float:
-        """c: the largest ratio of a near experience (eq. 13)."""
+        """c: the maximum ratio of a near experience (eq. 13)."""
         return 1.0 + self.settings.c / (1.0 + self.settings.anneal * self.updates)
 
     @property
     def rules(self) -> NDArray[np.float64]:
-        """``Rules`` of the next update, (S, 4)."""
+        """Return ``Rules`` for the next update, (S, 4)."""
         rules = np.empty((len(self.beta), 4))
         rules[:, 0], rules[:, 3] = self.beta, self.annealing
         rules[:, 1:3] = (1.0 / self.cut, self.cut) if self.settings.masks else (-math.inf, math.inf)
         return rules
 
-    def judge(self, slots: NDArray[np.int64], rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
-        """Classify replayed experiences (S, B), adapt beta to the previous share of far ones, count the update; returns
-        which are far."""
+    def classify(
+        self, slots: NDArray[np.int64], rho: NDArray[np.floating], kl: NDArray[np.floating]
+    ) -> NDArray[np.bool_]:
+        """Classify replayed experiences (S, B), adapt beta to the previous share of far ones, and count the update.
+
+        Returns which experiences are far.
+        """
         share = self.far_share if self.settings.mixes else 0.0
         far = self.note((np.arange(len(slots))[:, None], slots), rho, kl)
         if self.settings.mixes:
@@ -120,37 +124,37 @@ class Refer:
         self.count()
         return far
 
-    def note(self, at: Index, rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
-        """Note ratios and divergences of replayed experiences; returns which are far."""
+    def note(self, index: Index, rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
+        """Record ratios and divergences of replayed experiences; returns which are far."""
         far = self._is_far(rho)
-        self.rho[at], self.far[at], self.kl[at] = rho, far, kl
+        self.rho[index], self.far[index], self.kl[index] = rho, far, kl
         return far
 
     def count(self) -> None:
-        """Count an update, after which c may have shrunk."""
+        """Count an update; c may shrink after it."""
         self.updates += 1
         if self.updates % RECLASSIFY_EVERY == 0:
             self.far[:] = self._is_far(self.rho)
 
     def _is_far(self, rho: NDArray[np.floating]) -> NDArray[np.bool_]:
-        least, greatest = (rho.dtype.type(bound) for bound in (1.0 / self.cut, self.cut))  # as an update rounds them
-        near: NDArray[np.bool_] = (least < rho) & (rho < greatest)
+        min_ratio, max_ratio = (rho.dtype.type(bound) for bound in (1.0 / self.cut, self.cut))
+        near: NDArray[np.bool_] = (min_ratio < rho) & (rho < max_ratio)
         return ~near
 
     @property
     def far_share(self) -> NDArray[np.float64]:
         """(S,): share of far experiences among those stored."""
-        # One by one: a count over an axis takes ten times as long.  A slot that was never written is not far.
+        # Separate counts: counting along an axis takes ten times as long.  Unwritten slots are not far.
         far = np.array([np.count_nonzero(of_trial) for of_trial in self.far])
         return np.asarray(far / np.maximum(self._notes.stored, 1))
 
     @property
     def mean_kl(self) -> NDArray[np.float64]:
-        """(S,): mean KL divergence over what is stored, as of each experience's last replay."""
+        """(S,): mean KL divergence over the stored experiences, each at its last replay."""
         return np.asarray(self.kl.sum(axis=1, dtype=np.float64) / np.maximum(self._notes.stored, 1))
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Copy of beta and the count of updates; the columns are saved with the notes."""
+        """Return a copy of beta and the update count; the columns are saved with the notes."""
         return {"beta": self.beta.copy(), "judged": np.array(self.updates)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:

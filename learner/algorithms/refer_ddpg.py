@@ -1,6 +1,7 @@
-"""DDPG under ReF-ER (Novati and Koumoutsakos 2019, Alg. 4): its exploration, a Gaussian of fixed width, is a density.
+"""DDPG under ReF-ER (Novati and Koumoutsakos 2019, Alg. 4): its exploration noise, a Gaussian of fixed width, has a
+density.
 
-The critic learns from near experiences only, and is not scaled by beta; the actor's gradient is the mixture.  Both
+The critic learns from near experiences only, without the factor beta; the actor's gradient is the mixture.  Both
 gradients are taken at the same parameters.
 """
 
@@ -13,18 +14,18 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
 from onrig.learner.algorithms.ddpg import optimisers
-from onrig.learner.algorithms.host import Judging, initial
+from onrig.learner.algorithms.host import ReferHost, initial
 from onrig.learner.algorithms.refer import Rules
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated, softsign, square, tanh
+from onrig.learner.tape.elementary import concatenate, softsign, square, tanh
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import follow
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 
 
-class ReferDdpg(Judging):
+class ReferDdpg(ReferHost):
     """Actors and critics of S trials, and their update."""
 
     bounded = True
@@ -63,18 +64,18 @@ class ReferDdpg(Judging):
     def _present(self, x: Array) -> tuple[Array, Array]:
         return tanh(self._actor(x)), x.tape.filled((1, self._m), self._settings.std)
 
-    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
-        x, x_next = self._inputs(given["observation"]), self._inputs(given["next_observation"])
+    def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
+        x, x_next = self._inputs(fields["observation"]), self._inputs(fields["next_observation"])
         mean, std = self._present(x)
-        of_policy = self._apart(mean, std, **given)
-        value = self._critic(concatenated(x, mean))
+        of_policy = self._policy_distance(mean, std, **fields)
+        value = self._critic(concatenate(x, mean))
         (by_actor,) = tape.gradient(rules.mixed(-value, of_policy).mean(), [self._actor.group])
 
-        after = self._target_critic(concatenated(x_next, tanh(self._target_actor(x_next))))
-        target = given["reward"] + given["discount"] * after
-        td = target - self._critic(concatenated(x, given["action"]))
+        after = self._target_critic(concatenate(x_next, tanh(self._target_actor(x_next))))
+        target = fields["reward"] + fields["discount"] * after
+        td = target - self._critic(concatenate(x, fields["action"]))
         near = rules.near(of_policy.rho)
-        (by_critic,) = tape.gradient((given["weight"] * near * square(td)).mean(), [self._critic.group])
+        (by_critic,) = tape.gradient((fields["weight"] * near * square(td)).mean(), [self._critic.group])
         self._actor_adam.step(tape, by_actor, rules.annealing)
         self._critic_adam.step(tape, by_critic, rules.annealing)
         for target_net, net in self._pairs:

@@ -1,5 +1,5 @@
-"""Estimates along episodes: of returns from actions of older policies (Retrace; Munos et al. 2016), and of advantages
-from those of the present one (Schulman et al. 2016)."""
+"""Estimates along episodes: returns from actions of older policies (Retrace; Munos et al. 2016), and advantages of the
+present policy's actions (Schulman et al. 2016)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def retrace(
     """Q^ret_t = r_{t+1} + gamma V^tbc_{t+1} of the experiences in the slots of one memory, (n,) each.
 
     V^tbc_t = V_t + min(1, rho_t) (Q^ret_t - V_t - A_t) (Novati and Koumoutsakos 2019, eq. 8, App. E); without
-    ``advantage`` A is 0.  Behind the last experience of a chain it is ``end_value``: 0 where the task terminated.
-    ``after``: slot of the next experience of the episode, -1 where nothing follows.
+    ``advantage`` A is 0.  After the last experience of a chain V^tbc is ``end_value``: 0 where the task terminated.
+    ``after``: slot of the next experience of the episode, -1 if none follows.
     """
     known = np.zeros(len(value)) if advantage is None else advantage
     reward, value, trace, known, end_value = (
@@ -36,7 +36,7 @@ def retrace(
     )
     native = _native()
     if native is None:
-        return _retraced(reward, value, trace, known, end_value, after, gamma)
+        return _retrace_numpy(reward, value, trace, known, end_value, after, gamma)
     n, after = len(value), np.ascontiguousarray(after, np.int64)
     q, before = np.empty(n), np.empty(n, np.int64)
     columns = (reward, value, trace, known, end_value, after)
@@ -44,7 +44,7 @@ def retrace(
     return q
 
 
-def _retraced(
+def _retrace_numpy(
     reward: Column,
     value: Column,
     trace: Column,
@@ -53,7 +53,7 @@ def _retraced(
     after: NDArray[np.int64],
     gamma: float,
 ) -> NDArray[np.float64]:
-    """The same without the C library, a step of all chains at a time: equal to it bit for bit."""
+    """Compute ``retrace`` without the C library, one step of all chains at a time; bit-identical to it."""
     q = np.asarray(reward + gamma * end_value, np.float64)
     before = np.full(len(q), -1)
     linked = np.flatnonzero(after >= 0)

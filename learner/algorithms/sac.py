@@ -1,4 +1,4 @@
-"""SAC: a stochastic policy, twin critics, and a temperature that holds its entropy (Haarnoja et al. 2018b)."""
+"""SAC: a stochastic policy, twin critics, and a temperature that controls its entropy (Haarnoja et al. 2018b)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import Spread, export_policy
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import clip, concatenated, exp, log, minimum, square, tanh
+from onrig.learner.tape.elementary import clip, concatenate, exp, log, minimum, square, tanh
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout
@@ -39,7 +39,7 @@ class Sac(Traced):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor, critics, then the noise of updates)."""
+        """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
         state, n, m = Layout(), n_observations, n_actions
         self._actor = Mlp(state, "actor", (n, *config.hidden, 2 * m))
         self._critics, self._targets = (
@@ -59,7 +59,7 @@ class Sac(Traced):
 
         self.config, self._m, self.noises = config, m, m
         self._means = self.forward(lambda tape, s, _: tanh(self._actor(s).columns(0, m)), n, m)
-        self._draws = self.forward(lambda tape, s, noise: self._act(s, _given(noise))[0], n, m, m)
+        self._draws = self.forward(lambda tape, s, noise: self._act(s, _require_noise(noise))[0], n, m, m)
         B = config.batch
         noises, outputs = (
             dict.fromkeys(("noise", "next_noise"), (B, m)),
@@ -71,29 +71,29 @@ class Sac(Traced):
         self._run = self.bind_update(tape)
 
     def _act(self, s: Array, noise: Array) -> tuple[Array, Array]:
-        """Squashed Gaussian action (B, m), and ln pi of it (B, 1): Haarnoja et al. 2018b, App. C."""
+        """Return the squashed Gaussian action (B, m) and its ln pi (B, 1): Haarnoja et al. 2018b, App. C."""
         out, m = self._actor(s), self._m
         mean, log_std = out.columns(0, m), clip(out.columns(m, 2 * m), *self.config.log_std)
         action = tanh(mean + exp(log_std) * noise)
         log_pi = square(noise) * -0.5 - log_std - _HALF_LOG_2PI - log(1.0 - action * action + 1e-6)
         return action, log_pi.row_sums()
 
-    def _update(self, tape: Tape, **given: Array) -> None:
+    def _update(self, tape: Tape, **fields: Array) -> None:
         s, a, r, s_next, discount, weight = (
-            given[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
+            fields[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
         )
         log_alpha = tape.read(self._temperature.fields[0])
         alpha = exp(log_alpha)
 
-        a_next, log_pi_next = self._act(s_next, given["next_noise"])
-        pair = concatenated(s_next, a_next)
+        a_next, log_pi_next = self._act(s_next, fields["next_noise"])
+        pair = concatenate(s_next, a_next)
         target = r + discount * (minimum(*(q(pair) for q in self._targets)) - alpha * log_pi_next)
-        pair = concatenated(s, a)
+        pair = concatenate(s, a)
         td = [target - q(pair) for q in self._critics]
         descend(tape, (weight * (square(td[0]) + square(td[1]))).mean(), self._adams[:2])
 
-        pi, log_pi = self._act(s, given["noise"])
-        pair = concatenated(s, pi)
+        pi, log_pi = self._act(s, fields["noise"])
+        pair = concatenate(s, pi)
         descend(tape, (alpha * log_pi - minimum(*(q(pair) for q in self._critics))).mean(), self._adams[2:3])
         # The target entropy is -m.
         descend(tape, -(log_alpha * (log_pi - float(self._m))).mean(), self._adams[3:])
@@ -106,7 +106,7 @@ class Sac(Traced):
         return self._means(observation).copy()
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act with the policy's own exploration, from N(0, 1) ``noise`` (S, E, m): (S, E, m)."""
+        """Act with the policy's own exploration, from N(0, 1) ``noise`` (S, E, m); returns (S, E, m)."""
         return self._draws(observation, noise).copy()
 
     def update(self, batches: Minibatches) -> Signals:
@@ -122,12 +122,12 @@ class Sac(Traced):
         return Signals(twin.mean(axis=0), np.abs(twin).max(axis=0), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy the network of one trial's mean out: weights (in, out) and bias (out,) per layer."""
+        """Copy out the network of one trial's mean: weights (in, out) and bias (out,) per layer."""
         *hidden, (weight, bias) = self._actor.layers(self.rows[trial])
         return [*hidden, (weight[:, : self._m], bias[: self._m])]
 
     def actor_spread(self, trial: int) -> Spread:
-        """Copy the spread of one trial's policy out."""
+        """Copy out the parameters of the standard deviation of one trial's policy."""
         weight, bias = self._actor.layers(self.rows[trial])[-1]
         return Spread(weight[:, self._m :], bias[self._m :], self.config.log_std)
 
@@ -135,6 +135,6 @@ class Sac(Traced):
         return export_policy(self.actor_layers(trial), contract, self.actor_spread(trial))
 
 
-def _given(noise: Array | None) -> Array:
+def _require_noise(noise: Array | None) -> Array:
     assert noise is not None
     return noise

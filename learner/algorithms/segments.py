@@ -1,4 +1,4 @@
-"""Segments of stored episodes, concatenated, and the records in which programs receive them piece by piece."""
+"""Segments of stored episodes, concatenated, and the records that pass them to programs chunk by chunk."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from onrig.runtime.memory.layout import Slots
 
 
 class Steps(NamedTuple):
-    """Concatenated segments, N places per trial, padded at the end."""
+    """Concatenated segments, N steps per trial, padded at the end."""
 
     slots: Slots
     """(S, N)"""
     present: NDArray[np.bool_]
     """(S, N)"""
     share: NDArray[np.floating]
-    """(S, N): weight of the segment over its length and the number of segments, 0 where empty.  As many draws lead to a
-    segment as it has steps: so all stored experiences count equally, however long their episodes are."""
+    """(S, N): weight of the segment divided by its length and by the number of segments, 0 where empty.  A segment is
+    drawn as many times as it has steps, so all stored experiences have equal weight, however long their episodes."""
     last: NDArray[np.int64]
-    """(S, B): places of the segments' last steps."""
+    """(S, B): indices of the segments' last steps."""
     drawn: NDArray[np.int64]
-    """(S, B): places of the experiences around which they lie."""
+    """(S, B): indices of the drawn experiences, around which the segments extend."""
 
     def retraced(
         self, reward: Values, value: Values, advantage: Values, ratio: Values, end_value: Values, gamma: float
     ) -> Values:
-        """Q^ret or Q^opc of all steps by their ratios, (S, N) each, 0 where empty; ``end_value`` (S, B)."""
+        """Compute Q^ret or Q^opc of all steps from their ratios, (S, N) each, 0 where empty; ``end_value`` (S, B)."""
         S, N = self.slots.shape
         trial = np.arange(S)[:, None]
         after, end = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
@@ -44,7 +44,7 @@ class Steps(NamedTuple):
         return q.reshape(S, N)
 
 
-def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
+def lay_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
     """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``at_once``."""
     S = len(slots)
     lengths = segments.present.sum(axis=-1)
@@ -60,8 +60,8 @@ def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_onc
     return Steps(placed, present, share, first + lengths - 1, first + within)
 
 
-class Pieces:
-    """Records of pieces of R steps each, the same for several programs; columns by name."""
+class ChunkRecords:
+    """Records of chunks of R steps each, shared by several programs; columns by name."""
 
     def __init__(self, at_once: int, columns: Mapping[str, int]) -> None:
         """``columns``: fields (R, cols)."""
@@ -70,10 +70,10 @@ class Pieces:
         self._at_once = at_once
         self._buffer: Values = np.zeros((0, self.layout.size))
         self.rows: Values = self._buffer.reshape(0, 0, self.layout.size)
-        """(S, pieces, size)"""
+        """(S, chunks, size)"""
 
     def begin(self, trials: int, steps: int, dtype: np.dtype[np.floating]) -> None:
-        """Provide records for N steps, a multiple of R, of each trial."""
+        """Allocate records for N steps, a multiple of R, of each trial."""
         count = trials * (steps // self._at_once)
         if len(self._buffer) < count:
             self._buffer = rows_of(count, self.layout, dtype)
@@ -85,5 +85,5 @@ class Pieces:
             self.rows[:, :, self.fields[name].slice] = of_steps.reshape(*self.rows.shape[:2], -1)
 
     def read(self, name: str) -> Values:
-        """Copy a single column out, (S, N)."""
+        """Copy out a single column, (S, N)."""
         return self.rows[:, :, self.fields[name].slice].reshape(len(self.rows), -1)

@@ -13,7 +13,7 @@ from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import export_policy
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import clip, concatenated, minimum, square, tanh
+from onrig.learner.tape.elementary import clip, concatenate, minimum, square, tanh
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout
@@ -39,7 +39,7 @@ class Td3(Traced):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor, critics, then the noise of updates)."""
+        """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
         state, n, m, B = Layout(), n_observations, n_actions, config.batch
         self._actor, self._target_actor = (
             Mlp(state, name, (n, *config.hidden, m)) for name in ("actor", "target_actor")
@@ -68,22 +68,22 @@ class Td3(Traced):
         networks = zip(self._target_critics, self._critics, strict=True)
         return [(self._target_actor, self._actor), *networks]
 
-    def _update(self, tape: Tape, **given: Array) -> None:
+    def _update(self, tape: Tape, **fields: Array) -> None:
         config = self.config
         s, a, r, s_next, discount, weight = (
-            given[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
+            fields[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
         )
-        a_next = clip(tanh(self._target_actor(s_next)) + given["noise"], -1.0, 1.0)
-        pair = concatenated(s_next, a_next)
+        a_next = clip(tanh(self._target_actor(s_next)) + fields["noise"], -1.0, 1.0)
+        pair = concatenate(s_next, a_next)
         target = r + discount * minimum(*(q(pair) for q in self._target_critics))
-        pair = concatenated(s, a)
+        pair = concatenate(s, a)
         td = [target - q(pair) for q in self._critics]
         descend(tape, (weight * (square(td[0]) + square(td[1]))).mean(), self._adams[:2])
         for name, value in (("td1", td[0]), ("td2", td[1]), ("target", target)):
             tape.output(self._records.fields[name], value)
 
         with tape.section(_DELAYED):
-            pair = concatenated(s, tanh(self._actor(s)))
+            pair = concatenate(s, tanh(self._actor(s)))
             descend(tape, -self._critics[0](pair).mean(), self._adams[2:])
         with tape.section(_DELAYED if config.targets == "delayed" else 0):
             for target_net, net in self._pairs:
@@ -104,7 +104,7 @@ class Td3(Traced):
         return Signals(twin.mean(axis=0), np.abs(twin).max(axis=0), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy one trial's actor out: weights (in, out) and bias (out,) per layer."""
+        """Copy out one trial's actor: weights (in, out) and bias (out,) per layer."""
         return self._actor.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:

@@ -1,7 +1,7 @@
-"""Common base of algorithms whose policy and update are programs of a tape.
+"""Common base of algorithms whose policy and update are tape programs.
 
 The state of all trials is one array, a row for each: parameters, targets, moments.  A program runs for one trial after
-the other, so each trial has the same result, bit for bit, in any number of trials.
+another, so the result of each trial is bit-identical for any number of trials.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Values = NDArray[Any]
 
 
 class Nets:
-    """Networks of S trials with the state of their updates, and programs bound to them; a subclass lays them out."""
+    """Networks of S trials with their update state, and programs bound to them; a subclass defines the layout."""
 
     def __init__(self, state: Layout, trials: int, dtype: DTypeLike = np.float32) -> None:
-        """``state`` is complete."""
+        """Allocate the state; ``state`` must be complete."""
         self.layout: Final = state
         self.executor: Final = executor_for(dtype)
         self.rows: Final = rows_of(trials, state, self.executor.dtype)
@@ -45,7 +45,7 @@ class Nets:
     def forward(
         self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int = 0
     ) -> Forward:
-        """Prepare a program from inputs to outputs for any number of rows."""
+        """Build a program from inputs to outputs, for any number of rows."""
         return Forward(self, trace, inputs, outputs, noises)
 
     def run_some(self, run: Run, records: Values, trials: NDArray[np.int64]) -> None:
@@ -54,11 +54,11 @@ class Nets:
             run(self.rows[trial : trial + 1], records[trial : trial + 1], None)
 
     def values(self, field: Field) -> Values:
-        """View of a field of the state, (S, rows, cols)."""
+        """Return a view of a field of the state, (S, rows, cols)."""
         return self.rows[:, field.slice].reshape(-1, *field.shape)
 
     def state(self) -> State:
-        """Copy of all fields, (S, rows, cols) by name."""
+        """Return a copy of all fields, (S, rows, cols) by name."""
         return {name: self.values(field).copy() for name, field in self.layout.fields.items()}
 
     def check(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -68,7 +68,7 @@ class Nets:
                 raise ValueError(f"{name} of shape {state[name].shape}, expected {(self.trials, *field.shape)}")
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
+        """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
         not fit."""
         self.check(state)
         for name, field in self.layout.fields.items():
@@ -76,14 +76,14 @@ class Nets:
 
 
 class Traced(Nets):
-    """An algorithm's networks, with the random streams and the number of their updates."""
+    """Networks of an algorithm, with its random streams and its update count."""
 
     def __init__(self, state: Layout, streams: Sequence[np.random.Generator], dtype: DTypeLike = np.float32) -> None:
-        """``state`` is complete; ``streams`` (one per trial) are taken over."""
+        """Allocate the state; ``state`` must be complete, and the ``streams`` (one per trial) are taken over."""
         super().__init__(state, len(streams), dtype)
         self.updates = 0
         self.program: Program
-        """That of the update."""
+        """Program of the update."""
         self._streams: Final = tuple(streams)
 
     def bind_update(self, tape: Tape) -> Run:
@@ -92,21 +92,21 @@ class Traced(Nets):
         return self.executor.bind(self.program)
 
     def normals(self, *shape: int) -> Values:
-        """Draw N(0, 1) for updates, from one stream per trial: (S, *shape)."""
+        """Draw N(0, 1) noise for updates, from one stream per trial: (S, *shape)."""
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
     def due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:
-        """Sections of the next updates: this one in every ``every``-th."""
+        """Return the sections of the next updates: ``section`` in every ``every``-th one."""
         numbers = self.updates + 1 + np.arange(updates)
         return np.where(numbers % every == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
 
     def state(self) -> State:
-        """Copy of everything needed to resume training: fields (S, rows, cols) by name, streams, number of updates."""
+        """Return a copy of everything needed to resume training: fields (S, rows, cols), streams, update count."""
         own = {"updates": np.array(self.updates, dtype=np.int64), "streams": words_of_streams(self._streams)}
         return super().state() | own
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
+        """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
         not fit."""
         self.check(state)
         updates = int(state["updates"])
@@ -116,7 +116,7 @@ class Traced(Nets):
 
 
 class Forward:
-    """A program from inputs (S, E, n), and noise if required, to outputs (S, E, m), for any E."""
+    """Program from inputs (S, E, n), and noise if required, to outputs (S, E, m), for any E."""
 
     def __init__(
         self, owner: Nets, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int
@@ -125,7 +125,7 @@ class Forward:
         self._bound: dict[int, tuple[Run, Values, Values, Values, Values]] = {}
 
     def __call__(self, inputs: Values, noise: Values | None = None) -> Values:
-        """Outputs, valid until the next call with the same number of rows."""
+        """Return the outputs, valid until the next call with the same number of rows."""
         bound = self._bound.get(inputs.shape[1])
         if bound is None:
             bound = self._bound[inputs.shape[1]] = self._bind(inputs.shape[1])
@@ -149,10 +149,10 @@ class Forward:
 
 
 class Fields:
-    """Records of updates: fields by name, (S, K, rows, cols) each, in a reused buffer."""
+    """Update records: fields by name, (S, K, rows, cols) each, in a reused buffer."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, int]], *, in_turn: bool = False) -> None:
-        """``shapes``: rows and columns of each field; ``in_turn``: one call an update."""
+        """``shapes``: rows and columns of each field; ``in_turn``: whether each update is a separate call."""
         self.layout: Final = Layout()
         self._in_turn = in_turn
         self.fields: Final = {name: self.layout.add(name, *shape) for name, shape in shapes.items()}
@@ -162,16 +162,16 @@ class Fields:
         return {name: tape.read(field) for name, field in self.fields.items()}
 
     def of(self, owner: Nets, updates: int) -> Values:
-        """Records (S, K, size) of K updates of the trials of ``owner``, with their last contents."""
+        """Return records (S, K, size) for K updates of the trials of ``owner``, with their previous contents."""
         S, K = owner.trials, updates
         if self._rows.shape[:2] != (S, K):
             rows = rows_of(S * K, self.layout, owner.executor.dtype)
-            # Records of one update next to one another, where a call takes those.
+            # If each update is a separate call, its records must be contiguous.
             self._rows = rows.reshape(K, S, -1).swapaxes(0, 1) if self._in_turn else rows.reshape(S, K, -1)
         return self._rows
 
     def of_update(self, k: int) -> Values:
-        """View of the records of one update, (S, 1, size)."""
+        """Return a view of the records of one update, (S, 1, size)."""
         return self._rows[:, k : k + 1]
 
     def set(self, name: str, values: Values) -> None:
@@ -180,7 +180,7 @@ class Fields:
         self._rows[:, :, self.fields[name].slice] = values.reshape(K, S, -1).swapaxes(0, 1)
 
     def get(self, name: str) -> Values:
-        """Copy a field out: (K, S, rows) for one column, else (K, S, rows, cols)."""
+        """Copy out a field: (K, S, rows) for one column, else (K, S, rows, cols)."""
         field = self.fields[name]
         S, K, _ = self._rows.shape
         values = self._rows[:, :, field.slice].reshape(S, K, *field.shape).swapaxes(0, 1)
@@ -188,12 +188,15 @@ class Fields:
 
 
 class Records(Fields):
-    """Records of updates on minibatches."""
+    """Records of updates from minibatches."""
 
     def __init__(
         self, batch: int, n: int, m: int, more: Mapping[str, tuple[int, int]], *, in_turn: bool = False
     ) -> None:
-        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols); ``in_turn``: one call an update."""
+        """Declare the fields of every minibatch of B, and ``more`` of shapes (rows, cols).
+
+        ``in_turn``: whether each update is a separate call.
+        """
         self._shape = batch, n, m
         columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
         super().__init__({name: (batch, cols) for name, cols in columns.items()} | dict(more), in_turn=in_turn)
@@ -201,8 +204,8 @@ class Records(Fields):
     def pack(self, owner: Nets, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
         """Write minibatches into records (S, K, size) for the trials of ``owner``.
 
-        The discount is 0 where terminated, else ``gamma``, which may differ, (K, S, B).  Raises ValueError when
-        minibatches are of another shape.
+        The discount is 0 where terminated, else ``gamma``, which may vary, (K, S, B).  Raises ValueError if the shape
+        of the minibatches differs.
         """
         K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
         check_shapes(batches, S, B, n, m)
@@ -217,8 +220,8 @@ class Records(Fields):
 
 
 def check_shapes(batches: Minibatches, S: int, B: int, n: int, m: int) -> None:
-    """Check that K minibatches are of B experiences of S trials; raises ValueError."""
-    wanted = (len(batches.reward), S, B)
-    if batches.observation.shape != (*wanted, n) or batches.action.shape != (*wanted, m):
+    """Check that K minibatches hold B experiences of S trials each; raises ValueError if not."""
+    expected = (len(batches.reward), S, B)
+    if batches.observation.shape != (*expected, n) or batches.action.shape != (*expected, m):
         got = f"{batches.observation.shape} and {batches.action.shape}"
-        raise ValueError(f"observations and actions of shape {got}, expected {(*wanted, n)} and {(*wanted, m)}")
+        raise ValueError(f"expected observations and actions of shape {(*expected, n)} and {(*expected, m)}, got {got}")

@@ -1,6 +1,6 @@
 """TRPO: natural gradient steps within a bound on the KL divergence (Schulman et al. 2015), as in OpenAI's baselines.
 
-Conjugate gradients and line search are plain functions of parameter vectors, a row for each trial.
+Conjugate gradients and line search are plain functions of parameter vectors, with one row per trial.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened, gathered
+from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flatten_actors, gather_minibatches
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
 from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import TrpoConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import kl_divergence, likelihood_ratio, log_density
-from onrig.learner.tape.elementary import concatenated, dense, exp, square
+from onrig.learner.tape.elementary import concatenate, dense, exp, square
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.optimiser import descend
 from onrig.learner.tape.trace import Tape
 
 Vectors = NDArray[np.float64]
 """(S, P)"""
-_NEGLIGIBLE: Final = 1e-10
+_CG_TOLERANCE: Final = 1e-10
 """Squared residual at which conjugate gradients stop (OpenAI's baselines)."""
 KL_SLACK: Final = 1.5
-"""Factor by which an accepted step may exceed ``max_kl``."""
+"""Factor by which the divergence of an accepted step may exceed ``max_kl``."""
 
 
 def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps: int) -> Vectors:
-    """Solve H x = b for each row, by ``steps`` products v -> H v."""
+    """Solve H x = b for each row with ``steps`` products v -> H v."""
     x, residual, direction = np.zeros_like(b), b.copy(), b.copy()
     square = np.square(residual).sum(axis=1, keepdims=True)
     for _ in range(steps):
-        going = square > _NEGLIGIBLE
+        going = square > _CG_TOLERANCE
         along = product(direction)
         curvature = (direction * along).sum(axis=1, keepdims=True)
         step = np.where(going, square / np.where(going, curvature, 1.0), 0.0)
@@ -48,7 +48,7 @@ def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps
 
 
 def step_of_divergence(product: Callable[[Vectors], Vectors], direction: Vectors, max_kl: float) -> Vectors:
-    """The step x along each row with x' H x / 2 = ``max_kl``; 0 for a zero direction."""
+    """Return the step x along each row with x' H x / 2 = ``max_kl``; 0 for a zero direction."""
     curvature = (direction * product(direction)).sum(axis=1, keepdims=True)
     return np.sqrt(2.0 * max_kl / np.where(curvature > 0.0, curvature, np.inf)) * direction
 
@@ -65,7 +65,7 @@ class Trpo(ActorCritic):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (policy, value, then the order of minibatches)."""
+        """Initialise one trial from each of ``streams`` (policy, value, then the minibatch order)."""
         super().__init__(config, n_observations, n_actions, streams, dtype, value_lr=config.value_lr)
         self.config: Final = config
         N, F, n, m = config.steps, -(-config.steps // config.fisher_every), n_observations, n_actions
@@ -76,7 +76,7 @@ class Trpo(ActorCritic):
         present = {"mean": (N, m), "log_std": (1, m), "gradient": (1, size + m)}
         self._batch = Fields(batch | present | {"gain": (N, 1), "divergence": (N, 1)})
         self._differentiate = self._program(self._batch, self._gradient)
-        self._judge = self._program(self._batch, self._judgement)
+        self._evaluate_step = self._program(self._batch, self._trace_evaluation)
         self._few = Fields({"observation": (F, n), "along": (1, size), "product": (1, size)})
         self._multiply = self._program(self._few, self._product)
         self._minibatches = Fields({"observation": (config.batch, n), "target": (config.batch, 1)})
@@ -88,7 +88,7 @@ class Trpo(ActorCritic):
         return self.bind(tape)
 
     def _gains(self, tape: Tape, mean: Array, std: Array) -> Array:
-        """R A of each experience, (N, 1)."""
+        """Return R A of each experience, (N, 1)."""
         at = self._batch.read(tape)
         return likelihood_ratio(log_density(at["drawn"], mean, std), at["log_pi"]) * at["advantage"]
 
@@ -96,12 +96,12 @@ class Trpo(ActorCritic):
         """Report the gradient of the mean gain, and the present policy."""
         mean, std = self._distribution(self._batch.read(tape)["observation"])
         gains = self._gains(tape, mean, std)
-        gradient = concatenated(*tape.gradient(gains.mean(), self._policy))
+        gradient = concatenate(*tape.gradient(gains.mean(), self._policy))
         found = {"mean": mean, "log_std": tape.read(self._spread.fields[0]), "gain": gains, "gradient": gradient}
         for name, value in found.items():
             tape.output(self._batch.fields[name], value)
 
-    def _judgement(self, tape: Tape) -> None:
+    def _trace_evaluation(self, tape: Tape) -> None:
         """Report gains, and divergences from the policy before the step."""
         at = self._batch.read(tape)
         mean, std = self._distribution(at["observation"])
@@ -112,19 +112,19 @@ class Trpo(ActorCritic):
     def _product(self, tape: Tape) -> None:
         """Report the product of a vector with the Fisher matrix of the mean's network.
 
-        The divergence has no gradient at the present policy, so its Hessian is J' M J exactly, where J leads from
-        parameters to means, whose Hessian M is 1 / std^2.
+        The divergence has zero gradient at the present policy, so its Hessian is exactly J' M J, where J is the
+        Jacobian of the means with respect to the parameters, and M = 1 / std^2 the Hessian with respect to the means.
         """
         at, net = self._few.read(tape), self._mean
         x, start, last = at["observation"], net.group.flat.at, len(net.sizes) - 1
         along = [at["along"].columns(f.at - start, f.slice.stop - start).reshaped(*f.shape) for f in net.group.fields]
         change = None
         for layer, weight in enumerate(net.weights):
-            moved = dense(x, *along[2 * layer : 2 * layer + 2])
+            mark_changed = dense(x, *along[2 * layer : 2 * layer + 2])
             if change is not None:
-                moved = moved + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
+                mark_changed = mark_changed + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
             x = net.layer(layer, x, last=layer == last)
-            change = moved if layer == last else moved * (1.0 - square(x))  # tanh' = 1 - tanh^2
+            change = mark_changed if layer == last else mark_changed * (1.0 - square(x))  # tanh' = 1 - tanh^2
         assert change is not None
         weighted = (change / square(exp(tape.read(self._spread.fields[0])))).detached()
         (product,) = tape.gradient((x * weighted).row_sums().mean(), [net.group])
@@ -135,19 +135,19 @@ class Trpo(ActorCritic):
         descend(tape, square(self._value(at["observation"]) - at["target"]).mean(), self._adams)
 
     def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
-        """Take one step of the policies, then the epochs of the values; nothing depends on ``left``."""
-        frozen = flattened(self._freeze(batch))
+        """Take one policy step, then the value epochs; ``left`` is ignored."""
+        frozen = flatten_actors(self._freeze(batch))
         x = self._inputs(frozen.observation).astype(self.executor.dtype)
         self._step_policies(x, frozen)
         self._fit_values(x, frozen.target, beat)
         self.updates += 1
 
     def _step_policies(self, x: NDArray[np.floating], batch: Frozen) -> None:
-        """Step along the natural gradient, within the bound on the divergence and without a loss in the objective."""
+        """Step along the natural gradient, within the divergence bound and without a decrease of the objective."""
         config, S, at = self.config, len(x), self._batch
         rows = at.of(self, 1)
-        given = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
-        for name, field in given.items():
+        fields = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
+        for name, field in fields.items():
             at.set(name, field[None])
         self._differentiate(self.rows, rows, None)
         gradient = at.get("gradient")[0, :, 0].astype(np.float64)
@@ -161,7 +161,7 @@ class Trpo(ActorCritic):
         for halving in range(config.halvings):
             tried = start + 0.5**halving * full
             self._write(tried)
-            self._judge(self.rows, rows, None)
+            self._evaluate_step(self.rows, rows, None)
             gain, divergence = (at.get(name)[0].mean(axis=1, dtype=np.float64) for name in ("gain", "divergence"))
             accepted = waiting & (gain >= before) & (divergence <= KL_SLACK * config.max_kl)
             taken[accepted] = tried[accepted]
@@ -171,7 +171,8 @@ class Trpo(ActorCritic):
         self._write(taken)
 
     def fisher_product(self, x: NDArray[np.floating]) -> Callable[[Vectors], Vectors]:
-        """Products v -> (F + damping) v of parameter vectors; F is the Hessian of the mean KL divergence at ``x``."""
+        """Return the product v -> (F + damping) v for parameter vectors; F is the Hessian of the mean KL divergence at
+        ``x``."""
         few, size = self._few, self._mean.group.flat.size
         rows = few.of(self, 1)
         few.set("observation", x[None])
@@ -179,14 +180,14 @@ class Trpo(ActorCritic):
         def product(v: Vectors) -> Vectors:
             few.set("along", v[None, :, :size])
             self._multiply(self.rows, rows, None)
-            # By ln std the Hessian is 2, whatever the state.
+            # The Hessian with respect to ln std is 2 in all states.
             found = np.concatenate((few.get("product")[0, :, 0], 2.0 * v[:, size:]), axis=1)
             return found.astype(np.float64) + self.config.damping * v
 
         return product
 
     def _policy_vectors(self) -> NDArray[np.floating]:
-        """Parameters of mean and spread, (S, P)."""
+        """Return the parameters of mean and standard deviation, (S, P)."""
         return np.concatenate([self.rows[:, group.flat.slice] for group in self._policy], axis=1)
 
     def _write(self, vectors: NDArray[np.floating]) -> None:
@@ -199,7 +200,7 @@ class Trpo(ActorCritic):
         rows = self._minibatches.of(self, N // config.batch)
         for _ in range(config.value_epochs):
             slots = np.stack([s.permutation(N).reshape(-1, config.batch) for s in self._streams], axis=1)
-            self._minibatches.set("observation", gathered(x, slots))
-            self._minibatches.set("target", gathered(target, slots))
+            self._minibatches.set("observation", gather_minibatches(x, slots))
+            self._minibatches.set("target", gather_minibatches(target, slots))
             self._fit(self.rows, rows, None)
             beat()

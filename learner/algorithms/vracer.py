@@ -1,8 +1,8 @@
 """V-RACER (Novati and Koumoutsakos 2019, §2, Alg. 2 and 3): an off-policy actor and a value in one network.
 
-Noted per slot are its value and its importance ratio as of the last replay; from these Q^ret is computed along
-the episodes (``onrig.learner.algorithms.returns``), for a new episode at once, for all of them at intervals.
-With a head the advantage is a function of the action (App. E), learned with the policy.
+Each slot has notes of its value and of its importance ratio at the last replay.  From these Q^ret is computed along the
+episodes (``onrig.learner.algorithms.returns``): immediately for a new episode, at intervals for all of them. With a
+head the advantage is a function of the action (App. E), learned with the policy.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithms import Minibatches, Stored
+from onrig.learner.algorithms import MemoryAccess, Minibatches
 from onrig.learner.algorithms.heads import HEADS
-from onrig.learner.algorithms.host import Judging, behind_softplus, common_std, initial
+from onrig.learner.algorithms.host import ReferHost, common_std, initial, inverse_softplus
 from onrig.learner.algorithms.refer import Index, Refer, Rules
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.lstm import Lstm
 from onrig.learner.refer_settings import ReferSettings, VracerConfig
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import clip, concatenated, softplus, softsign
+from onrig.learner.tape.elementary import clip, concatenate, softplus, softsign
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
@@ -31,11 +31,11 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
 
 _AT_ONCE: Final = 16
-"""Experiences valued at once, whatever the number: a trial's rounding must not depend on the others."""
+"""Number of experiences valued at once, always the same: a trial's rounding must not depend on the other trials."""
 
 
 class _Out(NamedTuple):
-    """Outputs of the network at states (rows)."""
+    """Network outputs at states (rows)."""
 
     value: Array
     mean: Array
@@ -44,11 +44,11 @@ class _Out(NamedTuple):
     head: Array | None
 
 
-class Vracer(Judging):
+class Vracer(ReferHost):
     """Networks of S trials, and their update."""
 
     _seen: ClassVar[str] = "observation"
-    """Field of the record that has the states from which the network's outputs come."""
+    """Field of the record that contains the states from which the network's outputs are computed."""
     _more: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
     def __init__(
@@ -65,19 +65,19 @@ class Vracer(Judging):
         state, n, m, B = Layout(), n_observations, n_actions, config.batch
         self._vracer = config
         self._head = HEADS.get(config.advantage)
-        self._network = self._laid_out(state, n, 1 + m + (0 if self._head is None else self._head.outputs(m)))
+        self._network = self._lay_out(state, n, 1 + m + (0 if self._head is None else self._head.outputs(m)))
         self._std = common_std(state, m)
         self._adams = [Adam(state, group, lr=config.lr) for group in (self._network.group, self._std)]
         super().__init__(config, refer, n, m, state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             self._draw(row, stream)
-            row[self._std.flat.slice] = behind_softplus(config.std)
+            row[self._std.flat.slice] = inverse_softplus(config.std)
         w = self._width
         self._trace(q_ret=(B, 1), value=(B, 1), advantage=(B, 1), **self._more)
         self._values = self.forward(lambda tape, x, _: self._out(x).value, w, 1)
         self._entries = self.forward(lambda tape, x, _: self._entry(tape, x), 2 * w + m, 3)
 
-    def _laid_out(self, state: Layout, n: int, outputs: int) -> Mlp | Lstm:
+    def _lay_out(self, state: Layout, n: int, outputs: int) -> Mlp | Lstm:
         """Lay out the network without the standard deviation."""
         self._mlp = Mlp(state, "network", (n, *self._vracer.hidden, outputs), units=softsign)
         return self._mlp
@@ -90,20 +90,20 @@ class Vracer(Judging):
         """Size of a network input."""
         return self._n
 
-    def _states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
-        """States (S, B, width) of experiences, or of those of one minibatch."""
-        return taken.observation[at]
+    def _states(self, experiences: Minibatches, index: int | slice = slice(None)) -> Values:
+        """Return the states (S, B, width) of experiences, or of those in one minibatch."""
+        return experiences.observation[index]
 
-    def _next_states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
-        """Next states (S, B, width)."""
-        return taken.next_observation[at]
+    def _next_states(self, experiences: Minibatches, index: int | slice = slice(None)) -> Values:
+        """Return the next states (S, B, width)."""
+        return experiences.next_observation[index]
 
-    def _linear(self, x: Array) -> Array:
-        """Linear outputs at states (rows, width)."""
+    def _linear_outputs(self, x: Array) -> Array:
+        """Return the linear outputs at states (rows, width)."""
         return self._mlp(self._inputs(x))
 
     def _out(self, x: Array) -> _Out:
-        return self._named(self._linear(x))
+        return self._named(self._linear_outputs(x))
 
     def _named(self, out: Array) -> _Out:
         m, cols = self._m, out.shape[1]
@@ -120,23 +120,24 @@ class Vracer(Judging):
             return action.tape.filled((action.shape[0], 1), 0.0)
         return self._head.advantage(action, out.mean.detached(), out.std.detached(), out.head)
 
-    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
-        out, drawn, q_ret = self._out(given[self._seen]), given["drawn"], given["q_ret"]
-        of_policy = self._apart(out.mean, out.std, **given)
+    def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
+        out, drawn, q_ret = self._out(fields[self._seen]), fields["drawn"], fields["q_ret"]
+        of_policy = self._policy_distance(out.mean, out.std, **fields)
         advantage = self._advantage_of(drawn, out)
         ahead = q_ret - out.value.detached()
         error = ahead - advantage.detached()
         rho, known = of_policy.rho, of_policy.rho.detached()
-        # Gradients: -rho (Q^ret - V) of ln pi, -min(1, rho) error of V, -rho error of A (docs/methods.md, "V-RACER").
+        # Gradients: -rho (Q^ret - V) for ln pi, -min(1, rho) error for V, -rho error for A (docs/methods.md,
+        # "V-RACER").
         loss = -rho * ahead - clip(known, 0.0, 1.0) * error * out.value
         if self._head is not None:
             loss = loss - known * error * advantage
-        mixed = rules.mixed(given["weight"] * loss, of_policy).mean()
+        mixed = rules.mixed(fields["weight"] * loss, of_policy).mean()
         descend(tape, mixed, self._adams, factor=rules.annealing)
         reported = {"td": error, "target": q_ret, "rho": rho, "kl": of_policy.kl}
         return reported | {"value": out.value, "advantage": advantage}
 
-    def bind_memory(self, stored: Stored) -> None:
+    def bind_memory(self, stored: MemoryAccess) -> None:
         super().bind_memory(stored)
         column = stored.notes.column
         self._known = column("known", False, np.bool_)
@@ -148,17 +149,17 @@ class Vracer(Judging):
     def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
         assert batches.slots is not None
         self._enter()
-        at = np.arange(self.trials)[:, None], batches.slots[k]
-        record[:, 0, self._records.fields["q_ret"].slice] = self._q_ret[at]
+        index = np.arange(self.trials)[:, None], batches.slots[k]
+        record[:, 0, self._records.fields["q_ret"].slice] = self._q_ret[index]
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         reported = super()._step(batches, k, refer)
         assert batches.slots is not None
         slots, record = batches.slots[k], self._records.of_update(k)
-        at = np.arange(self.trials)[:, None], slots
-        self._value[at] = record[:, 0, self._records.fields["value"].slice]
+        index = np.arange(self.trials)[:, None], slots
+        self._value[index] = record[:, 0, self._records.fields["value"].slice]
         if self._head is not None:
-            self._advantages[at] = record[:, 0, self._records.fields["advantage"].slice]
+            self._advantages[index] = record[:, 0, self._records.fields["advantage"].slice]
         self._value_ends(batches, k, slots)
         if (self.updates + 1) % self._vracer.retrace_every == 0:
             for s in range(self.trials):
@@ -173,33 +174,35 @@ class Vracer(Judging):
             return
         self._entered = notes.changes
         fresh = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(notes.stored.tolist())]
-        self._arrived(fresh)
-        for at, which, taken in self._pieces(fresh):
-            assert taken.behaviour is not None
-            entries = np.concatenate((self._states(taken), self._next_states(taken), taken.behaviour.drawn), axis=-1)
+        self._on_new(fresh)
+        for index, rows, experiences in self._chunks(fresh):
+            assert experiences.behaviour is not None
+            entries = np.concatenate(
+                (self._states(experiences), self._next_states(experiences), experiences.behaviour.drawn), axis=-1
+            )
             value, advantage, end = np.moveaxis(self._entries(entries), 2, 0)
-            ends = np.where(taken.terminated, 0.0, end)
+            ends = np.where(experiences.terminated, 0.0, end)
             for column, values in (
                 (self._value, value),
                 (self._end_value, ends),
                 (self._advantages, advantage),
-                (self._rewards, taken.reward),
-                (self._q_ret, taken.reward * self._reward_scale[:, 0] + self._config.gamma * ends),
+                (self._rewards, experiences.reward),
+                (self._q_ret, experiences.reward * self._reward_scale[:, 0] + self._config.gamma * ends),
             ):
-                column[at] = values[which]
-            self._known[at] = True
+                column[index] = values[rows]
+            self._known[index] = True
         for s, slots in enumerate(fresh):
             if len(slots) > 1:
                 self._retrace(s)
 
     def _entry(self, tape: Tape, x: Array) -> Array:
-        """Value, advantage and value of the next state, (rows, 3), of experiences: states, next states, actions."""
+        """Return value, advantage and next state's value, (rows, 3), of experiences: states, next states, actions."""
         w = self._width
         out = self._out(x.columns(0, w))
         advantage = self._advantage_of(x.columns(2 * w, x.shape[1]), out)
-        return concatenated(out.value, advantage, self._out(x.columns(w, 2 * w)).value)
+        return concatenate(out.value, advantage, self._out(x.columns(w, 2 * w)).value)
 
-    def _arrived(self, fresh: Sequence[Slots]) -> None:
+    def _on_new(self, fresh: Sequence[Slots]) -> None:
         """Prepare for new experiences in slots of each trial, before they are valued."""
 
     def _value_ends(self, batches: Minibatches, k: int, slots: Slots) -> None:
@@ -212,14 +215,14 @@ class Vracer(Judging):
             return
         first, states = np.argsort(~last, axis=1, kind="stable"), self._next_states(batches, k)
         for start in range(0, int(counts.max()), _AT_ONCE):
-            at = first[:, start : start + _AT_ONCE]
+            index = first[:, start : start + _AT_ONCE]
             x = np.zeros((self.trials, _AT_ONCE, states.shape[-1]), states.dtype)
-            x[:, : at.shape[1]] = states[trial, at]
-            s, row = np.nonzero(np.take_along_axis(last, at, axis=1))
-            self._end_value[s, slots[s, at[s, row]]] = self._values(x)[s, row, 0]
+            x[:, : index.shape[1]] = states[trial, index]
+            s, row = np.nonzero(np.take_along_axis(last, index, axis=1))
+            self._end_value[s, slots[s, index[s, row]]] = self._values(x)[s, row, 0]
 
-    def _pieces(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
-        """Gather slots of each trial in pieces; yields their places in the columns and in the gathered batch."""
+    def _chunks(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
+        """Gather slots of each trial in chunks; yields their indices in the columns and in the gathered batch."""
         assert self._stored is not None
         for start in range(0, max(map(len, slots)), _AT_ONCE):
             padded = np.zeros((self.trials, _AT_ONCE), np.int64)
@@ -227,7 +230,7 @@ class Vracer(Judging):
             for s, of_trial in enumerate(slots):
                 piece = of_trial[start : start + _AT_ONCE]
                 padded[s, : len(piece)], real[s, : len(piece)] = piece, True
-            trial, place = (at.astype(np.int64) for at in np.nonzero(real))
+            trial, place = (index.astype(np.int64) for index in np.nonzero(real))
             yield (trial, padded[trial, place]), (trial, place), self._stored.gather(padded)
 
     def _retrace(self, s: int) -> None:

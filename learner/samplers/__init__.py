@@ -1,7 +1,7 @@
-"""Sampling: which of the stored experiences a minibatch is made of.
+"""Sampling: selection of the stored experiences for a minibatch.
 
-A sampler is notified of changes to slots and draws slots; the owner of the storage gathers the columns.  One that needs
-experiences or the policy itself receives a ``ReplayView``.  A new one is a class that describes it
+A sampler is notified of changes to slots and draws slots; the owner of the storage gathers the columns.  A sampler that
+needs experiences or the policy itself receives a ``ReplayView``.  A new sampler needs a class that describes it
 (``onrig.learner.sampler_settings``), registered under its name in the notation, and a class with this protocol.
 """
 
@@ -21,26 +21,27 @@ from onrig.runtime.memory.strategy import Strategy, parts_of_sampling, sampling_
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
-if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may be in the modules of their code
+if TYPE_CHECKING:  # imports the descriptions of algorithms and samplers, which may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
-"""Plain arrays, as they go into an ``.npz`` file."""
+"""Plain arrays, as stored in an ``.npz`` file."""
 
 
 class ReplayView(NamedTuple):
-    """Access of a sampler to stored experiences and policies of S trials."""
+    """A sampler's access to stored experiences and policies of S trials."""
 
     gather: Callable[[NDArray[np.int64]], Minibatches]
-    """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
+    """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     policy: Callable[[NDArray[np.floating]], NDArray[np.floating]]
-    """Present policy: normalised observations (S, n, ...) to normalised actions, noise-free."""
+    """Apply the present policy: normalised observations (S, n, ...) to normalised actions, noise-free."""
     age: Callable[[NDArray[np.int64]], NDArray[np.floating]]
-    """Training steps before the experiences in slots (S, n) were made, as a share of the run's: (S, n)."""
+    """Return the training steps before the creation of the experiences in slots (S, n), as a share of the run: (S, n).
+    """
     observations: int
-    """Dimensions of an observation."""
+    """Number of observation dimensions."""
     actions: int
-    """Dimensions of an action."""
+    """Number of action dimensions."""
 
 
 class Draw(NamedTuple):
@@ -53,24 +54,24 @@ class Draw(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Parameters that a sampler is built from."""
+    """Parameters from which a sampler is built."""
 
     capacity: int
     batch: int
     episodes: int
-    """Training episodes of the run."""
+    """Number of training episodes in the run."""
     updates: int = 0
-    """Batch updates of the run; 0 if unknown."""
+    """Number of batch updates in the run; 0 if unknown."""
     steps: int = 0
-    """Training steps of the run; 0 if unknown."""
+    """Number of training steps in the run; 0 if unknown."""
     learner: LearnerSettings | None = None
-    """The section of the run; None for its defaults."""
+    """The ``learner`` section of the run; None for its defaults."""
     view: ReplayView | None = None
     """None if the sampler has no access to experiences and policy."""
     argument: float | None = None
     """Number in the strategy's notation."""
     write_probability: float = 1.0
-    """Share of the steps that become experiences."""
+    """Share of the steps that are stored as experiences."""
 
     @property
     def options(self) -> LearnerSettings:
@@ -85,7 +86,7 @@ class Setting(NamedTuple):
 
     @property
     def replays(self) -> float:
-        """Expected replays of an experience under FIFO; of a run of unknown length 8, as in de Bruin et al. 2018."""
+        """Expected replays of an experience under FIFO; 8 for a run of unknown length, as in de Bruin et al. 2018."""
         experiences = self.steps * self.write_probability
         return self.updates * self.batch / experiences if self.updates and experiences else 8.0
 
@@ -93,7 +94,7 @@ class Setting(NamedTuple):
     def of_run(
         cls, config: RunConfig, options: LearnerSettings, capacity: int, view: ReplayView | None = None
     ) -> Setting:
-        """Parameters for a run of fixed episodes with a memory of ``capacity``."""
+        """Return the parameters for a run with a fixed number of episodes and a memory of ``capacity``."""
         steps = config.episodes * episode_steps(config.task, config.rate_hz)
         each, per_transition = options.updates_per_episode, options.updates_per_transition
         share = config.selection.write_probability
@@ -102,19 +103,19 @@ class Setting(NamedTuple):
 
 
 def within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
-    """Part of a state under a prefix, which its names lose."""
+    """Return the part of a state under a prefix, which is removed from the names."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 class Sampler(Protocol):
-    """Sampling strategy of one trial; draws depend only on its seed and the events it was notified of.
+    """Sampling strategy of one trial; draws depend only on its seed and its notifications.
 
     A subclass implements the notifications that its draws depend on.
     """
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals that draws depend on; if there are any, each draw waits for the update before it."""
+        """Signals that draws depend on; if there are any, each draw waits for the previous update."""
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next (schedules over episodes)."""
@@ -128,8 +129,7 @@ class Sampler(Protocol):
         return
 
     def episode_closed(self, episode_return: float) -> None:
-        """Notify of a training episode's undiscounted return, raw units, before the updates that follow it; NaN if it
-        is not known."""
+        """Notify of a training episode's undiscounted return, raw units, before the updates; NaN if unknown."""
         return
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
@@ -139,26 +139,27 @@ class Sampler(Protocol):
         """
 
     def state(self) -> State:
-        """Copy of everything the next draws depend on."""
+        """Return a copy of everything that the next draws depend on."""
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: the next draws are the same."""
+        """Restore a state from ``state()``; the next draws are then the same."""
 
     def learned(self) -> State:
-        """The learned part of ``state()`` that refers to no slot, and so remains valid with another memory."""
+        """Return the learned part of ``state()`` that is independent of slots, and so remains valid with another
+        memory."""
         return {}
 
 
 class Registered(Sampler, Protocol):
-    """A sampler that a description names as its home."""
+    """Sampler class that a description names as its home."""
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:
-        """Build one that takes over ``stream`` (PCG64); ``weighted``: draws carry importance weights."""
+        """Build a sampler that takes over ``stream`` (PCG64); ``weighted``: draws have importance weights."""
 
 
 def sampler_class(name: str) -> type[Registered]:
-    """Load the sampler of a registered name."""
+    """Load the sampler class registered under a name."""
     description = sampling_of(name)
     found: type[Registered] = registry.home(description, description.home)
     return found
@@ -167,12 +168,12 @@ def sampler_class(name: str) -> type[Registered]:
 def sampler_for(strategy: Strategy, stream: np.random.Generator, setting: Setting) -> Sampler:
     """Build the sampler of ``strategy``, which takes over ``stream`` (PCG64).
 
-    Raises ValueError for an unknown sampling, and when the memory cannot hold one minibatch.
+    Raises ValueError for an unknown sampling, and if the memory cannot hold one minibatch.
     """
     from onrig.learner.samplers.fis import Fis
 
     if setting.capacity < setting.batch:
-        raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
+        raise ValueError(f"a memory of {setting.capacity} experiences is too small for a minibatch of {setting.batch}")
     name, correction, argument = parts_of_sampling(strategy.sampling)
     setting = setting._replace(argument=argument)
     sampler = sampler_class(name).build(setting, stream, weighted=correction == "IS")

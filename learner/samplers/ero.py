@@ -1,8 +1,8 @@
-"""ERO, experience replay optimisation (Zha et al. 2019, as in Oh et al. 2021): a network decides what may be replayed.
+"""ERO, experience replay optimisation (Zha et al. 2019, as in Oh et al. 2021): a network selects what may be replayed.
 
-Each experience is in or out by the toss of a coin, with the probability that a network gives to its reward, TD error
-and age; minibatches are uniform draws from those that are in.  After every training episode REINFORCE makes the present
-choice likelier if the return has grown, less likely if it has fallen.
+Each experience is included at random, with a probability that the network computes from its reward, TD error and age;
+minibatches are uniform draws from the included ones.  After every training episode REINFORCE makes the present
+selection more likely if the return has increased, less likely if it has decreased.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from onrig.runtime.memory.order.uniforms import restore_streams, words_of_stream
 
 _FEATURES: Final = 3
 _TD: Final = 2
-"""Place of the TD error among the features."""
-_AT_FIRST: Final = 0.5
-"""Probability of an experience never replayed."""
+"""Index of the TD error among the features."""
+_INITIAL_PROBABILITY: Final = 0.5
+"""Inclusion probability of an experience that was never replayed."""
 
 
 class InclusionNets(Nets):
-    """Networks of S trials that give the probability of an experience to be in."""
+    """Networks of S trials that compute inclusion probabilities."""
 
     def __init__(
         self, settings: EroSettings, streams: Sequence[np.random.Generator], *, dtype: DTypeLike = np.float32
@@ -50,7 +50,7 @@ class InclusionNets(Nets):
         for row, stream in zip(self.rows, streams, strict=True):
             net.draw(row, stream, by_inputs)
         self.chances: Final = self.forward(lambda tape, x, _: sigmoid(net(x)), _FEATURES, 1)
-        """Probabilities (S, n, 1) of features (S, n, 3)."""
+        """Compute probabilities (S, n, 1) from features (S, n, 3)."""
         self._records = Fields({"features": (size, _FEATURES), "sign": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
         given = self._records.read(tape)
@@ -65,7 +65,7 @@ class InclusionNets(Nets):
         weights: NDArray[np.float64],
         trials: NDArray[np.int64],
     ) -> None:
-        """Take one step of Adam with these trials down -sum of weight (I ln p + (1 - I) ln(1 - p)).
+        """Take one Adam step with these trials on the loss -sum of weight (I ln p + (1 - I) ln(1 - p)).
 
         ``features`` (S, sample, 3), ``inside`` and ``weights`` (S, sample); the other trials, with their moments, are
         unchanged.
@@ -77,16 +77,16 @@ class InclusionNets(Nets):
 
 
 class Ero(Joint):
-    """Uniform draws from the experiences that are in; from all while those are fewer than a minibatch.
+    """Uniform draws from the included experiences; from all of them if fewer than a minibatch are included.
 
-    The coin of an experience is tossed before the first draw after it was written, and again after each update that
-    replays it.
+    Inclusion is drawn before the first draw after an experience was written, and again after each update that replays
+    it.
     """
 
     required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
-        """Sampler of one trial for each of ``streams`` (PCG64)."""
+        """Build the sampler with one trial for each of ``streams`` (PCG64)."""
         super().__init__(setting, streams)
         settings = setting.options.of_sampler(EroSettings)
         self._settings: Final = settings
@@ -109,22 +109,22 @@ class Ero(Joint):
         self._any_new = True
 
     def _toss_new(self) -> None:
-        """Toss the coins of new experiences, by slot, so that the grouping of writes makes no difference."""
+        """Draw the inclusion of new experiences, by slot, so that the grouping of writes has no effect."""
         for trial, new in enumerate(self._new):
             own = np.flatnonzero(new)
-            self._toss(trial, own, np.full(len(own), _AT_FIRST))
+            self._toss(trial, own, np.full(len(own), _INITIAL_PROBABILITY))
         self._new[:] = self._any_new = False
 
     def _toss(self, trial: int, slots: NDArray[np.int64], chances: NDArray[np.float64]) -> None:
         self._members[trial].put(slots, (self._coins[trial].random(len(slots)) < chances).astype(np.float64))
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch of distinct slots of each trial, (1, S, batch), no weights.
+        """Draw one minibatch of distinct slots for each trial, (1, S, batch), without weights.
 
-        Raises ValueError for more, and while fewer than a minibatch are stored.
+        Raises ValueError for more than one, and if fewer experiences than a minibatch are stored.
         """
         if updates != 1:
-            raise ValueError(f"a draw that depends on the update before it cannot be one of {updates}")
+            raise ValueError(f"expected 1 minibatch per draw: each depends on the previous update, got {updates}")
         least = self._features.stored.min()
         if least < self._batch:
             raise ValueError(f"cannot draw {self._batch} distinct experiences from the {least} stored")
@@ -140,33 +140,33 @@ class Ero(Joint):
         return members.find(self._draws[trial].below(count, self._batch).astype(np.float64) + 0.5)
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Toss the coins of the experiences of an update again."""
+        """Draw the inclusion of the experiences in an update again."""
         (drawn,) = slots
         self._features.updated(drawn, signals)
-        chances = self._nets.chances(self._seen(drawn))[..., 0].astype(np.float64)
+        chances = self._nets.chances(self._inputs(drawn))[..., 0].astype(np.float64)
         for trial, own in enumerate(drawn):
             self._toss(trial, own, chances[trial])
 
-    def _seen(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Network inputs of slots (S, n): (S, n, 3)."""
+    def _inputs(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Compute the network inputs for slots (S, n): (S, n, 3)."""
         features = self._features.few(slots)
         features[..., _TD] = np.abs(features[..., _TD])
         return features
 
-    def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
+    def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
         size = self._settings.sample
         slots = np.zeros((self._trials, size), np.int64)
         valid = np.zeros((self._trials, size), np.bool_)
         inside = np.zeros((self._trials, size), np.bool_)
         stored = self._features.stored
-        for trial in np.flatnonzero(who & (stored > 0)).tolist():
+        for trial in np.flatnonzero(eligible & (stored > 0)).tolist():
             n = min(size, int(stored[trial]))
             slots[trial, :n] = own = self._samples[trial].below(int(stored[trial]), n)
-            valid[trial, :n] = ~self._new[trial, own]  # whose coins were not tossed
+            valid[trial, :n] = ~self._new[trial, own]  # whose inclusion has been drawn
             inside[trial, :n] = self._members[trial].values[own] > 0.0
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
-            self._nets.step(self._seen(slots), inside, np.where(valid, gain[:, None], 0.0), trials)
+            self._nets.step(self._inputs(slots), inside, np.where(valid, gain[:, None], 0.0), trials)
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:
         self._features.standardise(ended)

@@ -12,15 +12,16 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import ReplayView, State
 
 _SAMPLE: Final = 1024
-"""Stored experiences, evenly spaced over the slots, whose mean and standard deviation estimate the memory's."""
+"""Number of stored experiences, evenly spaced over the slots, whose mean and standard deviation estimate the memory's.
+"""
 
 
 class Features:
-    """TD error and target of the last update per slot, 1.0 before the first, and the features based on them.
+    """TD error and target at the last update per slot, 1.0 before the first, and the features derived from them.
 
-    Observations and rewards are standardised by the memory's mean and standard deviation, as of the end of the last
-    training episode, which the paper leaves open; TD error and target pass through tanh once.  The grouping
-    of write notifications makes no difference, since a rig's learner receives them at varying times.
+    Observations and rewards are standardised by the memory's mean and standard deviation at the end of the last
+    training episode, which the paper leaves open; TD error and target pass through tanh once.  The grouping of write
+    notifications has no effect, because a rig's learner receives them at varying times.
     """
 
     def __init__(self, view: ReplayView, trials: int, capacity: int) -> None:
@@ -31,17 +32,17 @@ class Features:
         self.target: Final[NDArray[np.float32]] = np.ones((trials, capacity), np.float32)
         """(S, capacity)"""
         self.stored: Final[NDArray[np.int64]] = np.zeros(trials, np.int64)
-        """(S,): experiences in the memory."""
+        """(S,): number of experiences in the memory."""
         width = view.observations + 1
         self._known: Final[NDArray[np.bool_]] = np.zeros(trials, np.bool_)
         """(S,): whether mean and standard deviation are known."""
         self._mean: Final[NDArray[np.float64]] = np.zeros((trials, width))
         self._std: Final[NDArray[np.float64]] = np.ones((trials, width))
-        """1 where nothing varies."""
+        """1 where the values do not vary."""
 
     @property
     def width(self) -> int:
-        """Features of ``of``: 2 n + m + 4."""
+        """Number of features in ``of``: 2 n + m + 4."""
         return 2 * self._view.observations + self._view.actions + 4
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
@@ -49,27 +50,27 @@ class Features:
             self.td[trial, own] = self.target[trial, own] = 1.0
             self.stored[trial] = max(self.stored[trial], int(own.max(initial=-1)) + 1)
 
-    def standardise(self, which: NDArray[np.bool_]) -> None:
-        """Take the present mean and standard deviation of the memories of the trials in ``which`` (S,)."""
-        which = which & (self.stored > 0)
+    def standardise(self, mask: NDArray[np.bool_]) -> None:
+        """Set the mean and standard deviation to those of the memories, for the trials in ``mask`` (S,)."""
+        mask = mask & (self.stored > 0)
         last = np.maximum(self.stored - 1, 0)[:, None]
         stored = self._view.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
         seen = np.concatenate((stored.observation, stored.reward[..., None]), axis=-1, dtype=np.float64)
-        for trial in np.flatnonzero(which).tolist():
+        for trial in np.flatnonzero(mask).tolist():
             mean, std = seen[trial].mean(axis=0), seen[trial].std(axis=0)
             self._mean[trial] = mean
             self._std[trial] = np.where(std > 1e-6 * (1.0 + np.abs(mean)), std, 1.0)
-        self._known[which] = True
+        self._known[mask] = True
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Store finite TD errors and targets, if provided, of slots (S, n)."""
+        """Store finite TD errors and targets, if provided, for slots (S, n)."""
         at = (self._trial, slots)
         for column, values in ((self.td, signals.td), (self.target, signals.target)):
             if values is not None:
                 column[at] = np.where(np.isfinite(values[0]), values[0], column[at])
 
     def of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Observation, action, reward, next observation, age, TD error, target in slots (S, n): (S, n, width)."""
+        """Return s, a, reward, s', age, TD error, target in slots (S, n): (S, n, width)."""
         mean, std = self._moments()
         stored, n = self._view.gather(slots), self._view.observations
         parts = (
@@ -82,7 +83,7 @@ class Features:
         return np.concatenate(parts, axis=-1, dtype=np.float32)
 
     def few(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Reward, age and TD error in slots (S, n): (S, n, 3)."""
+        """Return reward, age and TD error in slots (S, n): (S, n, 3)."""
         mean, std = self._moments()
         stored, n = self._view.gather(slots), self._view.observations
         reward = ((stored.reward - mean[..., n]) / std[..., n])[..., None]
@@ -94,7 +95,7 @@ class Features:
         return np.stack((self._view.age(slots), np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)
 
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation, (S, 1, n + 1)."""
+        """Return mean and standard deviation, (S, 1, n + 1)."""
         if not self._known.all():
             self.standardise(~self._known)
         return self._mean[:, None], self._std[:, None]

@@ -1,4 +1,4 @@
-"""Full importance sampling: weights from how often an experience has been replayed (de Bruin et al. 2018, §7.2)."""
+"""Full importance sampling: weights from the number of replays of an experience (de Bruin et al. 2018, §7.2)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from onrig.runtime.memory.keepers.keeper import Signal
 
 
 def replay_tail(n: int, p: float) -> NDArray[np.float64]:
-    """Table of T(K) = Pr(X >= K), X ~ Binomial(n, p), for K = 0, 1, ... until negligible; at least 2 entries.
+    """Tabulate T(K) = Pr(X >= K), X ~ Binomial(n, p), for K = 0, 1, ... until negligible; at least 2 entries.
 
-    In the paper's words; its equation has Pr(X > K) (docs/methods.md, "Replay tail").
+    This follows the paper's text; its equation has Pr(X > K) (docs/methods.md, "Replay tail").
     """
     mean = n * p
     top = min(n, math.ceil(mean + 12.0 * math.sqrt(mean) + 40.0)) + 1
@@ -30,7 +30,7 @@ def replay_tail(n: int, p: float) -> NDArray[np.float64]:
     else:
         steps = np.log((n - k[:-1]) / (k[:-1] + 1.0)) + math.log(p) - math.log1p(-p)
         mass[:-1] = np.exp(n * math.log1p(-p) + np.concatenate(([0.0], np.cumsum(steps))))
-    # Summed from the tail, smallest terms first.
+    # Summed from the tail, smallest terms first, for accuracy.
     tail: NDArray[np.float64] = np.cumsum(mass[::-1])[::-1]
     return tail
 
@@ -38,10 +38,10 @@ def replay_tail(n: int, p: float) -> NDArray[np.float64]:
 def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
     """Tabulate w(K) = (T(K) / (sum of j = 1 ... ceil(np) of T(j) / (np)))^beta for K = 0, 1, ...; w(0) is unused.
 
-    In the first updates of a run np is below 1 and so is every weight, as the formula has it.
+    In the first updates of a run np is below 1 and so is every weight, as in the formula.
     """
     tail = replay_tail(n, p)
-    # np should be exactly 8; the product may be off by a rounding error.
+    # np should be exactly 8; the product may differ by a rounding error.
     expected = math.ceil(n * p - 1e-9)
     total = float(tail[1 : expected + 1].sum())
     weights: NDArray[np.float64] = (tail * (n * p / total)) ** beta
@@ -50,18 +50,18 @@ def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=16)
 def _table(n: int, p: float, beta: float) -> NDArray[np.float32]:
-    """``fis_weights`` as float32, computed once for trials in step."""
+    """Compute ``fis_weights`` as float32, once for trials in lockstep."""
     table = fis_weights(n, p, beta).astype(np.float32)
     table.flags.writeable = False
     return table
 
 
 class Fis:
-    """Any sampler, its draws weighted by the number of replays K of each experience, this one included.
+    """Wrapper that weights the draws of any sampler by the number of replays K of each experience, this one included.
 
-    ``replays`` is how often an experience is replayed under FIFO, np in the paper, 8 there.  Its lifetime n is the
-    number of updates so far, at most ``capacity * replays / batch``; p = batch / stored.  K starts over when a slot is
-    rewritten.
+    ``replays`` is the expected number of replays of an experience under FIFO: np in the paper, 8 there.  The lifetime n
+    is the number of updates so far, at most ``capacity * replays / batch``; p = batch / stored.  K restarts when a slot
+    is rewritten.
     """
 
     def __init__(self, sampler: Sampler, capacity: int, *, beta: Linear, replays: float) -> None:
@@ -133,7 +133,7 @@ class Fis:
         return {f"within/{name}": value for name, value in self._sampler.learned().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: the next draws are the same.
+        """Restore a state from ``state()``; the next draws are then the same.
 
         Raises ValueError for another capacity.
         """

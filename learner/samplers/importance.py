@@ -13,20 +13,20 @@ class Scale(enum.Enum):
     """Normalisation of the weights."""
 
     NONE = "none"
-    """Nothing: E_P[w] = 1 at beta = 1, which keeps the learning rate (as in the paper)."""
+    """No normalisation: E_P[w] = 1 at beta = 1, which preserves the learning rate (as in the paper)."""
     BATCH_MAX = "batch_max"
-    """The largest weight of the minibatch."""
+    """Divide by the largest weight of the minibatch."""
     GLOBAL_MAX = "global_max"
-    """The largest weight of any experience in the memory."""
+    """Divide by the largest weight of any experience in the memory."""
 
 
 def importance_weights(
     times_uniform: NDArray[np.float64], beta: float | NDArray[np.float64], scale: Scale, least: float
 ) -> NDArray[np.float32]:
-    """Weigh draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch), n the stored count.
+    """Compute weights of draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch).
 
-    ``least`` is the smallest n P in the memory, for ``GLOBAL_MAX``.  Unlike in eq. 8, before the memory is full the
-    stored count replaces the capacity.
+    n is the number of stored experiences; in eq. 8 it is the capacity, even before the memory is full.  ``least`` is
+    the smallest n P in the memory, for ``GLOBAL_MAX``.
     """
     if scale is Scale.BATCH_MAX:
         times_uniform = times_uniform / times_uniform.min(axis=1, keepdims=True)
@@ -36,9 +36,9 @@ def importance_weights(
 
 
 class Linear:
-    """Linear per episode: ``first`` in episode 1, ``last`` from episode ``episodes`` on (§3.3.2: 0.5 -> 1).
+    """Linear schedule over episodes: ``first`` in episode 1, ``last`` from episode ``episodes`` on (§3.3.2: 0.5 -> 1).
 
-    Or per update (Oh et al. 2021; their footnote 3 has it fall, their text and table have it rise).
+    Alternatively over updates (Oh et al. 2021; footnote 3 states a decrease, text and table an increase).
     """
 
     def __init__(self, first: float, last: float, episodes: int) -> None:

@@ -1,6 +1,6 @@
-"""Learning samplers of S trials, whose networks run together; a rig has one trial.
+"""Learned samplers of S trials, whose networks run together; a rig has one trial.
 
-They learn once per training episode, from how much its return exceeds that of the episode before.
+They learn once per training episode, from the difference between its return and that of the previous episode.
 """
 
 from __future__ import annotations
@@ -17,34 +17,40 @@ from onrig.runtime.memory.keepers.keeper import Signal
 
 
 class Joint:
-    """Base of the samplers of S trials; each trial draws the same in any number of trials."""
+    """Base of the samplers of S trials; the draws of a trial are the same for any number of trials."""
 
     required_signals: ClassVar[frozenset[Signal]]
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
-        """Sampler of one trial for each of ``streams`` (PCG64); ValueError without a view of experiences and policy."""
+        """Build the sampler with one trial for each of ``streams`` (PCG64).
+
+        Raises ValueError without a view of experiences and policy.
+        """
         if setting.view is None:
-            raise ValueError(f"{type(self).__name__.upper()} needs experiences and a policy to look at")
+            raise ValueError(f"{type(self).__name__.upper()} needs access to experiences and a policy")
         self._view: Final[ReplayView] = setting.view
         self._batch: Final = setting.batch
         self._trials: Final = len(streams)
         self._previous: NDArray[np.float64] = np.full(len(streams), np.nan)
-        """(S,) return of the last episode; NaN before the first, and where it is not known."""
+        """(S,) return of the last episode; NaN before the first, and if unknown."""
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> OneTrial:
-        """Build the sampler of one trial; its law decides whether draws have weights."""
+        """Build the sampler of one trial; its settings determine whether draws have weights."""
         return OneTrial(cls(setting, [stream]))
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next."""
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        """Note the slots of each trial with new experiences, in order."""
+        """Record the slots of each trial with new experiences, in order."""
         raise NotImplementedError
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch of each trial, slots (1, S, batch); ValueError for more, or where too few are stored."""
+        """Draw one minibatch for each trial, slots (1, S, batch).
+
+        Raises ValueError for more than one, and if too few experiences are stored.
+        """
         raise NotImplementedError
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
@@ -54,16 +60,16 @@ class Joint:
         """Learn from the returns (S,) of the trials whose training episode ended (S,)."""
         gain = np.where(ended, returns - self._previous, np.nan)
         self._previous = np.where(ended, returns, self._previous)
-        who = np.isfinite(gain) & (gain != 0.0)
-        self._learn(np.where(who, gain, 0.0), who)
+        eligible = np.isfinite(gain) & (gain != 0.0)
+        self._learn(np.where(eligible, gain, 0.0), eligible)
         self._begin(ended)
 
-    def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
-        """Take a step for the trials in ``who`` (S,), by the ``gain`` in return (S,)."""
+    def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
+        """Take a learning step for the trials in ``eligible`` (S,), from the ``gain`` in return (S,)."""
         raise NotImplementedError
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:
-        """Start a new episode of the trials in ``ended`` (S,)."""
+        """Begin a new episode for the trials in ``ended`` (S,)."""
         raise NotImplementedError
 
     def state(self) -> State:
@@ -79,7 +85,7 @@ class Joint:
 
 
 class OneTrial:
-    """A sampler of S trials as the sampler of one."""
+    """Adapter that presents a sampler of S trials as the sampler of one."""
 
     def __init__(self, joint: Joint) -> None:
         self.joint: Final = joint
@@ -99,7 +105,8 @@ class OneTrial:
         self.joint.episode_closed(np.array([episode_return]), np.ones(1, np.bool_))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw one minibatch, slots (1, batch); ValueError for more, and for another size than that of the setting."""
+        """Draw one minibatch, slots (1, batch); raises ValueError for more than one, and for a size other than the
+        configured one."""
         draw = self.joint.draw(updates)
         if draw.slots.shape[-1] != batch:
             raise ValueError(f"minibatches have {draw.slots.shape[-1]} experiences, not {batch}")

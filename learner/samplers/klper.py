@@ -1,6 +1,6 @@
-"""KLPER (Cicek et al. 2021): of N candidate minibatches, the one nearest to what the present policy would have done.
+"""KLPER (Cicek et al. 2021): replays the one of N candidate minibatches that is nearest to the present policy.
 
-The differences between the present policy's actions and the stored ones are taken as draws of a Gaussian; its KL
+The differences between the present policy's actions and the stored ones are treated as samples of a Gaussian; its KL
 divergence from N(0, v I) is a batch's score.  Actions are normalised.
 """
 
@@ -18,14 +18,14 @@ from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.memory.keepers.keeper import Signal
 
 RIDGE: Final = 1e-6
-"""Added to the covariance, which is singular where all differences are equal."""
+"""Value added to the diagonal of the covariance, which is singular if all differences are equal."""
 
 
 def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.float64]:
     """KL divergence of the Gaussian fitted to each batch of differences (..., B, m) from N(0, variance I), (...).
 
-    Eqs. 9-14, with the unbiased covariance (1 / (B - 1)) and ``RIDGE``.  Least where the differences have this
-    variance, infinite without any: read as a covariance, the paper's sigma prefers actions that scatter widely
+    Eqs. 9-14, with the unbiased covariance (1 / (B - 1)) and ``RIDGE``.  It is smallest if the differences have this
+    variance, and infinite if they have none: read as a covariance, the paper's sigma prefers actions scattered widely
     around the present policy's to the policy's own (docs/methods.md).
     """
     d = np.asarray(departures, np.float64)
@@ -34,7 +34,7 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
     centred = d - mean[..., None, :]
     covariance = np.matmul(centred.swapaxes(-1, -2), centred) / (batch - 1) + RIDGE * np.eye(m)
     trace = np.trace(covariance, axis1=-2, axis2=-1)
-    with np.errstate(invalid="ignore"):  # NaN of a diverged trial
+    with np.errstate(invalid="ignore"):  # NaN from a diverged trial
         log_volume = np.linalg.slogdet(covariance)[1]
     scores: NDArray[np.float64] = 0.5 * (
         (trace + (mean * mean).sum(axis=-1)) / variance - m + m * np.log(variance) - log_volume
@@ -45,18 +45,18 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
 def departures(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np.floating]:
     """Present policy's action minus the stored action, normalised, for slots (S, n): (S, n, m)."""
     stored = view.gather(slots)
-    apart: NDArray[np.floating] = view.policy(stored.observation) - stored.action
-    return apart
+    deviation: NDArray[np.floating] = view.policy(stored.observation) - stored.action
+    return deviation
 
 
 def closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
-    """Candidate with each trial's smallest score, the first of equals: (N, S, B) to (S, B)."""
+    """Select each trial's candidate with the smallest score, the first on a tie: (N, S, B) to (S, B)."""
     n, trials, batch = slots.shape
     by_trial: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
     if n == 1:
         return np.array(slots[0])
-    apart = departures(view, by_trial.reshape(trials, n * batch))
-    best = kl_scores(apart.reshape(trials, n, batch, -1), variance).argmin(axis=1)
+    deviation = departures(view, by_trial.reshape(trials, n * batch))
+    best = kl_scores(deviation.reshape(trials, n, batch, -1), variance).argmin(axis=1)
     chosen: NDArray[np.int64] = by_trial[np.arange(trials), best]
     return chosen
 
@@ -74,9 +74,9 @@ class Klper(Sampler):
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Klper:
-        """Build one; raises ValueError without a view of the policy."""
+        """Build the sampler; raises ValueError without a view of the policy."""
         if setting.view is None or setting.argument is None:
-            raise ValueError("KLPER needs a policy and a number of candidates")
+            raise ValueError("KLPER needs access to a policy, and a number of candidates")
         return cls(
             Uniform(stream), int(setting.argument), setting.view, setting.options.of_sampler(KlperSettings).variance
         )
@@ -85,12 +85,13 @@ class Klper(Sampler):
         self._within.written(slots)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw one minibatch, slots (1, batch), no weights; ValueError for more, since the policy changes between them.
+        """Draw one minibatch, slots (1, batch), without weights.
 
-        Also raises ValueError while fewer than ``batch`` experiences are stored.
+        Raises ValueError for more than one, because the policy changes between them, and if fewer than ``batch``
+        experiences are stored.
         """
         if updates != 1:
-            raise ValueError(f"a draw that depends on the policy cannot be one of {updates}")
+            raise ValueError(f"expected 1 minibatch per draw: each depends on the policy, got {updates}")
         candidates = self._within.draw(batch, self._candidates).slots
         return Draw(closest(candidates[:, None], self._view, self._variance), None)
 

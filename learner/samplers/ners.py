@@ -1,9 +1,9 @@
 """NERS (Oh et al. 2021): experiences drawn by the scores of a network that is rewarded for gains in return.
 
-The score of an experience depends on its minibatch: a local network takes each experience, a global one averages
-over the minibatch, and a third one scores both together.  After every training episode REINFORCE makes the replayed
-experiences likelier if the return has grown, less likely if it has fallen (eqs. 6, 7).  Equations that contradict one
-another are settled in docs/methods.md.
+The score of an experience depends on its minibatch: a local network processes each experience, a global one averages
+over the minibatch, and a third one computes scores from both.  After every training episode REINFORCE makes the
+replayed experiences more likely if the return has increased, less likely if it has decreased (eqs. 6, 7).
+docs/methods.md explains how contradictory equations are resolved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onrig.learner.samplers.importance import Scale
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated, log, sigmoid
+from onrig.learner.tape.elementary import concatenate, log, sigmoid
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
@@ -31,12 +31,12 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.order.uniforms import restore_streams, words_of_streams
 
-LEAST: Final = 1e-6
-"""Added to a score in its logarithm (eq. 7); scores below it count as this one, so that all can be drawn."""
+MIN_SCORE: Final = 1e-6
+"""Value added to a score before its logarithm (eq. 7), and smallest score, so that every experience can be drawn."""
 
 
 class ScoreNets(Nets):
-    """The networks f of S trials: minibatches of experiences to a score in (0, 1) each."""
+    """The networks f of S trials: a score in (0, 1) for each experience of minibatches."""
 
     def __init__(
         self,
@@ -63,19 +63,19 @@ class ScoreNets(Nets):
         self._records = Fields({"features": (size, width), "share": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
         given = self._records.read(tape)
-        loss = given["weight"] * log(self._scores(tape, given["features"], given["share"]) + LEAST)
+        loss = given["weight"] * log(self._scores(tape, given["features"], given["share"]) + MIN_SCORE)
         descend(tape, loss.sum(), adams)
         self._run = self.bind(tape)
 
     def _scores(self, tape: Tape, x: Array, share: Array | None) -> Array:
-        """Scores (B, 1) of features (B, width), whose ``share`` (B, 1) in the mean over the minibatch sums to 1."""
+        """Scores (B, 1) of features (B, width); ``share`` (B, 1), sum 1, weights the mean over the minibatch."""
         assert share is not None
         others = (share * self._global(x)).column_sums()
         for_each = tape.filled((x.shape[0], 1), 1.0) * others
-        return sigmoid(self._score(concatenated(self._local(x), for_each)))
+        return sigmoid(self._score(concatenate(self._local(x), for_each)))
 
     def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
-        """Share of each experience (S, B) in the mean over its minibatch; 0 where invalid."""
+        """Weight of each experience (S, B) in the mean over its minibatch; 0 if invalid."""
         count = np.maximum(valid.sum(axis=1, keepdims=True), 1)
         return np.asarray(valid / count * self._sees_others)
 
@@ -91,7 +91,7 @@ class ScoreNets(Nets):
         gain: NDArray[np.float64],
         trials: NDArray[np.int64],
     ) -> None:
-        """Take one step of Adam with these trials down eq. 7: -gain times the sum of ln(score + 1e-6) over valid rows.
+        """Take one Adam step with these trials on eq. 7: -gain times the sum of ln(score + 1e-6) over valid rows.
 
         ``features`` (S, sample, width), ``valid`` (S, sample), ``gain`` (S,); the other trials, with their moments, are
         unchanged.
@@ -106,13 +106,13 @@ class ScoreNets(Nets):
 class Ners(Joint):
     """Draws proportionally to score^alpha, 1.0 for an experience never replayed, with importance weights (eqs. 1, 5).
 
-    Only the drawn experiences are scored again, with the TD error and target that their update has just found.
+    Only the drawn experiences are scored again, with the TD error and target from their update.
     """
 
     required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.TARGET, Signal.RETURN})
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
-        """Sampler of one trial for each of ``streams`` (PCG64)."""
+        """Build the sampler with one trial for each of ``streams`` (PCG64)."""
         super().__init__(setting, streams)
         settings = setting.options.of_sampler(NersSettings)
         self._settings: Final = settings
@@ -129,55 +129,55 @@ class Ners(Joint):
         width = 3 if self._few else self._features.width
         self._nets: Final = ScoreNets(settings, width, [stream for _, _, stream in spawned])
         self._replayed: Final[NDArray[np.bool_]] = np.zeros((self._trials, setting.capacity), np.bool_)
-        """(S, capacity): slots replayed in this episode, the paper's J; those rewritten since are left out."""
+        """(S, capacity): slots replayed in this episode, the paper's J, without those rewritten since."""
 
     def begin_episode(self, episode: int) -> None:
         for law in self._laws:
             law.begin_episode(episode)
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        """Give new experiences the score 1.0."""
+        """Set the score of new experiences to 1.0."""
         self._features.written(slots)
         for law, replayed, own in zip(self._laws, self._replayed, slots, strict=True):
             law.written(own)
             replayed[own] = False
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch of each trial, slots and weights (1, S, batch).
+        """Draw one minibatch for each trial, slots and weights (1, S, batch).
 
-        Raises ValueError for more, and while fewer than a minibatch are stored.
+        Raises ValueError for more than one, and if fewer experiences than a minibatch are stored.
         """
         if updates != 1:
-            raise ValueError(f"a draw that depends on the update before it cannot be one of {updates}")
+            raise ValueError(f"expected 1 minibatch per draw: each depends on the previous update, got {updates}")
         draws = [law.draw(self._batch) for law in self._laws]
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Score the experiences of an update again; ValueError from an algorithm that provides no targets."""
+        """Score the experiences of an update again; raises ValueError if the algorithm provides no targets."""
         if signals.target is None:
-            raise ValueError("the algorithm provides no targets")
+            raise ValueError("NERS needs targets, which the algorithm does not provide")
         (drawn,) = slots
         self._features.updated(drawn, signals)
-        scores = self._nets.scores(self._of(drawn))
+        scores = self._nets.scores(self._features_of(drawn))
         for law, replayed, own, found in zip(self._laws, self._replayed, drawn, scores, strict=True):
-            law.prioritise(own, np.maximum(found, LEAST))
+            law.prioritise(own, np.maximum(found, MIN_SCORE))
             replayed[own] = True
 
-    def _of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _features_of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._features.few(slots) if self._few else self._features.of(slots)
 
-    def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
+    def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
         size = self._settings.sample
         slots = np.zeros((self._trials, size), np.int64)
         valid = np.zeros((self._trials, size), np.bool_)
-        for trial in np.flatnonzero(who).tolist():
+        for trial in np.flatnonzero(eligible).tolist():
             chosen = self._choices[trial].permutation(np.flatnonzero(self._replayed[trial]))[:size]
             slots[trial, : len(chosen)] = chosen
             valid[trial, : len(chosen)] = True
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
-            self._nets.step(self._of(slots), valid, gain, trials)
+            self._nets.step(self._features_of(slots), valid, gain, trials)
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:
         self._replayed[ended] = False

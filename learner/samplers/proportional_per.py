@@ -1,7 +1,7 @@
 """Proportional prioritised replay: P(i) ~ (|TD error| + eps)^alpha (Schaul et al. 2016).
 
-Oh et al. 2021 use it with other options (``onrig.learner.sampler_settings``), and with scores of a network in the place
-of errors (``onrig.learner.samplers.ners``).
+Oh et al. 2021 use it with other options (``onrig.learner.sampler_settings``), and with network scores in place of
+errors (``onrig.learner.samplers.ners``).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from onrig.runtime.memory.order.uniforms import UniformArrays
 
 
 class ProportionalPer(Sampler):
-    """Stratified draws, one from each of ``batch`` equal shares of the total priority; a slot may come twice.
+    """Stratified draws, one from each of ``batch`` equal shares of the total priority; a slot may occur twice.
 
-    A new experience gets the largest priority given so far, 1 at first (as in the code of Oh et al. 2021; the 1.0
-    of their paper is the same for scores below 1).
+    A new experience receives the largest priority so far, initially 1 (as in the code of Oh et al. 2021; the 1.0 of
+    their paper is equivalent for scores below 1).
     """
 
     required_signals: Final = frozenset({Signal.TD_ERROR})
@@ -41,10 +41,12 @@ class ProportionalPer(Sampler):
         scale: Scale = Scale.BATCH_MAX,
         updates_per_episode: int = 0,
     ) -> None:
-        """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64.
+        """Build the sampler of a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
+        PCG64.
 
-        ``beta`` is over episodes, with ``updates_per_episode`` over updates; updates missing from an episode
-        count as done.  ``epsilon`` keeps an error of 0 drawable; published codes use 1e-8 to 1e-2.
+        ``beta`` is a schedule over episodes, or over updates if ``updates_per_episode`` is set; updates missing from an
+        episode count as done.  ``epsilon`` gives an error of 0 a non-zero probability; published codes use 1e-8 to
+        1e-2.
         """
         self._tree: Final = sum_tree(capacity)
         self._uniforms: Final = UniformArrays(stream)
@@ -82,7 +84,7 @@ class ProportionalPer(Sampler):
         epsilon: float = 1e-6,
         scale: Scale = Scale.NONE,
     ) -> ProportionalPer:
-        """Build one whose importance-sampling exponent grows from ``beta`` to 1 over the run (None: no weights)."""
+        """Build a sampler whose importance exponent grows from ``beta`` to 1 over the run (None: no weights)."""
         each = setting.updates // setting.episodes if over_updates else 0
         course = None if beta is None else Linear(beta, 1.0, setting.updates if each else setting.episodes)
         return cls(
@@ -100,7 +102,7 @@ class ProportionalPer(Sampler):
         self._drawn = max(self._drawn, (episode - 1) * self._updates_per_episode)
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Give new experiences the largest priority so far."""
+        """Set new experiences to the largest priority so far."""
         if len(slots):
             self._tree.put(slots, np.full(len(slots), self._largest))
             self._stored = max(self._stored, int(slots.max()) + 1)
@@ -146,7 +148,7 @@ class ProportionalPer(Sampler):
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: the next draws are the same.
+        """Restore a state from ``state()``; the next draws are then the same.
 
         Raises ValueError for another capacity.
         """

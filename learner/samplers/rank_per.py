@@ -22,7 +22,7 @@ from onrig.runtime.memory.order.uniforms import UniformRows
 def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) -> NDArray[np.int64]:
     """Cut ranks 1 ... ``stored`` into segments of equal probability; returns the last rank of each, (segments,).
 
-    ``cumulative`` is the running sum of the rank law from rank 1 on.  Where rank 1 alone is likelier than a segment (a
+    ``cumulative`` is the running sum of the rank law, from rank 1.  If rank 1 alone is more likely than a segment (a
     memory of a few hundred with a minibatch of 16), every segment still gets at least one rank, which the paper leaves
     open: no experience is then drawn twice, and the probabilities below remain exact.
     """
@@ -33,18 +33,19 @@ def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) ->
 
 
 class RankDraws:
-    """One uniform draw from each segment; rank 1 is the largest |TD error|, an experience never replayed counts as inf.
+    """One uniform draw from each segment; rank 1 is the largest |TD error|, and a new experience counts as infinite.
 
     Ties are in insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
-    segment), which is what the importance weights use (in the paper, eq. 7 is "only approximate").
+    segment), and the importance weights use this value (in the paper, eq. 7 is "only approximate").
 
-    For S memories that draw minibatches of equal size in step; each draws the same in any number of memories.
+    It serves S memories that draw minibatches of equal size in lockstep; the draws from a memory are the same for any
+    number of memories.
     """
 
     def __init__(
         self, capacity: int, streams: Sequence[np.random.Generator], *, alpha: float, beta: Linear | None
     ) -> None:
-        """Draws from memories of ``capacity``, one per stream (PCG64); with ``beta``, with importance weights."""
+        """Draw from memories of ``capacity``, one per stream (PCG64); ``beta`` adds importance weights."""
         self.orders: Final = ranked_orders(capacity, len(streams))
         self.uniforms: Final = UniformRows(streams)
         self._cumulative: Final = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
@@ -52,7 +53,7 @@ class RankDraws:
         self.episode = 1
         self._current = False
         self._cut: tuple[list[int], int, int] = ([], 0, 0)
-        """Experiences stored, batch and episode that the segments are of."""
+        """Number of stored experiences, batch size and episode for which the segments were computed."""
         self._starts: NDArray[np.int64] = np.zeros((0, 0), np.int64)
         self._lengths: NDArray[np.int64] = np.zeros((0, 0), np.int64)
         self._weights: NDArray[np.float32] | None = None
@@ -67,13 +68,13 @@ class RankDraws:
         self._current = False
 
     def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """Rank slots (updates, S, n) by |TD error|; NaN leaves a slot where it is."""
+        """Rank slots (updates, S, n) by |TD error|; NaN leaves the rank of a slot unchanged."""
         self.orders.rank(slots, td)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches of each memory, distinct slots in each, (updates, S, batch); weights alike.
+        """Draw ``updates`` minibatches from each memory, distinct slots in each; slots and weights (updates, S, batch).
 
-        Raises ValueError while a memory holds fewer than ``batch`` experiences.
+        Raises ValueError if a memory contains fewer than ``batch`` experiences.
         """
         if not self._current or batch != self._cut[1]:
             self._cut_segments(batch)
@@ -118,7 +119,8 @@ class RankPer(Sampler):
         alpha: float = 0.7,
         beta: Linear | None = None,
     ) -> None:
-        """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64."""
+        """Build the sampler of a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
+        PCG64."""
         self._draws: Final = RankDraws(capacity, [stream], alpha=alpha, beta=beta)
         self._order: Final = self._draws.orders.each[0]
 
@@ -134,7 +136,7 @@ class RankPer(Sampler):
         self._draws.written(0, slots)
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Rank slots by |TD error|; NaN leaves a slot where it is."""
+        """Rank slots by |TD error|; NaN leaves the rank of a slot unchanged."""
         self._order.rank(slots, signals.priority, largest_first=True, nan_stays=True)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:

@@ -1,6 +1,6 @@
 """Sum tree: values by slot, their total, and search by cumulative sum; free of drift, any capacity.
 
-Two forms with the same bits in the same arrays: numpy, which is the reference, and C (``hw/native/sum_tree.c``).
+Two bit-identical implementations share the same arrays: numpy, the reference, and C (``hw/native/sum_tree.c``).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from onrig.hw.native import library
 
 FAN: Final = 32
-"""Children per node: wide and flat suits array operations."""
+"""Number of children per node: a wide and flat tree suits array operations."""
 ROOT: Final = 1024
-"""Maximum children of the root, whose running sums are recomputed at every change."""
+"""Maximum number of children of the root, whose running sums are recomputed at every change."""
 
 
 class _Level:
-    """The values of one level, and their running sums within each node."""
+    """Values of one level, and their running sums within each node."""
 
     def __init__(self, n: int) -> None:
         blocks = -(-n // FAN)
@@ -32,7 +32,7 @@ class _Level:
 
 
 class SumTree:
-    """``capacity`` non-negative float64 values, 0 at first; 16.5 bytes each.
+    """``capacity`` non-negative float64 values, initially 0; 16.5 bytes each.
 
     Sums are recomputed from current values, never updated by differences: they do not depend on the history and cannot
     drift.
@@ -50,7 +50,7 @@ class SumTree:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """The values by slot, (capacity,); a view, not to be written to."""
+        """Values by slot, (capacity,); a read-only view."""
         return self._levels[0].flat[: self.capacity]
 
     @property
@@ -88,10 +88,10 @@ class SumTree:
         np.cumsum(self._root, out=self._running_root)
 
     def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return for each target in [0, total) the slot whose share of the running sum it lies in, (k,).
+        """Return for each target in [0, total) the slot whose share of the running sum contains it, (k,).
 
-        A slot of value 0 is never found.  Where rounding puts a target past the end of a node, it belongs to the
-        node's last child that is not 0.  Raises ValueError when the total is 0.
+        A slot of value 0 is never returned.  If rounding puts a target beyond the end of a node, the node's last
+        non-zero child is taken.  Raises ValueError if the total is 0.
         """
         if not self.total > 0.0:
             raise ValueError("nothing to find: all values are 0")
@@ -102,16 +102,16 @@ class SumTree:
         for level in reversed(self._levels):
             first = nodes * FAN
             targets = np.minimum(targets, np.nextafter(level.running_flat.take(first + (FAN - 1)), 0.0))
-            # The first child whose running sum is above the target; the last one's is, by the line before.
+            # The first child whose running sum exceeds the target; the previous line ensures that the last one's does.
             nodes = first + (level.running.take(nodes, 0) > targets[:, None]).argmax(1)
             if level is not self._levels[0]:
                 targets = targets - np.where(nodes > first, level.running_flat.take(nodes - 1), 0.0)
         return nodes
 
     def draw(self, uniforms: NDArray[np.float64], updates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Draw a slot from each of ``batch`` equal shares of the total, by ``uniforms`` (updates * batch,) over [0, 1).
+        """Draw a slot from each of ``batch`` equal shares of the total, with ``uniforms`` (updates * batch,) on [0, 1).
 
-        Returns slots (updates, batch) and their values.  Raises ValueError when the total is 0.
+        Returns slots (updates, batch) and their values.  Raises ValueError if the total is 0.
         """
         batch = len(uniforms) // updates
         shares = (uniforms.reshape(updates, batch) + np.arange(batch)) / batch
@@ -119,23 +119,23 @@ class SumTree:
         return slots, self.values.take(slots)
 
 
-_MOST_LEVELS: Final = 8
+_MAX_LEVELS: Final = 8
 
 
 class _Struct(ctypes.Structure):
-    """``sum_tree`` of ``sum_tree.c``."""
+    """``sum_tree`` in ``sum_tree.c``."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("capacity", "levels", "nodes")),
         *((name, ctypes.c_void_p) for name in ("root", "running_root")),
-        *((name, ctypes.c_void_p * _MOST_LEVELS) for name in ("values", "running")),
+        *((name, ctypes.c_void_p * _MAX_LEVELS) for name in ("values", "running")),
         *((name, ctypes.c_void_p) for name in ("uniform", "target", "slot")),
     )
 
 
 @cache
 def _functions() -> ctypes.PyDLL | None:
-    """The library's functions with their types; calls keep the interpreter's lock."""
+    """Return the library's functions with their types; calls keep the interpreter's lock."""
     loaded = library()
     if loaded is None:
         return None
@@ -152,12 +152,12 @@ def _functions() -> ctypes.PyDLL | None:
 
 
 class CompiledSumTree(SumTree):
-    """``SumTree`` in C, but for ``load``."""
+    """``SumTree`` in C, except for ``load``."""
 
     def __init__(self, capacity: int, functions: ctypes.PyDLL) -> None:
         super().__init__(capacity)
         self._put, self._find, self._draw = (getattr(functions, f"onrig_sums_{f}") for f in ("put", "find", "draw"))
-        pointers = ctypes.c_void_p * _MOST_LEVELS
+        pointers = ctypes.c_void_p * _MAX_LEVELS
         self._struct: Final = _Struct(
             capacity,
             len(self._levels),
@@ -173,8 +173,10 @@ class CompiledSumTree(SumTree):
         self._stage(16)
 
     def _stage(self, n: int) -> None:
-        """Make room for ``n`` slots, uniform numbers and values to pass through; arrays of a minibatch, whose addresses
-        take longer to get than a copy does."""
+        """Allocate buffers through which ``n`` slots, uniform numbers and values pass.
+
+        Copying a minibatch is faster than determining the addresses of its arrays.
+        """
         self._size = 1 << (n - 1).bit_length()
         self._uniforms, self._targets = np.zeros(self._size), np.zeros(self._size)
         self._slots = np.zeros(self._size, np.int64)
@@ -194,15 +196,15 @@ class CompiledSumTree(SumTree):
             slots_at, values_at = slots.ctypes.data, values.ctypes.data
         self._largest[0] = 0.0
         if len(values) != n or self._put(self._address, slots_at, values_at, n, self._largest_at):
-            raise IndexError(f"a slot lies outside of the {self.capacity}")
+            raise IndexError(f"expected slots below {self.capacity}, got one outside")
         return float(self._largest[0])
 
     def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the slots that ``targets`` lie in; see ``SumTree.find``."""
+        """Return the slots that contain ``targets``; see ``SumTree.find``."""
         targets = np.ascontiguousarray(targets, np.float64)
         slots = np.empty(len(targets), np.int64)
         if code := self._find(self._address, targets.ctypes.data, len(targets), slots.ctypes.data):
-            _refuse(code)
+            _raise_for(code)
         return slots
 
     def draw(self, uniforms: NDArray[np.float64], updates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -213,15 +215,15 @@ class CompiledSumTree(SumTree):
         self._uniforms[:n] = uniforms
         batch = n // updates
         if code := self._draw(self._address, updates, batch):
-            _refuse(code)
+            _raise_for(code)
         return self._slots[:n].reshape(updates, batch).copy(), self._targets[:n].reshape(updates, batch).copy()
 
 
-def _refuse(code: int) -> None:
-    raise ValueError("nothing to find: all values are 0" if code == -2 else "a target is negative or not a number")
+def _raise_for(code: int) -> None:
+    raise ValueError("nothing to find: all values are 0" if code == -2 else "a target is negative or NaN")
 
 
 def sum_tree(capacity: int) -> SumTree:
-    """Build a tree whose values are 0, in C where the library is loaded."""
+    """Build a tree with all values 0, in C if the library is loaded."""
     functions = _functions()
     return SumTree(capacity) if functions is None else CompiledSumTree(capacity, functions)

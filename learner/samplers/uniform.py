@@ -1,7 +1,7 @@
 """Uniform sampling, without replacement within a minibatch.
 
-As in the code of de Bruin et al. 2018.  A draw costs O(batch), independent of the number stored.  The library draws the
-same slots (``hw/native/minibatch.c``).
+It follows the code of de Bruin et al. 2018.  A draw costs O(batch), independent of the number stored.  The library
+draws the same slots (``hw/native/minibatch.c``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onrig.runtime.memory.order.uniforms import UniformArrays, restore_stream, s
 
 
 class _Struct(ctypes.Structure):
-    """``distinct`` of ``minibatch.c``."""
+    """``distinct`` in ``minibatch.c``."""
 
     _fields_ = (
         ("table", ctypes.c_int64),
@@ -34,18 +34,18 @@ def _draw_distinct() -> Any:
     loaded = library()
     if loaded is None:
         return None
-    # Keeps the interpreter's lock, under which numpy's generators are used.
+    # The call keeps the interpreter's lock, as numpy's generators require.
     function = ctypes.PyDLL(loaded._name).onrig_draw_distinct
     function.argtypes, function.restype = (ctypes.c_void_p, *(ctypes.c_int64,) * 3), ctypes.c_int64
     return function
 
 
 class _Distinct:
-    """Distinct slots drawn by the library, repeated ones from numpy's generator."""
+    """Distinct slots drawn by the library; repeated ones are redrawn from numpy's generator."""
 
     def __init__(self, repair: np.random.Generator, function: Any) -> None:
         bits = repair.bit_generator.ctypes
-        self._repair: Final = repair  # owns the state
+        self._repair: Final = repair  # owns the state that the library changes
         self._function: Final = function
         self._next_double: Final = ctypes.cast(bits.next_double, ctypes.c_void_p).value
         self._state: Final = bits.state_address
@@ -59,13 +59,13 @@ class _Distinct:
         self._address = ctypes.addressof(self._struct)
 
     def draw(self, uniforms: NDArray[np.float64], bound: int, batch: int) -> NDArray[np.int64]:
-        """Draw slots (updates, batch) by ``uniforms`` (updates * batch,); ``bound`` is at least 2 ``batch``."""
+        """Draw slots (updates, batch) with ``uniforms`` (updates * batch,); ``bound`` is at least 2 ``batch``."""
         n = len(uniforms)
         if n != len(self._uniforms) or 4 * batch > len(self._seen):
             self._stage(n, batch)
         self._uniforms[:] = uniforms
         if self._function(self._address, n // batch, batch, bound):
-            raise ValueError(f"no {batch} distinct numbers below {bound}")
+            raise ValueError(f"cannot draw {batch} distinct numbers below {bound}")
         return self._slots.reshape(-1, batch).copy()
 
 
@@ -84,7 +84,7 @@ class Uniform(Sampler):
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Uniform:
-        """Build one; all weights are 1."""
+        """Build the sampler; all weights are 1."""
         return cls(stream)
 
     def written(self, slots: NDArray[np.int64]) -> None:
@@ -92,9 +92,9 @@ class Uniform(Sampler):
             self._stored = max(self._stored, int(slots.max()) + 1)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches, slots (updates, batch), no weights.
+        """Draw ``updates`` minibatches, slots (updates, batch), without weights.
 
-        Raises ValueError while fewer than ``batch`` experiences are stored.
+        Raises ValueError if fewer than ``batch`` experiences are stored.
         """
         stored = self._stored
         if stored < batch:
@@ -111,7 +111,7 @@ class Uniform(Sampler):
 
     def below(self, bound: int, n: int) -> NDArray[np.int64]:
         """Draw ``n`` distinct integers below ``bound``, which is at least ``n``."""
-        # floor(u * bound) is below the bound for every u < 1, and uneven by less than bound / 2**53.
+        # floor(u * bound) is below the bound for every u < 1; probabilities differ by less than bound / 2**53.
         numbers = (self._uniforms.take(n) * bound).astype(np.int64)
         if len(set(numbers.tolist())) < n:
             self._make_distinct(numbers, bound)
@@ -120,7 +120,7 @@ class Uniform(Sampler):
     def _make_distinct(self, row: NDArray[np.int64], bound: int) -> None:
         """Redraw repeated entries until all are distinct.
 
-        This treats all slots alike and ends in distinct ones, so every distinct outcome is equally likely.
+        This treats all slots alike, so every set of distinct slots is equally likely.
         """
         if 2 * len(row) > bound:
             row[:] = self._repair.permutation(bound)[: len(row)]

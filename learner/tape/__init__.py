@@ -1,1 +1,2 @@
-"""Updates as lists of operations: written once over arrays as a paper has them, traced, and run by an executor."""
+"""Updates as lists of operations: written once with arrays, like the formulas of a paper, traced, and run by an
+executor."""

@@ -1,7 +1,7 @@
-"""Validator of lists of operations; executors themselves check nothing.
+"""Validator for lists of operations; executors themselves check nothing.
 
-It reads the packed form that executors receive.  ``faults`` checks each operation by itself, any number at once;
-``first_unwritten_read`` follows a list in its order.
+It reads the packed form that executors receive.  ``faults`` checks operations individually, any number at once;
+``first_unwritten_read`` follows a list in order.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from onrig.learner.tape.operations import (
     OPERATIONS,
     Kind,
     Space,
-    shapes_of,
+    operand_shapes,
 )
 
 Sizes = NDArray[np.int64]
-"""Elements of the three spaces, in the order of ``Space``."""
-MOST: Final = 1 << 30
-"""Elements of a space, at most: places are 32-bit numbers."""
+"""Number of elements of the three spaces, in the order of ``Space``."""
+MAX_SIZE: Final = 1 << 30
+"""Maximum number of elements in a space: offsets are 32-bit numbers."""
 
 _SHAPES: Final = np.zeros((len(OPERATIONS), OPERANDS, 2), np.intp)
-"""Places of each operand's rows and columns in ``DIMENSIONS``."""
+"""Indices of each operand's rows and columns in ``DIMENSIONS``."""
 _PRESENT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
 for _code, _operation in enumerate(OPERATIONS):
     for _i, _shape in enumerate(_operation.shapes.split()):
@@ -43,7 +43,7 @@ _MASKABLE: Final = np.array([MASKED in o.posts for o in OPERATIONS])
 _POSTS: Final = np.array([sum(1 << post for post in o.posts) for o in OPERATIONS])
 _BLOCKS: Final = np.array([o.name in ("fold", "tile") for o in OPERATIONS])
 _ANY_LAYOUT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
-_ANY_LAYOUT[CODES["product"], 1] = True  # kernels read it by its strides
+_ANY_LAYOUT[CODES["product"], 1] = True  # kernels use its strides
 _PROJECT, _ADAM, _CLAMP = (CODES[name] for name in ("project", "adam", "clamp"))
 _MOMENTS: Final = OPERATIONS[_ADAM].written[1]
 
@@ -68,23 +68,23 @@ class Fault(IntEnum):
 
 _TEXTS: Final = {
     Fault.NONE: "",
-    Fault.CODE: "unknown code {code}",
-    Fault.EXTENT: "{name} of {rows} rows, {cols} columns, inner {inner}, section {section}",
-    Fault.BLOCKS: "{name} of {cols} columns in blocks of {inner}",
-    Fault.ATOMS: "{name} onto {cols} atoms from {x} to {y}",
-    Fault.BOUNDS: "{name} within {x} and {y}",
-    Fault.POST: "{name} followed by {post}",
-    Fault.OPERANDS: "{name} with other than {operands} operands",
-    Fault.SPACE: "{name} in an unknown space",
+    Fault.CODE: "operation with unknown code {code}",
+    Fault.EXTENT: "{name} has invalid dimensions: {rows} rows, {cols} columns, inner {inner}, section {section}",
+    Fault.BLOCKS: "{name} cannot split {cols} columns into blocks of {inner}",
+    Fault.ATOMS: "{name} has invalid atoms: {cols} from {x} to {y}",
+    Fault.BOUNDS: "{name} has invalid bounds {x} and {y}",
+    Fault.POST: "{name} has invalid post {post}",
+    Fault.OPERANDS: "{name} does not have {operands} operands",
+    Fault.SPACE: "{name} has an operand in an unknown space",
     Fault.REACH: "{name} reaches beyond its space: {reach}",
-    Fault.ROWS: "{name}: an operand is not laid out row by row",
-    Fault.COLUMNS: "{name}: elements of an operand are neither next to one another nor repeated",
-    Fault.OVERWRITES: "{name} overwrites what it reads",
+    Fault.ROWS: "{name} has an operand that is not laid out row by row",
+    Fault.COLUMNS: "{name} has an operand whose elements are neither adjacent nor repeated",
+    Fault.OVERWRITES: "{name} overwrites its own inputs",
 }
 
 
 class Operands(NamedTuple):
-    """The operands of n operations; numbers are clipped so that no product of two exceeds 64 bits."""
+    """Operands of n operations; numbers are clipped so that no product of two exceeds 64 bits."""
 
     code: NDArray[np.intp]
     known: NDArray[np.bool_]
@@ -99,11 +99,13 @@ class Operands(NamedTuple):
 
 
 def operands_of(operations: NDArray[np.void]) -> Operands:
-    """Shapes of the operands of n operations."""
+    """Return the operands of n operations, with their shapes."""
     code = operations["code"].astype(np.intp)
     known = (code >= 0) & (code < len(OPERATIONS))
     code[~known] = 0
-    rows, cols, inner = (np.clip(operations[key].astype(np.int64), -1, MOST + 1) for key in ("rows", "cols", "inner"))
+    rows, cols, inner = (
+        np.clip(operations[key].astype(np.int64), -1, MAX_SIZE + 1) for key in ("rows", "cols", "inner")
+    )
     dimensions = np.stack((np.ones_like(rows), rows, cols, inner, 2 * cols + 1), axis=1)
     shapes = dimensions[np.arange(len(code))[:, None, None], _SHAPES[code]]
     present = _PRESENT[code]
@@ -112,23 +114,23 @@ def operands_of(operations: NDArray[np.void]) -> Operands:
 
 
 def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
-    """The first ``Fault`` of each of n operations; ``described`` puts it in words.
+    """Return the first ``Fault`` of each of n operations; ``describe`` puts it in words.
 
-    ``sizes``: (3,), or (n, 3) where each has spaces of its own.
+    ``sizes``: (3,), or (n, 3) if each operation has its own spaces.
     """
     code, known, rows, cols, inner, height, width, present = operands_of(operations)
     section, post, x, y = (operations[key] for key in ("section", "post", "x", "y"))
     space, at = operations["space"].astype(np.intp), operations["at"].astype(np.int64)
-    row, col = (np.clip(operations[key].astype(np.int64), -1, MOST + 1) for key in ("by_row", "by_col"))
+    row, col = (np.clip(operations[key].astype(np.int64), -1, MAX_SIZE + 1) for key in ("by_row", "by_col"))
     extent = (width - 1) * col + 1
     last = at + (height - 1) * row + extent - 1
     located = (space >= 0) & (space < len(Space) - 1)
     size = np.take_along_axis(np.broadcast_to(sizes, (len(code), 3)), np.where(located, space, 0), axis=1)
-    outside = (at < 0) | (row < 0) | (col < 0) | (row > MOST) | (col > MOST) | (last >= size)
+    outside = (at < 0) | (row < 0) | (col < 0) | (row > MAX_SIZE) | (col > MAX_SIZE) | (last >= size)
     in_rows = ((width == 1) | (col == 1)) & ((height == 1) | (row >= width)) | _ANY_LAYOUT[code]
     elementwise = _ELEMENTWISE[code]
     in_rows[:, 1:] |= elementwise[:, None]
-    ranged = (rows >= 1) & (cols >= 1) & (rows * cols <= MOST) & (inner >= _HAS_INNER[code]) & (inner <= MOST)
+    ranged = (rows >= 1) & (cols >= 1) & (rows * cols <= MAX_SIZE) & (inner >= _HAS_INNER[code]) & (inner <= MAX_SIZE)
     broken = {
         Fault.CODE: ~known,
         Fault.EXTENT: ~(ranged & (section >= 0) & (section < 32)),
@@ -151,7 +153,7 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
 
 
 class _Spans(NamedTuple):
-    """Places of operands, (n, OPERANDS) each."""
+    """Extents of operands, (n, OPERANDS) each."""
 
     space: NDArray[np.intp]
     at: NDArray[np.int64]
@@ -159,11 +161,11 @@ class _Spans(NamedTuple):
     row: NDArray[np.int64]
     col: NDArray[np.int64]
     extent: NDArray[np.int64]
-    """Elements from the first to the last of a row."""
+    """Number of elements from the first to the last of a row."""
 
 
 def _overwrites(code: NDArray[np.intp], present: NDArray[np.bool_], spans: _Spans) -> NDArray[np.bool_]:
-    """Whether an operand that is written shares elements with another, but for an elementwise operation in place."""
+    """Whether a written operand shares elements with another, except for an elementwise operation in place."""
     found = np.zeros(len(code), np.bool_)
     pairs = [(0, i) for i in range(1, OPERANDS)]
     if (code == _ADAM).any():
@@ -172,19 +174,19 @@ def _overwrites(code: NDArray[np.intp], present: NDArray[np.bool_], spans: _Span
         to, of = (_Spans(*(each[:, i] for each in spans)) for i in (written, read))
         shared = present[:, read] & (to.space == of.space) & (to.at <= of.last) & (of.at <= to.last)
         in_place = _ELEMENTWISE[code] & (to.at == of.at) & (to.row == of.row) & (to.col == of.col)
-        # Columns of the same rows may lie side by side.
+        # Separate columns of the same rows may interleave.
         offset = (of.at - to.at) % np.maximum(to.row, 1)
-        apart = (to.row == of.row) & (offset >= to.extent) & (offset + of.extent <= to.row)
-        found |= shared & ~in_place & ~apart & ((written == 0) | (code == _ADAM))
+        separated = (to.row == of.row) & (offset >= to.extent) & (offset + of.extent <= to.row)
+        found |= shared & ~in_place & ~separated & ((written == 0) | (code == _ADAM))
     return found
 
 
-def described(op: np.void, fault: int, sizes: Sizes) -> str:
-    """Defects of an operation."""
+def describe(op: np.void, fault: int, sizes: Sizes) -> str:
+    """Describe an operation's defect."""
     code = int(op["code"])
     if fault == Fault.CODE:
         return _TEXTS[Fault.CODE].format(code=code)
-    shapes, reach = shapes_of(op), []
+    shapes, reach = operand_shapes(op), []
     for i, (rows, cols) in enumerate(shapes):
         space, at, row, col = (int(op[key][i]) for key in ("space", "at", "by_row", "by_col"))
         size = int(sizes[space]) if 0 <= space < len(sizes) else 0
@@ -198,16 +200,16 @@ def described(op: np.void, fault: int, sizes: Sizes) -> str:
 
 
 def first_unwritten_read(operations: NDArray[np.void], scratch: int) -> int | None:
-    """Number of the first operation that reads elements of the scratch which nothing before it in the update wrote,
-    and which would be those of another update or trial; None if none does.
+    """Index of the first operation that reads scratch elements not yet written in the update; None if there is none.
 
-    Values written in a section are available only in that section.  The operations must be valid by ``faults``.
+    Such elements would belong to another update or trial.  Values written in a section are available only in that
+    section. The operations must be valid by ``faults``.
     """
     operands = operands_of(operations)
     columns = [operands.code, operations["section"], operands.height, operands.width]
     columns += [operations[key] for key in ("space", "at", "by_row", "by_col")]
     read = _READS[operands.code] & (operations["space"] == Space.SCRATCH)
-    written = np.zeros(scratch, np.uint32)  # the sections for which an element holds something
+    written = np.zeros(scratch, np.uint32)  # the sections in which an element has been written
     rows = zip(*(column.tolist() for column in (*columns, read)), strict=True)
     for number, (_, section, heights, widths, spaces, *places, reads) in enumerate(rows):
         operand = list(zip(heights, widths, *places, strict=True))

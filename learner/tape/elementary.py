@@ -1,14 +1,14 @@
-"""Functions of the arrays of a tape, with their derivatives."""
+"""Functions of tape arrays, with their derivatives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from onrig.learner.tape.array import Array, Derivative, Gradient, divided
+from onrig.learner.tape.array import Array, Derivative, Gradient, divide_gradient
 
 
 def _slope(name: str, g: Gradient, y: Array) -> Array:
-    return y.tape.elementwise(name, [y, y.tape.full(g, y.shape)], [])
+    return y.tape.elementwise(name, [y, y.tape.expand(g, y.shape)], [])
 
 
 def exp(a: Array) -> Array:
@@ -18,12 +18,12 @@ def exp(a: Array) -> Array:
 
 def log(a: Array) -> Array:
     """Natural logarithm."""
-    return a.tape.elementwise("log", [a], [lambda g, y: divided(g, a)])
+    return a.tape.elementwise("log", [a], [lambda g, y: divide_gradient(g, a)])
 
 
 def sqrt(a: Array) -> Array:
     """Square root."""
-    return a.tape.elementwise("sqrt", [a], [lambda g, y: divided(g * 0.5, y)])
+    return a.tape.elementwise("sqrt", [a], [lambda g, y: divide_gradient(g * 0.5, y)])
 
 
 def square(a: Array) -> Array:
@@ -57,20 +57,20 @@ def relu(a: Array) -> Array:
 
 
 def clip(a: Array, low: float, high: float) -> Array:
-    """a within [low, high]; no gradient passes outside."""
+    """Clip a to [low, high]; no gradient passes outside."""
 
     def rule(g: Gradient, y: Array) -> Gradient:
-        return a.tape.elementwise("inside", [a, a.tape.full(g, a.shape)], [], x=low, y=high)
+        return a.tape.elementwise("inside", [a, a.tape.expand(g, a.shape)], [], x=low, y=high)
 
     return a.tape.elementwise("clamp", [a], [rule], x=low, y=high)
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """The smaller of both; where they are equal the gradient passes to the first."""
+    """The smaller of both; on a tie the gradient passes to the first."""
     tape, shape = a.tape, a.tape.common_shape([a, b])
 
     def towards(name: str) -> Callable[[Gradient, Array], Gradient]:
-        return lambda g, y: tape.elementwise(name, [a, b, tape.full(g, shape)], [])
+        return lambda g, y: tape.elementwise(name, [a, b, tape.expand(g, shape)], [])
 
     return tape.elementwise("minimum", [a, b], [towards("where_less"), towards("where_more")])
 
@@ -103,8 +103,11 @@ def log_softmax(a: Array) -> Array:
 
 
 def project(p: Array, reward: Array, discount: Array, low: float, high: float) -> Array:
-    """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high]
-    (Bellemare et al. 2017); a constant for gradients.  Mass beyond the atoms is assigned to the outermost ones."""
+    """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high].
+
+    The result is a constant for gradients (Bellemare et al. 2017).  Mass beyond the atoms is assigned to the outermost
+    ones.
+    """
     return p.tape.emit("project", p.shape, [p, reward, discount], x=low, y=high)
 
 
@@ -112,41 +115,41 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
     """x weight + bias, optionally followed by relu units: (rows, in) (in, out) + (1, out)."""
     (rows, inner), cols, tape = x.shape, weight.shape[1], x.tape
     if weight.shape[0] != inner or bias.shape != (1, cols):
-        raise tape.error(f"a layer of {x.shape}, weights {weight.shape} and biases {bias.shape}")
+        raise tape.error(f"layer shapes do not fit: inputs {x.shape}, weights {weight.shape}, biases {bias.shape}")
     out = tape.emit("product", (rows, cols), [x, weight, bias], inner=inner, post=int(relu))
     out.is_relu = relu
 
     def towards_x(g: Gradient) -> Array:
-        g = _materialised(g, out)
+        g = _materialise(g, out)
         mask = [x] if x.is_relu else []
         back = tape.emit("product_nt", x.shape, [g, weight, *mask], inner=cols, post=2 if mask else 0)
         back.masked_by = x if mask else None
         return back
 
     def towards_weight(g: Gradient) -> Array:
-        return tape.emit("product_tn", weight.shape, [x, _materialised(g, out)], inner=rows)
+        return tape.emit("product_tn", weight.shape, [x, _materialise(g, out)], inner=rows)
 
     def towards_bias(g: Gradient) -> Array:
-        return _materialised(g, out).column_sums()
+        return _materialise(g, out).column_sums()
 
-    return tape.produced(
+    return tape.register_output(
         out, [Derivative(x, towards_x), Derivative(weight, towards_weight), Derivative(bias, towards_bias)]
     )
 
 
-def _materialised(g: Gradient, y: Array) -> Array:
-    """The gradient by ``y`` as a contiguous array of its shape."""
+def _materialise(g: Gradient, y: Array) -> Array:
+    """Return the gradient with respect to ``y`` as a contiguous array of its shape."""
     if isinstance(g, float):
         return y.tape.filled(y.shape, g)
     return g if g.is_contiguous and g.shape == y.shape else y.tape.emit("copy", y.shape, [g])
 
 
-def concatenated(*parts: Array) -> Array:
-    """Columns of all parts, concatenated."""
+def concatenate(*parts: Array) -> Array:
+    """Concatenate the columns of all parts."""
     tape, rows, starts = parts[0].tape, parts[0].shape[0], [0]
     for part in parts:
         if part.shape[0] != rows:
-            raise tape.error(f"columns of arrays {' and '.join(str(p.shape) for p in parts)}")
+            raise tape.error(f"cannot concatenate columns of arrays {' and '.join(str(p.shape) for p in parts)}")
         starts.append(starts[-1] + part.shape[1])
     out = tape.scratch_array((rows, starts[-1]))
     for part, start in zip(parts, starts, strict=False):
@@ -155,4 +158,6 @@ def concatenated(*parts: Array) -> Array:
     def cut(start: int, stop: int) -> Callable[[Gradient], Gradient]:
         return lambda g: g if isinstance(g, float) else g.columns(start, stop).detached()
 
-    return tape.produced(out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)])
+    return tape.register_output(
+        out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)]
+    )

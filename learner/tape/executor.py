@@ -1,4 +1,4 @@
-"""Executors of programs: K updates of S trials, one trial after the other."""
+"""Executors of programs: K updates of S trials, one trial after another."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from onrig.learner.tape.program import Program
 
 Run = Callable[[NDArray[np.floating], NDArray[np.floating], NDArray[np.uint32] | None], None]
 """``run(state, records, sections)``: run a program on states (S, size), which it changes, and on records (S, K, size),
-in order of K; ``sections`` (K,) has a bit for each section that runs in an update, None for none."""
+in order of K; ``sections`` (K,) has a bit for each section that runs in an update; None means no section."""
 
 
 class Executor(Protocol):
-    """A way of running programs; a trial's results do not depend on the others."""
+    """Backend that runs programs; a trial's results do not depend on the others."""
 
     name: str
     """``numpy``, or ``native`` and the variant."""
@@ -38,8 +38,8 @@ def check_arrays(
     S, K = records.shape[:2]
     if state.shape != (S, program.state.size) or records.shape != (S, K, program.record.size):
         expected = f"{(S, program.state.size)} and {(S, K, program.record.size)}"
-        raise ValueError(f"states and records of shape {state.shape} and {records.shape}, expected {expected}")
+        raise ValueError(f"expected states and records of shape {expected}, got {state.shape} and {records.shape}")
     if not all(a.dtype == dtype and a.flags.c_contiguous for a in (state, records)):
-        raise ValueError(f"states and records of {state.dtype} and {records.dtype}, expected contiguous {dtype}")
+        raise ValueError(f"expected contiguous states and records of {dtype}, got {state.dtype} and {records.dtype}")
     if sections is not None and (sections.shape != (K,) or sections.dtype != np.uint32):
-        raise ValueError(f"sections of shape {sections.shape} and {sections.dtype}, expected {(K,)} of uint32")
+        raise ValueError(f"expected sections of shape {(K,)} and uint32, got {sections.shape} and {sections.dtype}")

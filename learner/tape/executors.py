@@ -1,4 +1,4 @@
-"""The executor of this process: torch where asked for, else compiled kernels where they are built, else numpy."""
+"""The executor of this process: torch if requested, else compiled kernels if they are built, else numpy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.numpy_executor import NumpyExecutor
 
 
-class NoExecutor(Exception):
-    """The executor that was asked for cannot run here; one line."""
+class ExecutorError(Exception):
+    """Raised if the requested executor cannot run here; the message is one line."""
 
 
 def executor_for(dtype: DTypeLike) -> Executor:
-    """Return the executor for float32 or float64; raises NoExecutor."""
+    """Return the executor for float32 or float64; raises ExecutorError."""
     real: np.dtype[Any] = np.dtype(dtype)
     native, device = library(), torch_device()
     if device:
@@ -32,7 +32,9 @@ def _torch_on(device: str, real: np.dtype[Any]) -> Executor:
 
         return TorchExecutor(device, real)
     except ImportError as error:
-        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]") from error
+        raise ExecutorError(
+            f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]"
+        ) from error
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot compute there; give cpu or cuda ({reason})") from error
+        raise ExecutorError(f"ONRIG_TORCH={device}: torch cannot use it; choose cpu or cuda ({reason})") from error

@@ -19,12 +19,12 @@ _ARGUMENTS: Final[list[Any]] = [
     *[ctypes.c_void_p] * 3,
 ]
 _IS_PRODUCT: Final = np.array([operation.kind is Kind.PRODUCT for operation in OPERATIONS])
-_MOST_LANES: Final = 64
-"""Most elements of a vector register; narrower matrices are transposed where they have more rows."""
+_MAX_LANES: Final = 64
+"""Maximum number of elements in a vector register; narrower matrices are transposed if they have more rows."""
 
 
 class NativeExecutor:
-    """Programs bound to a scratch of their own."""
+    """Executor whose programs have their own scratch space."""
 
     def __init__(self, library: ctypes.CDLL, variant: str, dtype: np.dtype[np.floating]) -> None:
         self.name = f"native {variant}"
@@ -35,7 +35,7 @@ class NativeExecutor:
     def bind(self, program: Program) -> Run:
         operations, native, count = program.operations.copy(), self._run, len(program.operations)
         scratch = np.zeros(program.scratch, self.dtype)
-        spare = np.zeros(turned_elements(operations).max(initial=0), self.dtype)
+        spare = np.zeros(transposed_elements(operations).max(initial=0), self.dtype)
         at = [a.ctypes.data for a in (operations, scratch, spare)]
         kept, dtype = (operations, scratch, spare), self.dtype
 
@@ -51,8 +51,8 @@ class NativeExecutor:
         return run
 
 
-def turned_elements(operations: NDArray[np.void]) -> NDArray[np.int64]:
-    """Elements of the matrix that each operation turns, at most: products do."""
+def transposed_elements(operations: NDArray[np.void]) -> NDArray[np.int64]:
+    """Maximum number of matrix elements that each operation transposes; only products do so."""
     rows, cols, inner = (operations[key].astype(np.int64) for key in ("rows", "cols", "inner"))
-    turned = np.maximum(inner * cols, rows * np.minimum(cols, _MOST_LANES))
+    turned = np.maximum(inner * cols, rows * np.minimum(cols, _MAX_LANES))
     return np.where(_IS_PRODUCT[operations["code"]], turned, 0)

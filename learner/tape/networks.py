@@ -1,4 +1,4 @@
-"""Networks on a tape: fully connected layers, and how their parameters are drawn."""
+"""Networks on a tape: fully connected layers, and the initialisation of their parameters."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated, dense, relu
+from onrig.learner.tape.elementary import concatenate, dense, relu
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 _OUTPUT_INIT: Final = 3e-3
 Units = Callable[[Array], Array]
 Draw = Callable[[np.random.Generator, int, int, bool], tuple[NDArray[np.float64], NDArray[np.float64]]]
-"""``draw(stream, inputs, outputs, last)``: weights (inputs, outputs) and bias (outputs,) of a layer."""
+"""``draw(stream, inputs, outputs, last)``: draws weights (inputs, outputs) and bias (outputs,) of a layer."""
 
 
 def by_inputs(
     stream: np.random.Generator, inputs: int, outputs: int, last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw weights and biases uniformly within 1 / sqrt(inputs): the start of TD3 and SAC."""
+    """Draw weights and biases uniformly within 1 / sqrt(inputs): the initialisation of TD3 and SAC."""
     bound = 1.0 / math.sqrt(inputs)
     return stream.uniform(-bound, bound, (inputs, outputs)), stream.uniform(-bound, bound, outputs)
 
@@ -31,9 +31,10 @@ def by_inputs(
 def glorot(
     stream: np.random.Generator, inputs: int, outputs: int, last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw Glorot-uniform hidden weights, biases 0; of the output both U(±3e-3) (Lillicrap et al. 2016, supp. §7).
+    """Draw Glorot-uniform hidden weights with biases 0; output weights and biases U(±3e-3) (Lillicrap et al. 2016,
+    supp. §7).
 
-    De Bruin et al. 2018 do not state theirs.
+    De Bruin et al. 2018 do not state their initialisation.
     """
     bound = _OUTPUT_INIT if last else math.sqrt(6.0 / (inputs + outputs))
     weight = stream.uniform(-bound, bound, (inputs, outputs))
@@ -41,7 +42,7 @@ def glorot(
 
 
 class Mlp:
-    """Fully connected layers with units between them, and linear outputs."""
+    """Fully connected layers with activation units between them, and linear outputs."""
 
     def __init__(
         self,
@@ -52,7 +53,8 @@ class Mlp:
         units: Units = relu,
         joins: Mapping[int, int] | None = None,
     ) -> None:
-        """``sizes``: inputs, units of each hidden layer, outputs; ``joins``: columns that enter layer i as well."""
+        """``sizes``: inputs, units of each hidden layer, outputs; ``joins``: number of additional columns that enter
+        layer i."""
         more = joins or {}
         self.sizes: Final = [(i + more.get(at, 0), o) for at, (i, o) in enumerate(itertools.pairwise(sizes))]
         shapes: dict[str, tuple[int, int]] = {}
@@ -70,15 +72,15 @@ class Mlp:
         return self.behind(0, x, **joining)
 
     def behind(self, at: int, x: Array, **joining: Array) -> Array:
-        """The same from the inputs of layer ``at`` on."""
+        """Linear outputs from the inputs of layer ``at``."""
         last = len(self.sizes) - 1
         for number in range(at, last + 1):
             more = joining.get(f"join{number}")
-            x = self.layer(number, x if more is None else concatenated(x, more), last=number == last)
+            x = self.layer(number, x if more is None else concatenate(x, more), last=number == last)
         return x
 
     def layer(self, at: int, x: Array, *, last: bool = False) -> Array:
-        """One layer, with its units behind it if it is not the last."""
+        """Outputs of one layer, after its units unless it is the last."""
         weight, bias = (x.tape.read(f) for f in self.group.fields[2 * at : 2 * at + 2])
         if last:
             return dense(x, weight, bias)

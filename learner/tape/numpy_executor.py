@@ -1,4 +1,4 @@
-"""Programs run by numpy: reference for the compiled kernels, and fallback where they are not built."""
+"""Programs run by numpy: reference for the compiled kernels, and fallback if they are not built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import OPERATIONS, Space, shapes_of
+from onrig.learner.tape.operations import OPERATIONS, Space, operand_shapes
 from onrig.learner.tape.program import Program
 
 Values = NDArray[Any]
@@ -20,7 +20,7 @@ _SOFTPLUS_LINEAR: Final = 20.0
 
 
 class NumpyExecutor:
-    """Programs bound to one state, one record and one scratch, which trials and updates pass through in turn."""
+    """Executor whose programs have one state, one record and one scratch space, used by trials and updates in turn."""
 
     name = "numpy"
 
@@ -39,7 +39,7 @@ class NumpyExecutor:
         def run(state: Values, records: Values, sections: NDArray[np.uint32] | None) -> None:
             check_arrays(program, dtype, state, records, sections)
             masks = [1] * records.shape[1] if sections is None else (sections | 1).tolist()
-            with np.errstate(all="ignore"):  # of a diverged trial
+            with np.errstate(all="ignore"):  # diverged trials have non-finite values
                 for of_trial, of_updates in zip(state, records, strict=True):
                     own_state[:] = of_trial
                     for record, mask in zip(of_updates, masks, strict=True):
@@ -55,7 +55,7 @@ class NumpyExecutor:
 
 def _bound(op: np.void, spaces: dict[int, Values]) -> Kernel:
     name = OPERATIONS[int(op["code"])].name
-    out, *inputs = (_view(op, i, shape, spaces) for i, shape in enumerate(shapes_of(op)))
+    out, *inputs = (_view(op, i, shape, spaces) for i, shape in enumerate(operand_shapes(op)))
     x, y = (out.dtype.type(op[key]) for key in ("x", "y"))
     unary, binary = _UNARY.get(name), _BINARY.get(name)
     if unary is not None:
@@ -297,7 +297,7 @@ def _adam(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) ->
 
     def kernel() -> None:
         step[0, 0] += 1.0
-        taken = np.float64(step[0, 0])  # whose powers and quotients do not raise, whatever the state holds
+        taken = np.float64(step[0, 0])  # a float64 scalar, whose powers and quotients never raise
         np.subtract(gradient, mean, out=a)
         np.multiply(a, real(1.0 - beta1), out=a)
         np.add(mean, a, out=mean)

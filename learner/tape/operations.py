@@ -1,8 +1,8 @@
 """Operations of a tape, and the layout of a list of them for executors.
 
-Every operand is a matrix in one of three spaces, given by its first element and the distances between rows and between
-columns; a distance of 0 repeats the row or the column.  Executors (``onrig.learner.tape.numpy_executor`` and its
-neighbours) need nothing but a list.
+Every operand is a matrix in one of three spaces, given by the offset of its first element and the strides between rows
+and between columns; a stride of 0 repeats the row or the column.  Executors such as
+``onrig.learner.tape.numpy_executor`` need only a list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HERE: Final = str(Path(__file__).parent)
 
 
 class TapeError(Exception):
-    """An update that cannot be traced; the message names the operation and the line that wrote it."""
+    """Raised for an update that cannot be traced; the message names the operation and its source line."""
 
 
 class Space(IntEnum):
@@ -37,7 +37,7 @@ class Kind(IntEnum):
     """Iteration pattern of kernels over operands."""
 
     ELEMENTWISE = 0
-    """All (rows, cols), repeated where a distance is 0."""
+    """All (rows, cols), repeated where a stride is 0."""
     PRODUCT = 1
     """Matrices with a common inner dimension."""
     OWN = 2
@@ -52,15 +52,15 @@ class Operation(NamedTuple):
     shapes: str
     """Rows and columns of the output and of each input, each one of ``DIMENSIONS``."""
     written: tuple[int, ...] = ()
-    """Operands that it updates; others than these and the output are only read."""
+    """Indices of the operands that it updates; all others except the output are only read."""
     posts: tuple[int, ...] = (0,)
-    """Values that ``post`` may have."""
+    """Valid values of ``post``."""
 
 
 DIMENSIONS: Final = "1rcim"
 """One, rows, columns, the inner dimension, and the moments of one parameter per column: 2 columns + 1."""
 MASKED: Final = 2
-"""``post`` of a product whose last operand is its mask; others are without that operand."""
+"""``post`` of a product whose last operand is a mask; with other values, that operand is missing."""
 
 
 def _elementwise(name: str, inputs: int, written: tuple[int, ...] = ()) -> Operation:
@@ -68,7 +68,7 @@ def _elementwise(name: str, inputs: int, written: tuple[int, ...] = ()) -> Opera
 
 
 OPERATIONS: Final = (
-    # Products; post is 1 for relu behind the sum, 2 for 0 where the last operand is not positive.
+    # Products.  If post is 1, relu follows the sum; if it is 2, the result is 0 where the last operand is not positive.
     Operation("product", Kind.PRODUCT, "rc ri ic 1c", posts=(0, 1)),  # a b + bias
     Operation("product_nt", Kind.PRODUCT, "rc ri ci rc", posts=(0, MASKED)),  # a b'; mask
     Operation("product_tn", Kind.PRODUCT, "rc ir ic"),  # a' b
@@ -79,15 +79,15 @@ OPERATIONS: Final = (
     _elementwise("subtract", 2),
     _elementwise("multiply", 2),
     _elementwise("divide", 2),
-    _elementwise("minimum", 2),  # NaN if either is
+    _elementwise("minimum", 2),  # NaN if either operand is NaN
     _elementwise("affine", 1),  # a x + y
-    _elementwise("clamp", 1),  # a within [x, y]; NaN is kept
+    _elementwise("clamp", 1),  # a within [x, y]; NaN is preserved
     _elementwise("exp", 1),
     _elementwise("log", 1),
     _elementwise("sqrt", 1),
     _elementwise("tanh", 1),
     _elementwise("sigmoid", 1),
-    _elementwise("softplus", 1),  # ln(1 + e^a), a itself beyond 20
+    _elementwise("softplus", 1),  # ln(1 + e^a); a itself above 20
     _elementwise("softsign", 1),  # a / (1 + |a|)
     _elementwise("inside", 2),  # b where a is within [x, y], else 0
     _elementwise("where_positive", 2),  # b where a > 0, else 0
@@ -101,24 +101,25 @@ OPERATIONS: Final = (
     Operation("sum", Kind.OWN, "11 rc"),
     Operation("sum_of_squares", Kind.OWN, "11 rc"),
     Operation("row_sum", Kind.OWN, "r1 rc"),
-    Operation("row_max", Kind.OWN, "r1 rc"),  # NaN if any is
-    Operation("row_argmax", Kind.OWN, "r1 rc"),  # column of the first of the largest
+    Operation("row_max", Kind.OWN, "r1 rc"),  # NaN if any element is NaN
+    Operation("row_argmax", Kind.OWN, "r1 rc"),  # column of the largest element, the first on a tie
     Operation("column_sum", Kind.OWN, "1c rc"),
-    # Of distributions over atoms: p of reward + discount z, on z itself, x to y.
+    # Distributions over atoms z from x to y: projects p of reward + discount z onto z.
     Operation("project", Kind.OWN, "rc rc r1 r1"),
     # Blocks of ``inner`` columns: their sum, and copies.
     Operation("fold", Kind.OWN, "ri rc"),
     Operation("tile", Kind.OWN, "rc ri"),
-    # In place.
+    # In-place operations.
     _elementwise("add_scaled", 1, written=(0,)),  # += x a
     _elementwise("follow", 1, written=(0,)),  # += x (a - out)
-    # Parameters, gradient, moments, factor of the step size x; y is added to roots; factors of the moments in ``more``.
+    # Operands: parameters, gradient, moments, factor of the step size x; y is added to roots; moment factors in
+    # ``more``.
     Operation("adam", Kind.OWN, "1c 1c 1m 11", written=(0, 2)),
 )
 CODES: Final = {operation.name: code for code, operation in enumerate(OPERATIONS)}
 
 OPERANDS: Final = 4
-"""Output and inputs of an operation, at most."""
+"""Maximum number of outputs and inputs of an operation."""
 RECORD: Final = np.dtype(
     [
         ("code", "<i4"),
@@ -137,11 +138,11 @@ RECORD: Final = np.dtype(
     ],
     align=True,
 )
-"""An operation in the list that executors run; the first operand is its output."""
+"""Operation in the list that executors run; the first operand is its output."""
 
 
-def shapes_of(op: np.void) -> list[tuple[int, int]]:
-    """Shapes of the output and the inputs of an operation of a list."""
+def operand_shapes(op: np.void) -> list[tuple[int, int]]:
+    """Return the shapes of the output and the inputs of an operation in a list."""
     operation = OPERATIONS[int(op["code"])]
     rows, cols, inner = (int(op[key]) for key in ("rows", "cols", "inner"))
     sizes = dict(zip(DIMENSIONS, (1, rows, cols, inner, 2 * cols + 1), strict=True))
@@ -150,7 +151,7 @@ def shapes_of(op: np.void) -> list[tuple[int, int]]:
 
 
 def source_line() -> str:
-    """Line of the algorithm that is being traced, ``file:line``: the first one outside of this folder."""
+    """Return the source line of the algorithm being traced, ``file:line``: the innermost one outside this folder."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Adam on a tape, and targets that follow."""
+"""Adam on a tape, and Polyak averaging of targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.learner.tape.trace import Tape
 
 
 class Adam:
-    """Adam (Kingma and Ba 2015) for the parameters of a group; each trial counts its own steps.
+    """Adam (Kingma and Ba 2015) for the parameters of a group; each trial has its own step count.
 
     ``decay`` shrinks the parameters ``decays`` (weights, not biases): decoupled, by a factor 1 - lr * decay before each
     step (AdamW), or ``coupled``, as decay * weight added to the gradient.
@@ -33,12 +33,12 @@ class Adam:
     ) -> None:
         self.group: Final = group
         self.moments: Final = state.add(f"adam/{group.flat.name}", 1, 2 * group.flat.size + 1)
-        """Means, squares, and the number of steps."""
+        """Means, mean squares, and the number of steps."""
         self._lr, self._betas, self._eps = lr, betas, eps
         self._decay, self._coupled, self._decays = decay, coupled, decays if decay else ()
 
     def step(self, tape: Tape, gradient: Array, factor: Array | None = None) -> None:
-        """Take a step down ``gradient``, at the step size times ``factor`` (1, 1)."""
+        """Take a step along the negative ``gradient``, with the learning rate times ``factor`` (1, 1)."""
         for f in self._decays:
             weight = tape.read(f)
             if self._coupled:
@@ -54,7 +54,7 @@ class Adam:
         factor = tape.filled((1, 1), 1.0) if factor is None else factor
         inputs = [gradient, tape.read(self.moments), factor]
         tape.emit("adam", parameters.shape, inputs, out=parameters, x=self._lr, y=self._eps, more=self._betas)
-        tape.moved(self.group)
+        tape.mark_changed(self.group)
 
 
 def descend(
@@ -65,31 +65,32 @@ def descend(
     factor: Array | None = None,
     max_norm: float | None = None,
 ) -> None:
-    """Take one step of each optimiser down the gradient of ``loss``, cut to ``max_norm`` over all of them."""
+    """Take one step of each optimiser along the negative gradient of ``loss``, clipped to ``max_norm`` over all of
+    them."""
     gradients = tape.gradient(loss, [each.group for each in optimisers])
     if max_norm is not None:
-        cut_norm(tape, gradients, max_norm)
+        clip_norm(tape, gradients, max_norm)
     for optimiser, gradient in zip(optimisers, gradients, strict=True):
         optimiser.step(tape, gradient, factor)
 
 
-def cut_norm(tape: Tape, gradients: Sequence[Array], most: float) -> None:
-    """Scale gradients in place so that their common norm is at most this; NaN is kept."""
+def clip_norm(tape: Tape, gradients: Sequence[Array], max_norm: float) -> None:
+    """Scale gradients in place so that their common norm is at most ``max_norm``; NaN is preserved."""
     squares = [tape.emit("sum_of_squares", (1, 1), [g], of=g.shape) for g in gradients]
     total = squares[0]
     for more in squares[1:]:
         total = total + more
     norm = tape.emit("sqrt", (1, 1), [total])
-    factor = most / tape.emit("clamp", (1, 1), [norm], x=most, y=math.inf)
+    factor = max_norm / tape.emit("clamp", (1, 1), [norm], x=max_norm, y=math.inf)
     for g in gradients:
         tape.emit("multiply", g.shape, [g, factor], out=g)
 
 
 def follow(tape: Tape, target: Group, online: Group, step: float) -> None:
-    """Move the target by this share of the way (1: copy)."""
+    """Polyak-average the target: move it by this fraction towards the online parameters (1: copy)."""
     to, source = (Array(tape, Space.STATE, g.flat.at, g.flat.shape) for g in (target, online))
     if step == 1.0:
         tape.emit("copy", to.shape, [source], out=to)
     else:
         tape.emit("follow", to.shape, [source], out=to, x=step)
-    tape.moved(target)
+    tape.mark_changed(target)

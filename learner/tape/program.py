@@ -1,4 +1,4 @@
-"""A finished tape: the list of operations in the layout that executors run, its scratch packed, everything checked."""
+"""A finished tape: the list of operations in the layout for executors, with packed scratch space, fully checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array, Emitted
-from onrig.learner.tape.checks import MOST, Sizes, described, faults, first_unwritten_read
+from onrig.learner.tape.checks import MAX_SIZE, Sizes, describe, faults, first_unwritten_read
 from onrig.learner.tape.operations import CODES, OPERANDS, OPERATIONS, RECORD, Kind, Space, TapeError
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
@@ -24,28 +24,28 @@ class Program:
     state: Layout
     record: Layout
     scratch: int
-    """Elements."""
+    """Number of elements."""
     lines: tuple[str, ...]
     """Source line of each operation."""
 
     @property
     def sizes(self) -> Sizes:
-        """Elements of state, record and scratch."""
+        """Number of elements of state, record and scratch."""
         return np.array([self.state.size, self.record.size, self.scratch])
 
 
 def program_of(tape: Tape) -> Program:
-    """Finish a tape; raises TapeError, with the line that wrote an operation, if one is not valid."""
-    places, size = _packed(tape)
+    """Finish a tape; raises TapeError, with the source line of the operation, if one is invalid."""
+    places, size = _pack(tape)
     starts = sorted(places)
-    operations = np.array([_encoded(e, places, starts) for e in tape.emitted], RECORD)
+    operations = np.array([_encode(e, places, starts) for e in tape.emitted], RECORD)
     program = Program(operations, tape.state, tape.record, size, tuple(e.line for e in tape.emitted))
     check(program)
     return program
 
 
-def _packed(tape: Tape) -> tuple[dict[int, int], int]:
-    """New places of the arrays of the scratch, by their old ones, and its size: those not alive together share."""
+def _pack(tape: Tape) -> tuple[dict[int, int], int]:
+    """Map old scratch offsets to new ones, and return the size; arrays not in use at once share memory."""
     starts = [start for start, _ in tape.scratch]
     lifetimes: dict[int, tuple[int, int]] = {}
     for i, e in enumerate(tape.emitted):
@@ -74,9 +74,9 @@ def _packed(tape: Tape) -> tuple[dict[int, int], int]:
     return {tape.scratch[which][0]: place for which, place in new.items()}, top
 
 
-def _encoded(e: Emitted, places: dict[int, int], starts: list[int]) -> tuple[object, ...]:
+def _encode(e: Emitted, places: dict[int, int], starts: list[int]) -> tuple[object, ...]:
     spaces, ats, by_row, by_col = [], [], [], []
-    flat = _flattened(e)
+    flat = _has_one_row(e)
     for a in (e.out, *e.inputs):
         at = a.at
         if a.space is Space.SCRATCH:
@@ -107,15 +107,15 @@ def _encoded(e: Emitted, places: dict[int, int], starts: list[int]) -> tuple[obj
 
 
 def _strides(e: Emitted, a: Array) -> tuple[int, int]:
-    """Distances between the rows and between the columns of an operand, 0 where one is repeated."""
+    """Strides between the rows and between the columns of an operand, 0 where one is repeated."""
     if OPERATIONS[CODES[e.name]].kind is not Kind.ELEMENTWISE:
         return a.strides
     row, col = (0 if n == 1 else stride for n, stride in zip(a.shape, a.strides, strict=True))
     return row, col
 
 
-def _flattened(e: Emitted) -> bool:
-    """Whether an elementwise operation is one over a single row: all operands are contiguous, or of one element."""
+def _has_one_row(e: Emitted) -> bool:
+    """Whether an elementwise operation has a single row: all operands are contiguous, or have one element."""
     if OPERATIONS[CODES[e.name]].kind is not Kind.ELEMENTWISE:
         return False
     return all(
@@ -124,22 +124,22 @@ def _flattened(e: Emitted) -> bool:
 
 
 def check(program: Program) -> None:
-    """Check that operands are inside their spaces, that outputs do not overlap inputs, and that no element is read
-    before it is written.
+    """Check that operands are inside their spaces, outputs do not overlap inputs, and elements are written before
+    reading.
 
-    Raises TapeError with the first operation that is not valid.
+    Raises TapeError for the first invalid operation.
     """
     operations, sizes = program.operations, program.sizes
-    if sizes.max() > MOST:
-        raise TapeError(f"spaces of {', '.join(map(str, sizes))} elements, at most {MOST}")
+    if sizes.max() > MAX_SIZE:
+        raise TapeError(f"expected spaces of at most {MAX_SIZE} elements, got {', '.join(map(str, sizes))}")
     found = faults(operations, sizes)
     if found.any():
         number = int(np.flatnonzero(found)[0])
-        raise _error(program, number, described(operations[number], int(found[number]), sizes))
+        raise _error(program, number, describe(operations[number], int(found[number]), sizes))
     early = first_unwritten_read(operations, program.scratch)
     if early is not None:
         name = OPERATIONS[int(operations[early]["code"])].name
-        raise _error(program, early, f"{name} reads what nothing in its section has written")
+        raise _error(program, early, f"{name} reads elements that no operation in its section has written")
 
 
 def _error(program: Program, number: int, problem: str) -> TapeError:

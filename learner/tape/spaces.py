@@ -1,4 +1,4 @@
-"""Named arrays of a space: where the parameters of a trial or the fields of a record lie, in elements of one row."""
+"""Named arrays of a space: offsets of a trial's parameters or a record's fields, in elements of one row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGN: Final = 16
-"""Alignment of groups of fields in elements: 64 bytes of float32."""
+"""Alignment of groups of fields, in elements: 64 bytes of float32."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A matrix in the rows of a space."""
+    """Matrix in the rows of a space."""
 
     layout: Layout = field(repr=False, compare=False)
     name: str
@@ -34,15 +34,15 @@ class Field:
 
 @dataclass(frozen=True)
 class Group:
-    """Fields that follow one another without a gap."""
+    """Adjacent fields without gaps."""
 
     flat: Field
-    """All of them as (1, size)."""
+    """All of them as one field (1, size)."""
     fields: tuple[Field, ...]
 
 
 class Layout:
-    """The fields of a space, in the order in which they were added."""
+    """Fields of a space, in the order of addition."""
 
     def __init__(self) -> None:
         self.fields: dict[str, Field] = {}
@@ -50,15 +50,15 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Elements of a row, a multiple of ``ALIGN``."""
+        """Number of elements in a row, a multiple of ``ALIGN``."""
         return -(-self._end // ALIGN) * ALIGN
 
     def add(self, name: str, rows: int, cols: int) -> Field:
-        """Add a field (rows, cols); raises ValueError for a name that exists."""
+        """Add a field (rows, cols); raises ValueError if the name exists."""
         return self._put(name, self.size, (rows, cols))
 
     def group(self, name: str, shapes: Mapping[str, tuple[int, int]]) -> Group:
-        """Add fields ``name/key`` that follow one another; raises ValueError for a name that exists."""
+        """Add adjacent fields ``name/key``; raises ValueError if a name exists."""
         start, fields = self.size, list[Field]()
         for key, shape in shapes.items():
             fields.append(self._put(f"{name}/{key}", fields[-1].slice.stop if fields else start, shape))
@@ -66,14 +66,14 @@ class Layout:
 
     def _put(self, name: str, at: int, shape: tuple[int, int]) -> Field:
         if name in self.fields:
-            raise ValueError(f"a second field {name!r}")
+            raise ValueError(f"the field {name!r} already exists")
         self.fields[name] = added = Field(self, name, at, shape)
         self._end = added.slice.stop
         return added
 
 
 def rows_of(count: int, layout: Layout, dtype: np.dtype[np.floating]) -> NDArray[np.floating]:
-    """Zeros (count, layout.size), each row on a boundary of 64 bytes where elements are float32."""
+    """Allocate zeros (count, layout.size), each row aligned to 64 bytes if elements are float32."""
     nbytes = count * layout.size * dtype.itemsize
     raw = np.zeros(nbytes + 64, np.uint8)
     start = -raw.ctypes.data % 64

@@ -1,6 +1,6 @@
-"""Programs run by torch, on a processor or a GPU: a reference in float64, and networks wide enough for a GPU.
+"""Programs run by torch, on a CPU or a GPU: a reference in float64, and networks wide enough for a GPU.
 
-The only module of the learner that imports torch.
+This is the only module of the learner that imports torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import MASKED, OPERATIONS, shapes_of
+from onrig.learner.tape.operations import MASKED, OPERATIONS, operand_shapes
 from onrig.learner.tape.program import Program
 
 Kernel = Callable[[], object]
@@ -22,11 +22,11 @@ _SOFTPLUS_LINEAR: Final = 20.0
 
 
 class TorchExecutor:
-    """Programs bound to one state, one record and one scratch on a device, which trials and updates pass through in
-    turn; nothing waits for the device before a trial's updates are done."""
+    """Executor whose programs have one state, one record and one scratch space on a device, used by trials and updates
+    in turn; the host waits for the device only once a trial's updates are done."""
 
     def __init__(self, device: str, dtype: np.dtype[np.floating]) -> None:
-        """Raises RuntimeError or AssertionError for a device unknown to torch."""
+        """Open a device; raises RuntimeError or AssertionError if it is unknown to torch."""
         self.name = f"torch {device}"
         self.dtype = dtype
         self._device = torch.zeros(1, device=device).device
@@ -58,7 +58,7 @@ class TorchExecutor:
 
 def _bound(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
     views = []
-    for i, shape in enumerate(shapes_of(op)):
+    for i, shape in enumerate(operand_shapes(op)):
         place, strides = int(op["at"][i]), (int(op["by_row"][i]), int(op["by_col"][i]))
         views.append(spaces[int(op["space"][i])].as_strided(shape, strides, place))
     out, *inputs = views
@@ -119,14 +119,14 @@ _VALUES: Final[dict[str, Callable[..., Tensor]]] = {
     "row_argmax": lambda a: a.argmax(1, keepdim=True),
     "column_sum": lambda a: a.sum(0, keepdim=True),
 }
-"""Values from the inputs, which are copied into the output."""
+"""Functions of the inputs, whose results are copied into the output."""
 
 
 def _project(out: Tensor, low: float, high: float, p: Tensor, reward: Tensor, discount: Tensor) -> None:
     atoms = out.shape[1]
     z = torch.linspace(low, high, atoms, dtype=torch.float64, device=out.device).to(out.dtype)
     place = ((reward + discount * z).clamp(low, high) - low) / ((high - low) / (atoms - 1))
-    # Each atom takes from every place its nearness, without adding in an order that is left open.
+    # Each atom gathers from every position by its distance, because a scattered addition has no defined order.
     near = 1.0 - (place[:, :, None] - torch.arange(atoms, device=out.device)).abs()
     out.copy_((p[:, :, None] * near.clamp(min=0.0)).sum(1))
 
@@ -142,7 +142,7 @@ _OF_CONSTANTS: Final[dict[str, Callable[..., object]]] = {
     "tile": lambda out, x, y, a: out.copy_(a.repeat(1, out.shape[1] // a.shape[1])),
     "project": _project,
 }
-"""Kernels of output, constants and inputs."""
+"""Kernels called with output, constants and inputs."""
 
 
 def _adam(

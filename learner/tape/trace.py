@@ -1,6 +1,6 @@
 """The tape: records the operations of an update as it is written, and derives gradients from them.
 
-A gradient is the tape walked backwards, which appends the operations that compute it.
+A gradient is derived by traversing the tape backwards, which appends the operations that compute it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onrig.learner.tape.spaces import Field, Group
 
 
 class Tape(Recorder):
-    """One program over the state of a trial and the record of an update.
+    """One program on the state of a trial and the record of an update.
 
     ``state`` and ``record`` name the arrays of these spaces; several programs share a state.
     """
@@ -24,18 +24,18 @@ class Tape(Recorder):
     def output(self, field: Field, value: Array) -> None:
         """Report ``value`` in a field of the record."""
         if field.layout is not self.record:
-            raise self.error(f"{field.name} is no field of the record")
+            raise self.error(f"{field.name} is not a field of the record")
         self.emit("copy", field.shape, [value], out=self.read(field))
 
     def gradient(self, loss: Array, groups: Sequence[Group]) -> list[Array]:
-        """Gradient of ``loss`` (1, 1) by the parameters in each group, (1, size); all else is constant.
+        """Gradient of ``loss`` (1, 1) with respect to the parameters in each group, (1, size); all else is constant.
 
-        Raises TapeError where the loss does not depend on a parameter, or was computed before a step changed one.
+        Raises TapeError if the loss does not depend on a parameter, or was computed before a step changed one.
         """
         return gradients(loss, groups)
 
-    def moved(self, group: Group) -> None:
-        """Mark parameters as changed: gradients no longer pass results computed with them."""
+    def mark_changed(self, group: Group) -> None:
+        """Mark parameters as changed: gradients no longer pass through results computed with them."""
         changed: set[Array] = {self.read(f) for f in group.fields}
         for y in self.passing:
             if any(root_of(d.towards)[0] in changed for d in y.derivatives):
@@ -44,7 +44,7 @@ class Tape(Recorder):
 
 
 class Part(NamedTuple):
-    """A gradient by some columns of an array."""
+    """Gradient with respect to some columns of an array."""
 
     g: Gradient
     start: int
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
 
 def root_of(a: Array) -> tuple[Array, int]:
-    """The array that ``a`` is columns of, or itself, and its first column there."""
+    """Return the array that contains ``a`` as columns, or ``a`` itself, and its first column there."""
     start = 0
     while a.part_of is not None:
         a, first = a.part_of
@@ -61,7 +61,7 @@ def root_of(a: Array) -> tuple[Array, int]:
 
 
 def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
-    """Append the gradient of ``loss`` by the parameters in each group: ``Tape.gradient``."""
+    """Append the gradient of ``loss`` with respect to the parameters in each group: ``Tape.gradient``."""
     tape = loss.tape
     leaves = {tape.read(f): (g, f) for g in groups for f in g.fields}
     active: set[Array] = set(leaves)
@@ -73,8 +73,8 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
         if y not in active or y not in found:
             continue
         if y in tape.stale:
-            raise tape.error("a gradient through parameters that have changed since they were used")
-        g = _assembled(y, found.pop(y))
+            raise tape.error("a gradient cannot pass through parameters that have changed since their use")
+        g = _assemble(y, found.pop(y))
         for d in y.derivatives:
             root, start = root_of(d.towards)
             if root in active:
@@ -89,32 +89,32 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
             parts = found.get(tape.read(f))
             if not parts:
                 raise tape.error(f"the loss does not depend on {f.name}")
-            _written(Array(tape, Space.SCRATCH, flat.at + f.at - group.flat.at, f.shape), parts, shared)
+            _write(Array(tape, Space.SCRATCH, flat.at + f.at - group.flat.at, f.shape), parts, shared)
     return flats
 
 
-def _assembled(y: Array, parts: Sequence[Part]) -> Gradient:
-    """Sum of the gradients by ``y`` and by columns of it."""
+def _assemble(y: Array, parts: Sequence[Part]) -> Gradient:
+    """Sum the gradients with respect to ``y`` and to its columns."""
     if all(p.start == 0 and p.stop == y.shape[1] for p in parts):
         g = parts[0].g
         for p in parts[1:]:
             g = _sum(g, p.g, y)
     else:
-        g = _joined(y, parts)
+        g = _join(y, parts)
     masked = all(isinstance(p.g, Array) and p.g.masked_by is y for p in parts)
     if not y.is_relu or masked:
         return g
-    return y.tape.elementwise("where_positive", [y, y.tape.full(g, y.shape)], [])
+    return y.tape.elementwise("where_positive", [y, y.tape.expand(g, y.shape)], [])
 
 
 def _sum(a: Gradient, b: Gradient, y: Array) -> Gradient:
     if isinstance(a, float) and isinstance(b, float):
         return a + b
-    return y.tape.elementwise("add", [y.tape.full(a, y.shape), y.tape.full(b, y.shape)], [])
+    return y.tape.elementwise("add", [y.tape.expand(a, y.shape), y.tape.expand(b, y.shape)], [])
 
 
-def _joined(like: Array, parts: Sequence[Part]) -> Array:
-    """Gradients by columns of an array, combined into one by the array."""
+def _join(like: Array, parts: Sequence[Part]) -> Array:
+    """Combine gradients with respect to columns of an array into one."""
     tape, shape = like.tape, like.shape
     out = tape.scratch_array(shape)
     covered = sorted((p.start, p.stop) for p in parts)
@@ -124,7 +124,7 @@ def _joined(like: Array, parts: Sequence[Part]) -> Array:
         tape.emit("fill", shape, [], out=out, x=0.0)
     for p in parts:
         into = out.columns(p.start, p.stop)
-        g = tape.full(p.g, into.shape)
+        g = tape.expand(p.g, into.shape)
         if exact:
             tape.emit("copy", into.shape, [g], out=into)
         else:
@@ -132,23 +132,25 @@ def _joined(like: Array, parts: Sequence[Part]) -> Array:
     return out
 
 
-def _written(into: Array, parts: Sequence[Part], shared: Collection[int]) -> None:
-    """Write the sum of gradients by a parameter; the first by the operation that computed it, unless it is
-    ``shared`` with another."""
+def _write(into: Array, parts: Sequence[Part], shared: Collection[int]) -> None:
+    """Write the sum of gradients with respect to a parameter.
+
+    The operation that computed the first one writes it directly, unless it is ``shared`` with another.
+    """
     tape = into.tape
     first, *rest = (p.g for p in parts)
     if any(p.stop - p.start != into.shape[1] for p in parts):
-        first, rest = _joined(into, parts), []
+        first, rest = _join(into, parts), []
     if isinstance(first, float):
         tape.emit("fill", into.shape, [], out=into, x=first)
-    elif not _redirected(first, into, shared):
+    elif not _redirect(first, into, shared):
         tape.emit("copy", into.shape, [first], out=into)
     for g in rest:
-        tape.emit("add_scaled", into.shape, [tape.full(g, into.shape)], out=into, x=1.0)
+        tape.emit("add_scaled", into.shape, [tape.expand(g, into.shape)], out=into, x=1.0)
 
 
-def _redirected(g: Array, into: Array, kept: Collection[int]) -> bool:
-    """Redirect the only operation that writes ``g``, which nothing else reads, to ``into``.
+def _redirect(g: Array, into: Array, kept: Collection[int]) -> bool:
+    """Redirect the only operation that writes ``g`` to ``into``, if no other operation reads ``g``.
 
     ``kept``: allocations that must not change.
     """

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Behaviour, Minibatches, Signals, Stored, Window
+from onrig.learner.algorithms import Behaviour, MemoryAccess, Minibatches, Signals, Window
 from onrig.learner.notes import Notes
 from onrig.learner.samplers import ReplayView
 from onrig.learner.trajectories import Trajectories
@@ -273,10 +273,10 @@ class Memories:
         made = self._made[trial, : self._stored[trial]]
         return np.flatnonzero((made >= first) & (made < end))
 
-    def stored_view(self) -> Stored:
+    def stored_view(self) -> MemoryAccess:
         """The algorithm's access to the memories."""
         trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
-        return Stored(self.notes, self.gather, trajectories.after, trajectories.around)
+        return MemoryAccess(self.notes, self.gather, trajectories.after, trajectories.around)
 
     def gather(self, slots: Slots) -> Minibatches:
         """Experiences in slots (S, n): fields (S, n, ...)."""

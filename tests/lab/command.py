@@ -14,7 +14,7 @@ from onrig.tools.terminal import VerbParser, missing_library, printable_streams
 
 
 def program(name: str) -> str:
-    """Return what a user types for the command ``name``."""
+    """Return the command line of ``name``."""
     return f"python -m tests.lab.{name}"
 
 
@@ -34,7 +34,7 @@ class _Trust(argparse.Action):
 
 
 def add_overrides(p: VerbParser) -> None:
-    """Add ``--set`` and ``--trust``, which counts from where it is parsed."""
+    """Add ``--set`` and ``--trust``, which takes effect when it is parsed."""
     p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
     p.add_argument("--trust", action=_Trust, nargs=0, default=False, help="run the Python files that it names")
 
@@ -47,7 +47,7 @@ def complain(name: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
 
 def execute(main: Callable[[list[str]], int]) -> None:
     """Run a command with the process's arguments and exit with its code."""
-    os.environ["MPLBACKEND"] = "agg"  # pictures go to files
+    os.environ["MPLBACKEND"] = "agg"  # plots are written to files
     if missing := missing_library():
         sys.stderr.write(f"{missing}\n")
     try:

@@ -18,7 +18,7 @@ from tests.lab.rig.rig import WatchedRig
 from tests.lab.rig.wire import Mode, device_time_us, safe_since_us
 
 FRAME: Final = 150
-"""Frame of the twin's own faults: the middle of the second episode."""
+"""Frame of the twin's internal faults: the middle of the second episode."""
 _BURST_S: Final = 0.2
 _STOPPED_S: Final = 2.5
 _FULL_S: Final = 3.0
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     """Outcome of one repetition."""
 
     safe_ms: float | None
-    """Time from the fault to the safe output, by the device's clock; None if the loop continues."""
+    """Time from the fault to the safe output, on the device's clock; None if the loop continues."""
     named: bool
     """Whether the run reported the fault by its name."""
     kept: bool
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One line of the matrix."""
+    """One row of the matrix."""
 
     name: str
     fault: str
@@ -68,7 +68,7 @@ def _safe_ms(rig: WatchedRig, fault_us: float) -> float:
 
 
 def _ends(fault: FaultName, code: ExitCode, inject: Callable[[WatchedRig], None]) -> Callable[[WatchedRig], Outcome]:
-    """Case of a fault that ends the run."""
+    """Build the case of a fault that ends the run."""
 
     def attempt(rig: WatchedRig) -> Outcome:
         rig.until_moving()
@@ -86,7 +86,7 @@ def _ends(fault: FaultName, code: ExitCode, inject: Callable[[WatchedRig], None]
 def _recovers(
     named: Callable[[WatchedRig], bool], inject: Callable[[WatchedRig], None], *, note: str
 ) -> Callable[[WatchedRig], Outcome]:
-    """Case of a fault after which the same run continues."""
+    """Build the case of a fault after which the same run continues."""
 
     def attempt(rig: WatchedRig) -> Outcome:
         rig.until_moving()
@@ -105,7 +105,7 @@ def _recovers(
 def _goes_on(
     named: Callable[[WatchedRig], bool], inject: Callable[[WatchedRig], None], *, note: str
 ) -> Callable[[WatchedRig], Outcome]:
-    """Case of a fault below the loop: no command may be missing for a lease."""
+    """Build the case of a fault outside the loop: commands may not be missing for a full lease."""
 
     def attempt(rig: WatchedRig) -> Outcome:
         rig.until_moving()
@@ -131,7 +131,7 @@ def _reboot(rig: WatchedRig) -> Outcome:
     named = code == ExitCode.HARDWARE and FaultName.DEVICE_REBOOTED.value in rig.faults()
     kept, at = rig.kept(before), len(rig.wire.seen)
     rearmed = rig.another_run() == ExitCode.OK
-    # Its memory is lost, so its first frame decides: since the restart its output is the safe one.
+    # The device's memory is lost, so its first frame decides: its output has been the safe one since the restart.
     first = rig.wire.seen[at].state
     safe_ms = 0.0 if first.answers == 0 and not any((*first.u_start, *first.u_end)) else float("inf")
     return Outcome(safe_ms, named, kept, rearmed, f"run ends, exit {code}")
@@ -169,7 +169,7 @@ def _unplugged(rig: WatchedRig) -> Outcome:
 
 
 def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Callable[[WatchedRig], Outcome]:
-    """Case of a self-contradicting device: safe after the frame that shows it, which is the last one answered.
+    """Build the case of a self-contradicting device: safe after the contradicting frame, the last one that is answered.
 
     If an operator must act, the run waits, and continues after frame ``until_released`` once resumed.
     """
@@ -182,7 +182,7 @@ def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Cal
         before, at = rig.run.rows(), len(rig.wire.seen)
         if not until_released:
             ended, kept = rig.run.ended(), rig.kept(before)
-            # The device repeats the fault: the next run ends in the same way if nothing else is wrong.
+            # The device repeats the fault, so the next run must end in the same way.
             again = rig.another_run() in (code, ExitCode.OK)
             return Outcome(safe_ms, ended == code, kept, again, f"run ends, exit {ended}")
         rig.until(lambda: rig.wire.seen[-1].state.frame > until_released, "the device to recover")
@@ -200,7 +200,7 @@ def _stop_deaf(rig: WatchedRig) -> Outcome:
     before, at = rig.run.rows(), len(rig.wire.seen)
     code, said = rig.stop()
     ended = rig.run.ended()
-    # From the frame that the last command answered; the stop was requested within the following period.
+    # The time counts from the frame that the last command answered; the stop followed within one period.
     answered = max(s.answers for _, s in rig.wire.seen[at:])
     safe_ms = _safe_ms(rig, next(s.t_us for _, s in rig.wire.seen if s.frame == answered))
     named = code == ExitCode.OK and "actuators safe after" in said and "confirmed by a state frame" in said

@@ -1,8 +1,9 @@
-"""``python -m tests.lab.learner``: DDPG, TD3 and SAC next to Stable-Baselines3, sbx (JAX) and the limit of one core.
+"""``python -m tests.lab.learner``: DDPG, TD3 and SAC compared with Stable-Baselines3, sbx (JAX) and the limit of one
+core.
 
-Every subject runs in a separate process on one thread; all are measured in turns, round by round.  One call is 100
-updates (those after an episode) of every trial; rates are per second of processor time.  The checks are bounds on
-Onrig; exit 0 whether or not they hold.
+Every subject runs in a separate process on one thread; measurements alternate between subjects, round by round.  One
+call runs 100 updates (those after an episode) of every trial; rates are per second of processor time.  The checks are
+bounds on Onrig; the exit code is 0 whether or not they hold.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def main(arguments: list[str]) -> int:
 def build_report(
     rates: Rates, spans: Sequence[int], unavailable: dict[tuple[str, str], str], versions: dict[str, str]
 ) -> Report:
-    """Report of the measurements."""
+    """Build the report of the measurements."""
     machine, floor = describe_subjects(versions, spans, unavailable)
     machine["fairness"] = "; ".join(_FAIRNESS)
     said = limit_sentence(rates)
@@ -122,7 +123,7 @@ def build_report(
 
 
 def notes(rates: Rates, unavailable: dict[tuple[str, str], str], report: Report) -> list[str]:
-    """Notes below the tables."""
+    """Return the notes below the tables."""
     said = limit_sentence(rates)
     lines = [] if said is None else [said]
     if any(subject in PEERS for _, subject in rates):
@@ -133,7 +134,7 @@ def notes(rates: Rates, unavailable: dict[tuple[str, str], str], report: Report)
 
 
 def rates_table(rates: Rates) -> str:
-    """Table of trial-updates per second of processor time, next to the peers' single trial."""
+    """Tabulate trial-updates per second of processor time, and the peers' single trial."""
     rows = [
         ["trial-updates per s", "onrig p50", "p99", "max", *(cell for peer in PEERS for cell in (peer, "times it"))]
     ]
@@ -149,7 +150,7 @@ def rates_table(rates: Rates) -> str:
 
 
 def limit_table(rates: Rates) -> str:
-    """Table of an update's floating-point operations and rate, next to bare products."""
+    """Tabulate an update's floating-point operations and rate, compared with bare products."""
     rows = [["matrix products", "Mflop", "Gflop/s", "of those alone", "", f"of {LARGE} x {LARGE}", ""]]
     for case, near in _shares(rates):
         bare = rates[LearnerCase(Work.PRODUCTS, case.network, case.shape, case.trials), LIMIT].p50
@@ -160,7 +161,7 @@ def limit_table(rates: Rates) -> str:
 
 
 def limit_sentence(rates: Rates) -> str | None:
-    """Distance from the machine's limit of the update with the most trials; None if not measured."""
+    """Describe the distance from the machine's limit of the update with the most trials; None if not measured."""
     shares = _shares(rates)
     if not shares:
         return None

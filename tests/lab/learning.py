@@ -1,4 +1,4 @@
-"""``python -m tests.lab.learning``: returns of the algorithms, next to Stable-Baselines3 with its own settings.
+"""``python -m tests.lab.learning``: returns of the algorithms, compared with Stable-Baselines3 at its own settings.
 
 Seeds are paired; every seed is evaluated on the same noise-free episodes.  Finished trials are rows of the file --out;
 the same command continues from there, also concurrently. It takes hours: --dry-run shows the remaining work.
@@ -39,11 +39,11 @@ from tests.lab.trials_file import append_rows, read_rows
 
 _NAME: Final = "learning"
 FINAL_SHARE: Final = 0.1
-"""Share of the last evaluations, whose mean is the final return."""
+"""Fraction of the evaluations, the last ones, whose mean is the final return."""
 MARGIN: Final = 0.1
-"""Permitted deficit, as a share of the peer's final return above that of random actions."""
+"""Maximum deficit, as a fraction of the peer's final return relative to random actions."""
 Learner = Callable[[Case, int], NDArray[np.float64]]
-"""Maps a case and a seed to the mean return of each evaluation, (P,)."""
+"""Function from a case and a seed to the mean return of each evaluation, (P,)."""
 LEARNERS: Final[dict[str, Learner]] = {ONRIG: ours, PEER: theirs}
 
 
@@ -69,8 +69,8 @@ class Learned(NamedTuple):
 Key = tuple[str, str, int]
 """Case, learner, seed."""
 COLUMNS: Final = ("case", "learner", "seed", "steps", "return", "cpu_s", "made_by")
-"""Of the file: a row for each evaluation, with the processor time of the whole trial and what made it (empty: not
-known)."""
+"""Columns of the file: one row per evaluation, with the processor time of the complete trial and the digest of its
+settings (empty if unknown)."""
 
 
 def parser() -> VerbParser:
@@ -180,7 +180,8 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
 
 
 def made_by(case: Case, subject: str) -> str:
-    """Digest of a case's settings, for the peer with its version: trials of others are run again."""
+    """Return the digest of a case's settings, for the peer including its version; trials with another digest are
+    repeated."""
     return cell_id(case.run) if subject == ONRIG else f"{cell_id(case.run)} {PEER} {installed_version(PEER)}"
 
 
@@ -192,7 +193,7 @@ def write(path: Path, case: Case, subject: str, seed: int, learned: Learned) -> 
 
 
 def read(path: Path) -> dict[Key, Learned]:
-    """Read the complete trials; none if the file is missing.  Raises OSError, ValueError for other files."""
+    """Read the complete trials; none if the file is missing.  Raises OSError, and ValueError for other files."""
 
     def parse(row: Sequence[str]) -> tuple[Key, int, float, float, str]:
         case, subject, seed, steps, value, busy_s, by = row

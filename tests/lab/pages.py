@@ -1,4 +1,4 @@
-"""Results of a soak and of an attack: text for a terminal, tables, report, and the picture of a soak."""
+"""Results of a soak and of an attack: text for a terminal, tables, report, and the plot of a soak."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.lab.rig.balance import (
 )
 
 Table = list[tuple[str, ...]]
-"""Rows of cells, the head first."""
+"""Rows of cells, header first."""
 _COLOURS: Final = {Place.SERIAL: "tab:red", Place.NETWORK: "tab:blue", Place.PROCESS: "tab:purple"}
 _ATTACK_HEAD: Final = ("part", "what was done", "findings", "outcome", "memory, last tenth minus first", "took")
 _MEMORY_HEAD: Final = ("MB first", "MB last", "MB peak", "MB/min")
@@ -40,7 +40,7 @@ _SHOWN: Final = 20
 
 
 def totals(ledger: Ledger) -> list[tuple[str, str]]:
-    """Totals of the soak, as (name, number)."""
+    """Return the totals of the soak, as (name, number)."""
     lives = ledger.lives
     missed: Counter[str] = sum((life.missed for life in lives), Counter())
     batches = [life.error_batches for life in lives if life.told.error_batches is not None]
@@ -66,7 +66,7 @@ def totals(ledger: Ledger) -> list[tuple[str, str]]:
 
 
 def fault_table(ledger: Ledger) -> Table:
-    """One row for each kind of fault."""
+    """Return one row for each kind of fault."""
     rows: Table = [("fault", "times", "over", "ended the run", "median", "longest", "named")]
     for kind, group in by_kind(ledger.happenings).items():
         times = [h.recovered_s for h in group if h.recovered_s is not None]
@@ -80,7 +80,7 @@ def fault_table(ledger: Ledger) -> Table:
 
 
 def process_table(gauges: Gauges) -> Table:
-    """One row for each role."""
+    """Return one row for each role."""
     rows: Table = [("process", "started", "longest", *_MEMORY_HEAD, "descriptors", "per min")]
     for role in gauges.roles:
         series = gauges.of(role)
@@ -103,7 +103,7 @@ def process_table(gauges: Gauges) -> Table:
 
 
 def soak_text(ledger: Ledger, gauges: Gauges, found: Sequence[Check]) -> str:
-    """Text of a soak's results."""
+    """Return the text of a soak's results."""
     width = max(len(what) for what, _ in totals(ledger))
     note = (
         "MB: private memory; slopes: Theil-Sen over all processes of a role; "
@@ -132,7 +132,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class SoakReport(Report, frozen=True):
-    """The report of all benchmarks, with the ledger and all time series."""
+    """Common benchmark report, with the ledger and all time series."""
 
     plan: dict[str, float]
     totals: dict[str, str]
@@ -142,7 +142,7 @@ class SoakReport(Report, frozen=True):
 
 
 def soak_report(plan: dict[str, float], ledger: Ledger, gauges: Gauges, found: list[Check]) -> SoakReport:
-    """Return everything about a soak."""
+    """Return the complete report of a soak."""
     series = [
         Measured(s.role, s.pid, s.times_s, s.private_mb, s.descriptors, trend([(s.times_s, s.private_mb)], WARM_UP_S))
         for s in gauges.series.values()
@@ -152,9 +152,9 @@ def soak_report(plan: dict[str, float], ledger: Ledger, gauges: Gauges, found: l
 
 
 def draw_soak(path: Path, ledger: Ledger, gauges: Gauges, offset_s: float) -> bool:
-    """Draw the memory of every process over time, and the faults; False where matplotlib is not installed.
+    """Plot the memory of every process over time, and the faults; returns False if matplotlib is not installed.
 
-    ``offset_s`` is when faults began to count, on the clock of the gauges.
+    ``offset_s``: time at which faults began to count, on the clock of the gauges.
     """
     try:
         import matplotlib
@@ -206,7 +206,7 @@ def draw_soak(path: Path, ledger: Ledger, gauges: Gauges, offset_s: float) -> bo
 
 
 def attack_table(verdicts: Sequence[Verdict]) -> Table:
-    """One row for each campaign."""
+    """Return one row for each campaign."""
     rows: Table = [_ATTACK_HEAD]
     for v in verdicts:
         does = v.does if v.whole else f"{v.does} (incomplete)"
@@ -219,13 +219,13 @@ def attack_table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def attack_line(v: Verdict) -> str:
-    """The verdict of one campaign."""
+    """Return the verdict of one campaign."""
     state = "holds" if v.holds else "NOT WHOLE" if not v.findings else f"{len(v.findings)} FINDINGS"
     return f"{v.name}: {state} ({v.does}, {v.duration_s:.0f} s)"
 
 
 def attack_text(verdicts: Sequence[Verdict]) -> str:
-    """Text of an attack's results."""
+    """Return the text of an attack's results."""
     parts = [align(attack_table(verdicts))]
     for v in verdicts:
         parts += v.findings[:_SHOWN]
@@ -236,19 +236,19 @@ def attack_text(verdicts: Sequence[Verdict]) -> str:
 
 
 def attack_markdown(verdicts: Sequence[Verdict]) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     return markdown_table(attack_table(verdicts)) + "\n"
 
 
 class AttackReport(Report, frozen=True):
-    """The report of all benchmarks, with the verdicts and their findings."""
+    """Common benchmark report, with the verdicts and their findings."""
 
     seed: int
     verdicts: list[Verdict]
 
 
 def attack_report(seed: int, verdicts: list[Verdict]) -> AttackReport:
-    """Return everything about an attack."""
+    """Return the complete report of an attack."""
     checks = [Check(f"{v.name}: findings", float(len(v.findings)), 0.0, v.holds) for v in verdicts]
     checks += [at_most(f"{v.name}: MB grown", v.growth_mb, GROWN_MB) for v in verdicts if v.growth_mb is not None]
     return AttackReport(describe_machine(), 0.0, [], checks, seed, verdicts)

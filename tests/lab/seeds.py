@@ -1,7 +1,8 @@
 """``python -m tests.lab.seeds``: learning reliability of a run through the complete stack, over seeds 0, 1, 2, ...
 
-The measure is its noise-free evaluations, normalised (0 random, 1 reference).  Finished seeds are rows of the file
---out; the same command continues from there. A seed takes as long as the run: --dry-run shows the remaining work.
+The measure is the normalised score of its noise-free evaluations (0 random, 1 reference).  Finished seeds are rows of
+the file --out; the same command continues from there. A seed takes as long as the run: --dry-run shows the remaining
+work.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from tests.lab.trials_file import append_rows, read_rows
 
 _NAME: Final = "seeds"
 GOAL: Final = 0.8
-"""Normalised performance of a task that is learned, as in the rise time of de Bruin et al. 2018 (§5.1)."""
+"""Normalised performance at which a task counts as learned, as in the rise time of de Bruin et al. 2018 (§5.1)."""
 LAST: Final = 20
-"""Evaluations whose mean is the final performance."""
+"""Number of evaluations whose mean is the final performance."""
 COLUMNS: Final = ("run", "seed", "episodes", "final", "reached", "wall_s", "cell")
 
 
@@ -49,10 +50,11 @@ class Seed(NamedTuple):
     final: float
     """Mean of the last evaluations."""
     reached: int | None
-    """First training episode whose last ``LAST`` evaluations averaged ``GOAL``; None: never, or not known."""
+    """First training episode whose last ``LAST`` evaluations averaged ``GOAL``; None if there is none, or if unknown.
+    """
     wall_s: float | None
     cell: str
-    """Digest of its configuration (``cell_id``); empty if not known."""
+    """Digest of its configuration (``cell_id``); empty if unknown."""
 
 
 class _Failed(Exception):
@@ -81,7 +83,7 @@ def parser() -> VerbParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the missing seeds, then say how all did; returns the exit code."""
+    """Run the missing seeds, then report all results; returns the exit code."""
     args = parser().parse_args(arguments)
     for option, value in (("seeds", args.seeds), ("at-once", args.at_once)):
         if not 1 <= value <= 1000:
@@ -130,7 +132,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_all(words: Sequence[str], seeds: Sequence[int], out: Path, at_once: int) -> None:
-    """Run these seeds and file each; if one fails, those that have begun end as well, and its error is raised."""
+    """Run and record these seeds; if one fails, the others that have begun end as well, and its error is raised."""
 
     def run(seed: int) -> None:
         row = measured(words, seed)
@@ -175,7 +177,7 @@ def measured(words: Sequence[str], seed: int) -> Seed:
 
 
 def judged(evaluations: Sequence[tuple[int, float]]) -> tuple[float, int | None]:
-    """Final performance, and when it was reached, from training episodes and the evaluations after them."""
+    """Return the final performance and the time it was reached, from (training episode, evaluation) pairs."""
     values = np.array([value for _, value in evaluations])
     means = sliding_window_view(values, LAST).mean(axis=1) if len(values) >= LAST else np.zeros(0)
     there = np.flatnonzero(means >= GOAL)
@@ -183,7 +185,7 @@ def judged(evaluations: Sequence[tuple[int, float]]) -> tuple[float, int | None]
 
 
 def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
-    """Read the finished seeds of a run, each once, however many processes ran it; none where there is no file.
+    """Read the finished seeds of a run, each once, however many processes ran it; returns none without a file.
 
     Raises OSError, and _Failed for other files and for seeds of the run with other settings.
     """
@@ -205,7 +207,7 @@ def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
 
 
 def _cell_of(words: Sequence[str]) -> str:
-    """Digest of the configuration of a run; raises _Failed where it cannot be loaded."""
+    """Return the digest of the configuration of a run; raises _Failed if it cannot be loaded."""
     try:
         return cell_id(load_for_rig(words[0], list(words[2::2])))
     except ConfigError as error:
@@ -213,7 +215,7 @@ def _cell_of(words: Sequence[str]) -> str:
 
 
 def summary_table(rows: Sequence[Seed]) -> str:
-    """Table of the seeds, and what they have in common."""
+    """Tabulate the seeds, and summarise them."""
     ordered = sorted(rows, key=lambda row: row.seed)
     table = [["seed", "episodes", "final", f"{GOAL} reached"]]
     table += [[str(row.seed), str(row.episodes), f"{row.final:.3f}", _when(row)] for row in ordered]
@@ -228,7 +230,7 @@ def summary_table(rows: Sequence[Seed]) -> str:
 
 
 def paired_table(rows: Sequence[Seed], others: Sequence[Seed], name: str) -> str:
-    """Differences from the same seeds of another run, which is called ``name``."""
+    """Tabulate the differences from the same seeds of another run, labelled ``name``."""
     of_seed = {row.seed: row for row in others}
     pairs = [(row, of_seed[row.seed]) for row in rows if row.seed in of_seed]
     if not pairs:

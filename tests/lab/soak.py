@@ -1,8 +1,8 @@
 """``python -m tests.lab.soak``: endurance test of a twin rig and a learner over a bad network, with injected faults.
 
-The twin runs in real time; the learner connects over tcp and CURVE through a proxy that drops and delays.  Every few
-seconds a random fault hits the serial line, the network or a process.  At the end the ledger of experiences sent,
-stored and learned must balance; otherwise the exit code is 70.
+The twin runs in real time; the learner connects over tcp and CURVE through a proxy that drops and delays data.  Every
+few seconds a random fault hits the serial connection, the network or a process.  At the end the ledger of experiences
+sent, stored and learned must balance; otherwise the exit code is 70.
 """
 
 from __future__ import annotations

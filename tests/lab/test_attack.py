@@ -67,7 +67,7 @@ QUICK_CAMPAIGNS = {campaign.name: campaign for campaign in campaigns(0, QUICK)}
 _LOCKSTEP = QUICK_CAMPAIGNS["kills-lockstep"]
 assert isinstance(_LOCKSTEP, LockstepHits)
 ALONE = _LOCKSTEP.alone
-"""One run that is left alone is enough for all that compare with it."""
+"""One undisturbed run suffices for all campaigns that compare with it."""
 
 
 def test_the_full_attack_has_its_documented_size() -> None:
@@ -93,7 +93,7 @@ DEAR = frozenset(
         "stops-on-a-bad-line",
     }
 )
-"""Whole runs, as `make attack ARGS=--quick` makes them: `make study`."""
+"""Complete runs, like those of `make attack ARGS=--quick`; part of `make study`."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.study] * (name in DEAR)) for name in NAMES])
@@ -110,7 +110,7 @@ def test_a_few_cases_of_each_part_pass(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.study
 def test_the_lockstep_part_compares_with_an_undisturbed_run(tmp_path: Path) -> None:
-    """It finds a difference where there is one: here the run that is hit has another seed than the other."""
+    """It detects a difference: here the disturbed run has another seed than the reference."""
     other = Alone(1, ALONE.episodes)
     other._whole = ALONE.whole(tmp_path)
     found = do_piece(LockstepHits(other, 1, 1, 0, stop=False, longest_s=None), 0, tmp_path / "piece").findings

@@ -1,4 +1,4 @@
-"""The laboratory's commands: what `make` offers is there and explains itself."""
+"""The laboratory's commands: each target of `make` exists and explains itself."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ARMED, SAFE = int(Status.ARMED), int(Status.SAFE | Status.FAULT)
 
 
 def frame(n: int, status: int, *, answers: int = 0, tau_us: int = PERIOD_US, late_us: int = 0) -> Seen:
-    """Frame n of a device whose clock is 5 s behind the host's."""
+    """Return frame n of a device whose clock is 5 s behind the host's."""
     t_us = n * PERIOD_US
     u_start = (0,) if tau_us == PERIOD_US and not answers else (7,)
     u_end = (0,) if status & Status.SAFE and not answers else (7,)

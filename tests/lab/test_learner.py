@@ -85,7 +85,7 @@ def test_the_report_has_the_documented_shape_and_names_missing_peers(
 def test_the_operations_counted_follow_from_the_layer_sizes() -> None:
     # Written out for 2/1, batch 16: forward passes, parameters' and inputs' gradients; the biases are no products.
     actor = 3 * (2 * 50 + 50 * 50 + 50 * 1) + 50 * 50 + 50 * 1
-    # On (s, a), (s, pi(s)) and (s', pi-(s')), of which the first two have the first layer in common.
+    # On (s, a), (s, pi(s)) and (s', pi-(s')); the first two share the first layer.
     behind = 51 * 50 + 50 * 20 + 20
     critic = 2 * 2 * 50 + 3 * behind + (2 * 50 + behind) + 2 * behind
     assert mega_flop(case(Work.UPDATE)) == pytest.approx(2 * 16 * (actor + critic) / 1e6)
@@ -231,7 +231,7 @@ def test_a_strategys_minutes_are_the_integral_over_the_measured_points() -> None
     assert even.rounds == pytest.approx((50.0, 100.0))
     assert even.median == pytest.approx(75.0)
     assert even.busy == pytest.approx(50.0)
-    # Level at 1 s until 10 %, then 2 s per half of the episodes more.
+    # Constant at 1 s until 10 %, then 2 s more per half of the episodes.
     rising = minutes([Timings([int(s * second)], busy_calls=[second]) for s in (1, 2.6, 4.6)], 60)
     assert rising.median == pytest.approx(0.1 * 1 + 0.4 * 1.8 + 0.5 * 3.6)
 

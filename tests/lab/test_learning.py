@@ -21,7 +21,7 @@ def _curve(case: Case, level: float) -> np.ndarray[tuple[int], np.dtype[np.float
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """What was run; Onrig reaches -150 and its seed, the peer -140."""
+    """Record the runs; Onrig reaches -150 plus its seed, the peer -140."""
     done: list[tuple[str, str, int]] = []
     levels = {ONRIG: -150.0, PEER: -140.0}
 
@@ -49,14 +49,14 @@ def test_an_interrupted_comparison_is_resumed_and_checked(
     assert learning.main(arguments) == ExitCode.INTERRUPTED
     file = tmp_path / "report.json"
     assert learning.main([*arguments, "--json", str(file)]) == ExitCode.OK
-    assert len(runs) == 13  # the one that was interrupted twice
+    assert len(runs) == 13  # the interrupted trial counts twice
     assert len(set(runs)) == 12
     checks = msgspec.json.decode(file.read_bytes())["checks"]
     (check,) = msgspec.convert(checks, list[Check])
     by_chance = float(random_returns(PENDULUM).mean())
     assert by_chance < -1000.0
     assert check.bound == pytest.approx(-0.1 * (-140.0 - by_chance), abs=1e-3)
-    assert -15.0 <= check.value <= -14.0  # the lower bound of -10, -11, ... -15
+    assert -15.0 <= check.value <= -14.0  # lower bound of -10, -11, ... -15
     assert check.holds
     assert "-12.5 [-14.6, -10.4], p = 0.031" in capsys.readouterr().out
 

@@ -17,7 +17,7 @@ RUN = ["pendulum", "--set", "recipe=pendulum-vracer"]
 
 
 def _episodes(scores: list[float]) -> str:
-    """An ``episodes.csv`` with an evaluation of each score after every fifth training episode."""
+    """Return an ``episodes.csv`` with an evaluation of each score after every fifth training episode."""
     lines = [",".join(EPISODE_COLUMNS)]
     for k, score in enumerate(scores):
         for kind, value in (("train", -1.0), ("eval", score)):
@@ -27,7 +27,7 @@ def _episodes(scores: list[float]) -> str:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that were run; seed s ends at 0.9 - s / 10, seed 1 fails the first time."""
+    """Record the commands; seed s ends at 0.9 - s / 10, seed 1 fails the first time."""
     commands: list[list[str]] = []
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -81,7 +81,7 @@ def test_the_same_seeds_of_another_run_are_compared_in_pairs(
         f"{','.join(seeds.COLUMNS)}\n"
         f"{other},0,200,0.7,190,,\n{other},1,200,0.7,180,,\n{other},2,200,0.7,170,,\n{other},7,200,0.1,,,\n"
     )
-    runs.append(["seed=1"])  # so that this one does not fail
+    runs.append(["seed=1"])  # prevents this one from failing
     assert seeds.main([*arguments, "--against", other]) == ExitCode.OK
     said = capsys.readouterr().out
     assert f"Minus '{other}', 3 pairs of seeds, medians with 95 % intervals and p of a sign test: " in said
@@ -123,7 +123,7 @@ def _seed_of(command: list[str]) -> str:
 @pytest.mark.parametrize(
     ("scores", "final", "reached"),
     [
-        ([0.5] * 19, 0.5, None),  # fewer than are averaged
+        ([0.5] * 19, 0.5, None),  # fewer than the average needs
         ([1.0] * 20, 1.0, 100),
         ([1.0] * 20 + [0.0] * 20, 0.0, 100),
         ([0.0] * 4 + [1.0] * 16, 0.8, 100),

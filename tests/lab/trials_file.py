@@ -26,7 +26,7 @@ def append_lines(path: Path, lines: bytes) -> None:
 
 
 def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Append the rows of a finished trial, all at once, behind whole lines; raises OSError."""
+    """Append the rows of a finished trial at once, after complete lines; raises OSError."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if not path.exists() or not path.stat().st_size:
@@ -36,9 +36,10 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def read_rows(path: Path, columns: Sequence[str], parse: Callable[[Sequence[str]], T]) -> list[T]:
-    """Read the rows; none if the file is missing.
+    """Read the rows; returns none if the file is missing.
 
-    ``parse`` raises ValueError for a damaged row.  Raises ValueError for such a row and for other files, OSError.
+    ``parse`` raises ValueError for a damaged row.  Raises ValueError for a damaged row and for other files, and
+    OSError.
     """
     if not path.exists():
         return []
@@ -47,7 +48,7 @@ def read_rows(path: Path, columns: Sequence[str], parse: Callable[[Sequence[str]
         lines = csv.reader(file)
         try:
             known = next(lines, None) == head
-            # Two runs that begin the file at once write the head twice.
+            # Two runs that create the file at the same time both write the header.
             found = [parse(row) for row in lines if row != head] if known else []
         except (ValueError, csv.Error):
             raise ValueError(f"line {lines.line_num} is damaged: delete it, and its trial is run again") from None

@@ -152,7 +152,7 @@ def td3_update(state: State, config: Td3Config, data: Data, normal: Vector) -> V
     return errors
 
 
-class Acted(NamedTuple):
+class BehaviourSample(NamedTuple):
     """A squashed Gaussian action and its log-probability, with what leads back from them."""
 
     action: Vector
@@ -170,16 +170,16 @@ class GaussianActor:
         self._torso = Mlp(vector[:-size], (n, *config.hidden))
         self._mean, self._log_std = np.split(vector[-size:].reshape(-1, 2 * m), 2, axis=1)
 
-    def act(self, s: Vector, eps: Vector) -> Acted:
+    def act(self, s: Vector, eps: Vector) -> BehaviourSample:
         done = self._torso.forward(s)
         units = np.concatenate((np.maximum(done.output, 0.0), np.ones((len(s), 1))), axis=1)
         log_std = np.clip(units @ self._log_std, *self._bounds)
         u = units @ self._mean + np.exp(log_std) * eps
         action = np.tanh(u)
         density = -0.5 * eps**2 - log_std - 0.5 * np.log(2 * np.pi) - np.log(1 - action**2 + 1e-6)
-        return Acted(action, density.sum(axis=1), done, units, log_std)
+        return BehaviourSample(action, density.sum(axis=1), done, units, log_std)
 
-    def backward(self, acted: Acted, eps: Vector, d_action: Vector, d_log_pi: float) -> Vector:
+    def backward(self, acted: BehaviourSample, eps: Vector, d_action: Vector, d_log_pi: float) -> Vector:
         """Gradient of a loss with these gradients by each action and by each log-probability."""
         squashed = 1 - acted.action**2
         d_u = (d_action + d_log_pi * 2 * acted.action / (squashed + 1e-6)) * squashed

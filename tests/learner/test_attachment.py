@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
+from onrig.learner.attachment import Attachment, LearnerMismatchError, LeaseLost, LinkVersionError, MemoryChanged, Role
 from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.link import client as client_module
 from onrig.runtime.link.client import LinkClient
@@ -249,13 +249,13 @@ def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: p
     links += [Attachment(config, client_of(rig.end.endpoints[0]), "push") for config in (other, blind)]
 
     def fail() -> None:
-        with pytest.raises(Unfit, match=r"see other inputs \(task.inputs\)"):
+        with pytest.raises(LearnerMismatchError, match=r"have other inputs \(task.inputs\)"):
             links[2].attach()
-        with pytest.raises(Unfit, match="the rig at the other end, 'pendulum', differs from this configuration"):
+        with pytest.raises(LearnerMismatchError, match="connected rig, 'pendulum', differs from this"):
             links[1].attach()
         monkeypatch.setattr("onrig.learner.attachment.LINK_VERSION", 1)
         with pytest.raises(
-            OtherVersion, match=f"the learner speaks version 1 of the link, the rig {LINK_VERSION}; install"
+            LinkVersionError, match=f"the learner speaks version 1 of the link, the rig {LINK_VERSION}; install"
         ):
             links[0].attach()
 

@@ -34,7 +34,7 @@ def test_experiences_that_wait_are_bounded_and_what_is_beyond_is_said_once() -> 
         backlog.take(inserted)
     assert backlog.due == 6400
     assert backlog.dropped == 64 * 200
-    assert said == ["it does not keep up: updates beyond learner.backlog are dropped"]
+    assert said == ["the learner cannot keep up: updates beyond learner.backlog are dropped"]
 
 
 def test_a_memory_that_shrank_owes_nothing() -> None:

@@ -81,9 +81,9 @@ class Generous(Reservoir):
 @pytest.mark.parametrize(
     ("keeper", "message"),
     [
-        (Stuck, "places offer 1 in slot 24, expected 0 to 0, or REJECTED"),
-        (Forgetful, "decides otherwise once its state is restored"),
-        (Generous, "goes on with the arrays of its state(): return copies"),
+        (Stuck, "puts offer 1 in slot 24, expected 0 to 0 or REJECTED"),
+        (Forgetful, "decides differently after its state is restored"),
+        (Generous, "keeps using the arrays that state() returned: return copies"),
     ],
 )
 def test_a_bad_keeper_is_told_so(keeper: type[Keeper], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,9 +109,9 @@ class Amnesiac(Uniform):
 @pytest.mark.parametrize(
     ("sampler", "message"),
     [
-        (Beyond, r"draws slots 999 to 999, only 0 to 19 are written"),
-        (Infinite, r"draws weights of shape \(1, 8\), or not finite ones"),
-        (Amnesiac, r"draws otherwise once its state is restored"),
+        (Beyond, r"draws slots 999 to 999, but only 0 to 19 are written"),
+        (Infinite, r"draws weights of shape \(1, 8\), or n[a-z-]*"),
+        (Amnesiac, r"draws differently after its state is restored"),
     ],
 )
 def test_a_bad_sampler_is_told_so(sampler: type[Uniform], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,11 +133,11 @@ def _mixing(algorithm: Algorithm, batches: Minibatches) -> Signals:
 @pytest.mark.parametrize(
     ("member", "wrong", "message"),
     [
-        ("policy", lambda self, observation: observation, r"gives actions of shape \(2, 5, 2\)"),
-        ("policy", _restless, "gives two actions for one state"),
-        ("update", lambda self, batches: Signals(np.zeros(3)), r"gives signals 'td' of shape \(3,\)"),
-        ("update", _mixing, "trains a trial among others differently from alone"),
-        ("restore", lambda self, state: None, "learns otherwise once its state is restored"),
+        ("policy", lambda self, observation: observation, r"returns actions of shape \(2, 5, 2\)"),
+        ("policy", _restless, "returns two different actions for the same state"),
+        ("update", lambda self, batches: Signals(np.zeros(3)), r"returns signals 'td' of shape \(3,\)"),
+        ("update", _mixing, "trains a trial differently among others than alone"),
+        ("restore", lambda self, state: None, "learns differently after its state is restored"),
     ],
 )
 def test_a_bad_algorithm_is_told_so(member: str, wrong: object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: 
 
 def test_a_spread_needs_a_contract_that_tells_of_it() -> None:
     sac = Sac(SacConfig(hidden=(8,)), 2, 1, [np.random.default_rng(3)])
-    with pytest.raises(ValueError, match="behaviour is 'deterministic'"):
+    with pytest.raises(ValueError, match="behaviour, 'deterministic'"):
         sac.policy_graph(0, _contract(PENDULUM))
 
 

@@ -100,8 +100,8 @@ def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
     for trial in range(2):
         cells, weight, bias = _torch_lstm(nets.lstm.layers(nets.rows[trial].astype(np.float64)))
         x = torch.tensor(window[trial, :, ::-1].copy())
-        remembered = torch.tensor(before[trial][None]).tensor_split((8, 16, 28), dim=-1)
-        for lstm, output, state in zip(cells, remembered[::2], remembered[1::2], strict=True):
+        split_hidden = torch.tensor(before[trial][None]).tensor_split((8, 16, 28), dim=-1)
+        for lstm, output, state in zip(cells, split_hidden[::2], split_hidden[1::2], strict=True):
             x, _ = lstm(x, (output.contiguous(), state.contiguous()))
         wanted = x[:, -1] @ weight + bias
         np.testing.assert_allclose(outputs[trial], wanted.detach(), rtol=1e-12)
@@ -198,5 +198,5 @@ def test_what_does_not_fit_is_refused() -> None:
     config = load_run("pendulum")
     contract = contract_for(config.rig, 50.0, policy_id=1, parent_run="", training_step=0)
     nets = Nets([0], 3, 1, (8,))
-    with pytest.raises(ValueError, match="no cells between observations and actions"):
+    with pytest.raises(ValueError, match="do not fit observations, cells and actions"):
         export_recurrent_policy(nets.lstm.layers(nets.rows[0]), np.ones(1), contract)

@@ -26,8 +26,8 @@ def insert(storage: Storage, count: int, rng: np.random.Generator) -> None:
 
 def payload(storage: Storage, since: int, limit: int | None = None) -> tuple[bytes, int]:
     slots = storage.changed_since(since, limit)
-    upto = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
-    return storage.rows(slots).astype("<u4").tobytes(), upto
+    up_to = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
+    return storage.rows(slots).astype("<u4").tobytes(), up_to
 
 
 @pytest.mark.parametrize("cyclic", [True, False])
@@ -55,19 +55,19 @@ def test_the_slots_written_are_told_in_order() -> None:
 def test_what_is_no_continuation_is_refused_and_changes_nothing() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 5, np.random.default_rng(0))
-    rows, upto = payload(rig, 0)
-    mirror.apply(rows, upto)
+    rows, up_to = payload(rig, 0)
+    mirror.apply(rows, up_to)
     before = mirror.storage.digest()
     for bad in (rows, rows[:-4], rows[:-3], rows + rows):
         with pytest.raises(ValueError, match=r"continue|multiple of the row width|buffer size"):
-            mirror.apply(bad, upto)
+            mirror.apply(bad, up_to)
         assert mirror.storage.digest() == before
 
 
 def test_rows_that_do_not_lead_where_the_rig_says_are_refused() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 5, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="lead to write 5, the rig says 6"):
+    with pytest.raises(ValueError, match="end at write 5, but the rig reports 6"):
         mirror.apply(payload(rig, 0)[0], 6)
 
 

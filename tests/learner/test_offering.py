@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onrig.learner import attachment as offering
-from onrig.learner.attachment import Offering, Unfit
+from onrig.learner.attachment import LearnerMismatchError, PolicyOffers
 from onrig.runtime.link.messages import RATE, Accepted, Offer, ReplyMessage, Ruling, Verdict
 
 
@@ -35,7 +35,7 @@ def made(*answers: ReplyMessage) -> tuple[Any, Any, Any]:
     link: Any = Link(*answers)
     clock = SimpleNamespace(now_s=0.0)
     agent: Any = SimpleNamespace(policies=4, updates=600, export=lambda run_id: f"{run_id}'s".encode())
-    return Offering(link, "learner", lambda: clock.now_s), agent, clock
+    return PolicyOffers(link, "learner", lambda: clock.now_s), agent, clock
 
 
 def test_the_rig_says_under_which_id_it_took_a_policy(said: list[str]) -> None:
@@ -49,7 +49,7 @@ def test_one_that_was_refused_changes_no_number_and_is_told_of(said: list[str]) 
     offers, agent, _ = made(Verdict(0, accepted=False, stage="bounds", reason="too much"))
     offers.offer(agent, "run", retries=True)
     assert (agent.policies, offers.due) == (4, False)
-    assert said == ["policy after 600 updates refused at bounds: too much"]
+    assert said == ["policy after 600 updates was refused at bounds: too much"]
 
 
 def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(said: list[str]) -> None:
@@ -73,7 +73,7 @@ def test_in_lockstep_no_clock_makes_it_offer_again() -> None:
 
 def test_an_answer_that_is_no_verdict_is_no_rig_s() -> None:
     offers, agent, _ = made(Accepted())
-    with pytest.raises(Unfit):
+    with pytest.raises(LearnerMismatchError):
         offers.offer(agent, "run", retries=False)
 
 

@@ -107,7 +107,7 @@ def test_what_the_memory_has_lost_is_left_out() -> None:
     assert batch.observation[0, 0, :, 1].tolist() == [2, 3, 4, 5]
     assert batches.dropped == 2
     for bad in (memory(3), memory(cyclic=False)):
-        with pytest.raises(ValueError, match="does not hold 4 in their order"):
+        with pytest.raises(ValueError, match="cannot hold 4 in insertion order"):
             PolicyBatches(bad, 4)
 
 
@@ -154,5 +154,5 @@ def test_states_of_earlier_versions_are_read() -> None:
 
 
 def test_experiences_that_do_not_tell_of_the_policy_are_refused() -> None:
-    with pytest.raises(ValueError, match="do not tell of the policies that acted"):
+    with pytest.raises(ValueError, match="do not record their behaviour policies"):
         PolicyBatches(Storage(20, Layout(2, 1)), 4)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from onrig.learner import backlog
-from onrig.learner.attachment import Connection, LeaseLost, Unfit
+from onrig.learner.attachment import Connection, LearnerMismatchError, LeaseLost
 from onrig.learner.backlog import Backlog
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import LearnerProcess
-from onrig.learner.states import ForeignStates, States
+from onrig.learner.states import ForeignStatesError, States
 from onrig.learner.work import Heartbeat
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.link.client import RequestRejected
@@ -43,7 +43,7 @@ EPISODES = 2
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do all updates in a row, however long they take."""
     monkeypatch.setattr(backlog, "LEARN_S", 1e6)
-    monkeypatch.setattr(backlog, "_UNTIMED", 1_000_000)
+    monkeypatch.setattr(backlog, "_INITIAL_PORTION", 1_000_000)
 
 
 class Rig:
@@ -186,7 +186,7 @@ def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, l
     rig = Rig([EACH, EACH], lockstep=lockstep)
     rig.run_identity = "second"
     process = learner(rig, "FIFO[Uniform]", tmp_path)
-    with pytest.raises(ForeignStates, match="a state of another run"):
+    with pytest.raises(ForeignStatesError, match="belongs to another run"):
         process.run()
     process.close()
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
@@ -215,8 +215,8 @@ def test_updates_of_experiences_beyond_the_backlog_are_dropped_and_counted(
     learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5, backlog=14).close()
     assert rig.offers[-1].updates == 7
     said = [line for line in capfd.readouterr().out.splitlines() if "keep up" in line]
-    assert "it does not keep up: updates beyond learner.backlog are dropped" in said[0]
-    assert f"it did not keep up: {EACH * EPISODES // 2 - 7} updates beyond learner.backlog were dropped" in said[1]
+    assert "the learner cannot keep up: updates beyond learner.backlog are dropped" in said[0]
+    assert f"the learner could not keep up: {EACH * EPISODES // 2 - 7} updates beyond learner.backlog were dropped" in said[1]
 
 
 def test_sixty_four_updates_per_experience_are_all_done_although_they_come_in_a_burst(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_sixty_four_updates_per_experience_are_all_done_although_they_come_in_a_
 def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "_UNTIMED", 8)
+    monkeypatch.setattr(backlog, "_INITIAL_PORTION", 8)
     monkeypatch.setattr(Backlog, "record_duration", lambda self, updates, took_s: None)
     rig = Rig([EACH * EPISODES], lockstep=False)
     asked: list[int] = []
@@ -249,7 +249,7 @@ def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owe
 
 
 def test_long_updates_after_an_episode_show_life_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "_UNTIMED", 8)
+    monkeypatch.setattr(backlog, "_INITIAL_PORTION", 8)
     monkeypatch.setattr(Backlog, "record_duration", lambda self, updates, took_s: None)
     rig = Rig([EACH * EPISODES], lockstep=False)
     learned(rig, "FIFO[Uniform]", tmp_path, updates_per_episode=20).close()
@@ -310,7 +310,7 @@ def on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
     rig.config = config
     try:
         process.run()
-    except Unfit:
+    except LearnerMismatchError:
         process.close()
         raise
     return process
@@ -369,7 +369,7 @@ def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gather
 def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_path: Path) -> None:
     rig = PolicyRig([30])
     rig.mirror = Mirror(PolicyRig.CAPACITY, Layout(2, 1, behaviour=True), cyclic=False)
-    with pytest.raises(Unfit, match="does not hold 24 in their order"):
+    with pytest.raises(LearnerMismatchError, match="cannot hold 24 in insertion order"):
         on_policy(rig, tmp_path)
 
 

@@ -52,10 +52,10 @@ def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> No
     assert [at for at, _ in rig_problems(ignored, 1)] == ["dqn.epsilon"]
     ((at, message),) = rig_problems(dqn, 4)
     assert at == "algorithm"
-    assert message.startswith("dqn has levels of one actuator, this rig has 4; acer, ddpg, naf,")
+    assert message.startswith("dqn supports one actuator, but this rig has 4: use acer, ddpg, naf,")
     monkeypatch.setattr(DqnConfig, "on_rig", False)
     ((at, message),) = rig_problems(dqn, 1)
-    assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn; it is for `onrig experiment`")
+    assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn: use it with `onrig experiment`")
 
 
 def test_a_rig_explores_as_its_policies_do() -> None:
@@ -65,11 +65,11 @@ def test_a_rig_explores_as_its_policies_do() -> None:
     dqn = msgspec.structs.replace(SOUND, algorithm="dqn")
     assert process_problem(dqn, EpsilonGreedy()) is process_problem(dqn, NoExploration()) is None
     for settings, exploration, told in (
-        (sac, Gaussian(), "the policies of sac draw their actions: expected 'own', got 'gaussian'"),
+        (sac, Gaussian(), "the policies of sac sample their actions: expected 'own', got 'gaussian'"),
         (sac, NoExploration(), "expected 'own', got 'none'"),
         (SOUND, OwnNoise(), "the policies of ddpg have no noise of their own: expected 'ou'"),
-        (SOUND, EpsilonGreedy(), "the policies of ddpg have no levels: expected 'ou'"),
-        (dqn, Gaussian(), "the actions of dqn are levels: expected 'epsilon_greedy' or 'none', got 'gaussian'"),
+        (SOUND, EpsilonGreedy(), "the policies of ddpg have no discrete actions: expected 'ou'"),
+        (dqn, Gaussian(), "the actions of dqn are discrete: expected 'epsilon_greedy' or 'none', got 'gaussian'"),
         (dqn, EpsilonGreedy(levels=9), "dqn acts on 15 levels: expected 15, got 9"),
     ):
         assert told in (process_problem(settings, exploration) or ("", ""))[1]
@@ -82,7 +82,7 @@ def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density(
     assert (SOUND.stochastic, on.stochastic) == (False, True)
     assert settings_problems(on, lockstep=True) == []
     ((at, message),) = settings_problems(msgspec.structs.replace(on, algorithm="dqn"), lockstep=True)
-    assert (at, message) == ("refer", "ReF-ER does not support dqn: leave it out, or use ddpg, naf, vracer")
+    assert (at, message) == ("refer", "ReF-ER does not support dqn: remove this section, or use ddpg, naf, vracer")
     assert "expected 'own'" in (process_problem(on, Gaussian()) or ("", ""))[1]
 
 
@@ -91,7 +91,7 @@ def test_an_algorithm_that_bounds_its_steps_itself_lets_refer_measure_alone() ->
     assert settings_problems(acer, lockstep=True) == []
     assert acer.provided_signals >= {Signal.FAR, Signal.KL}
     ruled = msgspec.structs.replace(acer, refer=ReferSettings(rules=1))
-    assert settings_problems(ruled, lockstep=True) == [("refer.rules", "acer bounds its steps itself: expected 'none'")]
+    assert settings_problems(ruled, lockstep=True) == [("refer.rules", "acer limits its own steps: expected 'none'")]
 
 
 def test_the_batch_is_that_of_the_algorithm() -> None:

@@ -38,5 +38,5 @@ def likelihood_ratio(log_pi: torch.Tensor, log_mu: torch.Tensor) -> torch.Tensor
 
 def kl_divergence(mean_p: torch.Tensor, std_p: torch.Tensor, mean_q: torch.Tensor, std_q: torch.Tensor) -> torch.Tensor:
     """KL(p || q) of N(mean_p, std_p^2) from N(mean_q, std_q^2)."""
-    apart = std_p.square() + (mean_p - mean_q).square()
-    return ((std_q / std_p).log() + apart / (2.0 * std_q.square()) - 0.5).sum(-1)
+    policy_distance = std_p.square() + (mean_p - mean_q).square()
+    return ((std_q / std_p).log() + policy_distance / (2.0 * std_q.square()) - 0.5).sum(-1)

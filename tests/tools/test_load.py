@@ -127,7 +127,7 @@ def test_a_rig_explores_as_its_policies_do() -> None:
     with pytest.raises(ConfigError) as error:
         load_for_rig("pendulum", [sac])
     (problem,) = map(str, error.value.problems)
-    assert "pendulum.yaml:14:12: the policies of sac draw their actions: expected 'own', got 'ou'" in problem
+    assert "pendulum.yaml:14:12: the policies of sac sample their actions: expected 'own', got 'ou'" in problem
     with pytest.raises(ConfigError) as error:
         load_for_rig("pendulum", [own])
     (problem,) = map(str, error.value.problems)
@@ -156,7 +156,7 @@ def test_a_recurrent_policy_is_refused_what_asks_it_at_single_observations() -> 
     recurrent = ["learner.algorithm=vracer", "learner.vracer.recurrent={units: [32, 32]}", "exploration={process: own}"]
     load_for_rig("pendulum-hidden", recurrent)
     (told,) = refusal(*recurrent, "selection.strategy=FIFO[KLPER(4)]")
-    assert told.endswith("a recurrent one goes by its episode: choose another at selection.strategy")
+    assert told.endswith("but a recurrent one needs the episode: choose another strategy at selection.strategy")
     (told_of_units,) = refusal(*recurrent, "learner.vracer.recurrent.units=[32, 30]")
     assert told_of_units.endswith("at learner.vracer.recurrent.units[1]")
 
@@ -173,10 +173,10 @@ def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: p
     load("pendulum", changes)
     monkeypatch.setattr(DdpgConfig, "provides_targets", False)
     (told,) = refusal(*changes)
-    assert "NERS looks at the critic's targets, which ddpg does not tell; dqn, naf, rainbow, sac" in told
-    assert told.endswith("do at selection.strategy")
+    assert "NERS needs the critic's targets, which ddpg does not provide: use dqn, naf, rainbow, sac" in told
+    assert told.endswith("td3 at selection.strategy")
     (told,) = refusal("selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000")
-    assert "MaxKLDiv looks at the KL divergence, which ReF-ER tells (acer, ddpg, naf, vracer)" in told
+    assert "MaxKLDiv needs the KL divergence, which only ReF-ER provides (acer, ddpg, naf, vracer)" in told
     assert told.endswith("give learner.refer at selection.strategy")
     own = ["exploration={process: own}", "learner.refer={}"]
     load("pendulum", ["selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000", *own])
@@ -191,20 +191,20 @@ ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("learner.updates_per_episode=10", "ppo learns from each batch of its policies: leave it out"),
-        ("learner.ppo={actors: 8}", "a rig is one actor: leave it out, got 8"),
-        ("learner.ppo={truncations: terminate}", "chains also end where experiences are missing: expected 'bootstrap'"),
+        ("learner.updates_per_episode=10", "ppo learns from each batch of its policies: remove this"),
+        ("learner.ppo={actors: 8}", "a rig has only one actor: remove this setting, got 8"),
+        ("learner.ppo={truncations: terminate}", "chains on a rig also end at missing experiences: expected 'bootstrap'"),
         ("learner.ppo={batch: 100}", "expected a divisor of the 2048 steps, got 100"),
-        ("exploration.amplitude=[[1, 1.0], [9, 0.5]]", "ppo learns nothing from actions with reduced noise"),
-        ("exploration.quiet={every: 5}", "ppo learns nothing from actions without noise: leave it out"),
-        ("exploration.process=ou", "the policies of ppo draw their actions: expected 'own', got 'ou'"),
-        ("selection={strategy: 'FIFO[PER]'}", "in their order, and draws from its batches itself: expected FIFO[Uni"),
+        ("exploration.amplitude=[[1, 1.0], [9, 0.5]]", "ppo cannot learn from actions with reduced noise"),
+        ("exploration.quiet={every: 5}", "ppo cannot learn from actions without noise: remove this setting"),
+        ("exploration.process=ou", "the policies of ppo sample their actions: expected 'own', got 'ou'"),
+        ("selection={strategy: 'FIFO[PER]'}", "in order, and draws its own minibatches: expected FIFO[Uni"),
         ("selection={strategy: 'Resv[Uniform]'}", "expected FIFO[Uniform], got Resv[Uniform]"),
-        ("selection={write_probability: 0.5}", "ppo follows episodes step by step: leave it out"),
-        ("selection={intervened: drop}", "ppo learns nothing from actions that are not its policy's"),
+        ("selection={write_probability: 0.5}", "ppo needs every step of an episode: remove this setting"),
+        ("selection={intervened: drop}", "the policy of ppo cannot learn from actions of others"),
         (
             "selection={capacity: 2246}",
-            "a batch of 2048 and the rest of its last episode are up to 2247 experiences, the memory holds 2246: "
+            "a batch of 2048 and the rest of its last episode need up to 2247 experiences, but the memory holds 2246: "
             "set it to 2247 or more",
         ),
     ],

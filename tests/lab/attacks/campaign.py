@@ -22,7 +22,7 @@ from tests.lab.rig.balance import Gauges
 from tests.lab.trials_file import append_lines
 
 GROWN_MB: Final = 10.0
-"""Permitted growth of a process from the first tenth of a piece to the last."""
+"""Maximum growth of a process from the first tenth of a piece to the last."""
 _WARM_UP_S: Final = 5.0
 _SAMPLE_S: Final = 0.25
 _ALLOWED_S: Final = 2.0
@@ -35,7 +35,7 @@ class Piece(msgspec.Struct):
     number: int
     cases: int
     findings: list[str] = []
-    """Violations, one line each, with how to reproduce them."""
+    """Violations, one line each, with instructions to reproduce them."""
     counts: dict[str, int] = {}
     """Outcomes of the cases, by name."""
     growth_mb: dict[str, float] = {}
@@ -52,7 +52,7 @@ class Campaign(Protocol):
 
     @property
     def does(self) -> str:
-        """Summary of what is done."""
+        """Summary of the attack."""
 
     @property
     def pieces(self) -> int:
@@ -156,10 +156,10 @@ class JudgedCases(msgspec.Struct):
 
 
 class Fuzzing:
-    """A campaign: each piece judges ``cases`` of ``what`` in a separate process.
+    """A campaign: each piece checks ``cases`` of ``what`` in a separate process.
 
-    ``steady``: the process must not grow. The one that judges configurations caches tables of any size; its judge
-    bounds each.
+    ``steady``: whether the process must not grow. The checker of configurations caches tables of any size; each check
+    limits its own growth.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Fuzzing:
         self._seed, self._cases, self._steady = seed, cases, steady
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Judge one piece."""
+        """Run the checks of one piece."""
         seed = 1_000_003 * self._seed + number
         gauges, judged, found = Gauges(), JudgedCases(), []
         limit_s = time.monotonic() + 60 + _ALLOWED_S * self._cases
@@ -192,10 +192,10 @@ class Fuzzing:
 
 
 class Judge:
-    """A judge as a worker process."""
+    """The checks, as a worker process."""
 
     def configurations(self, count: int, seed: int, folder: str) -> JudgedCases:
-        """Judge damaged configurations; violating ones are kept in ``folder``."""
+        """Check damaged configurations; violating ones are kept in ``folder``."""
         from tests.lab.mutants.configurations import judge, mutants
 
         judged = JudgedCases(counts={"sound or refused": 0})
@@ -211,7 +211,7 @@ class Judge:
         return judged
 
     def models(self, count: int, seed: int, folder: str) -> JudgedCases:
-        """Judge mutated models, and run the well-formed ones."""
+        """Check mutated models, and run the well-formed ones."""
         from tests.lab.mutants.models import MUTATIONS, campaign, subject
 
         judged, verdicts = JudgedCases(), Counter[str]()

@@ -20,7 +20,7 @@ from tests.lab.rig.run_folder import tracebacks
 from tests.lab.rig.wire import Seen
 
 _SETTINGS: Final = ("limits.predicted.late_us=20000", "exploration={process: none}")
-"""Settings for a busy machine, with motion by the policy alone."""
+"""Settings for a busy machine; only the policy moves the rig."""
 _PLANTS: Final = ((1.3, 0.7, 1.3), (1.3, 0.7, 0.7), (0.7, 0.7, 1.3))
 """Corners of the shield's box: shares of gravity, damping and gain."""
 _OUTPUTS: Final = ("driven", "released")
@@ -31,7 +31,7 @@ _PUMP: Final = 100.0
 
 
 def pumping_policy(config: RunConfig) -> bytes:
-    """A policy with full effort along the motion, limited only by the shield."""
+    """Return a policy with full effort along the motion, limited only by the shield."""
     names, m = [s.name for s in config.signals], len(config.rig.actuators)
     weights = np.zeros((len(names), m))
     weights[names.index("velocity")] = _PUMP
@@ -42,7 +42,7 @@ def pumping_policy(config: RunConfig) -> bytes:
 
 
 def plant_settings(shares: tuple[float, float, float]) -> list[str]:
-    """Overrides that set the paper's twin to a corner of the box."""
+    """Return overrides that set the paper's twin to a corner of the box."""
     nominal = Pendulum()
     lumped = {name: value * share for (name, value), share in zip(nominal.lumped.items(), shares, strict=True)}
     plant = nominal.with_lumped(lumped)
@@ -50,7 +50,10 @@ def plant_settings(shares: tuple[float, float, float]) -> list[str]:
 
 
 def after_death(seen: list[Seen], config: RunConfig) -> list[str]:
-    """Breaches by a device whose host has died: frames in order, the first ones with a command in force."""
+    """List the violations by a device whose host has died.
+
+    ``seen``: frames in order, the first ones with a command in force.
+    """
     found, lease, safe = [], config.rig.lease_periods, config.rig.safe_counts
     acting = [s.state for s in seen if s.state.answers and not shows_safe(s.state, safe)]
     if acting and acting[-1].frame - acting[-1].answers > lease + 1:
@@ -62,7 +65,7 @@ def after_death(seen: list[Seen], config: RunConfig) -> list[str]:
 
 
 def fastest_share(seen: list[Seen], config: RunConfig) -> float:
-    """Largest measured |velocity| as a share of its envelope."""
+    """Return the largest measured |velocity| as a share of its envelope."""
     at = [s.name for s in config.rig.sensors].index("velocity")
     counts = max((abs(s.state.sensors[at]) for s in seen), default=0)
     return counts * config.rig.sensors[at].resolution / config.limits.envelope["velocity"].high

@@ -49,8 +49,8 @@ _ANSWER_S: Final = 20.0
 _PAGE_S: Final = 10.0
 _ATTEMPTS: Final = 5
 _NEWCOMER_S: Final = 2 * SEAT_S + 1.0
-"""Time limit for a learner's admission despite a returning crowd: one turn of the seats, its handshake, and a
-margin."""
+"""Time limit for a learner's admission while connections keep returning: the timeout of the pending ones, its own
+handshake, and a margin."""
 _SIEGE_S: Final = 90.0
 _BATCH: Final = 500
 _SPARE: Final = 200
@@ -119,7 +119,7 @@ class ListeningRig(OpenRig):
         super().__init__(folder, self.page.port, f"link.listen={self.link}", guarded)
 
     def admits_learners(self, within_s: float = _ANSWER_S) -> bool:
-        """Return whether a learner (a listed one, with keys) gets its answer in time."""
+        """Return whether a learner (a listed one, with keys) receives its reply in time."""
         with contextlib.closing(LinkClient(str(self.link), lambda: False, self.keys)) as client:
             try:
                 client.ask(Attach(session=bytes(16), role="watch"), timeout_s=within_s)
@@ -128,7 +128,7 @@ class ListeningRig(OpenRig):
         return True
 
     def page_responds(self) -> bool:
-        """Return whether a visitor gets the page in time."""
+        """Return whether a visitor receives the page in time."""
         try:
             with socket.create_connection((peers.HERE, self.page.port), _PAGE_S) as line:
                 host = f"{peers.HERE}:{self.page.port}".encode()
@@ -261,7 +261,7 @@ class Crowds:
 class Returning:
     """A campaign: connections from a learner's address that begin a handshake and reconnect whenever they are closed.
 
-    Even pieces attack the tcp endpoint with keys, odd ones the one without; all attack the page as well.
+    Even pieces attack the tcp endpoint with keys, odd ones that without; all attack the page as well.
     """
 
     name = "returning"

@@ -27,7 +27,7 @@ from tests.lab.rig.run import Run
 from tests.lab.rig.run_folder import FolderContents, config_of, read_folder, tracebacks
 
 _STEPS, _EVERY = 100, 4
-"""Steps of an episode, at 50 Hz; episodes from one evaluation to the next."""
+"""Steps per episode, at 50 Hz, and episodes between evaluations."""
 SETTINGS: Final = (
     f"task.episode_s={_STEPS // 50}",
     "learner.updates_per_episode=10",
@@ -35,7 +35,7 @@ SETTINGS: Final = (
     "checkpoint_s=4",
     "selection={strategy: 'TDE(1.0)[PER+IS]', capacity: 500}",
 )
-"""Short episodes, a checkpoint after every second one, and a memory in which every TD error shows."""
+"""Short episodes, a checkpoint after every second one, and a memory that depends on every TD error."""
 _END_S: Final = 180.0
 """Time after which a run counts as hung."""
 _ORPHANS_S: Final = 30.0
@@ -74,7 +74,7 @@ class Alone:
         self._whole: Whole | None = None
 
     def whole(self, folder: Path) -> Whole:
-        """Return its results; run in ``folder``, which is then emptied. Raises Impatient."""
+        """Return its results; run in ``folder``, which is then emptied.  Raises WaitTimeout."""
         if self._whole is None:
             alone = folder / "alone"
             with Run(alone, "pendulum", *self.settings) as run:
@@ -142,7 +142,7 @@ class HitRun:
                 self.completed = True
             elif not due:
                 found.append(f"ended with {code} although nothing had happened that ends a run")
-            if code == ExitCode.CONFIGURATION:  # it ended too early to be resumed, and reports that
+            if code == ExitCode.CONFIGURATION:  # it ended too early to be resumed, and reports this
                 if (self.folder / "episodes.csv").exists() and (self.folder / "buffer").exists():
                     return [*found, f"cannot be resumed: {run.output.strip().splitlines()[-1]}"]
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -237,7 +237,7 @@ class Exhaustion:
         config = config_of(run.folder)
         left, observed = read_folder(run.folder, config), Observed(code)
         if not left.summary and code == ExitCode.INCOMPLETE and "DATA INCOMPLETE" in run.output:
-            return found, True  # the disk was full until the end: reported on the terminal instead
+            return found, True  # the disk was full until the end, so the loss is reported on the terminal
         return found + findings(left, config, observed), bool(lost(left, config, observed))
 
 
@@ -252,7 +252,7 @@ def _fill(room: Room, where: Path) -> Callable[[], None]:
 
 
 def _limited(limit: int, value_of: Callable[[int], int]) -> Callable[[Run], Callable[[], None]]:
-    """Return a function that lowers a limit of every process of a run, and returns one that restores it."""
+    """Return a function that lowers a limit for every process of a run, and returns a function that restores it."""
 
     def lower(run: Run) -> Callable[[], None]:
         before: dict[int, tuple[int, int]] = {}

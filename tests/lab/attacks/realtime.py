@@ -45,7 +45,7 @@ _LATE_S: Final = (0.0, 0.06)
 
 
 def outlived_lease(seen: list[Seen], lease_periods: int, safe: Sequence[float]) -> list[str]:
-    """Findings of frames in which a device acted on a command for longer than its lease and a period.
+    """List frames in which a device acted on a command for longer than its lease and a period.
 
     seen: recorded frames in order; safe: (m,) safe output in counts.
     """
@@ -162,10 +162,10 @@ class HitTarget:
 
 
 def false_safe(seen: list[Seen], said: list[tuple[int, str]], safe: Sequence[float]) -> list[str]:
-    """Findings of lines that called the actuators safe while the device reported otherwise.
+    """List output lines that reported the actuators safe while the device reported otherwise.
 
-    ``said`` are (monotonic ns, line); what counts is the last state frame that had left the device by then; safe: (m,)
-    safe output in counts.
+    ``said`` are (monotonic ns, line); the last state frame sent by the device before the line decides; safe: (m,) safe
+    output in counts.
     """
     found = []
     for at_ns, line in said:
@@ -184,7 +184,7 @@ def _claims_safe(line: str) -> bool:
 
 
 class Stops:
-    """A campaign: each piece stops one run while its line, or its loop, fails."""
+    """A campaign: each piece stops one run while its connection, or its loop, fails."""
 
     name = "stops-on-a-bad-line"
 
@@ -219,7 +219,7 @@ class Stops:
 
 
 def _said(rig: WatchedRig, command: list[str], mode: Mode, late_s: float) -> list[tuple[int, str]]:
-    """Run a command, with the line failing shortly afterwards; returns each line of its output with its time."""
+    """Run a command while the connection fails shortly afterwards; returns each output line with its time."""
     said: list[tuple[int, str]] = []
     with subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -7,7 +7,7 @@ from tests.lab.attacks.campaign import GROWN_MB, Piece, RecordedPieces, do_piece
 
 
 class Drill:
-    """A campaign that harms nobody."""
+    """A campaign without an actual attack."""
 
     name = "drill"
     does = "a drill"

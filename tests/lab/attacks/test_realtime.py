@@ -11,7 +11,7 @@ PERIOD_NS, ZERO = 20_000_000, (0.0,)
 
 
 def frames(*status: int, answers: int | None = None) -> list[Seen]:
-    """A frame in each period, the first of them at 0; one that says SAFE has the safe output."""
+    """One frame per period, starting at 0; a frame with SAFE has the safe output."""
     return [
         Seen(n * PERIOD_NS, State(n, n * 20_000, s, 0, 5, n - 1 if answers is None else answers, 0, (0, 0), u, u))
         for n, s in enumerate(status)

@@ -1,6 +1,6 @@
 """Fault injection: start and end of each fault, and detection of recovery.
 
-One generator per fault, advanced at every poll; and hits of single processes by signals.
+There is one generator per fault, advanced at every poll.  Signals kill or stop single processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATIENCE_S: Final = 60.0
 _NAMED_S: Final = 10.0
 """Additional time for its report: the process that writes events may itself have been stopped."""
 _AGAIN_S: Final = 0.3
-"""Time of ticking after which a loop counts as recovered."""
+"""Duration of ticking after which a loop counts as recovered."""
 _POWERLESS_S: Final = 0.3
 _DEAD_S: Final = 0.2
 """Time until kernel and parent register a killed process."""
@@ -192,7 +192,7 @@ _COURSES: Final[dict[Kind, Injection]] = {
 
 
 class Hits:
-    """Hits of processes, and continuation of stopped ones; call ``again`` as often as possible."""
+    """Kills and stops of processes, and continuation of stopped ones; call ``again`` as often as possible."""
 
     def __init__(self) -> None:
         self._stopped: list[tuple[float, int]] = []

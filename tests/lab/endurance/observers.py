@@ -29,7 +29,7 @@ _AT_WORK: Final = (State.RUNNING, State.FALLBACK)
 
 
 class EventLog:
-    """New lines of ``events.jsonl``; ``names`` are (monotonic s, name of a fault), in order."""
+    """New lines of ``events.jsonl``; ``names`` are (monotonic s, fault name), in order."""
 
     def __init__(self, path: Path) -> None:
         self._tail = LineTail(path, from_end=True)
@@ -136,7 +136,7 @@ class LifeWatch:
 
 
 class Scene:
-    """Observables of faults: the rig, its current lifetime, and the mirror."""
+    """Observable state for fault injection: the rig, its current lifetime, and the mirror."""
 
     def __init__(self, rig: SoakRig, mirror: WatchingMirror) -> None:
         self.rig, self.mirror = rig, mirror
@@ -153,7 +153,7 @@ class Scene:
         self.mirror.folder = run.folder
 
     def leave(self) -> None:
-        """Stop observing, and keep the names of the faults."""
+        """Stop observing, and keep the fault names."""
         if self.watch is not None:
             self._names += self.watch.events.names
             self._decided_s = self.learner_at_work_s
@@ -177,10 +177,10 @@ class Scene:
 
     @property
     def learner_at_work_s(self) -> float:
-        """Monotonic time at which the rig last decided on a policy of the learner's."""
+        """Monotonic time at which the rig last decided on one of the learner's policies."""
         return max(self._decided_s, 0.0 if self.watch is None else self.watch.events.decided_s)
 
     def names_since(self, at_s: float) -> list[str]:
-        """Names of the faults since then."""
+        """Fault names since this time."""
         here = [] if self.watch is None else self.watch.events.names
         return [name for told_s, name in (*self._names, *here) if told_s >= at_s]

@@ -21,7 +21,7 @@ _HUNG_SHARE: Final = 0.2
 
 
 class Place(enum.StrEnum):
-    """Where a fault happens."""
+    """Location of a fault."""
 
     SERIAL = "serial"
     NETWORK = "network"
@@ -29,7 +29,7 @@ class Place(enum.StrEnum):
 
 
 class Kind(enum.StrEnum):
-    """What happens."""
+    """Kind of a fault."""
 
     CORRUPTED_BURST = "corrupted burst"
     LOST_FRAMES = "lost frames"
@@ -58,13 +58,13 @@ class Nature(NamedTuple):
     weight: int
     """Relative frequency."""
     lasts_s: tuple[float, float] = (0.0, 0.0)
-    """Minimum and maximum."""
+    """Minimum and maximum duration."""
     amount: tuple[float, float] = (0.0, 0.0)
-    """Minimum and maximum: frames, seconds of delay, share of the pieces that stall."""
+    """Minimum and maximum amount: frames, seconds of delay, share of the pieces that stall."""
     ends_run: bool = False
-    """By design; the rig is started again."""
+    """Whether it ends the run by design; the rig is then restarted."""
     may_end_run: bool = False
-    """Whether it may end the run: if it coincides with a request to the device, which is then not answered."""
+    """Whether it may end the run: a coinciding request to the device may remain unanswered."""
     rearms: bool = False
     """Whether the run may have to re-arm the device, which it does a bounded number of times."""
     names: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ _LINE: Final = tuple(
     )
 )
 MISSED: Final = "missed ticks"
-"""Name of events of missed ticks in a soak."""
+"""Name of missed-tick events in a soak."""
 RESTARTED: Final = "restarted"
 _LOST: Final = (*_LINE, FaultName.DEVICE_REBOOTED.value)
 NATURES: Final[dict[Kind, Nature]] = {
@@ -128,11 +128,11 @@ class Fault(NamedTuple):
 
 
 def plan(length_s: float, every_s: float, seed: int) -> tuple[Fault, ...]:
-    """Faults of a soak in order, one every ``every_s``; equal arguments give equal plans.
+    """Return the faults of a soak in order, one every ``every_s``; equal arguments give equal plans.
 
-    Every kind comes at least once where there is room for all; the others are drawn by weight.  In a long soak no
-    process is killed in the last two fifths, so that its memory can be judged. Between two faults that end the run,
-    limited faults remain within their limits.
+    Every kind occurs at least once if there is room for all; the others are drawn by weight.  In a long soak no process
+    is killed in the last two fifths, so that the trend of its memory can be tested.  Between two faults that end the
+    run, limited faults remain within their limits.
     """
     if not (every_s > 0 and length_s >= 0):
         raise ValueError(f"no plan for {length_s:g} s with a fault every {every_s:g} s")
@@ -162,12 +162,12 @@ def plan(length_s: float, every_s: float, seed: int) -> tuple[Fault, ...]:
 
 
 def _calm_from(count: int) -> int:
-    """Index of the first fault after which no process dies; ``count`` if there is no room for that."""
+    """Return the index of the first fault after which no process dies; ``count`` if the plan is too short."""
     return count - 2 * count // 5 if count >= 2 * len(Kind) else count
 
 
 def _reserved(count: int, rng: random.Random) -> dict[int, Kind]:
-    """Places reserved so that each kind comes once: lethal ones among the first faults, the others anywhere."""
+    """Reserve indices so that each kind occurs once: lethal ones among the first faults, the others anywhere."""
     once = list(Kind)
     rng.shuffle(once)
     if count < len(once):
@@ -184,15 +184,15 @@ def _rearming(kinds: list[Kind]) -> int:
 
 
 class Hit(NamedTuple):
-    """A process killed or stopped."""
+    """Kill or stop of a process."""
 
     at: float
-    """Share of the run."""
+    """Position in the run, as a share of it."""
     late_s: float
     """Delay after the selected tick, so that hits are spread over a tick."""
     role: Role
     stops_s: float | None
-    """Duration for which the process is stopped; infinite: permanently; None: it is killed."""
+    """Duration of a stop; infinite: permanent; None: the process is killed."""
 
     @property
     def told(self) -> str:
@@ -212,7 +212,7 @@ def hits(seed: str, count: int, *, stop: bool, longest_s: float | None = None) -
 def _hit(rng: random.Random, *, stop: bool, longest_s: float | None) -> Hit:
     role = rng.choice(ROLES)
     at, late_s, lasts_s = rng.random(), rng.uniform(0, _LATE_S), rng.uniform(*_SHORT_S)
-    # The supervisor is watched only by systemd, and the device by nothing: its silence is a link fault.
+    # Only systemd watches the supervisor, and nothing watches the device, whose silence is a link fault.
     for_good = role not in ("supervisor", "device") and longest_s is None and rng.random() < _HUNG_SHARE
     stops_s = float("inf") if for_good else min(lasts_s, longest_s or lasts_s)
     return Hit(at, late_s, role, stops_s if stop else None)

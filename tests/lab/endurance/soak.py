@@ -25,9 +25,9 @@ _GONE_S: Final = 20.0
 _SETTLE_S: Final = 30.0
 _END_S: Final = 60.0
 _EXPLAINED_S: Final = 15.0
-"""Time after a fault in which it explains an end of the rig."""
+"""Time after a fault within which it explains an end of the rig."""
 _KILL_COSTS_S: Final = 2 * CHECKPOINT_S + 4.0
-"""Maximum loss by a kill: two checkpoint intervals, and seconds of a busy disk."""
+"""Maximum loss in a kill: two checkpoint intervals, plus seconds of a busy disk."""
 
 
 class RigNotStarted(Exception):
@@ -49,7 +49,7 @@ class Soak:
         """Start of the soak, on the clock of the gauges."""
 
     def run(self, say: Callable[[float, str], None]) -> None:
-        """Run the soak; ``say`` receives the elapsed seconds and the current activity.  Raises NotUp."""
+        """Run the soak; ``say`` receives the elapsed seconds and the current activity.  Raises RigNotStarted."""
         scene = self._scene
         self._start_lifetime()
         self.rig.start_learner()
@@ -90,7 +90,7 @@ class Soak:
         )
 
     def _is_up(self) -> bool:
-        """Whether the rig is working, so that a fault can be injected; False while a fatal fault is in progress."""
+        """Return whether the rig is working and a fault can be injected; False while a fatal fault is in progress."""
         ending = any(NATURES[h.kind].ends_run for h, _, _ in self._underway)
         return self.rig.running and self._scene.at_work and not ending
 
@@ -137,7 +137,7 @@ class Soak:
         self._scene.follow(lives[-1], self.rig.next_run(resume=resumed))
 
     def _conclude(self) -> None:
-        """Close the ledger of an ended lifetime, and find the fault that explains its end."""
+        """Close the ledger of an ended lifetime, and identify the fault that explains its end."""
         watch, code = self._scene.watch, self.rig.run_code
         if watch is None:
             return

@@ -1,4 +1,4 @@
-"""The rig of a soak: successive runs on one device, a learner beyond a bad network, and faults of line and network."""
+"""The rig of a soak: successive runs on one device, a learner behind a bad network, and faults of wire and network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.lab.rig.run import Run
 from tests.lab.rig.wire import Mode, WireProcess
 
 BASE_DELAY_S: Final = 0.002
-"""Delay of the network to the learner without faults."""
+"""Network delay to the learner without faults."""
 _SETTINGS: Final = (
     *REALTIME,
     "episodes=1000000",
@@ -28,7 +28,7 @@ _SETTINGS: Final = (
     "learner.updates_per_episode=20",
     "local_learner=false",
 )
-"""Every third episode is followed by a noise-free one, which is not stored, so the memory does not change then."""
+"""Every third episode is followed by a noise-free one, which is not stored, so the memory is constant during it."""
 _MODES: Final[tuple[tuple[Kind, Mode], ...]] = (
     (Kind.CABLE_PULLED, "cut"),
     (Kind.CABLE_LOOSE, "cut"),
@@ -36,7 +36,7 @@ _MODES: Final[tuple[tuple[Kind, Mode], ...]] = (
     (Kind.FROZEN_FRAMES, "freeze"),
     (Kind.CORRUPTED_BURST, "garble"),
 )
-"""Modes of a line under faults, worst first."""
+"""Modes of a wire under faults, worst first."""
 _DIGEST: Final = re.compile(r"mirrored \d+ writes, hash ([0-9a-f]+)")
 
 
@@ -46,7 +46,7 @@ def settings_for(rate_hz: float, seed: int, more: Sequence[str]) -> list[str]:
 
 
 class Line(Protocol):
-    """A wire whose faults are set from outside."""
+    """Wire whose faults can be set."""
 
     mode: Mode
 
@@ -55,7 +55,7 @@ class Line(Protocol):
 
 
 class LineFaults:
-    """Behaviour of a line with several simultaneous faults: the worst of them."""
+    """State of a wire with several simultaneous faults: the worst of them applies."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -80,7 +80,7 @@ class LineFaults:
 
 
 class NetworkFaults:
-    """Behaviour of a network with several simultaneous faults: cut before silent, summed delays, the greatest loss."""
+    """State of a network with simultaneous faults: cut before silent, delays add up, the greatest loss applies."""
 
     def __init__(self, link: LossyLink) -> None:
         self._link = link
@@ -109,7 +109,7 @@ class NetworkFaults:
 
 
 class SoakRig(Rig):
-    """Successive runs on one device, and a learner beyond a bad network."""
+    """Successive runs on one device, and a learner behind a bad network."""
 
     def __init__(self, name: str, settings: Sequence[str], folder: Path, seed: int) -> None:
         self._keys = folder / "keys"
@@ -135,7 +135,7 @@ class SoakRig(Rig):
             end(self._learner)
 
     def next_run(self, *, resume: bool) -> Run:
-        """Start the rig, in a folder of its own or resuming the last run."""
+        """Start the rig, in a new folder or resuming the last run."""
         self.runs += 1
         if not resume:
             self.run_folder = self.folder / f"run-{self.runs}"

@@ -23,7 +23,7 @@ SEEDS = st.integers(0, 10_000)
 
 
 def stretches(faults: tuple[Fault, ...]) -> list[list[Kind]]:
-    """Kinds between two faults that end the run."""
+    """Return the kinds between two faults that end the run."""
     groups: list[list[Kind]] = [[]]
     for fault in faults:
         if NATURES[fault.kind].ends_run:

@@ -19,7 +19,7 @@ LASTING = [k for k in Kind if NATURES[k].place is Place.SERIAL and k not in (Kin
 
 
 class Recorded(LossyLink):
-    """Notes what it is told, and opens nothing."""
+    """Records its calls, and opens nothing."""
 
     def __init__(self) -> None:
         self.state = "whole"
@@ -39,7 +39,7 @@ class Recorded(LossyLink):
 
 
 class RecordedLine:
-    """Notes what it is told."""
+    """Records its calls."""
 
     mode: Mode = "carry"
 

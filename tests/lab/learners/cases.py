@@ -22,33 +22,33 @@ from onrig.tools.workers import Unavailable
 ONRIG: Final = "onrig"
 PEER: Final = "stable-baselines3"
 JAX_PEER: Final = "sbx-rl"
-"""Stable-Baselines3's algorithms on JAX; compiled, with all updates of a call in one loop."""
+"""Stable-Baselines3's algorithms on JAX, compiled, with all updates of a call in one loop."""
 LIMIT: Final = "torch"
 """Bare matrix products: the limit of the machine."""
 
 STORED: Final = 10_000
-"""Transitions in each trial's memory."""
+"""Number of transitions in each trial's memory."""
 LARGE: Final = 1024
-"""Rows and columns of the large product."""
+"""Number of rows and columns of the large product."""
 
 Network = Literal["small", "ddpg_original", "64-64", "256-256"]
-"""Named sizes for DDPG, units for the others, whose batch size equals the layer size."""
+"""Named sizes for DDPG, numbers of units for the others, whose batch size equals the layer size."""
 
 
 class Work(enum.Enum):
     """Timed work."""
 
     UPDATE = "update"
-    """On prepared minibatches."""
+    """Updates on prepared minibatches."""
     SAMPLED = "sample and update"
-    """With drawing and gathering of the minibatches."""
+    """Updates including the sampling and gathering of minibatches."""
     PRODUCTS = "products alone"
     """Only the matrix products of the updates, in sequence."""
     LARGE = "large product"
 
 
 class LearnerCase(msgspec.Struct, frozen=True):
-    """One measurement for every subject that supports it."""
+    """One measurement, made for every subject that supports it."""
 
     work: Work
     network: Network
@@ -86,7 +86,7 @@ class LearnerCase(msgspec.Struct, frozen=True):
 
     @property
     def settings(self) -> LearnerSettings:
-        """Settings of the measured learner; those of DDPG as in de Bruin et al. 2018."""
+        """Settings of the measured learner; for DDPG those of de Bruin et al. 2018."""
         section: dict[str, object] = {"network": self.network}
         if self.algorithm != "ddpg":
             units = [int(width) for width in self.network.split("-")]
@@ -95,12 +95,12 @@ class LearnerCase(msgspec.Struct, frozen=True):
 
     @property
     def alone(self) -> LearnerCase:
-        """The same with one trial."""
+        """The same case with one trial."""
         return msgspec.structs.replace(self, trials=1)
 
 
 def group(network: Network, shape: Shape, trials: tuple[int, ...]) -> tuple[LearnerCase, ...]:
-    """Group of cases that are measured in turns."""
+    """Return a group of cases that are measured alternately."""
     works = (Work.UPDATE, Work.SAMPLED, Work.PRODUCTS)
     cases = [LearnerCase(work, network, shape, n) for work in works for n in trials]
     return (*cases, LearnerCase(Work.LARGE, network, shape, 1))
@@ -124,7 +124,7 @@ GROUPS: Final = (
 
 
 class StrategyRun(msgspec.Struct, frozen=True):
-    """Whole episodes of one strategy, and a bound in minutes on the full experiment."""
+    """Complete episodes of one strategy, and an upper bound in minutes on the full experiment."""
 
     strategy: str
     bound_minutes: float
@@ -139,11 +139,11 @@ STRATEGY_RUNS: Final = (
 STRATEGY_TRIALS: Final = 50
 STRATEGY_EPISODES: Final = 3000
 WARM_UP: Final = 1
-"""Warm-up episodes at each point."""
+"""Number of warm-up episodes at each point."""
 
 
 class Product(NamedTuple):
-    """(rows, inner) times (inner, columns)."""
+    """Product of (rows, inner) and (inner, columns)."""
 
     rows: int
     inner: int
@@ -151,7 +151,7 @@ class Product(NamedTuple):
 
     @property
     def flop(self) -> int:
-        """Multiplications and additions."""
+        """Number of multiplications and additions."""
         return 2 * self.rows * self.inner * self.columns
 
 
@@ -200,7 +200,7 @@ _TIMES_FASTER: Final = {
 
 
 def throughput(case: LearnerCase, updates: int, rounds: Sequence[Sequence[int]]) -> Throughput:
-    """Convert processor times of calls in ns, a sequence per round, to rates; ValueError without any."""
+    """Convert processor times of calls in ns, one sequence per round, to rates; raises ValueError without any."""
     if not any(rounds):
         raise ValueError("no durations")
     done = work_of_call(case, updates)
@@ -209,7 +209,7 @@ def throughput(case: LearnerCase, updates: int, rounds: Sequence[Sequence[int]])
 
 
 def work_of_call(case: LearnerCase, updates: int) -> float:
-    """Work of one call: trial-updates, or Gflop for rates in Gflop/s."""
+    """Return the work of one call: trial-updates, or Gflop for rates in Gflop/s."""
     match case.work:
         case Work.LARGE:
             return 2 * LARGE**3 / 1e9
@@ -224,7 +224,7 @@ def row(case: LearnerCase, subject: str, rates: Throughput) -> Row:
 
 
 def times_faster(rates: Rates, case: LearnerCase, subject: str = PEER) -> float | None:
-    """Ratio of our rate to that of a subject's single trial: median over paired rounds."""
+    """Return the ratio of our rate to that of a subject's single trial: median over paired rounds."""
     ours, theirs = rates.get((case, ONRIG)), rates.get((case.alone, subject))
     if ours is None or theirs is None:
         return None
@@ -238,13 +238,13 @@ class Share(NamedTuple):
     """Work of one trial-update."""
     gflop_per_s: float
     of_large: float
-    """Share of the rate of one large product."""
+    """Fraction of the rate of one large product."""
     of_products: float
-    """Share of the rate of the same small products in isolation."""
+    """Fraction of the rate of the same small products in isolation."""
 
 
 def share(rates: Rates, case: LearnerCase) -> Share | None:
-    """Comparison of an update with bare products of the same rounds; None if they were not measured."""
+    """Compare an update with bare products of the same rounds; None if they were not measured."""
     where = (case.network, case.shape)
     ours = rates.get((case, ONRIG))
     large = rates.get((LearnerCase(Work.LARGE, *where, 1), LIMIT))
@@ -267,7 +267,7 @@ def share_rows(rates: Rates) -> list[Row]:
 
 
 def speed_checks(rates: Rates) -> list[Check]:
-    """Bounds on speed in comparable cases: all draw their minibatches."""
+    """Bounds on speed in comparable cases, all including the sampling of minibatches."""
     checks = []
     for case, subject in rates:
         if subject != ONRIG or case.work is not Work.SAMPLED:

@@ -29,7 +29,7 @@ _SETTINGS: Final[dict[str, dict[str, object]]] = {
         "value_weight": 0.5,
     },
 }
-"""The peer's settings where they differ from ours: networks, batch, step size, unscaled rewards."""
+"""The peer's settings that differ from ours: networks, batch, step size, unscaled rewards."""
 _STEP_S: Final = {"td3": 0.019, "sac": 0.022, "ppo": 0.002}
 """Time of one environment step and its updates on a core of a small x86 machine."""
 
@@ -47,12 +47,12 @@ class Case(NamedTuple):
 
     @property
     def cost_s(self) -> float:
-        """Rough processor time of a trial."""
+        """Approximate processor time of a trial."""
         return _STEP_S[self.algorithm] * self.run.steps
 
 
 def case_of(algorithm: str, task: str, steps: int, every: int = 1000) -> Case:
-    """Case with the peer's settings, evaluated every ``every`` steps; TD3 gets noise N(0, 0.1) in both."""
+    """Build a case with the peer's settings, evaluated every ``every`` steps; TD3 uses noise N(0, 0.1) in both."""
     run = {
         "world": f"gym:{task}",
         "steps": steps,
@@ -75,7 +75,7 @@ CASES: Final = (
 
 
 def ours(case: Case, seed: int) -> NDArray[np.float64]:
-    """Mean return of each evaluation of one trial of Onrig, (P,)."""
+    """Train one trial of Onrig; returns the mean return of each evaluation, (P,)."""
     trials = world_trials(case.run, [seed])
     try:
         return np.array([trials.advance().evaluation[0] for _ in range(case.run.points)])
@@ -84,7 +84,10 @@ def ours(case: Case, seed: int) -> NDArray[np.float64]:
 
 
 def theirs(case: Case, seed: int) -> NDArray[np.float64]:
-    """The same for Stable-Baselines3; its PPO, with unbounded actions, acts on normalised ones like ours."""
+    """Train one trial of Stable-Baselines3; returns the mean return of each evaluation, (P,).
+
+    Its PPO has unbounded actions, and acts on normalised ones like ours.
+    """
     import stable_baselines3
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.logger import Logger
@@ -99,7 +102,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     elif case.algorithm == "ppo":
         env = gymnasium.wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
     model: Any = getattr(stable_baselines3, case.algorithm.upper())("MlpPolicy", env, seed=seed, device="cpu", **own)
-    model.set_logger(Logger(None, []))  # its default leaves a folder behind
+    model.set_logger(Logger(None, []))  # the default logger leaves a folder behind
     actors = (1, run.evaluation.episodes)
     world = GymWorld(run.task, [seed], [Role.PLANT_EVAL] * actors[1])
     box = model.action_space
@@ -124,7 +127,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
 
 
 def random_returns(case: Case) -> NDArray[np.float64]:
-    """Returns of uniformly random actions, (episodes,)."""
+    """Return the returns of uniformly random actions, (episodes,)."""
     run, random = case.run, np.random.default_rng(0)
     world = GymWorld(run.task, [0], [Role.PLANT_EVAL] * RANDOM_EPISODES)
     actors = (1, RANDOM_EPISODES)

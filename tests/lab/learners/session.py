@@ -36,14 +36,14 @@ _BUILD_S: Final = 0.5
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How much is measured."""
+    """Extent of the measurements."""
 
     groups: tuple[tuple[LearnerCase, ...], ...]
     rounds: int
     limit_ms: int
     """Maximum duration of a round."""
     updates: int = 100
-    """Updates per call: those after one episode."""
+    """Number of updates per call: those after one episode."""
 
     def seconds(self, subjects: Sequence[str]) -> float:
         """Estimated duration."""
@@ -56,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """Measurements so far; a library that fails drops out, with the reason."""
+    """Measurements so far; a library that fails is dropped, with the reason."""
 
     def __init__(self, plan: Plan, subjects: Sequence[str], progress: Progress) -> None:
         self._plan: Final = plan
@@ -66,7 +66,7 @@ class Session:
         self.unavailable: Final = self._crew.unavailable
         self.rates: Final[Rates] = {}
         self.spans: Final[list[int]] = []
-        """All spans of clock reads, in ns."""
+        """All time intervals between clock reads, in ns."""
 
     def run(self) -> None:
         """Measure every case."""
@@ -102,13 +102,13 @@ _FILL_S: Final = 40.0
 
 
 class StrategyPlan(msgspec.Struct, frozen=True):
-    """How much is measured."""
+    """Extent of the measurements."""
 
     rides: tuple[StrategyRun, ...] = STRATEGY_RUNS
     trials: int = STRATEGY_TRIALS
     of_episodes: int = STRATEGY_EPISODES
     episodes: int = 10
-    """Episodes timed at each point."""
+    """Number of episodes timed at each point."""
 
     def seconds(self) -> float:
         """Estimated duration."""
@@ -123,9 +123,9 @@ class Minutes(NamedTuple):
     """Duration of a complete strategy, in minutes."""
 
     least: float
-    """Estimate from the quietest episode of each point."""
+    """Estimate from the fastest episode of each point."""
     rounds: tuple[float, ...]
-    """Estimates from the first episodes of all points, the second ones, and so on."""
+    """Estimates from the first episodes of all points, from the second ones, and so on."""
     episode_s: tuple[float, ...]
     """Median duration of an episode at each point."""
     busy: float
@@ -155,7 +155,7 @@ def minutes(points: Sequence[Timings], episodes: int) -> Minutes:
 def measure_strategies(
     plan: StrategyPlan, progress: Progress
 ) -> tuple[dict[StrategyRun, Minutes], dict[tuple[str, str], str]]:
-    """Measure the strategies in separate processes; returns their durations, and why some are missing."""
+    """Measure the strategies in separate processes; returns their durations, and reasons for missing ones."""
     crew = Crew(progress, _SUBJECT)
     measured = {}
     for ride in plan.rides:
@@ -187,13 +187,13 @@ def strategy_rows(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> l
 
 
 def strategy_checks(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> list[Check]:
-    """Return the bounds on whole strategies."""
+    """Return the bounds on complete strategies."""
     size = f"{plan.trials} trials x {plan.of_episodes} episodes"
     return [at_most(f"{r.strategy}, {size}: minutes at most", m.median, r.bound_minutes) for r, m in measured.items()]
 
 
 def strategy_table(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> str:
-    """Set out minutes per strategy, and seconds per episode at each point."""
+    """Tabulate minutes per strategy, and seconds per episode at each point."""
     head = [f"{plan.trials} trials x {plan.of_episodes} episodes, one core", "minutes", "quietest", "processor"]
     rows = [head + [f"s/episode at {share:.0%}" for share in WEIGHTS]]
     for ride, m in measured.items():

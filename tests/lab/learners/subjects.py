@@ -1,6 +1,6 @@
 """Subjects of ``python -m tests.lab.learner``, each in a separate process on one torch thread.
 
-For each subject a function prepares the timed call of a case.
+One function per subject prepares the timed call of a case.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tests.lab.learners.cases import (
 )
 
 Build = Callable[[LearnerCase, int, int], Callable[[], object]]
-"""Builds the timed call from a case, the updates per call and a seed; raises ``Unavailable``."""
+"""Function that builds the timed call from a case, the updates per call and a seed; raises ``Unavailable``."""
 
 
 class Subject:
@@ -56,7 +56,7 @@ class Subject:
         self._strategy: Strategy | None = None
 
     def time(self, case: LearnerCase, updates: int, calls: int, limit_ns: int, seed: int) -> Timings:
-        """Processor times of calls, each of ``updates`` updates, until ``calls`` or ``limit_ns`` are used up."""
+        """Return the processor times of calls with ``updates`` updates each, up to ``calls`` calls or ``limit_ns``."""
         run = self._calls.get(case)
         if run is None:
             run = self._calls[case] = self._build(case, updates, seed)
@@ -69,7 +69,8 @@ class Subject:
         return Timings(measure(lambda _: timed(), range(calls), limit_ns, clock=time.process_time_ns))
 
     def play(self, strategy: str, trials: int, done: int, episodes: int) -> Timings:
-        """Bring trials of one strategy to their state after ``done`` episodes, and time ``episodes`` complete ones."""
+        """Advance the trials of one strategy to their state after ``done`` episodes, and time ``episodes`` complete
+        ones."""
         if self._strategy is None:
             self._strategy = Strategy(strategy, trials)
         self._strategy.forward_to(done)
@@ -78,9 +79,9 @@ class Subject:
 
 
 def limit(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
-    """Limit of the machine: the update's own matrix products with nothing between them, or one large product.
+    """Limit of the machine: only the matrix products of the update, or one large product.
 
-    Products alone are done ``updates`` times a call, a large one once.
+    The products of the update run ``updates`` times per call, the large one once.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -103,7 +104,7 @@ def limit(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
 
 
 def onrig(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
-    """Onrig's algorithm, with full memories where it draws and gathers its minibatches, one of each for every trial."""
+    """Build Onrig's algorithm, with full memories if it samples its own minibatches, one per trial."""
     streams = [np.random.default_rng([seed, 3, s]) for s in range(case.trials)]
     algorithm = algorithm_for(case.settings, case.shape.n_obs, case.shape.n_act, streams)
     memories = full_memories(case, seed)
@@ -114,7 +115,7 @@ def onrig(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
 
 
 def full_memories(case: LearnerCase, seed: int) -> Memories:
-    """Fill FIFO[Uniform] memories with ``STORED`` random transitions; ``Unavailable`` where no rig has such sizes."""
+    """Fill FIFO[Uniform] memories with ``STORED`` random transitions; raises ``Unavailable`` for unknown sizes."""
     config = load(case.rig, ["selection.strategy=FIFO[Uniform]", f"selection.capacity={STORED}"])
     n, m = case.shape.n_obs, case.shape.n_act
     if (len(config.rig.signals), len(config.rig.actuators)) != (n, m):
@@ -127,11 +128,11 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
 
 
 def stable_baselines3(case: LearnerCase, updates: int, seed: int, package: str = PEER) -> Callable[[], object]:
-    """Stable-Baselines3, or sbx: sizes, batch, gamma, tau and step sizes as ours, its own buffer and ``train``.
+    """Build Stable-Baselines3 or sbx with our sizes, batch, gamma, tau and step sizes, its own buffer and ``train``.
 
-    In its DDPG three things are not the same: the critic takes the action at its input instead of its second layer (a
-    few weights more), there is one step size for both networks (of no account here), and no weight decay (work that
-    only Onrig does).
+    Its DDPG differs in three points: the critic receives the action at its input instead of its second layer (a few
+    more weights), both networks share one step size (no effect on speed), and there is no weight decay (additional work
+    in Onrig only).
     """
     if case.trials != 1:
         raise Unavailable("it has no trial axis")
@@ -172,10 +173,12 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int, package: str =
     t = transitions(STORED, case.shape.n_obs, case.shape.n_act, seed)
     add = model.replay_buffer.add
     for i in range(STORED):
-        one = t.part(i, 1)  # with the axis of the one environment
+        one = t.part(i, 1)  # adds the axis of the single environment
         add(one.observation, one.next_observation, one.action, one.reward / STORED, one.terminated, [{}])
     if case.work is Work.UPDATE:
-        same = model.replay_buffer.sample(config.batch * (1 if package == PEER else updates))  # sbx draws all at once
+        same = model.replay_buffer.sample(
+            config.batch * (1 if package == PEER else updates)
+        )  # sbx samples all minibatches at once
         model.replay_buffer.sample = lambda *_, **__: same
     return partial(model.train, gradient_steps=updates, batch_size=config.batch)
 
@@ -193,8 +196,8 @@ class Strategy:
     def forward_to(self, done: int) -> None:
         """Skip to the state after ``done`` episodes without updates; schedules and sizes are those of that point.
 
-        A memory is filled at most once, and its contents have not been replayed; this does not affect the time of a
-        draw, even in error order.
+        A memory is filled at most once, and its contents have not been replayed; this does not affect the duration of a
+        draw, even if it is ordered by error.
         """
         trials, memories = self._trials, self._trials.memories
         steps = episode_steps(self._config.task, self._config.rate_hz)
@@ -216,7 +219,7 @@ class Strategy:
 
 
 def config_of(strategy: str) -> RunConfig:
-    """Return the pendulum's configuration with ``strategy``, as long as a whole experiment."""
+    """Return the pendulum's configuration with ``strategy``, for a full-length experiment."""
     return load("pendulum", [f"selection.strategy={strategy}", f"episodes={STRATEGY_EPISODES}"])
 
 
@@ -230,7 +233,7 @@ MODULES: Final = {ONRIG: "onrig", PEER: "stable_baselines3", JAX_PEER: "sbx", LI
 
 
 def start_up(subject: str) -> Subject:
-    """Import the subject's library; raises ``Unavailable`` when that fails."""
+    """Import the subject's library; raises ``Unavailable`` if this fails."""
     build = BUILDS[subject]
     torch.set_num_threads(1)
     try:

@@ -30,7 +30,7 @@ from tests.lab.mutants.rehearsal import rehearse
 _PLACED: Final = re.compile(r".+:[1-9]\d*:[1-9]\d*: .+")
 _NO_NUMBER: Final = re.compile(r"(?<!\w)(?:nan|inf)(?!\w)")
 _MAX_SECONDS: Final = 30.0
-"""Processor time for one configuration, tables of the shield included."""
+"""Maximum processor time for one configuration, including the shield's tables."""
 _MAX_GROWTH_BYTES: Final = 1 << 30
 _MAX_CHANGES: Final = 3
 _INLINE_SHARE: Final = 0.7
@@ -92,10 +92,10 @@ def mutants(seed: int) -> Iterator[Mutant]:
 
 
 def judge(mutant: Mutant, folder: Path, *, max_seconds: float = _MAX_SECONDS) -> Finding | None:
-    """Check a mutant in this process, as `onrig check --explain` would; None without violations.
+    """Check a mutant in this process, like `onrig check --explain`; returns None without violations.
 
-    Exit code 0 or 2 and no traceback; every problem has a place; nothing but text on the terminal; bounded time and
-    memory; and from a configuration that is called sound a run can build all it needs, without NaN or infinity.
+    Requirements: exit code 0 or 2 and no traceback; every problem has a location; only text on the terminal; bounded
+    time and memory; and from a valid configuration a run can build everything that it needs, without NaN or infinity.
     """
     path = folder / "mutant.yaml"
     path.write_bytes(mutant.content)
@@ -150,7 +150,7 @@ def _peak_bytes() -> int:
 
 
 def _base(name: str, *, inline: bool) -> Data:
-    """A shipped configuration; with ``inline``, its rig and task are spelled out."""
+    """Return a shipped configuration; with ``inline``, its rig and task are included."""
     data = load_document(find(name)).data
     if inline and isinstance(data, dict):
         parts = {key: load_document(find(str(data[key]), folder)).data for key, folder in _PARTS.items()}
@@ -159,7 +159,7 @@ def _base(name: str, *, inline: bool) -> Data:
 
 
 def _path(tree: Data, rng: np.random.Generator) -> str:
-    """A path into a tree, as ``--set`` takes it."""
+    """Return a path into a tree, as ``--set`` accepts it."""
     steps: list[str] = []
     while isinstance(tree, dict) and tree and (not steps or rng.random() < 0.8):
         key = list(tree)[int(rng.integers(len(tree)))]
@@ -239,11 +239,11 @@ def emitted(tree: Data, *, block: bool = False) -> str:
 
 
 def _scalar(value: Data) -> str:
-    return str(value) if isinstance(value, Raw) else json.dumps(value)  # which is YAML too
+    return str(value) if isinstance(value, Raw) else json.dumps(value)  # also valid YAML
 
 
 def _somewhere(tree: Data, rng: np.random.Generator, *, numbers: bool = False) -> tuple[str | int, ...]:
-    """Path of a random value of a tree; of its ``numbers`` alone, if it has any."""
+    """Return the path of a random value of a tree; only of ``numbers``, if the tree contains any."""
     paths: list[tuple[str | int, ...]] = []
 
     def collect(value: Data, at: tuple[str | int, ...]) -> None:
@@ -271,7 +271,7 @@ def _changed(tree: Data, path: tuple[str | int, ...], change: Callable[[Data], D
 
 
 def _number(value: Data, tree: Data, rng: np.random.Generator) -> Data:
-    """Change a number's size or sign; replace other values by a difficult one."""
+    """Change a number's size or sign; replace other values with a difficult one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return _trick(value, tree, rng)
     match int(rng.integers(9)):
@@ -293,7 +293,7 @@ def _trick(value: Data, tree: Data, rng: np.random.Generator) -> Data:
 
 
 def _elsewhere(value: Data, tree: Data, rng: np.random.Generator) -> Data:
-    """A value from elsewhere in the document."""
+    """Return a value from another position in the document."""
     for step in _somewhere(tree, rng):
         tree = tree[step]  # type: ignore[index]
     return tree
@@ -334,5 +334,5 @@ def _deep(value: Data, tree: Data, rng: np.random.Generator) -> Data:
 
 
 def _giant(value: Data, tree: Data, rng: np.random.Generator) -> Data:
-    many = int(_GIANT ** rng.uniform(0.3, 1.0))  # mostly small: a large one takes seconds to read
+    many = int(_GIANT ** rng.uniform(0.3, 1.0))  # mostly small: parsing a large one takes seconds
     return [0] * many if rng.random() < 0.5 else {f"k{i}": 1 for i in range(many)}

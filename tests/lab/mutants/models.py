@@ -1,8 +1,8 @@
-"""Mutated models: judged by admission; well-formed ones also run as the loop would run them.
+"""Mutated models: checked by admission; well-formed ones also run as in the loop.
 
-A model that admission refuses for its form (size, format, operators, contract, shapes) never reaches onnxruntime.
-A well-formed one with NaN or excessive outputs is nevertheless run here, as if its outputs became invalid later: tick
-and shield must tolerate it, and the switch must roll it back.
+A model that admission refuses for its form (size, format, operators, contract, shapes) never reaches onnxruntime. A
+well-formed one with NaN or excessive outputs is nevertheless run here, as if its outputs became invalid later: tick and
+shield must tolerate it, and the policy switch must roll it back.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ HUGE_LENGTHS: Final = [b"\xff", b"\xff\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 
 INTEGERS: Final = [0, 1, -1, 2, 7, 11, 64, 1 << 20, (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
 FLOATS: Final = (0.0, -1.0, 1e38, float("nan"), float("inf"), 1e-42)
 TICKS: Final = 4
-"""Number of ticks for which each acts."""
+"""Number of ticks for which each mutant acts."""
 _TERMS: Final = Terms(ticks=TICKS + 1, slow_ns=None, slow_ticks=1, excess_fallback=10.0)
 _ACTS: Final = ("admitted", "finite", "bounds", "ports")
 _IDS: Final = (0, 1, 2, 1 << 16, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, (1 << 63) - 1)
 _NAMES: Final = ("", "run", "\x1b[2J\x1b]0;x\x07", "[/x]", "[bold]", "../../etc", "a" * 100_000, "\u202e", "\0")
 _SETTLED: Final = 0.2
-"""Share of the mutants after which the process must not grow."""
+"""Fraction of the mutants after which the process must not grow."""
 
 
 class Subject(NamedTuple):
@@ -62,7 +62,7 @@ class Subject(NamedTuple):
 
 
 def subject() -> Subject:
-    """Policies of the shipped pendulum, of two sizes."""
+    """Return policies for the shipped pendulum, in two sizes."""
     config = load_run("pendulum")
     contract = contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="attack", training_step=0)
     return Subject(config, contract, [random_policy(config, contract, seed) for seed in range(2)])
@@ -72,21 +72,21 @@ class Outcome(NamedTuple):
     """Outcome of the mutants."""
 
     verdicts: Counter[str]
-    """``admitted``, or the stage that refused."""
+    """Number per outcome: ``admitted``, or the stage that refused."""
     acted: int
     rolled_back: int
     unbuilt: int
-    """Admitted, but impossible to build or run in the loop."""
+    """Number admitted that could not be built or run in the loop."""
     grown_bytes: int
 
 
 def serialized(model: onnx.ModelProto) -> bytes:
-    """The model's bytes."""
+    """Serialise the model."""
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Change the bytes, anywhere."""
+    """Change bytes anywhere in the model."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 6))):
         at, n = rng.randrange(len(out)), rng.choice((1, 4, 40))
@@ -184,7 +184,7 @@ MUTATIONS: Final[tuple[Mutate, ...]] = (mutated_bytes, mutated_fields, mutated_w
 
 
 class Loop:
-    """The part of the loop that a policy can reach: slot, switch, tick, shield."""
+    """Part of the loop that a policy can affect: slot, switch, tick, shield."""
 
     def __init__(self, folder: Path, subject: Subject) -> None:
         self._slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
@@ -198,7 +198,7 @@ class Loop:
             self.tick(random.Random(0))
 
     def _state(self, sensors: tuple[int, ...]) -> State:
-        """A frame that reports an answered predecessor."""
+        """Return a frame that reports an answered predecessor."""
         n = self._frame
         still = tuple(0 for _ in self._config.rig.actuators)
         return State(n, n * self._config.period_us, Status.ARMED, 0, 5, n - 1, 0, sensors, still, still)
@@ -234,7 +234,7 @@ class Loop:
 
 
 def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Subject) -> Outcome:
-    """Judge mutants, and run the well-formed ones; raises the error of any that causes one."""
+    """Check mutants, and run the well-formed ones; raises any error that one causes."""
     rng = random.Random(seed)
     loop = Loop(folder, subject)
     probes = subject.probes

@@ -1,7 +1,7 @@
 """Hostile clients of a rig's tcp endpoint and of its page: idle, slow, malformed, not reading, and returning.
 
-Loopback only.  Each is one socket or many, without threads: the caller decides when they act; only a crowd that
-returns has a thread of its own.
+They connect on loopback only.  Each has one or many sockets and no threads: the caller controls their timing; only a
+returning crowd has its own thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from onrig.runtime.link.endpoint import Tcp
 
 MOST: Final = 4000
-"""Largest number of sockets of one crowd."""
+"""Maximum number of sockets of one crowd."""
 HERE: Final = "127.0.0.1"
 CONNECT_S: Final = 2.0
 _PATIENCE_S: Final = 30.0
@@ -30,7 +30,7 @@ _MORE, _LONG, _COMMAND = 1, 2, 4
 
 
 def on_loopback(endpoint: Tcp) -> tuple[str, int]:
-    """Address to connect to; ValueError for anything but a loopback address."""
+    """Return the address to connect to; raises ValueError for anything but a loopback address."""
     host = endpoint.host.strip("[]")
     if not ipaddress.ip_address(host).is_loopback:
         raise ValueError(f"{endpoint}: attacks stay on this machine")
@@ -38,7 +38,7 @@ def on_loopback(endpoint: Tcp) -> tuple[str, int]:
 
 
 def free_port() -> int:
-    """An unused tcp port on loopback."""
+    """Return an unused tcp port on loopback."""
     with socket.socket() as probe:
         probe.bind((HERE, 0))
         port: int = probe.getsockname()[1]
@@ -46,7 +46,7 @@ def free_port() -> int:
 
 
 def greeting(mechanism: bytes = b"NULL") -> bytes:
-    """The first 64 bytes of a ZMTP 3.1 client."""
+    """Return the first 64 bytes of a ZMTP 3.1 client."""
     return _SIGNATURE + b"\x03\x01" + mechanism.ljust(20, b"\0") + bytes(32)
 
 
@@ -59,9 +59,9 @@ def frame(data: bytes, *, more: bool = False, command: bool = False) -> bytes:
 
 
 HELLO_BEGUN: Final = greeting(b"CURVE") + bytes([_COMMAND, 200])
-"""A CURVE handshake up to the head of its first command, of which nothing follows."""
+"""CURVE handshake up to the header of its first command, without the body."""
 READY_BEGUN: Final = greeting() + bytes([_COMMAND, 200])
-"""The same without keys."""
+"""Handshake without keys, up to the same point."""
 READY: Final = frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00", command=True)
 
 
@@ -130,7 +130,7 @@ def _is_over(member: socket.socket) -> bool:
 class ReturningCrowd:
     """Context manager of ``count`` connections that send ``first`` and are reopened whenever they are closed.
 
-    A thread of its own reopens them until the end of the context, or for ``seconds`` at most.
+    A separate thread reopens them until the end of the context, or for at most ``seconds``.
     """
 
     def __init__(self, endpoint: Tcp, count: int, first: bytes, *, seconds: float, source: str = HERE) -> None:
@@ -139,7 +139,7 @@ class ReturningCrowd:
         self._address, self._count, self._first, self._source = on_loopback(endpoint), count, first, source
         self._seconds = seconds
         self.opened = 0
-        """Connections made so far."""
+        """Number of connections made so far."""
         self.complete = threading.Event()
         """Set once all members have tried to connect."""
         self._over = threading.Event()
@@ -187,7 +187,7 @@ class ReturningCrowd:
 
 
 def stalled_readers(port: int, count: int, path: str, *, source: str = HERE) -> Crowd:
-    """HTTP clients that request ``path`` and never read."""
+    """Open HTTP clients that request ``path`` and never read."""
     request = f"GET {path} HTTP/1.1\r\nHost: {HERE}:{port}\r\n\r\n".encode()
     return Crowd(Tcp(HERE, port), count, source=source, first=request, receive_bytes=2048)
 
@@ -237,7 +237,7 @@ def garbled_locally(path: str, rng: random.Random) -> bool:
 
 def garbled_visit(port: int, rng: random.Random) -> bool:
     """Send a garbage request to the page; returns whether the connection was accepted."""
-    # Random damage could make a bad request valid, and a stop would be obeyed.
+    # Random damage could make a bad request valid, and the rig would obey a stop.
     request = bytearray(rng.choice(list(bad_requests(port).values())).replace(b"/api/stop", b"/api/none"))
     match rng.randrange(4):
         case 0:
@@ -256,7 +256,7 @@ def garbled_visit(port: int, rng: random.Random) -> bool:
 
 
 def bad_requests(port: int) -> dict[str, bytes]:
-    """Malformed requests by kind; each must get an answer (4xx or 5xx)."""
+    """Return malformed requests by kind; each must receive an error reply (4xx or 5xx)."""
     origin = f"http://{HERE}:{port}"
     order = (
         f"POST /api/stop HTTP/1.1\r\nHost: {HERE}:{port}\r\nOrigin: {origin}\r\nContent-Type: application/json\r\n"
@@ -303,6 +303,6 @@ def answer(port: int, data: bytes) -> bytes:
 
 
 def unanswered(port: int) -> list[str]:
-    """Kinds of malformed requests that get no error response."""
+    """Return the kinds of malformed requests that receive no error reply."""
     asked = bad_requests(port).items()
     return [what for what, data in asked if not answer(port, data).split(b" ")[1:2] >= [b"400"]]

@@ -27,16 +27,16 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
 _FEW: Final = 1000
-"""Slots of the trial memory; the size of the full one is computed."""
+"""Number of slots of the trial memory; the size of the full one is computed."""
 _PERIODS: Final = 50
 _MAX_STEPS: Final = 2000
-"""Maximum integration steps of the plant."""
+"""Maximum number of integration steps of the plant."""
 _SINGLE: Final = float(np.finfo(np.float32).max)
-"""Records and memories hold single precision."""
+"""Records and memories store single precision."""
 
 
 def rehearse(config: RunConfig) -> str | None:
-    """First non-finite value of all that is built, or None.  Raises whatever a run would raise."""
+    """Return the first non-finite value in all that is built, or None.  Raises the same errors as a run."""
     for what, value in _built(config):
         if not _is_sound(value):
             return f"{what} is {value}"
@@ -116,7 +116,7 @@ def _twin(config: RunConfig) -> Iterator[tuple[str, float]]:
 
 
 def _numbers(built: object, seen: set[int] | None = None) -> Iterator[float]:
-    """Every float within an object, recursively, except infinities, which mean 'no bound'."""
+    """Yield every float within an object, recursively, except infinities, which mean "no bound"."""
     seen = set() if seen is None else seen
     if isinstance(built, float):
         if not math.isinf(built):

@@ -36,7 +36,7 @@ def test_the_same_seed_gives_the_same_mutants() -> None:
 
 
 def test_mutants_are_both_valid_and_invalid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Or the oracle would judge one branch alone."""
+    """Otherwise the oracle would exercise only one branch."""
     from onrig.tools.cli import main
 
     codes = set()

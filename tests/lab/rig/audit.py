@@ -1,8 +1,8 @@
 """Audit of a finished run: its own account must agree with its files, and every loss must be reported.
 
 The audit compares the run's own account, the files on disk (``run_folder``), independent counts, and a passive mirror
-of the memory.  The mirror is written against the link's messages and the storage alone, without the learner's own: two
-implementations of one protocol must arrive at the same bytes.
+of the memory.  The mirror uses only the link's messages and the storage, not the learner's mirror: two implementations
+of one protocol must produce the same bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Observed(NamedTuple):
     code: int | None
     """Exit code, negative for a signal; None while it is not over."""
     closed: int | None = None
-    """Training episodes closed by the loop, from the board; None if not read."""
+    """Number of training episodes closed by the loop, from the shared status words; None if not read."""
     resumed: bool = False
     """Whether it was resumed: episodes after a checkpoint were then repeated."""
 
@@ -58,7 +58,7 @@ def lost(left: FolderContents, config: RunConfig, observed: Observed) -> list[st
 def findings(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
     """List the contradictions between a run's account and its files."""
     missing = lost(left, config, observed)
-    if observed.code not in _ACCOUNTED:  # which says that a part of it died
+    if observed.code not in _ACCOUNTED:  # this code reports that a part of the run died
         return []
     if not left.summary:
         return [f"ended with {observed.code} and left no summary.json"]
@@ -80,7 +80,7 @@ def findings(left: FolderContents, config: RunConfig, observed: Observed) -> lis
 
 
 def unlike(ours: FolderContents, reference: FolderContents) -> list[str]:
-    """Differences from an undisturbed run; in lockstep there must be none."""
+    """List differences from an undisturbed run; in lockstep there must be none."""
     found = []
     if ours.rows != reference.rows:
         first = next((i for i, (a, b) in enumerate(zip(ours.rows, reference.rows, strict=False)) if a != b), None)
@@ -92,7 +92,7 @@ def unlike(ours: FolderContents, reference: FolderContents) -> list[str]:
 
 
 def unlike_policies(ours: dict[int, bytes], reference: dict[int, bytes]) -> list[str]:
-    """Ids of policies that differ from those of an undisturbed run."""
+    """Return ids of policies that differ from those of an undisturbed run."""
     other = sorted(i for i in ours.keys() | reference.keys() if ours.get(i) != reference.get(i))
     return [f"policies differ: {_ranges(other)}"] if other else []
 
@@ -145,7 +145,7 @@ def _lost_records(left: FolderContents) -> list[str]:
 
 
 def _lost_experiences(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
-    """Rows count the steps that make experiences; as many must have been offered to the memory."""
+    """Compare the steps that make experiences, from the rows, with the number offered to the memory."""
     made, offered = sum(row.steps for row in left.rows if row.kind == "train"), _offered(left)
     if offered is None:
         return [f"no checkpoint that can be read, and {made} experiences made"] if made else []
@@ -170,7 +170,7 @@ def _false_counts(whole: Fields, left: FolderContents) -> list[str]:
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """``1-3, 7``."""
+    """Format numbers as ``1-3, 7``."""
     spans: list[list[int]] = []
     for n in sorted(set(numbers)):
         if spans and n == spans[-1][1] + 1:
@@ -186,9 +186,9 @@ _PAUSE_S: Final = 0.2
 
 
 def differing(mirror: Storage, kept: Storage) -> int:
-    """Find the slots in which two readings of one memory must not differ but do.
+    """Count the slots in which two copies of one memory differ but must agree.
 
-    Either may have seen more writes than the other.  A slot whose last write both have seen must hold the same write,
+    Either copy may include more writes than the other.  A slot whose last write is in both must contain the same write,
     bit for bit.
     """
     slots = np.arange(mirror.capacity)
@@ -202,12 +202,12 @@ class Seen(NamedTuple):
     """State of the mirror."""
 
     token: bytes
-    """Of the memory it mirrors; each replay process has its own."""
+    """Id of the mirrored memory; each replay process has its own."""
     inserted: int
     behind: int
-    """Writes of the rig that the mirror lacked when it last heard."""
+    """Number of the rig's writes that the mirror lacked at the last message."""
     heard_s: float
-    """Monotonic time at which it last heard."""
+    """Monotonic time of the last message."""
     digest: str
 
 
@@ -224,17 +224,18 @@ class WatchingMirror(threading.Thread):
         self._token = b""
         self._behind, self._heard_s = 0, 0.0
         self.folder: Path | None = None
-        """The run folder of the rig that is running."""
+        """Run folder of the running rig."""
         self.applied = 0
-        """Writes mirrored, over all memories."""
+        """Number of writes mirrored, over all memories."""
         self.attached = 0
         self.compared = self.whole = self.mismatches = 0
-        """Comparisons with a checkpoint; those of equal length, by hash; those that found a difference."""
+        """Numbers of comparisons with a checkpoint, of those with equal length, by hash, and of those with a
+        difference."""
         self.complaint = ""
 
     @property
     def seen(self) -> Seen:
-        """Its state now."""
+        """Current state of the mirror."""
         with self._lock:
             storage = self._storage
             digest = "" if storage is None else storage.digest().hex()
@@ -243,11 +244,11 @@ class WatchingMirror(threading.Thread):
 
     @property
     def standing(self) -> tuple[float, int]:
-        """(time of the last message, number of writes behind), cheap to call."""
+        """(time of the last message, number of writes behind); cheap to call."""
         return self._heard_s, self._behind
 
     def run(self) -> None:
-        """Mirror, over as many connections as it takes."""
+        """Mirror until closed, reconnecting as needed."""
         while not self._closing:
             client = LinkClient(self._endpoint, lambda: self._closing, self._keys, math.inf)
             with contextlib.suppress(LinkClosed):
@@ -255,7 +256,6 @@ class WatchingMirror(threading.Thread):
             client.close()
 
     def close(self) -> None:
-        """End."""
         self._closing = True
         self.join()
 
@@ -295,7 +295,7 @@ class WatchingMirror(threading.Thread):
         """Apply the next writes; returns whether the run is over and the mirror complete."""
         storage = self._storage
         assert storage is not None
-        closed = 1 << 62  # only writes are news
+        closed = 1 << 62  # only writes end the wait
         rows, payloads = client.ask(Pull(storage.inserted, closed, _WAIT_MS))
         if not isinstance(rows, Rows) or len(payloads) != 1:
             raise RequestRejected("the rig answered a pull with something else")
@@ -309,13 +309,13 @@ class WatchingMirror(threading.Thread):
         return rows.ending and not self._behind
 
     def _compare(self, client: LinkClient) -> None:
-        """Compare with the newest checkpoint of the run; one that is being replaced now is skipped."""
+        """Compare with the newest checkpoint of the run; one that is just being replaced is skipped."""
         folder = self.folder
         memory = None if folder is None else kept_memory(self._config, folder)
         if memory is None:
             return
         kept = memory.storage
-        # The same rig must answer after the checkpoint was read: else the checkpoint may be of a later memory.
+        # The same rig must reply after the checkpoint was read; otherwise the checkpoint may belong to a later memory.
         self._pull(client)
         mirror = self._storage
         assert mirror is not None

@@ -1,4 +1,4 @@
-"""The ledger of a soak: counts that must agree, and trends of memory and descriptors.  Pure except ``Gauges``.
+"""The ledger of a soak: counts that must agree, and trends of memory and descriptors.  Pure except for ``Gauges``.
 
 A restarted process begins a new series.
 """
@@ -23,13 +23,13 @@ from tests.lab.rig.run_folder import ReportedCounts
 
 WARM_UP_S: Final = 20.0
 JUDGED_S: Final = 90.0
-"""Shortest life after warm-up for which a slope is judged; over less time, a single page looks like a slope."""
+"""Minimum lifetime after warm-up for a slope to be tested; over less time, a single page looks like a slope."""
 GROWN_S: Final = 20.0
-"""Minimum time after warm-up over which growth is judged."""
+"""Minimum time after warm-up over which growth is tested."""
 MOST: Final = 400
-"""Maximum samples of a series used for slopes; longer ones are thinned out evenly."""
+"""Maximum number of samples of a series used for slopes; longer series are thinned evenly."""
 SHORTEST_S: Final = 10.0
-"""Shortest series after its warm-up that has a slope."""
+"""Minimum length of a series, after its warm-up, for a slope."""
 
 
 class Series(NamedTuple):
@@ -43,7 +43,7 @@ class Series(NamedTuple):
 
 
 class Gauges:
-    """Series of samples, one for each process."""
+    """Time series of samples, one for each process."""
 
     def __init__(self) -> None:
         self.series: dict[tuple[str, int], Series] = {}
@@ -61,7 +61,7 @@ class Gauges:
 
     @property
     def roles(self) -> list[str]:
-        """Roles, in the order in which they came."""
+        """Roles, in order of appearance."""
         return list(dict.fromkeys(role for role, _ in self.series))
 
     def of(self, role: str) -> list[Series]:
@@ -69,7 +69,7 @@ class Gauges:
         return [s for s in self.series.values() if s.role == role]
 
     def grown_mb(self, warm_up_s: float = WARM_UP_S) -> dict[str, float]:
-        """Growth from the first tenth of a process's life to the last, MB; of each role, the worst."""
+        """Return the worst growth per role from the first tenth of a process's lifetime to the last, MB."""
         grown: dict[str, float] = {}
         for one in self.series.values():
             more = grown_mb(one.times_s, one.private_mb, warm_up_s)
@@ -78,16 +78,16 @@ class Gauges:
         return grown
 
     def memory(self, role: str) -> Trend | None:
-        """Trend of the memory of a role, MB per minute, over all its processes."""
+        """Return the trend of the memory of a role, MB per minute, over all its processes."""
         return _of_the_long([(s.times_s, s.private_mb) for s in self.of(role)])
 
     def open_descriptors(self, role: str) -> Trend | None:
-        """Trend of the open descriptors of a role."""
+        """Return the trend of the open descriptors of a role."""
         return _of_the_long([(s.times_s, s.descriptors) for s in self.of(role)])
 
 
 def grown_mb(times_s: Sequence[float], values_mb: Sequence[float], warm_up_s: float = WARM_UP_S) -> float | None:
-    """Median of the last tenth of a series above that of the first; None where the series is too short."""
+    """Return the median of the last tenth minus that of the first; None if the series is too short."""
     kept = [v for t, v in zip(times_s, values_mb, strict=True) if t - times_s[0] >= warm_up_s]
     if not kept or times_s[-1] - times_s[0] < warm_up_s + GROWN_S:
         return None
@@ -96,7 +96,7 @@ def grown_mb(times_s: Sequence[float], values_mb: Sequence[float], warm_up_s: fl
 
 
 def _of_the_long(series: list[tuple[list[float], list[float]]]) -> Trend | None:
-    """Trend of the series long enough to be judged; where there are none, of all that have a slope."""
+    """Return the trend of the series that are long enough, or of all with a slope if there are none."""
     return trend(series, WARM_UP_S, JUDGED_S) or trend(series, WARM_UP_S)
 
 
@@ -104,15 +104,15 @@ class Trend(msgspec.Struct, frozen=True):
     """Theil-Sen estimate (Sen 1968)."""
 
     per_minute: float
-    """Median slope, units of the figure per minute."""
+    """Median slope, in units of the figure per minute."""
     spans_s: float
     """Length of the longest series in it."""
     series: int
-    """Series that were long enough."""
+    """Number of series that were long enough."""
 
 
 def slopes_per_minute(times_s: Sequence[float], values: Sequence[float]) -> NDArray[np.float64]:
-    """Slopes between all pairs of samples at different times, units per minute; at most MOST samples are used."""
+    """Return the slopes between all pairs of samples at different times, units per minute, at most MOST samples."""
     t, v = np.asarray(times_s, np.float64), np.asarray(values, np.float64)
     if len(t) > MOST:
         at = np.linspace(0, len(t) - 1, MOST).astype(np.int64)
@@ -126,9 +126,10 @@ def slopes_per_minute(times_s: Sequence[float], values: Sequence[float]) -> NDAr
 def trend(
     series: Sequence[tuple[Sequence[float], Sequence[float]]], warm_up_s: float, shortest_s: float = SHORTEST_S
 ) -> Trend | None:
-    """Trend of one or more (times in s, values), pairs within a series only; None where none is long enough.
+    """Return the trend of one or more series (times in s, values), with pairs only within a series; None if all are
+    short.
 
-    Of each series the first ``warm_up_s`` are left out; each remaining one counts by the square of its samples.
+    The first ``warm_up_s`` of each series are dropped; the weight of a series is the square of its number of samples.
     """
     found, spans = [], []
     for times, values in series:
@@ -145,10 +146,10 @@ def trend(
 
 
 FLAT_MB_PER_MIN: Final = 1.0
-"""Slope of a process's memory up to which it counts as flat."""
+"""Maximum slope of a process's memory that counts as flat."""
 FLAT_FDS_PER_MIN: Final = 0.5
 JUDGED: Final = ("device", "control", "replay", "learner", "supervisor")
-"""Processes of the rig, whose memory must be flat; the others are the soak's own."""
+"""Processes of the rig, whose memory must be flat; the others belong to the soak."""
 
 
 @dataclass
@@ -159,21 +160,21 @@ class Lifetime:
     resumed: bool = False
     exit_code: int | None = None
     graceful: bool = False
-    """Whether it left a summary; a rig that is killed as a whole leaves a checkpoint only."""
+    """Whether it left a summary; if all processes are killed at once, only a checkpoint remains."""
     before: ReportedCounts = field(default_factory=ReportedCounts)
     """The rig's counts at the start (a resumed run continues them)."""
     told: ReportedCounts = field(default_factory=ReportedCounts)
     written: int = 0
-    """Records in the ring, by its own counter."""
+    """Number of records in the ring, from its own counter."""
     read: int = 0
-    """Records read by the soak; the counts below are of these."""
+    """Number of records read by the soak, to which the counts below refer."""
     missed: Counter[str] = field(default_factory=Counter)
     """Missed ticks by cause."""
     produced: int = 0
-    """Transitions that follow from the records."""
+    """Number of transitions that follow from the records."""
     replay_kills: int = 0
     admitted: int = 0
-    """Count from the rig's events, as the two below."""
+    """Count from the rig's events, as for the two below."""
     refused: int = 0
     rolled_back: int = 0
     final_mirrors: dict[str, str] = field(default_factory=dict)
@@ -181,27 +182,27 @@ class Lifetime:
 
     @property
     def taken_in(self) -> int:
-        """Records the rig took in during this life."""
+        """Number of records that the rig read in this lifetime."""
         return self.told.taken_in - self.before.taken_in
 
     @property
     def offered(self) -> int:
-        """Experiences of this life."""
+        """Number of experiences in this lifetime."""
         return self.told.offered - self.before.offered
 
     @property
     def kept(self) -> int:
-        """Writes of this life."""
+        """Number of writes in this lifetime."""
         return self.told.kept - self.before.kept
 
     @property
     def error_batches(self) -> int:
-        """Batches of TD errors of this life, as far as the rig reports them."""
+        """Number of TD-error batches in this lifetime, as far as the rig reports them."""
         return (self.told.error_batches or 0) - (self.before.error_batches or 0)
 
     @property
     def lost(self) -> int:
-        """Records written but missing from the rig's account: lost by kills."""
+        """Number of records written but missing in the rig's account: lost in kills."""
         return self.written - self.taken_in
 
 
@@ -212,20 +213,20 @@ class FaultRecord:
     kind: Kind
     due_s: float
     at_s: float
-    """When it was injected."""
+    """Time of its injection."""
     lasts_s: float
     life: int
     names: list[str] = field(default_factory=list)
     """Names in events."""
     recovered_s: float | None = None
-    """From its injection to its end; None: not within the time allowed."""
+    """Time from its injection to its end; None if it exceeded the limit."""
     ended_run: bool = False
     exit_code: int | None = None
 
 
 @dataclass
 class Ledger:
-    """The ledger of a whole soak."""
+    """Ledger of a complete soak."""
 
     lives: list[Lifetime] = field(default_factory=list)
     happenings: list[FaultRecord] = field(default_factory=list)
@@ -246,7 +247,7 @@ class Ledger:
 
 
 def life_checks(life: Lifetime, durable_records: int) -> list[Check]:
-    """The identities that must hold for one life of the rig."""
+    """Check the identities that must hold for one lifetime of the rig."""
     name = f"run {life.number}"
     kills = life.replay_kills + (not life.graceful)
     told, before = life.told, life.before
@@ -285,7 +286,7 @@ def life_checks(life: Lifetime, durable_records: int) -> list[Check]:
 
 
 def checks(ledger: Ledger) -> list[Check]:
-    """Everything that must balance."""
+    """Check everything that must balance."""
     found = [check for life in ledger.lives for check in life_checks(life, ledger.durable_records)]
     happenings = ledger.happenings
     ends = [h for h in happenings if NATURES[h.kind].ends_run]
@@ -315,7 +316,7 @@ def checks(ledger: Ledger) -> list[Check]:
 
 
 def _final_mirrors(ledger: Ledger) -> int:
-    """Mirrors compared at the end of the last run, where that was as asked; an end by a fault has none."""
+    """Count mirrors compared at the end of the last run, if it ended on request; an end by a fault has none."""
     last = ledger.lives[-1] if ledger.lives else Lifetime(0)
     return len(last.final_mirrors) if last.graceful else 0
 

@@ -17,7 +17,7 @@ def row(episode: int, kind: str = "train", steps: int = STEPS) -> EpisodeRow:
 
 
 def whole() -> FolderContents:
-    """Four episodes and two evaluations, nothing missing."""
+    """Return a folder with four episodes and two evaluations, without losses."""
     rows = [row(1), row(2), row(2, "eval"), row(3), row(4), row(4, "eval")]
     episodes = {(r.episode, r.kind): Episode(r.steps, frozenset({r.policy_id})) for r in rows}
     return FolderContents(

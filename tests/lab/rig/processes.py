@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class WaitTimeout(Exception):
-    """A condition was not met in time, or can no longer be met."""
+    """Raised if a condition was not met in time, or can no longer be met."""
 
 
 class Use(NamedTuple):
@@ -63,7 +63,7 @@ class Process:
             signal.pidfd_send_signal(self.fd, signum)
 
     def wait(self, limit_s: float = PATIENCE_S) -> None:
-        """Wait for its end; raises Impatient after ``limit_s``."""
+        """Wait for its end; raises WaitTimeout after ``limit_s``."""
         if not select.select((self.fd,), (), (), limit_s)[0]:
             raise WaitTimeout(f"process {self.pid} did not end within {limit_s:g} s")
 
@@ -81,7 +81,7 @@ def until(
 ) -> T:
     """Poll until ``condition`` returns something other than None or False, and return it.
 
-    Raises Impatient after ``limit_s``, or if one of ``processes`` ends first.
+    Raises WaitTimeout after ``limit_s``, or if one of ``processes`` ends first.
     """
     limit = time.monotonic() + limit_s
     while True:
@@ -98,7 +98,7 @@ def until(
 
 @contextlib.contextmanager
 def process_of(module: str, *arguments: str | Path) -> Iterator[Process]:
-    """A single process of a rig, killed at the end."""
+    """Run a single process of a rig, killed at the end."""
     with subprocess.Popen(
         [sys.executable, "-m", module, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     ) as popen:
@@ -111,7 +111,7 @@ def process_of(module: str, *arguments: str | Path) -> Iterator[Process]:
 
 
 def use_of(pid: int) -> Use | None:
-    """Memory and open descriptors of a process; None if it is gone."""
+    """Return memory and open descriptors of a process; None if it has ended."""
     try:
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
         return Use((resident - shared) * _PAGE_BYTES / 2**20, len(os.listdir(f"/proc/{pid}/fd")))
@@ -125,7 +125,7 @@ def resident_bytes() -> int:
 
 
 def children(pid: int) -> dict[str, int]:
-    """Process ids of a process's children by Python module."""
+    """Return process ids of a process's children by Python module."""
     found: dict[str, int] = {}
     try:
         pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -148,7 +148,7 @@ def is_alive(pid: int) -> bool:
 
 
 def marked(mark: str) -> list[int]:
-    """Live processes with ``mark`` (NAME=value) in their initial environment."""
+    """Return live processes with ``mark`` (NAME=value) in their initial environment."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -58,8 +58,8 @@ time.time_ns = lambda: _time_ns() + int(1e9 * _offset())
 
 
 def steady_policy(config: RunConfig) -> bytes:
-    """A policy with a constant output of a fifth of full scale, or around it: it moves the rig and is never the safe
-    output."""
+    """Return a policy with a constant output of a fifth of full scale, or around it, so that it moves the rig and
+    differs from the safe output."""
     n, m, behaviour = len(config.signals), len(config.rig.actuators), GAUSSIAN if config.stochastic else DETERMINISTIC
     contract = contract_for(
         config.rig,
@@ -236,7 +236,7 @@ class WatchedRig(Rig):
         return self
 
     def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = PATIENCE_S) -> None:
-        """Poll every millisecond; raises Impatient after ``limit_s``."""
+        """Poll every millisecond; raises WaitTimeout after ``limit_s``."""
         until(condition, what, limit_s=limit_s, every_s=_POLL_S)
 
     def until_moving(self) -> None:
@@ -268,8 +268,7 @@ class WatchedRig(Rig):
 
     def fill_disk(self, *, full: bool) -> None:
         """Prevent files of the run from growing, as on a full disk, for all processes that write to its folder; or undo
-        it.
-        """
+        it."""
         for pid in (self.run.pid, self.run.child(REPLAY).pid, self.run.child(CONTROL).pid):
             _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 if full else hard, hard))
@@ -294,7 +293,7 @@ class WatchedRig(Rig):
         return code, (self.folder / "stop.out").read_text()
 
     def another_run(self) -> int:
-        """Make a short run on the same device, as the previous run left it; returns its exit code."""
+        """Make a short run on the same device in the state left by the previous run; returns its exit code."""
         self.wire.mode = "carry"
         return self.start_run(self.folder / "next", "episodes=1", "task.episode_s=0.5").ended(PATIENCE_S)
 

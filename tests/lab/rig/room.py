@@ -1,4 +1,4 @@
-"""A mount namespace with small disks, to start programs in."""
+"""A mount namespace with small disks, in which programs can be started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def _unshare() -> list[str]:
 
 
 class Room:
-    """Context manager of a mount namespace with tmpfs of given sizes over given folders, to start programs in.
+    """Context manager of a mount namespace with tmpfs of given sizes over given folders, in which programs can be
+    started.
 
     The contents are lost at the end.  Raises OSError if it cannot be built.
     """
@@ -41,7 +42,7 @@ class Room:
             self.close()
             raise OSError("cannot build a namespace with small disks: mounting is not allowed")
         user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
-        # Set the working directory again: inside, the same path is another folder.
+        # Set the working directory again: inside the namespace, the same path is another folder.
         where = f"--wd={Path.cwd()}"
         self.entrance: Final = ["nsenter", f"--target={self._holder.pid}", *user, "--mount", where, "--"]
         """Prefix of commands to run in it."""
@@ -69,7 +70,7 @@ class Room:
         self.close()
 
     def close(self) -> None:
-        """Release it; processes still in it keep it until they end."""
+        """Release it; it exists until the last process in it ends."""
         self._in.close()
         try:
             self._holder.wait(_GRACE_S)

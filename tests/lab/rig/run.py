@@ -26,7 +26,7 @@ from tests.lab.rig.room import Room
 
 _MARK: Final = "ONRIG_FAULTLAB"
 _ONRIG: Final = "import sys; sys.modules['matplotlib'] = None; from onrig.tools.cli import main; sys.exit(main())"
-"""``onrig`` as on a board without matplotlib: a picture at the end costs more than all else that the program does."""
+"""``onrig`` as installed without matplotlib: the plot at the end costs more than the rest of the program."""
 
 UNHURRIED: Final = (
     "realtime.priority=0",
@@ -45,7 +45,7 @@ ENDLESS: Final = (
     "selection={strategy: 'FIFO[Uniform]', capacity: 500}",
     "learner.updates_per_episode=5",
 )
-"""Twenty episodes of ten ticks per second until the run is ended; faster ones only load the machine."""
+"""Twenty episodes at ten ticks per second until the run is ended; a higher rate would only load the machine."""
 LOCKSTEP: Final = ("task.episode_s=1", "learner.updates_per_episode=10", "evaluate_every=0")
 """Short episodes, bit for bit reproducible."""
 
@@ -122,7 +122,7 @@ class PoweredRun:
 class Run(PoweredRun):
     """A run in its own folder, with observable processes, shared memory and files.
 
-    ``output`` receives its output: by default a file beside its folder.
+    ``output`` receives its output: by default a file next to its folder.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Run(PoweredRun):
         return next(self._shared.glob(f"onrig-{self.pid}-*"), None)
 
     def _look(self) -> None:
-        """Note the present children."""
+        """Record the present children."""
         for module, pid in children(self.pid).items():
             if pid not in self._seen:
                 with contextlib.suppress(ProcessLookupError):
@@ -191,7 +191,7 @@ class Run(PoweredRun):
         return until(find, f"{module} to start", self.process)
 
     def word(self, word: Word) -> int:
-        """Read a word of the board (0 before it exists); it stays readable after the run."""
+        """Read one of the shared status words (0 before they exist); it remains readable after the run."""
         if self._board is None:
             if self.shm is None or not (self.shm / "board").exists():
                 return 0
@@ -203,7 +203,7 @@ class Run(PoweredRun):
         return self._board[1][word]
 
     def until(self, condition: Callable[[], T | Literal[False] | None], what: str, limit_s: float = PATIENCE_S) -> T:
-        """Wait for a condition while the run continues; raises Impatient."""
+        """Wait for a condition while the run continues; raises WaitTimeout."""
         return until(condition, what, self.process, limit_s=limit_s)
 
     def until_ticks(self, more: int) -> None:
@@ -232,13 +232,13 @@ class Run(PoweredRun):
             return list(csv.DictReader(file))
 
     def ended(self, within_s: float = PATIENCE_S) -> int:
-        """Wait for the end; returns the exit code, raises Impatient."""
+        """Wait for the end; returns the exit code, raises WaitTimeout."""
         self._look()
         self.process.wait(within_s)
         return self._popen.wait(PATIENCE_S)
 
     def interrupt(self) -> int:
-        """Ctrl-C, and wait for the end; returns the exit code."""
+        """Send Ctrl-C, and wait for the end; returns the exit code."""
         self.stop(signal.SIGINT)
         return self.ended()
 
@@ -248,5 +248,5 @@ class Run(PoweredRun):
         return left + ([] if self.shm is None else [str(self.shm)])
 
     def summary(self) -> dict[str, object]:
-        """``summary.json``."""
+        """Return the content of ``summary.json``."""
         return msgspec.json.decode((self.folder / "summary.json").read_bytes(), type=dict[str, object])

@@ -35,19 +35,19 @@ class Episode(NamedTuple):
 
 
 class LoggedRun(NamedTuple):
-    """What the log files of a run hold."""
+    """Contents of the log files of a run."""
 
     missing: int
-    """Gaps in the numbers of the records."""
+    """Gaps in the record numbers."""
     episodes: dict[tuple[int, str], Episode]
     """Complete episodes by number and kind; the last one if recorded twice."""
     problem: str
-    """Why it could not be read completely; empty if it could."""
+    """Reason why it could not be read completely; empty if it could."""
 
 
 @dataclass
 class ReportedCounts:
-    """A run's own counts: from its summary, or from its newest checkpoint where it left no summary."""
+    """A run's own counts, from its summary, or from its newest checkpoint if it left no summary."""
 
     taken_in: int = 0
     """Records read from the ring by the replay process."""
@@ -81,7 +81,7 @@ class FolderContents(NamedTuple):
     log: LoggedRun | None
     """None without a log, or without the library to read it."""
     checkpoint: ReportedCounts | None
-    """Counts of the newest checkpoint; None where there is none that can be read."""
+    """Counts of the newest checkpoint; None if none is readable."""
     unfinished_files: list[str]
     """Names of files that were being written."""
 
@@ -92,7 +92,7 @@ class FolderContents(NamedTuple):
 
     @property
     def told_by_summary(self) -> ReportedCounts | None:
-        """Counts of the summary (writes to the memory are in the last checkpoint alone); None where there is none."""
+        """Counts of the summary (writes to the memory are only in the last checkpoint); None without a summary."""
         try:
             told = msgspec.convert(self.summary, _Summary)
         except msgspec.ValidationError:
@@ -162,7 +162,7 @@ def kept_memory(config: RunConfig, folder: Path) -> Memory | None:
 
 
 def checkpoint_counts(config: RunConfig, folder: Path) -> ReportedCounts | None:
-    """Counts of the newest checkpoint of a run folder; None where there is none that can be read."""
+    """Return the counts of the newest checkpoint of a run folder; None if none is readable."""
     manifest, memory = newest_manifest(folder), kept_memory(config, folder)
     if manifest is None:
         return None
@@ -181,7 +181,7 @@ def checkpoint_counts(config: RunConfig, folder: Path) -> ReportedCounts | None:
 
 
 def config_of(folder: Path) -> RunConfig:
-    """The configuration of a run, even where its first policy is gone; raises ConfigError or OSError."""
+    """Return the configuration of a run, even if its first policy is missing; raises ConfigError or OSError."""
     return load_resolved(folder / "config.yaml")
 
 
@@ -208,7 +208,7 @@ def read_folder(folder: Path, config: RunConfig) -> FolderContents:
 
 
 def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
-    """Read the log files of a run; None where there are none, or the extra ``log`` is not installed."""
+    """Read the log files of a run; returns None without logs, or if the extra ``log`` is not installed."""
     try:
         from onrig.runtime.log.reading import LogDamaged, LogStart, read_log
         from onrig.runtime.log.staged_file import log_files
@@ -239,7 +239,7 @@ def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
 def _close(
     open_: list[NDArray[np.void]], part: NDArray[np.void], episodes: dict[tuple[int, str], Episode]
 ) -> list[NDArray[np.void]]:
-    """Add the episodes that a batch of records closes; the records of one that is still open."""
+    """Add the episodes that a batch of records completes; returns the records of one that is still open."""
     start = 0
     for end in (np.flatnonzero(part["flags"] & Flag.NO_ACTION) + 1).tolist():
         records = np.concatenate([*open_, part[start:end]])
@@ -254,7 +254,7 @@ def _close(
 
 
 def tracebacks(folder: Path) -> list[str]:
-    """Exceptions that ended programs of a run: ``FILE: last line``, once each."""
+    """Return the exceptions that ended programs of a run: ``FILE: last line``, once each."""
     found: dict[str, None] = {}
     for path in sorted({*folder.parent.glob("*.out"), *folder.rglob("stderr*.log"), *folder.rglob("*.out")}):
         with contextlib.suppress(OSError):

@@ -127,7 +127,7 @@ CAPACITY = 16
 
 
 def storages(writes: int, seen: int, *, cyclic: bool, seed: int) -> tuple[Storage, Storage]:
-    """A memory after ``writes`` writes, and a mirror of it that stopped at ``seen``."""
+    """Return a memory after ``writes`` writes, and a mirror of it that stopped at ``seen``."""
     rng = np.random.default_rng(seed)
     memory, mirror = (Storage(CAPACITY, Layout(2, 1), cyclic=cyclic) for _ in range(2))
     for n in range(writes):

@@ -31,7 +31,7 @@ COST = 1000
 
 
 def life(ticks: int = 500, *, kills: int = 0, lost: int = 0, resumed: bool = False, base: int = 0) -> Lifetime:
-    """A life of which everything is accounted for."""
+    """Return a lifetime with consistent counts."""
     offered = ticks - lost - 20
     before = ReportedCounts(base, base // 9, base, base, policies_offered=0)
     told = ReportedCounts(

@@ -1,7 +1,8 @@
-"""A serial line between a device and its host that can be cut, one way or both, frozen, garbled, and lose frames.
+"""A serial connection between a device and its host that can be cut in one or both directions, frozen, garbled, and
+lose frames.
 
-Two pseudo terminals, joined by a thread that runs above the loop's priority where it may.  It can keep every state
-frame that the device sends, regardless of what the host sees: the device's own record of its output.
+It joins two pseudo terminals with a thread that runs above the loop's priority if permitted.  It can record every state
+frame that the device sends, regardless of what the host receives: an independent record of the device's output.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from onrig.hw.messages import MessageType, State, StateLayout, shows_safe
 from onrig.tools.workers import Channel, WorkerProcess
 
 Mode = Literal["carry", "cut", "deaf", "freeze", "garble", "unplugged"]
-"""``cut``: nothing passes; ``deaf``: the device hears nothing, and is heard; ``freeze``: the host is shown the same
-frame again and again; ``garble``: every byte is altered; ``unplugged``: the host's port is gone."""
+"""``cut``: nothing passes; ``deaf``: the device receives nothing, but its frames pass; ``freeze``: the host receives
+the same frame repeatedly; ``garble``: every byte is altered; ``unplugged``: the host's port is removed."""
 _TO_DEVICE: Final = ("carry", "freeze")
 _PRIORITY: Final = 60
 _IDLE_S: Final = 0.05
@@ -42,17 +43,18 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class Seen(NamedTuple):
-    """A state frame, and its time at the device's end of the line (monotonic ns)."""
+    """A state frame, and its time at the device's end of the wire (monotonic ns)."""
 
     at_ns: int
     state: State
 
 
 class Wire(threading.Thread):
-    """A thread that carries bytes until ``close``; with ``keep``, all state frames are kept (an hour's are many)."""
+    """A thread that forwards bytes until ``close``; with ``keep``, all state frames are recorded (an hour produces
+    many)."""
 
     def __init__(self, n_sensors: int, n_actuators: int, *, keep: bool = True, link: Path | None = None) -> None:
-        """``link``: symbolic link to make to the host's end, which has another name after it was ``unplugged``."""
+        """``link``: symbolic link to the host's end, whose name changes after it was ``unplugged``."""
         super().__init__(daemon=True)
         self._ends = [_raw_pty()]
         self._device, device = self._ends[0]
@@ -70,7 +72,6 @@ class Wire(threading.Thread):
         self._closing = False
 
     def run(self) -> None:
-        """Carry."""
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
         while not self._closing:
@@ -78,7 +79,7 @@ class Wire(threading.Thread):
                 self._unplug() if self.mode == "unplugged" else self._plug_in()
             hosts = [] if self._unplugged else [self._host]
             ready, _, _ = select.select([self._device, *hosts], (), (), _IDLE_S)
-            with contextlib.suppress(OSError):  # the other end is not open now, or its buffer is full
+            with contextlib.suppress(OSError):  # the other end is not open, or its buffer is full
                 if hosts and self._host in ready:
                     data = os.read(self._host, _READ_BYTES)
                     if self.mode in _TO_DEVICE:
@@ -99,7 +100,7 @@ class Wire(threading.Thread):
         return os.ttyname(slave)
 
     def _unplug(self) -> None:
-        """Close the host's end, which its reader sees as a hang-up."""
+        """Close the host's end; its reader receives a hang-up."""
         self._unplugged = True
         if self._link is not None:
             self._link.unlink()
@@ -141,14 +142,14 @@ class Wire(threading.Thread):
         self.join()
 
     def close(self) -> None:
-        """Close both lines."""
+        """Close both ends."""
         self.stop()
         for fd in (fd for end in self._ends for fd in end):
             os.close(fd)
 
 
 def _raw_pty() -> tuple[int, int]:
-    """Master and slave of a pseudo terminal that alters no byte."""
+    """Open a pseudo terminal that alters no bytes; returns master and slave."""
     master, slave = os.openpty()
     tty.setraw(slave)
     os.set_blocking(master, False)
@@ -158,17 +159,17 @@ def _raw_pty() -> tuple[int, int]:
 def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:
     """Convert a host time to the device's clock, using the frames with the least delay.
 
-    ``transit_ns`` is the least time between a frame's sample and its arrival.
+    ``transit_ns`` is the minimum time between a frame's sample and its arrival.
     """
     offset_ns = min(s.at_ns - s.state.t_us * 1000 for s in seen) - transit_ns
     return (at_ns - offset_ns) / 1000
 
 
 def safe_since_us(seen: list[Seen], after_us: float, period_us: int, safe: Sequence[float]) -> float | None:
-    """Device time at which the safe output came into force after ``after_us``; None while no frame proves it.
+    """Return the device time after ``after_us`` at which the safe output took effect; None if no frame proves it.
 
-    A period that starts with another output switched at tau; one that starts with the safe one, at its beginning or
-    before.
+    If a period starts with another output, the switch occurred at tau; if it starts with the safe one, at its beginning
+    or earlier.
     """
     for _, state in seen:
         if state.t_us > after_us and shows_safe(state, safe):
@@ -178,7 +179,7 @@ def safe_since_us(seen: list[Seen], after_us: float, period_us: int, safe: Seque
 
 
 class ServedWire:
-    """A wire as a worker: what its process is called for."""
+    """A wire as a worker, with the methods called from other processes."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire: Final = wire
@@ -207,7 +208,7 @@ class WireProcess(WorkerProcess):
 
     @property
     def mode(self) -> Mode:
-        """What the line does (see ``Mode``); settable."""
+        """Mode of the wire (see ``Mode``); settable."""
         return self._mode
 
     @mode.setter

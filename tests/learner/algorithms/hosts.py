@@ -10,7 +10,15 @@ import pytest
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
-from onrig.learner.algorithms import Behaviour, Minibatches, Stored, UsesWholeMemory, Window, algorithm_for, traced
+from onrig.learner.algorithms import (
+    Behaviour,
+    MemoryAccess,
+    Minibatches,
+    UsesWholeMemory,
+    Window,
+    algorithm_for,
+    traced,
+)
 from onrig.learner.algorithms.host import Host
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
@@ -109,6 +117,6 @@ def host(
         made = algorithm_for(settings, n, memory.mean.shape[2], streams)
     assert isinstance(made, Host)
     assert isinstance(made, UsesWholeMemory)
-    made.bind_memory(Stored(memory.notes, memory.gather, memory.after, memory.trajectories.around))
+    made.bind_memory(MemoryAccess(memory.notes, memory.gather, memory.after, memory.trajectories.around))
     memory.fill()
     return made

@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import State
-from onrig.learner.algorithms.acer import Acer, projected
-from onrig.learner.algorithms.segments import laid_out
-from onrig.learner.tape.elementary import concatenated
+from onrig.learner.algorithms.acer import Acer, project_step
+from onrig.learner.algorithms.segments import lay_out
+from onrig.learner.tape.elementary import concatenate
 from onrig.learner.trajectories import Chain
 from onrig.runtime.memory.order.uniforms import restore_stream
 from onrig.runtime.random_streams import Role, stream
@@ -75,7 +75,7 @@ def _within(g: Array, k: Array, delta: float) -> Array:
 
 def _projected(g: Array, k: Array, delta: float) -> Array:
     def together(*parts: Any) -> Any:
-        return concatenated(*projected(parts[:1], parts[1:], delta))
+        return concatenate(*project_step(parts[:1], parts[1:], delta))
 
     return evaluated(together, g, k)[0]
 
@@ -98,7 +98,7 @@ def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -
 def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whatever_its_length() -> None:
     slots = np.array([[[3, 4, 4], [7, 8, 9]], [[5, 5, 5], [1, 1, 1]]])
     there = np.array([[[1, 1, 0], [1, 1, 1]], [[1, 0, 0], [1, 0, 0]]], np.bool_)
-    steps = laid_out(Chain(slots, there), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
+    steps = lay_out(Chain(slots, there), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
     assert steps.slots.tolist() == [[3, 4, 7, 8, 9, 0, 0, 0], [5, 1, 0, 0, 0, 0, 0, 0]]
     assert steps.present.sum(axis=1).tolist() == [5, 2]
     np.testing.assert_allclose(steps.share[0], [1 / 4, 1 / 4, 1 / 3, 1 / 3, 1 / 3, 0, 0, 0])

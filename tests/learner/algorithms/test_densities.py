@@ -18,10 +18,10 @@ def test_the_density_of_several_actions_integrates_to_one_and_is_that_of_the_nor
     density = log_density(at[:, None], _of(0.3), _of(0.7)).exp()
     assert float(torch.trapezoid(density, at)) == pytest.approx(1.0, abs=1e-12)
     joint = log_density(_of(0.1, -0.4), _of(0.3, 0.0), _of(0.7, 2.0))
-    apart = [
+    policy_distance = [
         -0.5 * ((a - m) / s) ** 2 - math.log(s * math.sqrt(2 * math.pi)) for a, m, s in ((0.1, 0.3, 0.7), (-0.4, 0, 2))
     ]
-    assert float(joint) == pytest.approx(sum(apart), rel=1e-12)
+    assert float(joint) == pytest.approx(sum(policy_distance), rel=1e-12)
 
 
 @pytest.mark.parametrize(("p", "q"), [((0.2, 0.3), (-0.5, 0.8)), ((0.0, 1.5), (0.4, 0.6))])

@@ -14,7 +14,7 @@ from onrig.learner.algorithms.heads import (
     quadratic_outputs,
 )
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated
+from onrig.learner.tape.elementary import concatenate
 from tests.learner.tape.evaluation import evaluated
 
 HEADS = {
@@ -41,7 +41,7 @@ def test_a_quadratic_is_that_of_its_matrix_and_greatest_at_the_mean(m: int) -> N
     action, mean, outputs = (rng.standard_normal((4, k)) for k in (m, m, quadratic_outputs(m)))
 
     def entries(a: Array) -> Array:
-        return concatenated(*(entry for row in lower_triangle(a, m) for entry in row))
+        return concatenate(*(entry for row in lower_triangle(a, m) for entry in row))
 
     lower = np.zeros((4, m, m))
     lower[:, *np.tril_indices(m)] = evaluated(entries, outputs)[0]

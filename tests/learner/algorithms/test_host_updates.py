@@ -83,7 +83,7 @@ def _tensors(fields: Any, row: NDArray[np.float64]) -> Tensors:
 
 def _pieces(made: Acer, records: NDArray[np.float64]) -> Tensors:
     """All steps of an update."""
-    parts = [_tensors(made._pieces.fields, record) for record in records]
+    parts = [_tensors(made._chunks.fields, record) for record in records]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

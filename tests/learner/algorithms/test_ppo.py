@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.actor_critic import flattened
+from onrig.learner.algorithms.actor_critic import flatten_actors
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.ppo import Experiences, Ppo
 from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig
@@ -41,7 +41,7 @@ def _parameters(algorithm: Ppo) -> NDArray[np.floating]:
 
 def _minibatch(ppo: Ppo, batch: PolicyBatch, size: int) -> Experiences:
     """The first experiences of a batch, under statistics of the present policy: (1, S, size, ...)."""
-    frozen = flattened(ppo._freeze(batch))
+    frozen = flatten_actors(ppo._freeze(batch))
     fields = ppo._inputs(frozen.observation), *frozen[1:]
     return Experiences(*(np.asarray(field, np.float64)[None, :, :size] for field in fields))
 
@@ -216,7 +216,7 @@ def test_an_iteration_is_that_of_ppo_written_out(changes: dict[str, Any]) -> Non
     ppo, twin = (_ppo([3, 4], np.float64, lr=1e-2, epochs=5, **changes) for _ in range(2))
     batch = policy_batch(ppo, [1, 2], N_OBS, M_ACT)
     ppo.learn(batch, left)
-    frozen = flattened(twin._freeze(batch))
+    frozen = flatten_actors(twin._freeze(batch))
     fields = (twin._filter(frozen.observation), *frozen[1:])
     assert ppo.updates == 20
     for trial in range(2):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Recurrent
 from onrig.learner.algorithms.recurrent_vracer import RecurrentVracer
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated
+from onrig.learner.tape.elementary import concatenate
 from onrig.learner.tape.trace import Tape
 from onrig.learner.trials.exploring import Remembering
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
@@ -38,7 +38,7 @@ def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
     def stepped(tape: Tape, x: Array, _: Array | None) -> Array:
         output, memory = vracer._step_of(x)
         parts = (part for cell in memory for part in cell)
-        return concatenated(vracer._named(vracer._cells.outputs(output)).value, *parts)
+        return concatenate(vracer._named(vracer._cells.outputs(output)).value, *parts)
 
     step, reached = vracer.forward(stepped, 3 + h, 1 + h), np.zeros((1, 1, 1 + h))
     for state in states:
@@ -147,7 +147,7 @@ def test_its_model_remembers_as_it_does_itself() -> None:
         session.hidden[:] = session.hidden_out
         mean, std = (part[0, 0] for part in acting(normalised[None, None]))
         np.testing.assert_allclose(np.array(ports), np.array((mean, std, mean + 0.5 * std)), atol=2e-5)
-    with pytest.raises(ValueError, match="the contract's behaviour is 'deterministic'"):
+    with pytest.raises(ValueError, match="the contract's behaviour, 'deterministic'"):
         vracer.policy_graph(0, contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0))
 
 
@@ -158,6 +158,6 @@ def test_its_cells_keep_what_they_have_from_the_start_and_experiences_must_come_
     for bias in biases:
         assert bias.reshape(4, -1).mean(axis=1).tolist() == [0.0, 1.0, 0.0, 0.0]
     memory.window = 0
-    with pytest.raises(ValueError, match="with the steps before them"):
+    with pytest.raises(ValueError, match="with the preceding steps of their episodes"):
         vracer.update(memory.draws(1, 8))
     assert np.array_equal(vracer.rows, _vracer(Memory(1)).rows)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms import refer as module
-from onrig.learner.algorithms.refer import Acted, Apart, Refer, Rules, apart
+from onrig.learner.algorithms.refer import BehaviourSample, PolicyDistance, Refer, Rules, policy_distance
 from onrig.learner.notes import Notes
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated
+from onrig.learner.tape.elementary import concatenate
 from tests.learner.tape.evaluation import evaluated
 
 CAPACITY, BATCH = 50, 10
@@ -27,14 +27,14 @@ def _refer(trials: int = 1, **changes: Any) -> tuple[Refer, Notes]:
 def _judge(refer: Refer, slots: list[int], *rho: float) -> list[bool]:
     """Which are near."""
     ratios = np.array([rho])
-    return [not far for far in refer.judge(np.array([slots]), ratios, np.log(ratios) ** 2)[0]]
+    return [not far for far in refer.classify(np.array([slots]), ratios, np.log(ratios) ** 2)[0]]
 
 
 def _distance(refer: Refer, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ratio and divergence at actions (B, m), of policies that acted and the present one, mean and std each."""
 
     def both(*p: Array) -> Array:
-        return concatenated(*apart(refer.settings, Acted(*p[:3]), *p[3:]))
+        return concatenate(*policy_distance(refer.settings, BehaviourSample(*p[:3]), *p[3:]))
 
     rho, kl = evaluated(both, *parts)[0].T
     return rho, kl
@@ -77,7 +77,7 @@ def test_each_rule_can_be_left_out(rules: str | int, near: float, beta: float) -
 
     def mixed(loss: Array, kl: Array) -> Array:
         parts = (loss.tape.filled((1, 1), float(value)) for value in refer.rules[0])
-        return Rules(*parts).mixed(loss, Apart(loss.tape.filled((1, 1), 900.0), kl))
+        return Rules(*parts).mixed(loss, PolicyDistance(loss.tape.filled((1, 1), 900.0), kl))
 
     value, _ = evaluated(mixed, np.array([[2.0]]), np.array([[3.0]]))
     assert value.item() == beta * near * 2.0 + (1.0 - beta) * 3.0
@@ -132,7 +132,7 @@ def test_a_policy_that_is_that_of_the_data_is_at_no_distance() -> None:
     rho, kl = _distance(refer, drawn, mean, std, mean, std)
     assert rho.tolist() == [1.0] * 5
     np.testing.assert_allclose(kl, 0.0, atol=1e-15)
-    refer.judge(np.arange(5)[None], rho[None], kl[None])
+    refer.classify(np.arange(5)[None], rho[None], kl[None])
     assert refer.far_share[0] == refer.mean_kl[0] == 0.0
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.refer_ddpg import ReferDdpg
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated, tanh
+from onrig.learner.tape.elementary import concatenate, tanh
 from onrig.learner.tape.trace import Tape
 from tests.learner.algorithms.hosts import CAPACITY, Memory, host
 
@@ -28,7 +28,7 @@ def test_the_error_is_that_of_the_target_policys_value_at_the_successor() -> Non
     batches = memory.draws(1, 8)
 
     def value_after(tape: Tape, x: Array, _: Array | None) -> Array:
-        return ddpg._target_critic(concatenated(x, tanh(ddpg._target_actor(x))))
+        return ddpg._target_critic(concatenate(x, tanh(ddpg._target_actor(x))))
 
     after = ddpg.forward(value_after, 3, 1)(batches.next_observation[0])[..., 0]
     pairs = np.concatenate((batches.observation[0], batches.action[0]), axis=-1)

@@ -11,9 +11,9 @@ from onrig.learner.algorithm_config import algorithm_names, defaults_of
 from onrig.learner.algorithms import (
     Behaviour,
     Exportable,
+    MemoryAccess,
     Minibatches,
     Signals,
-    Stored,
     UsesWholeMemory,
     algorithm_for,
 )
@@ -38,7 +38,7 @@ def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> N
     with pytest.raises(ValueError, match="one random stream per trial"):
         algorithm_for(settings, 2, 1, [])
     if settings.selected.single_action:
-        with pytest.raises(ValueError, match=f"{name} takes one action dimension, got 4"):
+        with pytest.raises(ValueError, match=f"{name} supports one action dimension, got 4"):
             algorithm_for(settings, 2, 4, [np.random.default_rng(0)])
 
 
@@ -54,7 +54,9 @@ def _assert_notes(settings: LearnerSettings) -> None:
     algorithm, notes = algorithm_for(settings, 2, 1, [np.random.default_rng(0)]), Notes(1, 100)
     assert isinstance(algorithm, UsesWholeMemory)
     links = Trajectories(1, 100, lambda trial, first, second: first >= 0)
-    algorithm.bind_memory(Stored(notes, lambda slots: pytest.fail("nothing is stored"), links.after, links.around))
+    algorithm.bind_memory(
+        MemoryAccess(notes, lambda slots: pytest.fail("nothing is stored"), links.after, links.around)
+    )
     columns = {key: column for key, column in notes.state().items() if key != "stored"}
     assert sum(column.nbytes for column in columns.values()) == 100 * settings.note_bytes
 
@@ -72,7 +74,7 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
         batches = Minibatches(observation, np.tanh(action), reward, after, terminated)
         nowhere = Trajectories(2, 5, lambda trial, first, second: first >= 0)
         if isinstance(algorithm, UsesWholeMemory):
-            algorithm.bind_memory(Stored(notes, lambda slots: batches, nowhere.after, nowhere.around))
+            algorithm.bind_memory(MemoryAccess(notes, lambda slots: batches, nowhere.after, nowhere.around))
             acted = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
             batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=acted)
         told = algorithm.update(batches)

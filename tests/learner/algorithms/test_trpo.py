@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import onrig.learner.algorithms.trpo as trpo_module
-from onrig.learner.algorithms.actor_critic import Frozen, flattened
+from onrig.learner.algorithms.actor_critic import Frozen, flatten_actors
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.trpo import Trpo, conjugate_gradients, step_of_divergence
 from onrig.learner.on_policy_settings import TrpoConfig
@@ -51,7 +51,7 @@ def test_conjugate_gradients_solve_each_trials_system() -> None:
 
 def _frozen(trpo: Trpo, batch: PolicyBatch) -> tuple[NDArray[np.floating], Frozen]:
     """What networks see of a batch's observations, and its statistics."""
-    frozen = flattened(trpo._freeze(batch))
+    frozen = flatten_actors(trpo._freeze(batch))
     return trpo._inputs(frozen.observation), frozen
 
 

@@ -135,8 +135,8 @@ def test_gradients_are_those_of_the_paper() -> None:
     of_value = -beta * np.minimum(1.0, rho) * ahead
     pull = (-beta * rho * ahead)[:, None]
     of_mean = pull * (drawn - mean) / std**2 + (1.0 - beta) * (mean - acted) / std**2
-    apart = spread**2 + (acted - mean) ** 2
-    of_std = pull * ((drawn - mean) ** 2 / std**2 - 1.0) / std + (1.0 - beta) * (1.0 / std - apart / std**3)
+    policy_distance = spread**2 + (acted - mean) ** 2
+    of_std = pull * ((drawn - mean) ** 2 / std**2 - 1.0) / std + (1.0 - beta) * (1.0 / std - policy_distance / std**3)
     slope = 1.0 - np.exp(-std[0])  # of the softplus
     wanted = [of_value.mean(), *of_mean.mean(axis=0), *(slope * of_std.mean(axis=0))]
     np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-4)

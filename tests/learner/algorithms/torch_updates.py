@@ -35,11 +35,13 @@ def ratio(log_pi: torch.Tensor, log_mu: torch.Tensor) -> torch.Tensor:
 
 
 def divergence(p: tuple[torch.Tensor, torch.Tensor], q: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    apart = p[1].square() + (p[0] - q[0]).square()
-    return ((q[1] / p[1]).log() + apart / (2.0 * q[1].square()) - 0.5).sum(-1, keepdim=True)
+    policy_distance = p[1].square() + (p[0] - q[0]).square()
+    return ((q[1] / p[1]).log() + policy_distance / (2.0 * q[1].square()) - 0.5).sum(-1, keepdim=True)
 
 
-def _apart(g: Tensors, mean: torch.Tensor, std: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _policy_distance(
+    g: Tensors, mean: torch.Tensor, std: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Ratio, whether it is near, and KL(mu || pi)."""
     acted = g["acted_mean"], g["acted_std"]
     rho = ratio(log_density(g["drawn"], mean, std), log_density(g["drawn"], *acted))
@@ -65,9 +67,9 @@ def _quadratic_advantage(a: torch.Tensor, mean: torch.Tensor, std: torch.Tensor,
 
 
 def _gaussian_advantage(a: torch.Tensor, mean: torch.Tensor, std: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    m, apart, positive = a.shape[1], a - mean, softplus(out)
+    m, policy_distance, positive = a.shape[1], a - mean, softplus(out)
     height, above, below = positive[:, :1], positive[:, 1 : 1 + m], positive[:, 1 + m :]
-    exponent = apart.clamp(min=0.0).square() / above + apart.clamp(max=0.0).square() / below
+    exponent = policy_distance.clamp(min=0.0).square() / above + policy_distance.clamp(max=0.0).square() / below
     halves = [(width / (width + std.square())).sqrt() for width in (above, below)]
     expected = height * (0.5 * (halves[0] + halves[1])).prod(-1, keepdim=True)
     return height * (-0.5 * exponent.sum(-1, keepdim=True)).exp() - expected
@@ -81,7 +83,7 @@ def naf(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Tensor
     m = g["action"].shape[1]
     out = mlp(p, "network", g["observation"])
     value, mean, lower = out[:, :1], out[:, 1 : 1 + m], out[:, 1 + m :]
-    _, near, kl = _apart(g, mean, torch.full((1, m), 0.2, dtype=torch.float64))
+    _, near, kl = _policy_distance(g, mean, torch.full((1, m), 0.2, dtype=torch.float64))
     beta = own = g["rules"][0, 0]
     if config.beta_on == "mean":
         mean, own = mean.detach() + beta * (mean - mean.detach()), torch.ones(())
@@ -94,7 +96,7 @@ def ddpg(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Tenso
     """Loss of both networks, none of which learns from the other's, and TD errors."""
     x, frozen = g["observation"], {name: values.detach() for name, values in p.items()}
     mean = mlp(p, "actor", x).tanh()
-    _, near, kl = _apart(g, mean, torch.full((1, mean.shape[1]), 0.2, dtype=torch.float64))
+    _, near, kl = _policy_distance(g, mean, torch.full((1, mean.shape[1]), 0.2, dtype=torch.float64))
     beta = g["rules"][0, 0]
     of_actor = -beta * near * mlp(frozen, "critic", torch.cat((x, mean), 1)) + (1.0 - beta) * kl
     after = mlp(frozen, "target_actor", g["next_observation"]).tanh()
@@ -108,7 +110,7 @@ def vracer(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Ten
     m = g["drawn"].shape[1]
     out = mlp(p, "network", g["observation"]) if "window" not in g else _over_window(p, g, config)
     value, mean, std = out[:, :1], out[:, 1 : 1 + m], softplus(p["std/output"])
-    rho, near, kl = _apart(g, mean, std)
+    rho, near, kl = _policy_distance(g, mean, std)
     advantage = torch.zeros_like(value)
     if config.advantage != "none":
         advantage = ADVANTAGES[config.advantage](g["drawn"], mean.detach(), std.detach(), out[:, 1 + m :])

@@ -86,12 +86,12 @@ def test_the_candidate_with_the_smallest_score_is_replayed() -> None:
     actions = RNG(6).standard_normal((500, 2)) * RNG(7).uniform(0, 1, (500, 1))
     klper, same, view = built(4, actions), Uniform(RNG(0)), looking_at(actions[None])
     same.written(np.arange(500))
-    apart = view.policy(view.gather(np.arange(500)[None]).observation)[0] - actions
+    policy_distance = view.policy(view.gather(np.arange(500)[None]).observation)[0] - actions
     chosen, offered = [], []
     for _ in range(50):
         (slots,) = klper.draw(16).slots
         candidates = same.draw(16, 4).slots
-        scores = kl_scores(apart[candidates], 0.1)
+        scores = kl_scores(policy_distance[candidates], 0.1)
         assert len(set(slots.tolist())) == 16
         assert slots.tolist() == candidates[scores.argmin()].tolist()
         chosen.append(scores.min())
@@ -127,7 +127,7 @@ def test_every_trial_chooses_for_itself() -> None:
 
 
 def test_more_than_one_update_ahead_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot be one of 2"):
+    with pytest.raises(ValueError, match="expected 1 minibatch per draw: .*got 2"):
         built(4, np.zeros((100, 1))).draw(16, 2)
 
 

@@ -184,10 +184,10 @@ def test_draws_follow_the_law_and_weights_correct_for_it() -> None:
         assert draw.weights is not None
         share = before / before.sum()
         times_uniform = CAPACITY * share[draw.slots[0, 0]]
-        apart = np.abs(np.log(times_uniform)) > 1e-3
-        if apart.any():
+        policy_distance = np.abs(np.log(times_uniform)) > 1e-3
+        if policy_distance.any():
             found = -np.log(draw.weights[0, 0]) / np.log(times_uniform)
-            betas.append((k, float(np.median(found[apart]))))
+            betas.append((k, float(np.median(found[policy_distance]))))
         scores = np.exp(RNG(k).standard_normal(CAPACITY))
         ners._laws[0].prioritise(np.arange(CAPACITY), scores / scores.max())
         if k == 199:  # at beta = 1 the expected weight is 1
@@ -206,7 +206,7 @@ def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> 
     assert (now[others] == 1.0).all()
     assert (now[drawn[0]] < 1.0).all()
     # The TD errors and targets of this very update are among the features.
-    scores = ners._nets.scores(ners._of(drawn))[0]
+    scores = ners._nets.scores(ners._features_of(drawn))[0]
     np.testing.assert_allclose(now[drawn[0]], scores**SMALL.alpha, rtol=1e-6)
     features = ners._features
     assert set(np.flatnonzero(features.td[0] != 1.0).tolist()) == set(drawn[0].tolist())
@@ -253,7 +253,7 @@ def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse
     ners.episode_closed(np.zeros(1), np.ones(1, np.bool_))
     slots = np.unique(replayed(ners, 1, 2))[None]
     assert BATCH < slots.size < SMALL.sample < CAPACITY
-    features = ners._of(slots)
+    features = ners._features_of(slots)
     alone.restore(within(ners.state(), "nets/"))
     before = np.log(ners._nets.scores(features)).mean()
     ners.episode_closed(np.array([gain]), np.ones(1, np.bool_))
@@ -331,12 +331,12 @@ def test_how_writes_are_bunched_makes_no_difference() -> None:
 
 
 def test_what_it_needs_is_told() -> None:
-    with pytest.raises(ValueError, match="NERS needs experiences and a policy to look at"):
+    with pytest.raises(ValueError, match="NERS needs access to experiences and a policy"):
         Ners(Setting(CAPACITY, BATCH, 10), [RNG(0)])
     ners = sampler()
     ners.written([np.arange(CAPACITY)])
     slots = ners.draw(1).slots
-    with pytest.raises(ValueError, match="provides no targets"):
+    with pytest.raises(ValueError, match="needs targets, which the algorithm does not provide"):
         ners.updated(slots, Signals(np.ones((1, 1, BATCH))))
     with pytest.raises(ValueError, match="cannot be one of 2"):
         ners.draw(2)

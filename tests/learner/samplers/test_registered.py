@@ -76,7 +76,7 @@ def test_full_importance_sampling_expects_the_replays_of_the_run(overrides: list
 def test_what_cannot_be_built_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown sampling 'PERS'"):
         sampler_for(Strategy("FIFO", "PERS"), np.random.default_rng(0), Setting(100, 16, 10))
-    with pytest.raises(ValueError, match="a memory of 10 experiences gives no minibatch of 16"):
+    with pytest.raises(ValueError, match="a memory of 10 experiences is too small for a minibatch of 16"):
         sampler_for(Strategy("FIFO", "Uniform"), np.random.default_rng(0), Setting(10, 16, 10))
 
 

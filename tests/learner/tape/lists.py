@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.checks import faults, first_unwritten_read, operands_of
-from onrig.learner.tape.operations import CODES, MASKED, OPERANDS, OPERATIONS, RECORD, Kind, Space, shapes_of
+from onrig.learner.tape.operations import CODES, MASKED, OPERANDS, OPERATIONS, RECORD, Kind, Space, operand_shapes
 
 Ints = NDArray[np.int64]
 _ELEMENTWISE: Final = np.array([o.kind is Kind.ELEMENTWISE for o in OPERATIONS])
@@ -128,7 +128,7 @@ def is_safe(op: np.void, sizes: Ints) -> bool:
     if not 0 <= op["code"] < len(OPERATIONS) or min(op["rows"], op["cols"]) < 1 or not 0 <= op["section"] < 32:
         return False
     operation, operands = OPERATIONS[int(op["code"])], list[tuple[int, Ints]]()
-    for i, (rows, cols) in enumerate(shapes_of(op)):
+    for i, (rows, cols) in enumerate(operand_shapes(op)):
         space, at, row, col = (int(op[key][i]) for key in ("space", "at", "by_row", "by_col"))
         if rows < 1 or cols < 1 or not 0 <= space < 3:
             return False

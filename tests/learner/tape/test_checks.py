@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.checks import described, faults, first_unwritten_read
+from onrig.learner.tape.checks import describe, faults, first_unwritten_read
 from onrig.learner.tape.operations import CODES, OPERATIONS, RECORD, Space, TapeError
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout
@@ -42,7 +42,7 @@ def _operation(name: str, **changes: float) -> np.void:
 
 def _problem(op: np.void) -> str:
     (fault,) = faults(np.array([op]), SIZES)
-    return described(op, int(fault), SIZES) if fault else ""
+    return describe(op, int(fault), SIZES) if fault else ""
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def _with(key: str, i: int, value: int) -> Callable[[np.void], None]:
         ("multiply", _with("at", 1, 390), "operand 1 from 390 to 413 of 400"),
         ("multiply", _with("at", 2, -1), "reaches"),
         ("multiply", _with("by_row", 1, 1 << 30), "reaches"),
-        ("multiply", _with("by_col", 1, 2), "neither next to one another nor repeated"),
+        ("multiply", _with("by_col", 1, 2), "neither adjacent nor repeated"),
         ("multiply", _with("by_col", 0, 0), "not laid out"),
         ("multiply", _with("space", 1, 3), "unknown space"),
         ("multiply", _with("space", 2, -1), "operands"),
@@ -92,13 +92,13 @@ def test_operands_that_leave_their_space_or_their_layout_are_refused(
         ("multiply", {"code": len(OPERATIONS)}, "unknown code"),
         ("multiply", {"rows": 0}, "0 rows"),
         ("multiply", {"section": 32}, "section 32"),
-        ("multiply", {"post": 1}, "followed by 1"),
-        ("fold", {"inner": 4}, "in blocks of 4"),
-        ("project", {"cols": 1}, "onto 1 atom"),
-        ("project", {"x": 1.0}, "atoms from 1.0 to 1.0"),
-        ("clamp", {"x": 2.0}, "within 2.0 and 1.0"),
-        ("clamp", {"y": float("nan")}, "within 0.0 and nan"),
-        ("project", {"y": float("inf")}, "atoms from 0.0 to inf"),
+        ("multiply", {"post": 1}, "has invalid post 1"),
+        ("fold", {"inner": 4}, "into blocks of 4"),
+        ("project", {"cols": 1}, "invalid atoms: 1 from"),
+        ("project", {"x": 1.0}, "atoms: 6 from 1.0 to 1.0"),
+        ("clamp", {"x": 2.0}, "bounds 2.0 and 1.0"),
+        ("clamp", {"y": float("nan")}, "bounds 0.0 and nan"),
+        ("project", {"y": float("inf")}, "atoms: 6 from 0.0 to inf"),
     ],
 )
 def test_sizes_that_kernels_do_not_take_are_refused(name: str, changes: dict[str, float], problem: str) -> None:
@@ -119,9 +119,9 @@ def test_columns_of_the_same_rows_may_lie_side_by_side_but_rows_may_not_overlap(
 def test_many_operations_are_judged_at_once_each_by_its_own_spaces() -> None:
     ops = np.array([_operation("multiply"), _operation("multiply", rows=0), _operation("multiply")])
     sizes = np.array([[0, 0, 104], [0, 0, 104], [0, 0, 103]])
-    assert [described(op, int(f), s)[:10] for op, f, s in zip(ops, faults(ops, sizes), sizes, strict=True)] == [
+    assert [describe(op, int(f), s)[:10] for op, f, s in zip(ops, faults(ops, sizes), sizes, strict=True)] == [
         "",
-        "multiply o",
+        "multiply h",
         "multiply r",
     ]
 
@@ -159,7 +159,7 @@ def test_an_error_names_the_operation_and_the_line_that_wrote_it() -> None:
     with tape.section(1):
         seen = tape.filled((2, 2), 1.0)
     tape.output(tape.record.add("seen", 2, 2), seen)
-    with pytest.raises(TapeError, match=r"test_checks\.py:\d+: operation 1: copy reads what nothing in its section"):
+    with pytest.raises(TapeError, match=r"test_checks\.py:\d+: operation 1: copy reads elements that no operation in its section"):
         program_of(tape)
     outside = Array(tape, Space.STATE, 0, (2, 2))
     tape.emit("copy", (2, 2), [outside])

@@ -13,7 +13,7 @@ from onrig.learner import main
 from onrig.learner.algorithms import Minibatches, algorithm_for, traced
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.tape.executor import Executor
-from onrig.learner.tape.executors import NoExecutor, executor_for
+from onrig.learner.tape.executors import ExecutorError, executor_for
 from onrig.learner.tape.numpy_executor import NumpyExecutor
 from onrig.learner.tape.operations import CODES, OPERATIONS
 from onrig.learner.tape.program import Program
@@ -166,7 +166,7 @@ def test_a_device_that_torch_has_not_is_named_in_one_line_before_the_learner_sta
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setenv("ONRIG_TORCH", "abacus")
-    with pytest.raises(NoExecutor, match=r"ONRIG_TORCH=abacus: .*abacus"):
+    with pytest.raises(ExecutorError, match=r"ONRIG_TORCH=abacus: .*abacus"):
         executor_for(np.float32)
     monkeypatch.setattr(main, "load_resolved", lambda path: RunConfig)
     monkeypatch.setattr(main, "die_with_parent", lambda: None)

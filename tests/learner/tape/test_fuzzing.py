@@ -15,7 +15,7 @@ import pytest
 
 from onrig.hw.native import build, variant
 from onrig.learner.tape.checks import faults
-from onrig.learner.tape.native_executor import turned_elements
+from onrig.learner.tape.native_executor import transposed_elements
 from onrig.learner.tape.operations import RECORD
 from tests.learner.tape.lists import Lists, accepted, drawn, is_safe, mutated
 
@@ -55,7 +55,7 @@ def _packed(lists: Lists, dtype: type[np.floating], seed: int) -> bytes:
     count, length = lists.operations.shape
     packed = np.zeros(count, np.dtype([("sizes", "<i4", 3), ("spare", "<i4"), ("operations", RECORD, length)]))
     packed["sizes"], packed["operations"] = lists.sizes, lists.operations
-    packed["spare"] = turned_elements(lists.operations).max(axis=1)
+    packed["spare"] = transposed_elements(lists.operations).max(axis=1)
     return np.array([count, length, dtype is np.float64, seed], np.uint32).tobytes() + packed.tobytes()
 
 

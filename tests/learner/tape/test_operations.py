@@ -14,7 +14,7 @@ from onrig.hw.native import library, variant
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import (
     clip,
-    concatenated,
+    concatenate,
     dense,
     equal,
     exp,
@@ -35,7 +35,7 @@ from onrig.learner.tape.elementary import (
 from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.operations import OPERATIONS
-from onrig.learner.tape.optimiser import Adam, cut_norm, descend, follow
+from onrig.learner.tape.optimiser import Adam, clip_norm, descend, follow
 from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Group, Layout, rows_of
 from onrig.learner.tape.trace import Tape
@@ -84,7 +84,7 @@ CASES = {
     "mean": Case(lambda a: a.mean() * a, [(5, 3)]),
     "columns": Case(lambda a: a.columns(1, 3) * a.columns(0, 2) + a.columns(4, 5), [(5, 6)]),
     "columns that leave none out": Case(lambda a: a.columns(0, 2).sum() * exp(a.columns(2, 5)), [(4, 5)]),
-    "concatenated": Case(lambda a, b: square(concatenated(a, b, a)), [(5, 2), (5, 3)]),
+    "concatenated": Case(lambda a, b: square(concatenate(a, b, a)), [(5, 2), (5, 3)]),
     "reshaped": Case(lambda a: softmax(a.reshaped(10, 3)).reshaped(5, 6) * a, [(5, 6)]),
     "folded": Case(lambda a: square(a.folded(3)), [(4, 12)]),
     "tiled": Case(lambda a: square(a.tiled(3) + a.tiled(3).folded(2).row_sums()), [(4, 2)]),
@@ -249,7 +249,7 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
     x, factor = record.add("x", 4, 3), record.add("factor", 1, 1)
     loss = square(dense(tape.read(x), *(tape.read(f) for f in group.fields))).mean()
     (gradient,) = tape.gradient(loss, [group])
-    cut_norm(tape, [gradient], 0.5)
+    clip_norm(tape, [gradient], 0.5)
     adam.step(tape, gradient, tape.read(factor))
     follow(tape, target, group, 0.25)
     program, rng = program_of(tape), np.random.default_rng(0)

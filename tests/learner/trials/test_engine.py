@@ -209,7 +209,7 @@ def _poison(trials: Trials, trial: int) -> None:
         ("pendulum", ["task.terminate={velocity: [-20, 20]}"], "terminate"),
         ("magman", ["learner.algorithm=dqn"], "dqn"),
         ("pendulum", ["exploration={process: parameter}"], "process"),
-        ("pendulum", ["learner.algorithm=sac"], "sac draw their actions: expected 'own', got 'ou'"),
+        ("pendulum", ["learner.algorithm=sac"], "sac sample their actions: expected 'own', got 'ou'"),
         ("pendulum", ["learner.algorithm=rainbow", OWN], "noise in its weights: expected process 'none', got 'own'"),
         ("pendulum", [OWN], "no noise of their own: choose process ou or none"),
         ("pendulum", ["device.twin.latency_us=2000"], "latency_us"),

@@ -94,10 +94,10 @@ def test_pairing_finds_a_difference_that_does_not_show_between_the_trials() -> N
     common, own = normal(5, 40), 0.1 * normal(6, 2, 40)
     a, b = common + own[0] + 0.1, common + own[1]
     found = paired_difference(a, b)
-    apart = [median_bounds(x) for x in (a, b)]
+    policy_distance = [median_bounds(x) for x in (a, b)]
     assert found.value == np.median(a - b)
     assert found.settled
-    assert apart[0].low < apart[1].high
+    assert policy_distance[0].low < policy_distance[1].high
 
 
 def test_a_ratio_is_that_of_each_pair() -> None:

@@ -65,19 +65,19 @@ def test_an_actor_s_noise_is_that_of_its_role_and_episode_whoever_is_beside_it()
     config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **NOISE}))
     roles = [Role.PLANT_TRAIN, Role.PLANT_EVAL]
     together = PlantWorld(config, [4, 9], roles)
-    apart = [PlantWorld(config, [9], [role]) for role in roles]
+    policy_distance = [PlantWorld(config, [9], [role]) for role in roles]
     rng, both, one = np.random.default_rng(0), np.ones((2, 2), np.bool_), np.ones((1, 1), np.bool_)
     drawn = [stream(9, role, 1).standard_normal((21, 3)) * [0.02, 0.02, 0.05] for role in roles]
     for episode in (1, 2):
         observation = together.begin(both)
-        alone = [world.begin(one) for world in apart]
+        alone = [world.begin(one) for world in policy_distance]
         for t in range(20):
             actions = rng.uniform(-1.0, 1.0, (2, 2, 1))
             for e in (0, 1):
                 assert (observation[1, e] == alone[e][0, 0]).all()
             stepped = together.step(actions, both)
             assert stepped.noise is not None
-            for e, world in enumerate(apart):
+            for e, world in enumerate(policy_distance):
                 own = world.step(actions[1:, [e]], one)
                 alone[e] = own.observation
                 assert own.reward[0, 0] == stepped.reward[1, e]
