@@ -212,6 +212,8 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
 
 
 _OPENED_OTHERWISE: Final = {
+    "hw/can_bus.py": "a bus, not a file",
+    "hw/conformance/page.py": "our own page",
     "hw/native/build.py": "libraries that it has just built",
     "hw/native/library.py": "/proc",
     "runtime/control/realtime.py": "/dev/cpu_dma_latency and /proc",
@@ -227,6 +229,7 @@ _OPENED_OTHERWISE: Final = {
     "runtime/shm/segment.py": "our own shared memory; /proc",
     "sim/baselines/yardstick.py": "our own sources",
     "tools/bench": "a laboratory's own files",
+    "tools/device_process.py": "the log of its own process",
     "tools/cli.py": "/dev/null",
     "tools/experiments/store.py": "a file that it makes",
     "tools/machine.py": "/proc and /sys",

@@ -263,7 +263,7 @@ def test_a_link_file_is_no_port_but_names_one(tmp_path: Path) -> None:
 def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
     failed = start(tmp_path, "pendulum", "--set", "selection.synthetic={states: 0.1}", "--device", "/dev/ttyACM0")
     assert failed.code == ExitCode.CONFIGURATION
-    assert "this device is on a port at selection.synthetic" in failed.line
+    assert "need a twin" in failed.line
 
 
 def test_another_character_device_is_no_port(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ def test_the_same_option_has_the_same_form_everywhere() -> None:
                 forms.setdefault(a.flag, set()).add((a.value.metavar, a.type, a.many, a.value.complete))
     several = {flag: found for flag, found in forms.items() if len(found) > 1}
     assert set(several) == {
+        "--only",  # cells of an experiment, rules of the protocol
         "--json",  # a benchmark writes its figures to a file, with its text
         "--out",  # the file of a page, the folder of results
         "--resume",  # of a run its folder, of an experiment whether

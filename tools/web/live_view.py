@@ -87,7 +87,7 @@ class _View:
             if code is None:
                 continue
             pause_s = self._restarts.ended(time.monotonic() - self._child.started_s)
-            self._note(code, "started again" if pause_s is not None else "given up; `onrig web` serves it by hand")
+            self._note(code, "restarted" if pause_s is not None else "given up; `onrig web` serves it by hand")
             if pause_s is None or _comes(over, pause_s):
                 break
             self._child.close()

@@ -214,6 +214,7 @@ def test_a_time_plot_has_a_cursor_and_a_zoom_and_the_motion_a_pause(
     before = browser.value(seconds)
     mouse("mouseMoved", 0.9, 0)
     browser.until(f"{seconds} !== {before!r} && parseFloat({seconds}) < 0.35")
+    browser.listen(0.3)  # a frame that was under way
     readout = browser.value("document.getElementById('readouts').textContent")
     browser.listen(0.3)
     assert browser.value("document.getElementById('readouts').textContent") == readout, "it stands still"
