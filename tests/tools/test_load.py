@@ -177,7 +177,7 @@ def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: p
     assert told.endswith("td3 at selection.strategy")
     (told,) = refusal("selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000")
     assert "MaxKLDiv needs the KL divergence, which only ReF-ER provides (acer, ddpg, naf, vracer)" in told
-    assert told.endswith("give learner.refer at selection.strategy")
+    assert told.endswith("set learner.refer at selection.strategy")
     own = ["exploration={process: own}", "learner.refer={}"]
     load("pendulum", ["selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000", *own])
     load("pendulum", ["selection.strategy=MinError[Uniform]", "selection.capacity=1000"])
