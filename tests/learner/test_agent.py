@@ -79,7 +79,7 @@ def test_the_rig_is_told_what_its_retention_looks_at(monkeypatch: pytest.MonkeyP
     assert list(agent("FIFO[PER]").feedback) == list(agent("MinError[PER]").feedback) == ["td"]
     a = agent("MaxKLDiv[Uniform]")
     assert list(a.feedback) == ["td", "kl"]
-    with pytest.raises(ValueError, match="provides no KL divergence"):
+    with pytest.raises(ValueError, match="does not provide KL divergence"):
         learned(a, 1)
     update = a._algorithm.update
 

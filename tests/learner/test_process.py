@@ -216,8 +216,10 @@ def test_updates_of_experiences_beyond_the_backlog_are_dropped_and_counted(
     assert rig.offers[-1].updates == 7
     said = [line for line in capfd.readouterr().out.splitlines() if "keep up" in line]
     assert "the learner cannot keep up: updates beyond learner.backlog are dropped" in said[0]
-    dropped = EACH * EPISODES // 2 - 7
-    assert f"the learner could not keep up: {dropped} updates beyond learner.backlog were dropped" in said[1]
+    assert (
+        f"the learner could not keep up: {EACH * EPISODES // 2 - 7} updates beyond learner.backlog were dropped"
+        in said[1]
+    )
 
 
 def test_sixty_four_updates_per_experience_are_all_done_although_they_come_in_a_burst(tmp_path: Path) -> None:

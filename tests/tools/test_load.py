@@ -177,7 +177,7 @@ def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: p
     assert told.endswith("td3 at selection.strategy")
     (told,) = refusal("selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000")
     assert "MaxKLDiv needs the KL divergence, which only ReF-ER provides (acer, ddpg, naf, vracer)" in told
-    assert told.endswith("give learner.refer at selection.strategy")
+    assert told.endswith("set learner.refer at selection.strategy")
     own = ["exploration={process: own}", "learner.refer={}"]
     load("pendulum", ["selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000", *own])
     load("pendulum", ["selection.strategy=MinError[Uniform]", "selection.capacity=1000"])
@@ -193,7 +193,7 @@ ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
     [
         ("learner.updates_per_episode=10", "ppo learns from each batch of its policies: remove this"),
         ("learner.ppo={actors: 8}", "a rig has only one actor: remove this setting, got 8"),
-        ("learner.ppo={truncations: terminate}", "a rig also end at missing experiences: expected 'bootstrap'"),
+        ("learner.ppo={truncations: terminate}", "also end at missing experiences: expected 'bootstrap'"),
         ("learner.ppo={batch: 100}", "expected a divisor of the 2048 steps, got 100"),
         ("exploration.amplitude=[[1, 1.0], [9, 0.5]]", "ppo cannot learn from actions with reduced noise"),
         ("exploration.quiet={every: 5}", "ppo cannot learn from actions without noise: remove this setting"),

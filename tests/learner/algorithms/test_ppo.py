@@ -326,7 +326,7 @@ def test_without_a_bootstrap_a_time_limit_ends_the_return_as_a_terminal_state_do
 
 def test_batches_of_another_size_and_sizes_that_do_not_fit_are_refused() -> None:
     ppo = _ppo([3])
-    with pytest.raises(ValueError, match="expected \\(1, 1, 32\\)"):
+    with pytest.raises(ValueError, match="expected a batch of \\(1, 1, 32\\)"):
         ppo.learn(policy_batch(ppo, [1], N_OBS, M_ACT, T=16), 1.0)
     with pytest.raises(ValueError, match="stream"):
         _ppo([])

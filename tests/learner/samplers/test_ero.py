@@ -163,5 +163,5 @@ def test_too_few_experiences_and_more_than_one_update_ahead_are_refused() -> Non
     ero.written([np.arange(BATCH - 1)])
     with pytest.raises(ValueError, match="from the 7 stored"):
         ero.draw(1)
-    with pytest.raises(ValueError, match=r"expected 1 minibatch per draw: .*got 2"):
+    with pytest.raises(ValueError, match="expected 1 minibatch per draw"):
         ero.draw(2)

@@ -127,7 +127,7 @@ def test_every_trial_chooses_for_itself() -> None:
 
 
 def test_more_than_one_update_ahead_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"expected 1 minibatch per draw: .*got 2"):
+    with pytest.raises(ValueError, match="expected 1 minibatch per draw"):
         built(4, np.zeros((100, 1))).draw(16, 2)
 
 

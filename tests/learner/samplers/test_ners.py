@@ -338,5 +338,5 @@ def test_what_it_needs_is_told() -> None:
     slots = ners.draw(1).slots
     with pytest.raises(ValueError, match="needs targets, which the algorithm does not provide"):
         ners.updated(slots, Signals(np.ones((1, 1, BATCH))))
-    with pytest.raises(ValueError, match="cannot be one of 2"):
+    with pytest.raises(ValueError, match="expected 1 minibatch per draw"):
         ners.draw(2)

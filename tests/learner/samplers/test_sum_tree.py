@@ -123,5 +123,5 @@ def test_slots_outside_and_targets_that_are_no_numbers_are_refused() -> None:
     for slot in (-1, 5):
         with pytest.raises(IndexError, match="expected slots below 5"):
             tree.put(np.array([slot]), np.ones(1))
-    with pytest.raises(ValueError, match="not a number"):
+    with pytest.raises(ValueError, match="negative or NaN"):
         tree.find(np.array([np.nan]))

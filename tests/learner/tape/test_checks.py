@@ -159,7 +159,9 @@ def test_an_error_names_the_operation_and_the_line_that_wrote_it() -> None:
     with tape.section(1):
         seen = tape.filled((2, 2), 1.0)
     tape.output(tape.record.add("seen", 2, 2), seen)
-    with pytest.raises(TapeError, match=r"py:\d+: operation 1: copy reads elements that no operation in its section"):
+    with pytest.raises(
+        TapeError, match=r"test_checks\.py:\d+: operation 1: copy reads elements that no operation in its section"
+    ):
         program_of(tape)
     outside = Array(tape, Space.STATE, 0, (2, 2))
     tape.emit("copy", (2, 2), [outside])

@@ -42,7 +42,9 @@ def test_a_gradient_through_parameters_that_have_moved_names_the_line() -> None:
     adams = [Adam(state, group, lr=0.1) for group in (one, other)]
     loss = (tape.read(one.fields[0]) * tape.read(other.fields[0])).sum()
     descend(tape, loss, adams[:1])
-    with pytest.raises(TapeError, match=r"test_program\.py:\d+: a gradient through parameters that have changed"):
+    with pytest.raises(
+        TapeError, match=r"test_program\.py:\d+: a gradient cannot pass through parameters that have changed"
+    ):
         descend(tape, loss, adams[1:])
 
 

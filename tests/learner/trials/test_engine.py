@@ -260,5 +260,5 @@ def test_a_process_of_random_levels_sets_epsilon_as_on_a_rig() -> None:
     assert all(action == wish for action in quiet), "a quiet episode"
     other = msgspec.convert({"updates_per_episode": 100}, LearnerSettings)
     assert trials_problems(config, other) == [
-        "the policies of ddpg have no levels: expected 'ou', 'gaussian', 'parameter' or 'none'"
+        "the policies of ddpg have no discrete actions: expected 'ou', 'gaussian', 'parameter' or 'none'"
     ]
