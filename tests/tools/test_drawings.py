@@ -93,7 +93,7 @@ def test_a_phase_plane_is_as_wide_as_the_ranges() -> None:
 
 def test_a_wheel_in_degrees_turns_as_far_as_one_in_radians() -> None:
     angle, *others = PENDULUM.rig.observations
-    rig = msgspec.structs.replace(PENDULUM.rig, observations=[msgspec.structs.replace(angle, unit="deg"), *others])
+    rig = msgspec.structs.replace(PENDULUM.rig, observations=(msgspec.structs.replace(angle, unit="deg"), *others))
     config = msgspec.structs.replace(PENDULUM, rig=rig)
     wheel: Settings = {"kind": "wheel", "angle": "angle"}
     assert mark(config, wheel, 90.0, 0.0) == pytest.approx(mark(PENDULUM, wheel, math.pi / 2, 0.0))

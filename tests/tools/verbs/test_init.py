@@ -48,7 +48,7 @@ def test_the_files_refer_to_each_other_wherever_they_are(
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_comments_of_the_shipped_files_are_kept(plant: str, tmp_path: Path) -> None:
     run = (begun(tmp_path / "bench", plant) / "run.yaml").read_text()
-    assert "# plants covered by the guarantee of the shield" in run
+    assert "# plants that the shield's guarantee covers" in run
     assert "# port: {path: /dev/serial/by-id/usb-..., baud: 921600}" in run
 
 
