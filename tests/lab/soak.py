@@ -120,7 +120,7 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
             done_s = max(done_s, now_s)
             progress.begin_step(what)
 
-        began_s = time.monotonic()
+        start_s = time.monotonic()
         try:
             soak.run(say)
         except RigNotStarted as error:
@@ -133,7 +133,7 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
         draw = partial(draw_soak, args.plot, soak.ledger, soak.gauges, soak.counts_from_s)
         if drawn(str(args.plot), draw, lambda line: complain("soak", line)) is False:
             complain("soak", "--plot needs matplotlib: pip install 'onrig[viz]'")
-    took = time.monotonic() - began_s
+    took = time.monotonic() - start_s
     print(f"\n{took / 60:.1f} minutes, {len(soak.ledger.happenings)} faults")
     return ExitCode.INTERNAL if failed(found) else ExitCode.OK
 

@@ -92,12 +92,12 @@ def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
     """Run one piece in its own folder, which is kept if anything is found; a crash of the campaign is a finding."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    began_s = time.monotonic()
+    start_s = time.monotonic()
     try:
         piece = campaign.run(number, folder)
     except Exception as error:
         piece = Piece(number, 0, [f"the attack itself broke off: {type(error).__name__}: {error}"])
-    piece.duration_s = round(time.monotonic() - began_s, 1)
+    piece.duration_s = round(time.monotonic() - start_s, 1)
     piece.findings = [f"{campaign.name} {number}: {line}" for line in piece.findings]
     if not piece.findings:
         shutil.rmtree(folder, ignore_errors=True)

@@ -32,13 +32,13 @@ PidOf = Callable[[Scene], int | None]
 
 def course(scene: Scene, fault: Fault, happening: FaultRecord) -> Course:
     """Inject a fault; ends once it is over and reported, or timed out."""
-    began_s = time.monotonic()
+    start_s = time.monotonic()
     yield from _COURSES[fault.kind](scene, fault)
-    happening.recovered_s = time.monotonic() - began_s
+    happening.recovered_s = time.monotonic() - start_s
     wanted = set(NATURES[fault.kind].names)
     limit_s = time.monotonic() + _NAMED_S
     while True:
-        happening.names = sorted(wanted.intersection(scene.names_since(began_s)))
+        happening.names = sorted(wanted.intersection(scene.names_since(start_s)))
         if happening.names or not wanted or time.monotonic() > limit_s:
             return
         yield

@@ -120,10 +120,10 @@ class Soak:
 
     def _step_faults(self, now_s: float) -> None:
         for entry in tuple(self._underway):
-            happening, steps, began_s = entry
+            happening, steps, start_s = entry
             if next(steps, self) is self:
                 self._underway.remove(entry)
-            elif now_s - began_s > PATIENCE_S + happening.lasts_s:
+            elif now_s - start_s > PATIENCE_S + happening.lasts_s:
                 steps.close()
                 self._underway.remove(entry)
 
