@@ -118,6 +118,14 @@ def leave_cpu(settings: RealTime) -> None:
         os.sched_setaffinity(0, others)
 
 
+def enter_realtime_as_device(settings: RealTime) -> None:
+    """Prepare a process that replaces hardware: real-time priority one above the loop's, on another CPU."""
+    leave_cpu(settings)
+    above = min(settings.priority + 1, 99) if settings.priority else 0
+    enter_realtime(type(settings)(priority=above, cpu=None, lock_memory=settings.lock_memory))
+    freeze_collector()
+
+
 def freeze_collector() -> None:
     """Collect once, freeze the remaining objects, and disable the collector: the tick forms no cycles."""
     gc.collect()

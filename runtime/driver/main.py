@@ -16,10 +16,9 @@ from msgspec import UNSET
 
 from onrig.hw.device.driven import DrivenDevice, Driver, DriverFailed
 from onrig.hw.device.line import SocketLine
-from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
+from onrig.runtime.control.realtime import die_with_parent, enter_realtime_as_device
 from onrig.runtime.driver.loop import DriverLoop
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.process_settings import RealTime
 from onrig.runtime.registry import describe_exception, home
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
@@ -45,10 +44,7 @@ def _serve(config: RunConfig, device: DrivenDevice, line: SocketLine) -> int:
     signal.signal(signal.SIGINT, request_stop)
     loop, told = DriverLoop(device, line), False
     report(_ME, "ready", f"device '{config.rig.name}' of its driver on {line.path}", path=line.path)
-    leave_cpu(config.realtime)
-    above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
-    enter_realtime(RealTime(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
-    freeze_collector()
+    enter_realtime_as_device(config.realtime)
     while not stop:
         loop.step()
         if device.failure is not None and not told:

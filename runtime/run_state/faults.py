@@ -115,7 +115,7 @@ FAULTS: Final[dict[FaultName, Entry]] = {
     ),
     FaultName.DEVICE_UNSAFE: Entry(
         "the device reports its safe output in force, and another output in the same frame or the next",
-        "cut the power of the actuators; then check the firmware and what drives them, and start again",
+        "cut power to the actuators; then check the firmware and the motor drivers, and start again",
         ExitCode.SAFETY,
         Rearm.NOBODY,
     ),
@@ -241,7 +241,7 @@ FAULTS: Final[dict[FaultName, Entry]] = {
     ),
     FaultName.DRIVER_FAILED: Entry(
         "the code of the device's driver raised an exception",
-        "look at the rig; correct the driver at the line named, or what it drives, then start again",
+        "look at the rig; correct the driver at the line given, or the device behind it, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),

@@ -20,7 +20,7 @@ import numpy as np
 
 from onrig.hw.device.line import Line, SocketLine
 from onrig.hw.transport import LinkError
-from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
+from onrig.runtime.control.realtime import die_with_parent, enter_realtime_as_device
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_loading import load_resolved
@@ -123,11 +123,7 @@ def _serve(
     else:
         report(_NAME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
     if device.time_scale != 0:
-        # It replaces hardware: real-time priority one above the loop's, on another CPU.
-        leave_cpu(config.realtime)
-        above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
-        enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
-        freeze_collector()
+        enter_realtime_as_device(config.realtime)
     try:
         with np.errstate(all="ignore"):  # a plant that diverges is reported by its sensors
             loop.run()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onrig.hw.device.line import Line
+from onrig.hw.device.line import Line, SocketLine
 from onrig.hw.transport import LinkError, open_port
 
 SECOND_NS = 1_000_000_000
@@ -36,7 +36,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return slept
 
 
-def read(line: Line, size: int) -> bytes:
+def read(line: Line | SocketLine, size: int) -> bytes:
     """Read until so many bytes have come."""
     data = b""
     limit = time.monotonic() + 60

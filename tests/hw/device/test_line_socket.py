@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from onrig.hw.device.line import SocketLine
 from onrig.hw.transport import LinkError, open_port
+from tests.hw.device.test_line import read
 
 SECOND_NS = 1_000_000_000
 
@@ -21,16 +21,6 @@ def line(socket_folder: Path) -> Iterator[SocketLine]:
     line = SocketLine(socket_folder / "device")
     yield line
     line.close()
-
-
-def read(line: SocketLine, size: int) -> bytes:
-    """Read until so many bytes have come."""
-    data = b""
-    limit = time.monotonic() + 60
-    while len(data) < size:
-        assert time.monotonic() < limit
-        data += line.read(SECOND_NS)
-    return data
 
 
 def test_a_new_line_has_no_host_until_one_writes(line: SocketLine) -> None:
