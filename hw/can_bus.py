@@ -21,7 +21,8 @@ _SIZES: Final = (*range(9),)
 _FD_SIZES: Final = (*range(9), 12, 16, 20, 24, 32, 48, 64)
 _STANDARD_IDS: Final = 1 << 11
 _FRAME_BITS: Final = 135
-"""Most bits of a classical frame with eight bytes, stuff bits and the gap to the next included."""
+_EXTENDED_FRAME_BITS: Final = 160
+"""Most bits of a classical frame with eight bytes, of an id of 11 and of 29 bits, stuff bits and the gap included."""
 _FRAME_BYTES: Final = 8
 _NETWORKS: Final = Path("/sys/class/net")
 _CAN_TYPE: Final = "280"
@@ -68,7 +69,8 @@ class CanTransport:
                 raise self._lost(error) from error
             if message is None:
                 break
-            if message.arbitration_id == self._receive_id and message.is_extended_id == self._extended:
+            ours = message.arbitration_id == self._receive_id and message.is_extended_id == self._extended
+            if ours and not (message.is_error_frame or message.is_remote_frame):
                 read += bytes(message.data)
         return read
 
@@ -186,7 +188,8 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         """Time of classical frames at ``bitrate``, the most that stuff bits allow; 0 where it is not known."""
         if self.bitrate is msgspec.UNSET or self.fd:
             return 0.0
-        return 1e6 * sum(math.ceil(size / _FRAME_BYTES) for size in sizes) * _FRAME_BITS / self.bitrate
+        bits = _EXTENDED_FRAME_BITS if self.extended else _FRAME_BITS
+        return 1e6 * sum(math.ceil(size / _FRAME_BYTES) for size in sizes) * bits / self.bitrate
 
     @classmethod
     def found(cls) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from onrig.hw.bounds import AboveZero, Seconds
+from onrig.hw.bounds import AboveZero
 from onrig.hw.line import Line
 from onrig.hw.transport import READ_BYTES, DescriptorTransport, LinkError, Transport, open_port
 
@@ -58,19 +58,20 @@ def _unreachable(place: str, error: OSError) -> LinkError:
 def _looked_up(host: str, port: int, kind: socket.SocketKind, limit_s: float, place: str) -> _Addresses:
     """Addresses of a host; a resolver that does not answer is given up, its thread is left behind."""
     found: _Addresses = []
-    failed: list[OSError] = []
+    failed: list[OSError | UnicodeError] = []
 
     def look_up() -> None:
         try:
             found.extend((info[0], info[4]) for info in socket.getaddrinfo(host, port, type=kind))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name can be written so
             failed.append(error)
 
     thread = threading.Thread(target=look_up, daemon=True)
     thread.start()
     thread.join(limit_s)
     if failed:
-        raise LinkError(f"{place}: {failed[0].strerror or failed[0]}; check the device's name") from failed[0]
+        why = getattr(failed[0], "strerror", None) or failed[0]
+        raise LinkError(f"{place}: {why}; check the device's name") from failed[0]
     return list(found)
 
 
@@ -81,7 +82,7 @@ class Tcp(_Networked, frozen=True, forbid_unknown_fields=True, tag="tcp"):
     """Time-out of the connection, name look-up included."""
     no_delay: bool = True
     """Send each command at once; false lets the kernel wait for a full segment."""
-    keepalive_s: Seconds = 5.0
+    keepalive_s: Annotated[float, msgspec.Meta(ge=0.0, le=32_767.0)] = 5.0
     """Silence after which the kernel probes the device; it counts as gone about as long after that.  0: never."""
 
     def open(self) -> Transport:

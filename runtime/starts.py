@@ -62,10 +62,12 @@ def paths_of(starts: Starts) -> Iterator[tuple[str, Start]]:
 
 
 def corners_of(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
-    """Starts at the ends of the intervals, each with its path: the first 64 combinations, one where all are numbers."""
+    """Starts at the ends of the intervals, each with its path: all low, all high, then up to 64 combinations."""
     for path, start in paths_of(starts):
         ends = [place if isinstance(place, tuple) else (place,) for place in start.values()]
-        for values in itertools.islice(itertools.product(*ends), _MOST_CORNERS):
+        extremes = [tuple(end[0] for end in ends), tuple(end[-1] for end in ends)]
+        combinations = itertools.islice(itertools.product(*ends), _MOST_CORNERS)
+        for values in dict.fromkeys([*extremes, *combinations]):
             yield path, dict(zip(start, values, strict=True))
 
 

@@ -11,6 +11,7 @@ import io
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
@@ -96,7 +97,7 @@ class Steps(Target, frozen=True, forbid_unknown_fields=True, tag="steps", kw_onl
     """Least level drawn."""
     high: Quantity | UnsetType = UNSET
     """Largest level drawn."""
-    every_s: Positive | UnsetType = UNSET
+    every_s: Annotated[float, msgspec.Meta(ge=1e-3, le=LARGEST)] | UnsetType = UNSET
     """Time between two draws."""
 
     def problems(self) -> Problems:
@@ -189,8 +190,9 @@ def _held(times: Values, at: Values, values: Values) -> Values:
     return held
 
 
+@lru_cache(maxsize=8)
 def _table(content: str) -> tuple[Values, Values]:
-    """Times and values of a table; raises ValueError with the line."""
+    """Times and values of a table, read-only; raises ValueError with the line."""
     rows = csv.DictReader(io.StringIO(content))
     if not {"t", "value"}.issubset(rows.fieldnames or ()):
         raise ValueError("expected a first line with the columns t and value")
@@ -207,7 +209,9 @@ def _table(content: str) -> tuple[Values, Values]:
         found.append((t, value))
     if not found:
         raise ValueError("has no rows")
-    at, values = np.array(found, np.float64).T
+    table = np.array(found, np.float64).T
+    table.flags.writeable = False
+    at, values = table
     return at, values
 
 
@@ -217,6 +221,10 @@ else:
     AnyTarget = Annotated[Any, registered(registry.TARGETS)]
 Targets = Mapping[str, Target] | UnsetType
 """By the names that the task gives them."""
+
+
+class TargetFailed(Exception):
+    """Exception, or unusable values, of a target's code; one line."""
 
 
 def signal_of(name: str, target: Target, unit: str | None) -> Observation:
@@ -234,9 +242,15 @@ def sample_times(steps: int, period_s: float) -> Values:
 
 
 def drawn_values(targets: Sequence[Target], steps: int, period_s: float, streams: Stream) -> Values:
-    """Values (steps + 1, q) of q targets at the samples of one episode."""
+    """Values (steps + 1, q) of q targets at the samples of one episode; raises TargetFailed."""
     times = sample_times(steps, period_s)
     drawn = np.empty((len(times), len(targets)))
     for i, target in enumerate(targets):
-        drawn[:, i] = target.draw(times, streams(i))
+        kind = target.__struct_config__.tag
+        try:
+            drawn[:, i] = target.draw(times, streams(i))
+        except Exception as error:
+            raise TargetFailed(f"a target of kind '{kind}' raises {registry.describe_exception(error)}") from error
+        if not np.isfinite(drawn[:, i]).all():
+            raise TargetFailed(f"a target of kind '{kind}' has a value that is not finite")
     return drawn

@@ -1,4 +1,4 @@
-"""The device of a configuration for verbs other than `onrig run`: its line, or a twin or driver started for it."""
+"""The device that a verb other than `onrig run` is given: a port, or a configuration with its line, twin or driver."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from onrig.hw.line import Line, Serial
 from onrig.hw.transport import LinkError
+from onrig.runtime.config.document import find
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.shm.segment import create_folder, remove_folder
@@ -43,6 +44,17 @@ def line_to(config: RunConfig) -> Iterator[Line]:
             child.close()
     finally:
         remove_folder(folder)
+
+
+def names_config(device: str) -> bool:
+    """Whether a ``PORT|CONFIG`` is a configuration: a YAML file, a folder with a ``run.yaml``, or a shipped name."""
+    if Path(device).suffix in (".yaml", ".yml"):
+        return True
+    try:
+        find(device)
+    except FileNotFoundError:
+        return False
+    return not Path(device).is_char_device()
 
 
 def _path(child: Child, config: RunConfig, log: Path) -> str:

@@ -156,7 +156,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
     @rules("P001", "P002", "P237")
     def test_samples_lie_within_what_the_channels_say(self, armed: Host) -> None:
         for divisor in (1, 2, -1, 4) * 3:
-            armed.act(armed.latest(), tuple(-v for v in armed.part(2)) if divisor < 0 else armed.part(divisor))
+            armed.act(armed.latest(), armed.opposite(2) if divisor < 0 else armed.part(divisor))
         for state in armed.wire.states:
             for count, channel in zip(state.sensors, armed.channels, strict=False):
                 assert channel.low <= count <= channel.high

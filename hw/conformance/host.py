@@ -11,7 +11,7 @@ from onrig.hw.clock import Clock, VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status, contradicts_safe
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
-from onrig.hw.session import DeviceSession
+from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LinkError, Transport
 
 Counts = tuple[int, ...]
@@ -161,6 +161,11 @@ class Host:
         ends = [high if high - a.safe >= a.safe - low else low for a, (low, high) in reaches]
         return tuple(a.safe + (end - a.safe) // divisor for a, end in zip(self.actuators, ends, strict=True))
 
+    def opposite(self, divisor: int) -> Counts:
+        """A setpoint as far from the safe output as `part`, on its other side, within the reach."""
+        pairs = zip(self.part(divisor), self.actuators, self.reach, strict=True)
+        return tuple(min(max(2 * a.safe - count, low), high) for count, a, (low, high) in pairs)
+
     # -- driving ---------------------------------------------------------------------------------------------------
 
     def begin(self, period_us: int, lease: int, *, arm: bool = True) -> State:
@@ -296,7 +301,7 @@ class Host:
         """Leave the device disarmed and close the line."""
         try:
             self.session.disarm()
-        except LinkError:
+        except (LinkError, RequestRefused):
             return
         finally:
             self.session.close()

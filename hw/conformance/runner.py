@@ -72,7 +72,7 @@ def run(subject: DeviceConformance, check: Check) -> Outcome:
         return Outcome(check, "not run", str(reason))
     except AssertionError as error:
         return Outcome(check, "failed", _place(error))
-    except (LinkError, RequestRefused, DeviceMismatch) as error:
+    except (LinkError, RequestRefused, DeviceMismatch, ValueError) as error:  # ValueError: of undecodable messages
         return Outcome(check, "failed", str(error))
     finally:
         host.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final
 
 import msgspec
 
 from onrig.hw.bounds import AboveZero
+from onrig.hw.clock import Clock
 from onrig.hw.device.output import INT32_MAX, INT32_MIN, Counts, Held, count_range
 from onrig.hw.device.protocol import Offer, ProtocolDevice
 from onrig.hw.messages import Fault
@@ -79,12 +81,14 @@ class DriverFailed(Exception):
 class DrivenDevice(ProtocolDevice):
     """The protocol's half of a device on top of a driver; ``safe`` has been called once it is built."""
 
-    def __init__(self, rig: Rig, settings: PythonDevice, driver: Driver, boot_id: int) -> None:
-        self._driver, self._settings = driver, settings
+    def __init__(self, rig: Rig, settings: PythonDevice, driver: Driver, boot_id: int, clock: Clock = time) -> None:
+        self._driver, self._settings, self._now_ns = driver, settings, clock.monotonic_ns
         self.failure: Exception | None = None
         """First exception of the driver's code."""
         self._resolutions = tuple(a.resolution for a in rig.actuators)
         self._feeds = False
+        self._fed_ns = 0
+        """When the controller's watchdog was armed or fed last."""
         self._in_force: Held | None = None
         offer = Offer(boot_id, settings.period_min_us, settings.period_max_us, _LEASE_MAX)
         super().__init__(rig, offer, settings.latency_us)
@@ -92,6 +96,7 @@ class DrivenDevice(ProtocolDevice):
 
     def handle(self, body: bytes, offset_us: int = 0) -> list[bytes]:
         """As ``ProtocolDevice.handle``; what it changes is put out before the answer."""
+        self._check_watchdog()
         replies = super().handle(body, offset_us)
         self._put_out(offset_us)
         return replies
@@ -105,11 +110,6 @@ class DrivenDevice(ProtocolDevice):
         self._put_out(offset_us)
 
     def skip(self, periods: int) -> None:
-        """As ``ProtocolDevice.skip``; a watchdog that has starved meanwhile has made the actuators safe by itself."""
-        unfed_us, watchdog_s = (periods + 1) * self.period_us, self._settings.watchdog_s
-        if self.armed and watchdog_s is not None and unfed_us >= watchdog_s * 1e6:
-            self._trip(Fault.LEASE)
-            self._output.restart()
         super().skip(periods)
         self._put_out(0)
 
@@ -133,8 +133,12 @@ class DrivenDevice(ProtocolDevice):
             return None
         try:
             self.look_at_estop(self.period_us)
+            if self.failure is not None:
+                return None
             values = self._driver.sample()
+            self._check_watchdog()
             if self._feeds:
+                self._fed_ns = self._now_ns()
                 self._driver.feed_watchdog()
             if len(values) != len(self.rig.sensors):
                 raise ValueError(f"sample() gave {len(values)} values, the rig has {len(self.rig.sensors)} sensors")
@@ -145,9 +149,23 @@ class DrivenDevice(ProtocolDevice):
             self._fail(error)
             return None
 
+    def _check_watchdog(self) -> None:
+        """Latch LEASE if the watchdog has starved: it has made the actuators safe by itself, whatever was commanded."""
+        watchdog_s = self._settings.watchdog_s
+        if self._feeds and watchdog_s is not None and self._now_ns() - self._fed_ns >= watchdog_s * 1e9:
+            self._feeds = False
+            self._trip(Fault.LEASE)
+            self._output.restart()
+
     def look_at_estop(self, offset_us: int = 0) -> None:
         """Ask the driver whether the e-stop is pressed, which `sample` does by itself."""
-        pressed = self._driver.estop()
+        if self.failure is not None:
+            return
+        try:
+            pressed = self._driver.estop()
+        except Exception as error:
+            self._fail(error, offset_us)
+            return
         if pressed != self._estop_pressed:
             self.press_estop(pressed=pressed, offset_us=offset_us)
 
@@ -180,6 +198,7 @@ class DrivenDevice(ProtocolDevice):
         held, settings = self._output.end, self._settings
         try:
             if self.armed and not self._feeds and settings.watchdog_s is not None:
+                self._fed_ns = self._now_ns()
                 self._driver.arm_watchdog(settings.watchdog_s)
             self._feeds = self.armed and settings.watchdog_s is not None
             if held == self._in_force or self.failure is not None:

@@ -32,7 +32,7 @@ from onrig.runtime.random_streams import device_seed
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FaultName, LinkFault, is_unfit, link_fault
+from onrig.runtime.run_state.faults import FaultName, Halted, LinkFault, is_unfit, link_fault
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Event
 from onrig.runtime.run_state.states import State as RunState
@@ -40,6 +40,7 @@ from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.starts import drawn_start, middle_of
+from onrig.runtime.targets import TargetFailed
 from onrig.runtime.tracking import PLANT_ROLES
 
 _ANSWERED_NS, _TICK = Word.ANSWERED_NS, Word.TICK
@@ -69,7 +70,7 @@ class ControlLoop:
         self._requests, self._period_ns = requests, config.wall_period_ns
         self._position = KeptPosition(kept_state)
         self._pace = pace(config, session, ring, requests, time_scale=hello.time_scale)
-        self._slack = Slack(self._pace.slack_ns)
+        self._slack = Slack(self._period_ns)
         self._explorer = Explorer(config)
         self._backed_off = 1.0
         self._tick = Tick(config, self._explorer, self._pace.clock)
@@ -178,7 +179,11 @@ class ControlLoop:
     def _begin(self, episode: int, kind: Kind) -> None:
         """Bring the device to the start of an episode, armed; pause first if one is due."""
         signal = self._explorer.signal(kind, episode)
-        self._tick.prepare(episode, kind)
+        try:
+            self._tick.prepare(episode, kind)
+        except TargetFailed as error:
+            self.arming.take(Event.TRIP, FaultName.TICK_CODE_FAILED, str(error))
+            raise Halted(FaultName.TICK_CODE_FAILED, str(error)) from error
         reset_seed = device_seed(self._config.seed, PLANT_ROLES[kind], episode)
         self._prepare(kind, episode, keep=True)
         if self._homing is not None:
@@ -282,10 +287,11 @@ class ControlLoop:
         step.tick_ns = t7 - t0
         if self._switch.judge(step.rule, t3 - t2):
             self._rolled_back(step.policy_id)
-        if self._slack.follows(t7 - t1) and frames.punctual:
-            self.arming.reports.send(1)
-            self._switch.prepare_until(t0 + self._period_ns)
-        frames.finished()
+        if self._pace.overlaps:
+            if self._slack.follows(t7 - t1) and frames.punctual:
+                self.arming.reports.send(1)
+                self._switch.prepare_until(t0 + self._period_ns)
+            frames.finished()
 
     def _command(self, state: State, answer: Answer) -> None:
         try:

@@ -104,6 +104,8 @@ class FurtherSignals:
 
     def next(self, in_force: Sequence[int], periods: int) -> tuple[float, ...]:
         """Values (k,) in SI at a sample, ``periods`` of the device after the previous one; ``in_force`` in counts."""
+        if self._course.shape[1] == 0:  # without targets
+            return self._to_si(in_force) if self._to_si is not None else ()
         self._at = 0 if self._at is None else self._at + max(periods, 1)
         targets = self._course[min(self._at, len(self._course) - 1)].tolist()
         return tuple(targets) if self._to_si is None else (*self._to_si(in_force), *targets)

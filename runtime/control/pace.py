@@ -30,8 +30,6 @@ class Pace(Protocol):
     episode is repeated."""
     clock: Callable[[], int] | None
     """Clock (ns) that judges foreign code in the tick; None: none does."""
-    slack_ns: int
-    """Time of a period after its tick that deferred work may use."""
 
     def push(self, step: Step) -> None:
         """Write a record into the ring."""
@@ -59,7 +57,6 @@ class RealTime:
         self._values = record_layout(config).values
         self._scale = _scale_of(config)
         self.clock: Callable[[], int] | None = time.monotonic_ns
-        self.slack_ns = config.wall_period_ns
 
     def push(self, step: Step) -> None:
         """As Pace."""
@@ -86,7 +83,6 @@ class Lockstep:
 
     overlaps: bool = False
     clock: Callable[[], int] | None = None
-    slack_ns: int = 0
 
     def __init__(self, config: RunConfig, session: DeviceSession, ring: RingWriter, requests: Requests) -> None:
         self._session, self._ring, self._requests = session, ring, requests

@@ -6,6 +6,7 @@ actuators are safe when it starts and when it ends; where it is killed or stoppe
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import signal
 import sys
@@ -71,17 +72,17 @@ def main(arguments: list[str]) -> int:
         device = DrivenDevice(config.rig, settings, driver, secrets.randbits(32))
     except Exception as error:
         return _failed(error, "the driver does not start")
-    line = SocketLine(folder / "device")
     try:
-        code = _serve(config, device, line)
+        with contextlib.closing(SocketLine(folder / "device")) as line:
+            code = _serve(config, device, line)
     except DriverFailed as error:
-        return _failed(error.__cause__ if isinstance(error.__cause__, Exception) else error, "safe() failed")
-    finally:
-        line.close()
+        code = _failed(error.__cause__ if isinstance(error.__cause__, Exception) else error, "safe() failed")
+    except Exception as error:
+        code = _failed(error, "the device's process failed")
     try:
         device.close()
     except DriverFailed as error:
-        return _failed(error, "safe() failed at the end")
+        code = _failed(error, "safe() failed at the end")
     return code
 
 

@@ -125,17 +125,16 @@ def unit_text(s: Service) -> str:
     run = [s.python, "-m", "onrig.tools.cli", "run", str(s.config)]
     if s.port_given and s.port is not None:
         run += ["--device", s.port]
-    for assignment in s.overrides:
-        run += ["--set", assignment]
-    trust = ["--trust"] if s.trusted else []
-    run += trust
+    configured = [word for assignment in s.overrides for word in ("--set", assignment)]
+    configured += ["--trust"] if s.trusted else []
+    run += configured
     needs = ["Wants=network-online.target", "After=network-online.target"]
     disarm = [s.python, "-m", "onrig.tools.verbs.disarm"]
     if s.port is not None:
         needs = [f"Requires={device_unit(s.port)}", f"After={device_unit(s.port)}"]
         disarm += [s.port, "--baud", str(s.baud)]
     else:
-        disarm += [str(s.config), *trust]
+        disarm += [str(s.config), *configured]
     halt = [s.python, "-m", "onrig.tools.service.halt"]
     who = [] if s.for_user else [f"User={s.user}", f"SupplementaryGroups={s.group}"]
     lines = [

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 from onrig.tools.options import Count, Overrides, Trust, Value
@@ -60,12 +59,12 @@ def _examine(options: Options, device: str) -> int:
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
     from onrig.tools.conformance import Wanted, confirmed, examine
-    from onrig.tools.device_process import line_to
+    from onrig.tools.device_process import line_to, names_config
     from onrig.tools.load import explain, load
     from onrig.tools.ports import missing_port
 
     wanted = Wanted(options.only, options.share, options.hands)
-    if device.startswith("/") and Path(device).suffix not in (".yaml", ".yml"):
+    if not names_config(device):
         if missing := missing_port(device):
             return complain("conformance", f"{device}: {missing}", ExitCode.HARDWARE)
         confirm = None if options.yes else partial(confirmed, options.share, device)

@@ -10,10 +10,9 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from onrig.tools.options import Count, Seconds, Trust, Value
+from onrig.tools.options import Count, Overrides, Seconds, Trust, Value
 from onrig.tools.terminal import complain
 
 if TYPE_CHECKING:
@@ -25,12 +24,13 @@ class Options:
     """Arguments of the verb."""
 
     port: Annotated[str, Value("PORT|CONFIG", complete="port")]
-    """Serial port of the device, or the configuration (FILE.yaml) that names its line."""
+    """Serial port of the device, or the configuration of its rig."""
     _: KW_ONLY
     baud: Count = 921_600
     """Baud rate."""
     wait: Seconds = 5.0
     """Seconds to wait for the device."""
+    set: Overrides = ()
     trust: Trust = False
 
 
@@ -50,7 +50,7 @@ def main(options: Options) -> int:
     line: Line | None = None
     try:
         with contextlib.ExitStack() as held:
-            line = held.enter_context(_line(options.port, options.baud))
+            line = held.enter_context(_line(options))
             if line is None or not line.disarms:
                 what = "a twin, which ends with its run" if line is None else "on a transport that this verb cannot use"
                 return complain("disarm", f"{options.port}: its device is {what}")
@@ -70,20 +70,21 @@ def main(options: Options) -> int:
 
 
 @contextlib.contextmanager
-def _line(where: str, baud: int) -> Iterator[Line | None]:
+def _line(options: Options) -> Iterator[Line | None]:
     """The line that is named by its port, or by the configuration of a rig, with its driver if it has one.
 
     None for a twin's.  Raises ConfigError and LinkError.
     """
-    if Path(where).suffix not in (".yaml", ".yml"):
+    from onrig.tools.device_process import line_to, names_config
+
+    if not names_config(options.port):
         from onrig.hw.line import Serial
 
-        yield Serial(where, baud)
+        yield Serial(options.port, options.baud)
         return
-    from onrig.tools.device_process import line_to
     from onrig.tools.load import load
 
-    config = load(where)
+    config = load(options.port, options.set)
     if config.device.twin is not None:
         yield None
     else:

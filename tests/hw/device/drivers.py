@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from onrig.hw.clock import VirtualClock
 from onrig.hw.device.driven import DrivenDevice, Driver, PythonDevice, SensorLost
 from onrig.hw.rig import Rig
 
@@ -21,6 +22,7 @@ class BenchDriver(Driver):
         self.output: list[float] | None = None
         """Values in force; None for the safe output."""
         self.pressed = self.lost = False
+        self.during_sample: Callable[[], None] = lambda: None
         self.broken: set[str] = set()
         """Calls that raise."""
 
@@ -31,6 +33,7 @@ class BenchDriver(Driver):
 
     def sample(self) -> Sequence[float]:
         self._note("sample")
+        self.during_sample()
         if self.lost:
             raise SensorLost
         return self.values
@@ -44,6 +47,8 @@ class BenchDriver(Driver):
         self.output = None
 
     def estop(self) -> bool:
+        if "estop" in self.broken:
+            raise OSError("estop: bus error")
         return self.pressed
 
     def arm_watchdog(self, timeout_s: float) -> None:
@@ -56,7 +61,9 @@ class BenchDriver(Driver):
         self._note("close")
 
 
-def driven(rig: Rig, watchdog_s: float | None = 0.1) -> tuple[DrivenDevice, BenchDriver]:
-    """A device and its driver."""
-    driver = BenchDriver(rig)
-    return DrivenDevice(rig, Bench(watchdog_s=watchdog_s), driver, boot_id=7), driver
+def driven(
+    rig: Rig, watchdog_s: float | None = 0.1, clock: VirtualClock | None = None
+) -> tuple[DrivenDevice, BenchDriver]:
+    """A device and its driver; by default in time that stands still."""
+    driver, clock = BenchDriver(rig), clock or VirtualClock()
+    return DrivenDevice(rig, Bench(watchdog_s=watchdog_s), driver, boot_id=7, clock=clock), driver

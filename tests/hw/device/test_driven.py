@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onrig.hw import messages as m
+from onrig.hw.clock import VirtualClock
 from onrig.hw.device.driven import DrivenDevice, DriverFailed
 from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
@@ -156,19 +157,41 @@ def test_samples_that_were_not_taken_count_for_the_lease_and_in_the_numbers(
     assert Fault(sample(device).fault) is Fault.LEASE
 
 
-def test_a_driver_that_stood_for_longer_than_the_watchdog_says_that_its_output_is_gone() -> None:
-    device, driver = driven(RIG, watchdog_s=0.05)
+@pytest.mark.parametrize("way", ["late sample", "slow sample", "late command"])
+def test_a_watchdog_that_has_starved_is_noticed_by_the_clock(way: str) -> None:
+    clock = VirtualClock()
+    device, driver = driven(RIG, watchdog_s=0.025, clock=clock)
     ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 200))
     ask(device, Op.ARM)
     sample(device)
     command(device, 100)
-    sample(device)
-    device.skip(3)
-    assert not sample(device).fault
-    device.skip(4)
+    for pause_ms in (10, 24, 10):
+        clock.advance(pause_ms * 1_000_000)
+        assert not sample(device).fault
+    command(device, 100)
+    if way == "slow sample":
+        driver.during_sample = lambda: clock.advance(25_000_000)
+    else:
+        clock.advance(25_000_000)
+    if way == "late command":
+        driver.calls.clear()
+        command(device, 120)
+        assert driver.calls == ["safe"], "the command is not put out on a controller that has let go"
     state = sample(device)
     assert (Fault(state.fault), driver.output) == (Fault.LEASE, None)
     assert not state.status & Status.ARMED
+    assert driver.calls[-1] != "feed"
+
+
+def test_an_estop_that_cannot_be_read_before_the_first_configuration_is_a_failure_of_the_driver() -> None:
+    device, driver = driven(RIG)
+    driver.broken = {"estop"}
+    device.look_at_estop()
+    assert "estop" in str(device.failure)
+    assert driver.calls == ["safe", "safe"]
+    device.look_at_estop()
+    assert ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 3)) == Result.OK
+    assert ask(device, Op.ARM) == Result.NOT_NOW
 
 
 def test_the_estop_is_asked_for_at_every_sample(bench: tuple[DrivenDevice, BenchDriver]) -> None:

@@ -120,7 +120,8 @@ def test_a_device_on_another_line_is_disarmed_by_its_configuration_with_the_trus
     assert "Requires" not in lines
     assert lines["After"] == "network-online.target"
     assert lines["ExecStart"].endswith(" --trust")
-    assert lines["ExecStopPost"].endswith('onrig.tools.verbs.disarm "/home/pi/my rig.yaml" --trust')
+    run, disarm = (lines[key].partition('"/home/pi/my rig.yaml" ')[2] for key in ("ExecStart", "ExecStopPost"))
+    assert run == disarm, "the device that ran is the one that is disarmed"
 
 
 def test_a_given_port_and_a_unit_of_the_user() -> None:
