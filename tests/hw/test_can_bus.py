@@ -53,6 +53,9 @@ def test_other_traffic_neither_disturbs_nor_hides_what_comes_after_it(
     with can.Bus(interface="virtual", channel=request.node.name) as other:
         for arbitration_id, extended in ((0x123, False), (0x101, True)):
             other.send(can.Message(arbitration_id=arbitration_id, is_extended_id=extended, data=b"other"))
+        mine = {"arbitration_id": 0x101, "is_extended_id": False}
+        other.send(can.Message(**mine, is_error_frame=True, data=b"\0" * 8))
+        other.send(can.Message(**mine, is_remote_frame=True))
         device.write(b"mine")
         assert host.read(0) == b"mine"
 
@@ -131,6 +134,8 @@ def test_ids_that_the_bus_cannot_tell_apart_are_refused(settings: dict[str, int]
 
 def test_a_frame_takes_its_longest_time_with_all_stuff_bits() -> None:
     assert Can(channel="can0", bitrate=1_000_000).duration_us([48, 16]) == 8 * 135
+    extended = Can(channel="can0", bitrate=1_000_000, extended=True)
+    assert extended.duration_us([48, 16]) == 8 * 160
     assert Can(channel="can0").duration_us([48]) == 0.0
 
 

@@ -99,6 +99,17 @@ def test_an_unknown_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         Udp(host="rig.example", port=7011).open()
 
 
+def test_a_name_that_no_network_can_have_is_told_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(LinkError, match=r"a\.\.b:7011: .*; check the device's name"):
+        Tcp(host="a..b", port=7011).open()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_silence_that_the_kernel_cannot_count_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"kind": "tcp", "host": "a", "port": 1, "keepalive_s": 40_000.0}, Tcp)
+
+
 def test_a_port_is_a_number_that_there_is() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"kind": "tcp", "host": "a", "port": 65536}, Tcp)

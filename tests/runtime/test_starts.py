@@ -95,6 +95,13 @@ def test_the_twin_starts_where_the_seed_of_its_reset_says() -> None:
         assert device.plant_state == tuple(drawn_start(INTERVAL, seed).values())
 
 
+def test_the_ends_of_every_interval_are_among_the_corners_however_many_there_are() -> None:
+    corners = [start for _, start in corners_of({f"x{i}": (-0.1, 5.0) for i in range(9)})]
+    assert len(corners) <= 66
+    for name in corners[0]:
+        assert {start[name] for start in corners} == {-0.1, 5.0}
+
+
 def test_a_reset_that_only_lets_the_rig_settle_is_refused_for_drawn_starts() -> None:
     settles = ["task.start={angle: [-0.2, 0.2], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
     (found,) = [said for at, said in guard_findings(load_run("pendulum", settles)) if at[0] == "task"]

@@ -18,7 +18,7 @@ from onrig.runtime.record import Kind
 from onrig.runtime.rewards import Distance, Transitions
 from onrig.runtime.run_config import RunConfig, written
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
-from onrig.runtime.targets import Choice, Csv, Drawn, Sine, Steps, Target, drawn_values
+from onrig.runtime.targets import Choice, Csv, Drawn, Sine, Steps, Target, TargetFailed, Values, drawn_values
 from onrig.runtime.tracking import EpisodeTargets, followers
 from tests.runtime.samples import PENDULUM
 
@@ -223,3 +223,23 @@ def test_a_distance_names_a_target_of_its_unit(term: dict[str, object], said: st
 def test_synthetic_experiences_of_a_task_with_targets_are_refused() -> None:
     with pytest.raises(ConfigError, match="synthetic experiences have no next target"):
         load_run("pendulum", [REF, "selection.synthetic={states: 0.1}"])
+
+
+class Broken(Target, frozen=True, tag="broken"):
+    value: float = math.nan
+
+    def draw(self, times: Values, rng: np.random.Generator) -> Values:
+        if self.value > 0.0:
+            raise LookupError("no such level")
+        return np.full(len(times), self.value)
+
+
+@pytest.mark.parametrize(("value", "said"), [(math.nan, "not finite"), (math.inf, "no such level")])
+def test_a_target_that_gives_no_numbers_is_named(value: float, said: str) -> None:
+    with pytest.raises(TargetFailed, match=f"of kind 'broken' .*{said}"):
+        values(Broken(value=value))
+
+
+def test_levels_cannot_be_drawn_more_often_than_they_could_ever_matter() -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"0\.001"):
+        msgspec.convert({"kind": "steps", "low": 0.0, "high": 1.0, "every_s": 1e-12}, Steps)

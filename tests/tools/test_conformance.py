@@ -6,8 +6,9 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, cast
 
+import msgspec
 import pytest
 
 from onrig.hw import messages as m
@@ -127,6 +128,33 @@ def test_commands_stay_within_their_share() -> None:
     tally(Watched, "P4", share=0.05)
     (actuator,) = CONFIG.rig.actuators
     assert 0 < max(map(abs, commanded)) <= round(0.05 * actuator.high / actuator.resolution)
+
+
+def test_an_output_whose_safe_value_is_off_centre_stays_within_its_share_on_both_sides() -> None:
+    (volts,) = CONFIG.rig.actuators
+    config = msgspec.structs.replace(
+        CONFIG, rig=msgspec.structs.replace(CONFIG.rig, actuators=(msgspec.structs.replace(volts, safe=2.0),))
+    )
+    clock = VirtualClock()
+    twin = TwinDevice(config.rig, twin_options(config), config.task.start)
+    host = Host(LoopbackDevice(twin, clock).transport, config.rig, clock, 0.1)
+    (low, high) = host.reach[0]
+    assert low < 20_000 < high
+    assert low <= host.opposite(2)[0] < 20_000 or 20_000 < host.opposite(2)[0] <= high
+    assert (host.part(2)[0] - 20_000) * (host.opposite(2)[0] - 20_000) < 0
+
+
+class Babbling(TwinDevice):
+    """Answers with a result that does not exist."""
+
+    def _arm(self) -> Result:
+        return cast(Result, 99)
+
+
+def test_an_answer_that_cannot_be_decoded_fails_its_rule_and_the_others_are_tried() -> None:
+    found = tally(Babbling, "P404", "P101")
+    assert found.of("P404") == "failed"
+    assert found.of("P101") == "holds"
 
 
 def test_the_verdicts_are_told_with_the_rules_own_sentences(capsys: pytest.CaptureFixture[str]) -> None:

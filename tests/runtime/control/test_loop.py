@@ -33,6 +33,7 @@ from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
+from onrig.runtime.targets import TargetFailed
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice
@@ -478,6 +479,23 @@ def test_a_run_s_last_episode_is_followed_by_no_pause(tmp_path: Path, monkeypatc
     bench.loop.run()
     assert len(bench.records()) < 2 * (STEPS + 1), "the budget ended the last episode"
     assert bench.moves == ["connected:ready", *EPISODE * 2, "completed:disconnected"]
+
+
+def test_a_target_that_fails_ends_the_run_before_the_device_is_armed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, "task.targets={goal: {kind: drawn, low: -1, high: 1}}")
+
+    def fail(episode: int, kind: Kind) -> None:
+        raise TargetFailed("a target of kind 'drawn' has a value that is not finite")
+
+    monkeypatch.setattr(bench.loop._tick, "prepare", fail)
+    with pytest.raises(Halted, match="not finite") as halted:
+        bench.loop.run()
+    assert halted.value.fault is FaultName.TICK_CODE_FAILED
+    assert bench.moves[-1] == "trip:fault"
+    assert not bench.device.armed
+    assert bench.records() == []
 
 
 def test_a_reset_that_spends_a_budget_is_made_again_after_the_pause(
