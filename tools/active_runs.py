@@ -135,6 +135,7 @@ def resume(run: Path | None, *, unasked: bool) -> int:
     found = choose("resume", run, anywhere=False)
     if isinstance(found, int):
         return found
+    found.trust_files()
     rig = _rig_of(found.folder)
     if run is None and not unasked:
         if not sys.stdin.isatty():

@@ -13,7 +13,7 @@ from onrig.runtime.replay.evidence import Fault, evidence_of, faults
 from onrig.runtime.run_state.checksums import difference
 from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
-from onrig.runtime.run_state.running import running_rigs
+from onrig.runtime.run_state.running import running_in
 
 LOGS: Final = ("log*.mcap",)
 POLICIES: Final = ("policies/*",)
@@ -28,7 +28,7 @@ def matching(*patterns: str) -> Callable[[str], bool]:
 
 def damage_in(folder: Path, *patterns: str) -> list[Fault]:
     """Compare the matching files of a finished run with its checksums; empty for a run in progress."""
-    if any(running.folder == folder.resolve() for running in running_rigs()):
+    if running_in(folder) is not None:
         return []
     return faults(folder, evidence_of(folder), matching("config.yaml", *patterns))
 

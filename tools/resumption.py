@@ -16,7 +16,7 @@ from onrig.runtime.run_changes import changes
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run, read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
-from onrig.runtime.run_state.running import running_rigs
+from onrig.runtime.run_state.running import running_in
 from onrig.runtime.supervise.run_folder import RESUMES, Resumption, recorded_executor
 from onrig.tools.foreign import difference, pieces_of
 from onrig.tools.load import load_for_rig, on_port, sections
@@ -40,12 +40,11 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     path = folder / "config.yaml"
     if not path.is_file():
         raise CannotResume(f"'{folder}' holds no run: config.yaml is missing")
-    for running in running_rigs():
-        if running.folder == folder.resolve():
-            raise CannotResume(
-                f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
-                "its pause"
-            )
+    if (running := running_in(folder)) is not None:
+        raise CannotResume(
+            f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
+            "its pause"
+        )
     if name is not None:
         load_run(name, overrides)  # the files that it names become trusted, also in the run's own configuration
     wait_for_folder(folder)

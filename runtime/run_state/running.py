@@ -31,6 +31,12 @@ class Running(NamedTuple):
     folder: Path
     """Absolute path of its run folder."""
 
+    def trust_files(self) -> None:
+        """Trust the Python files that this run executes, in this process, in order to read its configuration."""
+        with contextlib.suppress(OSError):  # it has ended, or is of an earlier version
+            for digest in (self.shm / _TRUSTED).read_text().split():
+                trust(digest)
+
 
 def announce(shm: Path, folder: Path) -> None:
     """Store the run folder's path and the trusted Python files in the run's shared memory."""
@@ -39,18 +45,21 @@ def announce(shm: Path, folder: Path) -> None:
 
 
 def running_rigs() -> list[Running]:
-    """Return this user's running rigs, oldest first; their Python files become trusted in this process."""
+    """Return this user's running rigs, oldest first."""
     found = []
     for pid, shm in live_folders():
         try:
             folder = Path(os.fsdecode((shm / _NAME).read_bytes().removesuffix(b"\n")))
         except OSError:
             continue  # just starting or ending: nothing moves
-        with contextlib.suppress(OSError):  # a run of an earlier version
-            for digest in (shm / _TRUSTED).read_text().split():
-                trust(digest)
         found.append(Running(pid, shm, folder))
     return found
+
+
+def running_in(folder: Path) -> Running | None:
+    """Return the run in progress in ``folder``; None before its start and after its end."""
+    resolved = folder.resolve()
+    return next((running for running in running_rigs() if running.folder == resolved), None)
 
 
 def stop_by_signal(running: Running, level: int) -> None:
@@ -100,4 +109,13 @@ class Remote:
         return Actuators.read(self._board)
 
 
-__all__ = ["Remote", "Running", "SegmentError", "SegmentMissing", "announce", "running_rigs", "stop_by_signal"]
+__all__ = [
+    "Remote",
+    "Running",
+    "SegmentError",
+    "SegmentMissing",
+    "announce",
+    "running_in",
+    "running_rigs",
+    "stop_by_signal",
+]

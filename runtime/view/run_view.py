@@ -24,7 +24,7 @@ from onrig.runtime.replay.accounts.figures import Counts, Timing
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row, read_rows
-from onrig.runtime.run_state.running import Running, running_rigs
+from onrig.runtime.run_state.running import Running, running_in
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import ViewReader
@@ -54,6 +54,7 @@ class RunView:
     @classmethod
     def of(cls, running: Running) -> RunView:
         """View of a run in progress; raises SegmentError, or ConfigError if its folder is damaged."""
+        running.trust_files()
         view = cls(running.folder, load_resolved(running.folder / "config.yaml"))
         view.attach(running)
         return view
@@ -68,7 +69,7 @@ class RunView:
 
     def find(self) -> Running | None:
         """Find the run in shared memory; None before its start and after its end."""
-        return next((r for r in running_rigs() if r.folder == self.folder), None)
+        return running_in(self.folder)
 
     def attach(self, running: Running) -> None:
         """Map its shared memory; raises SegmentError if it has ended, or belongs to another version."""

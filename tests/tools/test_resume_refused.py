@@ -140,7 +140,7 @@ def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_a_run_that_is_running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(resumption, "running_rigs", lambda: [Running(77, folder, folder.resolve())])
+    monkeypatch.setattr(resumption, "running_in", lambda _: Running(77, folder, folder.resolve()))
     before = content(folder)
     assert "is running (process 77)" in refused(capsys, "--resume", str(folder))
     assert content(folder) == before

@@ -38,10 +38,12 @@ def test_what_a_run_of_this_user_runs_may_be_run_by_those_who_look_at_it(
     shm = create_folder()
     announce(shm, tmp_path / "run")
     monkeypatch.setenv("ONRIG_TRUST", "")
-    running_rigs()
+    (running,) = running_rigs()
+    assert python_files.trusted_digests() == set(), "a run that only happens to be there allows nothing"
+    running.trust_files()
     assert python_files.trusted_digests() == {"abc"}
     (shm / "trusted").unlink()  # as of a version that knew of no files
-    assert len(running_rigs()) == 1
+    running_rigs()[0].trust_files()
     remove_folder(shm)
 
 
