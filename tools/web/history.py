@@ -138,17 +138,20 @@ class Motion:
     def __init__(self, config: RunConfig) -> None:
         self._spacing_ns = round(1e9 / SAMPLES_PER_S)
         self._period_s = config.period_us * 1e-6
-        self._next_ns = 0
+        self._slot = 0
+        self._unshown: Records | None = None
+        """Records after the newest sample, marked in the next one."""
 
     def live(self, records: Records) -> Samples | None:
         """Thin the records since the last call; None if there is nothing to show."""
         if not len(records):
             return None
-        t = records["t_mono_ns"].astype(np.int64)
-        slots = t // self._spacing_ns
-        before = np.concatenate([[self._next_ns], slots[:-1]])
-        chosen = np.flatnonzero(slots != before)
-        self._next_ns = int(slots[-1])
+        if self._unshown is not None:
+            records = np.concatenate([self._unshown, records])
+        slots = records["t_mono_ns"].astype(np.int64) // self._spacing_ns
+        chosen = np.flatnonzero(np.diff(slots, prepend=self._slot))
+        self._slot = int(slots[-1])
+        self._unshown = records[chosen[-1] + 1 :].copy() if len(chosen) else records
         return _samples(records, chosen) if len(chosen) else None
 
     def recent(self, records: Records) -> Samples | None:
@@ -204,10 +207,10 @@ def _worst_rule(records: Records, chosen: NDArray[np.int64]) -> list[int]:
 
 
 def _since(values: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Largest value of each chosen record and the skipped ones before it."""
+    """Largest value of each chosen record and the skipped ones before it; those after the last belong to none."""
     if not len(chosen):
         return values[:0]
-    return np.asarray(np.maximum.reduceat(values, np.concatenate([[0], chosen[:-1] + 1])))[: len(chosen)]
+    return np.asarray(np.maximum.reduceat(values[: chosen[-1] + 1], np.concatenate([[0], chosen[:-1] + 1])))
 
 
 def _samples(every: Records, chosen: NDArray[np.int64]) -> Samples:

@@ -113,6 +113,12 @@ def times(samples: dict[str, object] | None) -> list[float]:
     return found
 
 
+def begins(samples: dict[str, object]) -> list[bool]:
+    found = samples["begins"]
+    assert isinstance(found, list)
+    return found
+
+
 @pytest.mark.parametrize("rate_hz", [20, 200, 1000])
 @pytest.mark.parametrize("piece", [1, 7, 100])
 def test_a_live_rig_is_thinned_to_what_an_eye_can_use(rate_hz: float, piece: int) -> None:
@@ -163,14 +169,22 @@ def test_there_is_no_clip_without_an_episode_that_has_both_ends() -> None:
     assert Motion(PENDULUM).clip(homing) is None
 
 
+def test_what_begins_after_the_last_sample_is_told_with_the_next_call() -> None:
+    rows = at_rate(300, 1000)
+    rows["flags"] = 0
+    rows["flags"][204] = Flag.FIRST  # of samples 200 and 225
+    motion = Motion(PENDULUM)
+    found = [motion.live(part) for part in (rows[:206], rows[206:210], rows[210:])]
+    begun = [t for s in found if s is not None for t, begin in zip(times(s), begins(s), strict=True) if begin]
+    assert begun == [pytest.approx(rows["t_mono_ns"][225] / 1e9)]
+
+
 def test_what_begins_between_two_samples_is_told_with_the_second() -> None:
     rows = at_rate(1000, 1000)
     rows["flags"] = 0
     rows["flags"][131] = Flag.FIRST
     samples = Motion(PENDULUM).live(rows)
     assert samples is not None
-    begins = samples["begins"]
-    assert isinstance(begins, list)
-    begun = [t for t, begin in zip(times(samples), begins, strict=True) if begin]
+    begun = [t for t, begin in zip(times(samples), begins(samples), strict=True) if begin]
     after = float(rows["t_mono_ns"][131]) / 1e9
     assert begun == [min(t for t in times(samples) if t >= after)]

@@ -166,7 +166,8 @@ CHARTS: Final = """
   const ctx = { fillRect: (x, y, w) => rects.push([x, w]) };
   bands({ valToPos: (v) => v }, ctx, 1, [[0, 0.1], [0.2, 0.3], [10, 20]], 'red');
   return { reset: broken(t, [[1, 2, 8, 9, 10]], [false, false, true, false, false]),
-    turn: broken(t.slice(0, 2), [[3, -3]], none, 2 * Math.PI), rects };
+    turn: broken(t.slice(0, 2), [[3, -3]], none, 2 * Math.PI),
+    target: broken(t.slice(0, 2), [[3, -3], [1, 2]], none, 2 * Math.PI), rects };
 })()"""
 
 
@@ -180,6 +181,7 @@ def test_no_line_runs_through_a_reset_or_a_turn_and_no_band_lies_on_another(
     times, angles = told["turn"]
     assert angles == [3, pytest.approx(math.pi), None, pytest.approx(-math.pi), -3]
     assert times == [0, pytest.approx(0.5), pytest.approx(0.5), pytest.approx(0.5), 1]
+    assert told["target"] == [times, angles, [1, *[pytest.approx(1.5)] * 3, 2]], "what does not turn goes straight on"
     ends = [(x, x + w) for x, w in told["rects"] if x is not None and w is not None]
     assert all(left >= right for (_, right), (left, _) in itertools.pairwise(ends))
 

@@ -152,17 +152,29 @@ export function broken(times, columns, begins, turn = 0, low = -turn / 2) {
   times.forEach((t, i) => {
     const values = columns.map((c) => c[i]);
     if (i && begins[i]) put(t, columns.map(() => null));
-    else if (i && turn && values[0] !== null && columns[0][i - 1] !== null && Math.abs(values[0] - columns[0][i - 1]) > turn / 2) {
-      const before = columns[0][i - 1], round = values[0] > before ? turn : -turn, edge = round > 0 ? low : low + turn;
-      const share = Math.min(1, Math.max(0, (edge - before) / (values[0] - round - before || 1)));
-      const at = times[i - 1] + share * (t - times[i - 1]);
-      put(at, [edge]);
-      put(at, [null]);
-      put(at, [edge + round]);
-    }
+    else if (i && turn) wrapped(columns, i, turn, low).forEach(([share, rest]) => put(times[i - 1] + share * (t - times[i - 1]), rest));
     put(t, values);
   });
   return [times, ...columns].map((_, k) => rows.map((row) => row[k]));
+}
+
+/** Rows between `i - 1` and `i` for the columns that wrap there, in order of time: [share of the way, values]. The other
+ * columns go on in a straight line. */
+function wrapped(columns, i, turn, low) {
+  const on = (c, share) => (c[i] === null || c[i - 1] === null ? null : c[i - 1] + share * (c[i] - c[i - 1]));
+  const edges = columns.map((c) => {
+    const before = c[i - 1], after = c[i];
+    if (before === null || after === null || Math.abs(after - before) <= turn / 2) return null;
+    const round = after > before ? turn : -turn, edge = round > 0 ? low : low + turn;
+    return { round, edge, share: Math.min(1, Math.max(0, (edge - before) / (after - round - before || 1))) };
+  });
+  const value = (k, share) => {
+    const wrap = edges[k], c = columns[k];
+    if (!wrap) return on(c, share);
+    return c[i - 1] + share * (c[i] - wrap.round - c[i - 1]) + (share > wrap.share ? wrap.round : 0);
+  };
+  return edges.flatMap((wrap, own) => (wrap ? [wrap.edge, null, wrap.edge + wrap.round].map((edge) =>
+    [wrap.share, columns.map((_, k) => (k === own ? edge : value(k, wrap.share)))]) : [])).sort((a, b) => a[0] - b[0]);
 }
 
 /** Marks times as bands: those that touch are one, so that none lies on another. */
