@@ -11,7 +11,7 @@ import inspect
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -39,8 +39,13 @@ _EFFORTS_IN_TURN: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20),
 _SOURCES: Final = (
     "sim/baselines",
     "sim/plants",
-    "runtime/task.py",
+    "runtime/expressions",
+    "runtime/maths.py",
     "runtime/normalisation.py",
+    "runtime/reward_terms.py",
+    "runtime/rewards.py",
+    "runtime/task.py",
+    "runtime/terminations.py",
     "runtime/random_streams.py",
 )
 PLAYED: Final = 4
@@ -161,9 +166,23 @@ def _key(model: TaskModel, method: str, settings: list[float]) -> str:
         path = _ROOT / source
         for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
             digest.update(file.read_bytes())
-    with suppress(OSError, TypeError):  # of other packages, too
-        digest.update(inspect.getsource(inspect.getmodule(type(model.plant)) or type(model.plant)).encode())
+    for kind in sorted(set(_kinds(model)), key=str):
+        module = inspect.getmodule(kind)
+        if module is not None and not module.__name__.startswith("onrig."):  # of another package, or a user's file
+            with suppress(OSError, TypeError):
+                digest.update(inspect.getsource(module).encode())
     return digest.hexdigest()
+
+
+def _kinds(value: object) -> Iterator[type]:
+    """Types of the structs in a value: plant, reward terms and terminations among them."""
+    if isinstance(value, msgspec.Struct):
+        yield type(value)
+        yield from (kind for field in value.__struct_fields__ for kind in _kinds(getattr(value, field)))
+    elif isinstance(value, dict):
+        yield from (kind for part in value.values() for kind in _kinds(part))
+    elif isinstance(value, tuple | list):
+        yield from (kind for part in value for kind in _kinds(part))
 
 
 def _cached(folder: Path, key: str, size: int, compute: Callable[[], list[float]]) -> list[float]:

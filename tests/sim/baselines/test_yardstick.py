@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from onrig.runtime.python_files import PythonFile, import_file
 from onrig.runtime.task import Normalization
 from onrig.sim.baselines import finite_horizon, fuzzy_q_iteration
 from onrig.sim.baselines.fuzzy_q_iteration import Grid
@@ -97,3 +99,24 @@ def test_fine_grids_go_on_where_coarse_ones_end() -> None:
             sizes = [grid.nodes for grid in (*coarse, *fine)]
             assert sizes == sorted(sizes)
             assert (len(coarse), len(fine)) == (2, 3)
+
+
+TERM = """
+from onrig.runtime.reward_terms import Alive
+
+
+class Mine(Alive, frozen=True, tag="mine"):
+    pass
+"""
+
+
+def test_a_changed_reward_term_of_somebody_else_makes_another_entry(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    reward = PENDULUM.task.reward
+    for n, text in enumerate((TERM, TERM + "\nCHANGED = True\n", TERM), 1):
+        path = tmp_path / "mine.py"
+        path.write_text(text, encoding="utf-8")
+        mine = import_file(PythonFile(path, "Mine", hashlib.sha256(text.encode()).hexdigest())).Mine
+        with_mine = msgspec.structs.replace(reward, terms={"mine": mine(reward=0.1)})
+        random_baseline(with_task(PENDULUM, reward=with_mine), folder, 3)
+        assert entries(folder) == min(n, 2)
