@@ -56,23 +56,33 @@ def with_pieces(document: Document, base: Path | None) -> Document:
     return dataclasses.replace(document, data=data)
 
 
-def with_model(document: Document, beside: Path) -> Document:
-    """Resolve the model file of a plant that a solver reads (``kind: mujoco``): full path and digest.
+def with_plant_file(document: Document, beside: Path) -> Document:
+    """Resolve the file that a plant reads (``Plant.file_field``): full path and digest.
 
     ``beside``: the configuration's folder.  A file that cannot be read is left to the plant, which says so.
     """
-    at: NodePath = (*_PLANT, "model")
     try:
         plant = value_at(document.data, _PLANT)
     except KeyError:
         return document
-    if not isinstance(plant, dict) or plant.get("kind") != "mujoco" or not isinstance(plant.get("model"), str):
+    field = _file_field(plant)
+    if not isinstance(plant, dict) or not isinstance(plant.get(field), str):
         return document
-    path = ((_folder(document, at, beside) or beside) / str(plant["model"])).absolute()
-    resolved: dict[str, Data] = {**plant, "model": str(path)}
+    at: NodePath = (*_PLANT, field)
+    path = ((_folder(document, at, beside) or beside) / str(plant[field])).absolute()
+    resolved: dict[str, Data] = {**plant, field: str(path)}
     with suppress(OSError):
         resolved.setdefault("sha256", hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest())
     return dataclasses.replace(document, data=replaced(document.data, _PLANT, resolved))
+
+
+def _file_field(plant: Data) -> str:
+    """Field of a plant that names a file; empty if it reads none, or cannot be loaded (reported later)."""
+    kind = plant.get("kind") if isinstance(plant, dict) else None
+    try:
+        return str(registry.load(registry.PLANTS, kind).file_field) if isinstance(kind, str) else ""
+    except (KeyError, ValueError, AttributeError):
+        return ""
 
 
 def _registered(group: str, name: str, place: Data, base: Path | None) -> str:

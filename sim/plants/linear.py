@@ -23,6 +23,8 @@ from onrig.hw.bounds import LARGEST, Quantity
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Parameter, Plant, declared_parameters, wrapped
 
+_LEAST: Final = 1e-12
+"""Smallest size of an entry that is a parameter: an entry of 0 is none."""
 _NEAR: Final = 0.01
 """Distance from a wall within which a state counts as touching it, as a share of the distance between the walls."""
 
@@ -159,7 +161,7 @@ class Linear(Plant, frozen=True, tag="linear"):
     def parameters(self) -> list[Parameter]:
         """Imperfections, and the sizes of the entries of A and B that are not 0; their signs remain as configured."""
         sizes = [
-            Parameter(name, f"1/s of {self.states[i]}", 0.0, LARGEST, abs(self.number(name)))
+            Parameter(name, f"1/s of {self.states[i]}", _LEAST, LARGEST, abs(self.number(name)))
             for name, (_, i, _) in self._entries.items()
         ]
         return [*super().parameters(), *sizes]
@@ -182,8 +184,9 @@ class Linear(Plant, frozen=True, tag="linear"):
         matrices = {matrix: [list(row) for row in getattr(self, matrix)] for matrix in ("A", "B")}
         for name, (matrix, i, j) in entries.items():
             if name in values:
-                if not np.all(np.asarray(values[name]) >= 0.0):
-                    raise ValueError(f"{name}: expected 0 to {LARGEST:g}, got {values[name]}")
+                size = np.asarray(values[name])
+                if not np.all((size >= _LEAST) & (size <= LARGEST)):
+                    raise ValueError(f"{name}: expected {_LEAST:g} to {LARGEST:g}, got {values[name]}")
                 matrices[matrix][i][j] = np.sign(self.number(name)) * values[name]
                 if not np.ndim(values[name]):
                     matrices[matrix][i][j] = float(matrices[matrix][i][j])

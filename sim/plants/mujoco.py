@@ -56,6 +56,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     """Factor on the gain of all actuators."""
 
     batched: ClassVar[bool] = False
+    file_field: ClassVar[str] = "model"
 
     def __post_init__(self) -> None:
         """Check the model and the names; ValueError says what does not fit, by name."""

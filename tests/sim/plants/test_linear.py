@@ -71,6 +71,15 @@ def test_trials_may_have_entries_of_their_own() -> None:
         linear().varied({"A_angle_velocity": 2.0})
 
 
+@pytest.mark.parametrize("size", [0.0, -1.0, 1e300, math.nan])
+def test_a_size_that_would_be_no_parameter_is_refused(size: float) -> None:
+    with pytest.raises(ValueError, match="A_velocity_velocity: expected 1e-12 to"):
+        linear().varied({"A_velocity_velocity": np.array([12.5, size])})
+    (least,) = [p.low for p in linear().parameters() if p.name == "A_velocity_velocity"]
+    varied = linear().varied({"A_velocity_velocity": least})
+    assert [p.name for p in varied.parameters()] == [p.name for p in linear().parameters()]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
