@@ -19,7 +19,7 @@ class Options:
     """A section or setting, such as limits or learner.sac.lr."""
     _: KW_ONLY
     of: Config | None = None
-    """Include the pieces in files that this configuration names."""
+    """Include the plugins in the files that this configuration names."""
     trust: Trust = False
     markdown: bool = False
     """Print the page docs/settings.md."""
