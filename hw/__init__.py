@@ -1,1 +1,1 @@
-"""Wire protocol, transports, device session and rigs. Imports nothing of the other packages."""
+"""Wire protocol, transports, device session and rigs. Imports nothing from the other packages."""

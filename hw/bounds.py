@@ -13,7 +13,7 @@ import msgspec
 LARGEST: Final = 1e9
 """Largest magnitude of any quantity, in SI units."""
 SMALLEST: Final = 1e-18
-"""Smallest magnitude of a nonzero quantity: its sixth power does not underflow, nor does float32."""
+"""Smallest magnitude of a nonzero quantity: neither its sixth power nor its float32 value underflows."""
 
 Quantity = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=LARGEST)]
@@ -26,4 +26,4 @@ PositiveShare = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 AboveZero = Annotated[float, msgspec.Meta(gt=0.0, le=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e8)]
-"""A timeout, at most three years: in nanoseconds it fits into 64 bits."""
+"""A timeout in s of at most three years, which fits into 64 bits in nanoseconds."""

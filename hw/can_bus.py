@@ -1,4 +1,4 @@
-"""Line to a device on a CAN bus: the byte stream of the protocol, cut into the payloads of two arbitration ids."""
+"""Connection to a device on a CAN bus: the protocol's byte stream, split into payloads of two arbitration ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FD_SIZES: Final = (*range(9), 12, 16, 20, 24, 32, 48, 64)
 _STANDARD_IDS: Final = 1 << 11
 _FRAME_BITS: Final = 135
 _EXTENDED_FRAME_BITS: Final = 160
-"""Most bits of a classical frame with eight bytes, of an id of 11 and of 29 bits, stuff bits and the gap included."""
+"""Maximum bits of a classical frame with eight bytes (11-bit id; 29-bit id), with stuff bits and interframe gap."""
 _FRAME_BYTES: Final = 8
 _NETWORKS: Final = Path("/sys/class/net")
 _CAN_TYPE: Final = "280"
@@ -31,7 +31,7 @@ _NS: Final = 1_000_000_000
 
 
 def pieces(data: bytes, *, fd: bool) -> Iterator[bytes]:
-    """Cut bytes into payloads, each of a length that CAN (8 bytes) or CAN FD (64) can carry as it is."""
+    """Split bytes into payloads whose lengths CAN (8 bytes) or CAN FD (64) can carry without padding."""
     sizes = _FD_SIZES if fd else _SIZES
     while data:
         size = max(size for size in sizes if size <= len(data))
@@ -40,7 +40,7 @@ def pieces(data: bytes, *, fd: bool) -> Iterator[bytes]:
 
 
 class CanTransport:
-    """A Transport over a bus of python-can, which it owns."""
+    """A Transport over a python-can bus, which it owns."""
 
     def __init__(self, bus: can.BusABC, name: str, send_id: int, receive_id: int, *, extended: bool, fd: bool) -> None:
         self._bus, self._name, self._id, self._receive_id = bus, name, send_id, receive_id
@@ -52,14 +52,14 @@ class CanTransport:
         return self._name
 
     def fileno(self) -> int:
-        """Return the bus's descriptor, or -1 where it has none."""
+        """Return the bus's descriptor, or -1 if it has none."""
         try:
             return self._bus.fileno()
         except (NotImplementedError, AttributeError):
             return -1
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return the payloads that have come, in order; raises as ``Transport.read``."""
+        """Return the payloads that have arrived, in order; raises the errors of ``Transport.read``."""
         read, until_ns = b"", time.monotonic_ns() + timeout_ns
         while len(read) <= READ_BYTES - _FD_SIZES[-1]:
             left_ns = 0 if read or timeout_ns <= 0 else max(until_ns - time.monotonic_ns(), 0)
@@ -75,7 +75,8 @@ class CanTransport:
         return read
 
     def write(self, data: bytes) -> int:
-        """Send without waiting; return the bytes of the frames that the bus took; raises as ``Transport.read``."""
+        """Send without waiting; return the number of bytes accepted by the bus; raises the errors of
+        ``Transport.read``."""
         import can
 
         bus, sent = self._opened(), 0
@@ -117,18 +118,18 @@ def _can_error() -> type[Exception]:
 
 
 def _is_full(error: Exception) -> bool:
-    """Whether a frame was not taken because the interface's buffer is full."""
+    """Whether a frame was rejected because the interface's buffer is full."""
     words = str(error).lower()
     return "buffer" in words or "full" in words or getattr(error, "error_code", None) == 105  # ENOBUFS
 
 
 class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
-    """A device on a CAN bus, by python-can (extra ``can``)."""
+    """A device on a CAN bus, through python-can (extra ``can``)."""
 
     channel: str
-    """As python-can names it: can0 of socketcan, a multicast address of udp_multicast."""
+    """Channel as in python-can: can0 for socketcan, a multicast address for udp_multicast."""
     interface: str = "socketcan"
-    """Interface of python-can."""
+    """python-can interface."""
     command_id: _Id = 0x100
     """Arbitration id from the host to the device; the lower one has priority."""
     state_id: _Id = 0x101
@@ -138,12 +139,13 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
     fd: bool = False
     """CAN FD, payloads of up to 64 bytes instead of 8."""
     bitrate: Annotated[int, msgspec.Meta(ge=1000, le=10_000_000)] | msgspec.UnsetType = msgspec.UNSET
-    """Bit/s, where the interface sets it (a socketcan interface has its own); also what `onrig check` reckons with."""
+    """Bit rate in bit/s, set only on interfaces without a rate of their own; `onrig check` computes with it in any
+    case."""
     options: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
-    """Further arguments of python-can's bus."""
+    """Further arguments for python-can's bus."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for ids that the bus cannot tell apart."""
+        """Raises ValueError if the ids are equal, or too long for the bus."""
         if self.command_id == self.state_id:
             raise ValueError(f"command_id and state_id are both {self.command_id:#x}: give two ids")
         if not self.extended and max(self.command_id, self.state_id) >= _STANDARD_IDS:
@@ -157,11 +159,11 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         return self.end(self.command_id, self.state_id)
 
     def end(self, send_id: int, receive_id: int) -> CanTransport:
-        """Open one end of the line: the host's, or with the ids exchanged a device's; raises LinkError."""
+        """Open one end of the connection: the host's, or, with the ids swapped, a device's; raises LinkError."""
         try:
             import can
         except ImportError as error:
-            raise LinkError(f"{self.place}: this needs python-can: pip install 'onrig[can]'") from error
+            raise LinkError(f"{self.place}: python-can is missing: pip install 'onrig[can]'") from error
         options: dict[str, Any] = {} if self.bitrate is msgspec.UNSET else {"bitrate": self.bitrate}
         options |= {"fd": True} if self.fd else {}
         try:
@@ -177,7 +179,7 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         return CanTransport(bus, self.place, send_id, receive_id, extended=self.extended, fd=self.fd)
 
     def _kernel_filters(self, receive_id: int) -> list[can.typechecking.CanFilter] | None:
-        """Filters where the kernel has them; python-can's own end a read at each message that they drop."""
+        """Filters for a bus whose kernel applies them; with python-can's own, each dropped message would end a read."""
         mask = (1 << 29) - 1 if self.extended else _STANDARD_IDS - 1
         filters: list[can.typechecking.CanFilter] = [
             {"can_id": receive_id, "can_mask": mask, "extended": self.extended}
@@ -185,7 +187,7 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         return filters if self.interface == "socketcan" else None
 
     def duration_us(self, sizes: list[int]) -> float:
-        """Time of classical frames at ``bitrate``, the most that stuff bits allow; 0 where it is not known."""
+        """Duration of classical frames at ``bitrate`` with the maximum of stuff bits; 0 if the bit rate is unknown."""
         if self.bitrate is msgspec.UNSET or self.fd:
             return 0.0
         bits = _EXTENDED_FRAME_BITS if self.extended else _FRAME_BITS

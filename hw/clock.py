@@ -9,8 +9,8 @@ Towsley, "Estimation and removal of clock skew from network delay measurements",
 lower convex hull that spans the mean device time.  Late samples have no influence by construction, without a threshold.
 
 Deviation: the paper fits one recorded trace.  Here two hulls overlap: the younger one starts when the older has reached
-half its maximum age; the older one gives the estimate until it is dropped.  The estimate thus follows crystal drift, in
-bounded memory.  Adding a point takes O(1) amortised time; all sums are exact integers.
+half its maximum age; the older one provides the estimate until it is dropped.  The estimate thus follows crystal drift,
+in bounded memory.  Adding a point takes O(1) amortised time; all sums are exact integers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Clock(Protocol):
     """Source of monotonic time."""
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds since an arbitrary origin; never runs backwards."""
+        """Return nanoseconds since an arbitrary origin; never decreases."""
 
 
 class VirtualClock:
-    """Clock that moves only when advanced."""
+    """Clock that advances only when told to."""
 
     def __init__(self, start_ns: int = 0) -> None:
         self.now_ns = start_ns
@@ -36,9 +36,9 @@ class VirtualClock:
         return self.now_ns
 
     def advance(self, duration_ns: int) -> None:
-        """Let time pass; raises ValueError for a negative duration."""
+        """Advance the clock; raises ValueError if the duration is negative."""
         if duration_ns < 0:
-            raise ValueError(f"time cannot run back by {-duration_ns} ns")
+            raise ValueError(f"time cannot run backwards by {-duration_ns} ns")
         self.now_ns += duration_ns
 
 
@@ -49,7 +49,7 @@ _REFIT_EVERY: Final = 16
 
 
 class _LowerHull:
-    """Lower convex hull of points whose x only grows."""
+    """Lower convex hull of points in order of increasing x."""
 
     __slots__ = ("count", "sum_x", "xs", "ys")
 
@@ -74,10 +74,10 @@ class _LowerHull:
 
 
 class ClockSync:
-    """Running estimate of the host time that belongs to a device time.
+    """Running estimate of the host time that corresponds to a device time.
 
-    ``time_scale`` is the hello's: device seconds per wall second, > 0 (lockstep has no such relation: ValueError).
-    The estimate rests on the last ``window`` to ``2 * window`` samples.
+    ``time_scale`` is taken from the hello: device seconds per wall second, > 0.  Raises ValueError for 0 (lockstep),
+    which has no such relation.  The estimate rests on the last ``window`` to ``2 * window`` samples.
     """
 
     def __init__(self, time_scale: float = 1.0, window: int = 4096) -> None:
@@ -103,16 +103,16 @@ class ClockSync:
 
     @property
     def ready(self) -> bool:
-        """Whether there has been a sample."""
+        """Whether any sample has been added."""
         return self._last_us >= 0
 
     @property
     def drift_ppm(self) -> float:
-        """Lag rate of the device clock against the host's, in parts per million of its nominal rate."""
+        """Lag of the device clock behind the host's, in parts per million of its nominal rate."""
         return (self._rate / self._nominal - 1.0) * 1e6
 
     def add(self, t_device_us: int, t_recv_ns: int) -> None:
-        """Take the device time of a frame (us) and the host time of its receipt (ns).
+        """Add the device time of a frame (us) and the host time of its receipt (ns).
 
         Samples whose device time does not advance (duplicates, a frozen link) are ignored.
         """
@@ -133,7 +133,8 @@ class ClockSync:
             self._fit()
 
     def host_time_ns(self, t_device_us: int) -> int:
-        """Return the earliest receipt time (ns) of a frame of this device time; ValueError before any sample.
+        """Return the earliest receipt time (ns) of a frame with this device time; raises ValueError before the first
+        sample.
 
         ``t_recv_ns - host_time_ns(t)`` is the lateness of a frame: zero or more, up to rounding.
         """

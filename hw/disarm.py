@@ -1,6 +1,6 @@
-"""Disarming of an unknown device, for when its host process is gone (``hw/PROTOCOL.md`` §2.5).
+"""Disarming of an unknown device after its host process has ended (``hw/PROTOCOL.md`` §2.5).
 
-It starts with a hello, because a device caches its last answer and ignores a request equal to the last one.
+It starts with a hello, because a device caches its last answer and would replay it for an identical request.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _RETRY_NS: Final = 100_000_000
 _ANSWER_S: Final = 1.0
 _FRAME_S: Final = 0.5
 _PERIODS: Final = 3
-"""Number of frames of which at least one must arrive."""
+"""Number of periods to wait, in which at least one frame must arrive."""
 _PERIOD_US: Final = 20_000
-"""Sampling period for an unconfigured device, within its bounds, or one that is slower than ``_LONGEST_S``."""
+"""Sampling period (within its bounds) for an unconfigured device, or for one slower than ``_LONGEST_S``."""
 _LONGEST_S: Final = 5.0
 """Longest wait for a frame."""
 
@@ -50,26 +50,26 @@ T = TypeVar("T")
 
 
 class Disarmed(NamedTuple):
-    """Confirmation: a state frame of the device shows it disarmed with its safe output in force."""
+    """Confirmation: a state frame shows the device disarmed, with its safe output in force."""
 
     rig: str
-    """Its name."""
+    """Name of the device's rig."""
     configured: bool
     """Whether it had to be configured first: after power-up a device sends no frames."""
 
 
 class _Conversation:
-    """Frames exchanged with a device of which nothing is known yet."""
+    """Exchange of frames with an unknown device."""
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self._transport, self._clock = transport, clock
         self._reader = FrameReader(LinkCounters())
         self._waiting: deque[bytes] = deque()
-        """Frames read and not taken: a simulator's state may arrive in one read with the answer before it."""
+        """Frames read but not yet processed: a simulator's state may arrive in one read with the answer before it."""
         self._ids = count(1)
 
     def ask(self, frame: bytes, seconds: float, take: Callable[[bytes], T | None]) -> T | None:
-        """Send a frame again and again until ``take`` makes something of an answer; None after ``seconds``."""
+        """Repeat a frame until ``take`` returns a result for an answer; return that, or None after ``seconds``."""
         clock, waiting = self._clock, self._waiting
         limit_ns = clock.monotonic_ns() + round(seconds * 1e9)
         while (now_ns := clock.monotonic_ns()) < limit_ns:
@@ -90,7 +90,7 @@ class _Conversation:
         return None
 
     def request(self, rig: str, op: Op, payload: bytes = b"") -> bytes:
-        """Return the payload of the answer to a request; raises LinkError without one."""
+        """Return the payload of the answer to a request; raises LinkError if none arrives."""
         id_ = next(self._ids)
         frame = encode_frame(encode_request(Request(id_, op, payload)))
         answer = self.ask(frame, _ANSWER_S, lambda body: _answer(body, id_, op))
@@ -100,7 +100,7 @@ class _Conversation:
 
 
 class _States:
-    """State frames of a device, compared with its safe output (counts)."""
+    """Comparison of a device's state frames with its safe output (counts)."""
 
     def __init__(self, hello: Hello, safe: list[int]) -> None:
         self._layout, self._safe = StateLayout(hello.n_sensors, hello.n_actuators), safe
@@ -108,7 +108,7 @@ class _States:
         self._contradictory: State | None = None
 
     def take(self, body: bytes) -> State | None:
-        """Take a frame; returns its state if that shows the device disarmed."""
+        """Process a frame; return its state if that shows the device disarmed."""
         if body[0] != MessageType.STATE:
             return None
         before, self.last = self.last, self._layout.decode(body)
@@ -119,20 +119,20 @@ class _States:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the frames of a device that answered DISARM."""
+        """Problem with the frames of a device that answered DISARM, as the end of a sentence."""
         if self._contradictory is not None:
             start, end = self._contradictory.u_start, self._contradictory.u_end
             outputs = f"outputs of {start} and {end} counts (safe: {tuple(self._safe)})"
             return f" and reports its safe output in force, but {outputs}; cut the power of its actuators"
         what = "none arrived" if self.last is None else "none showed its outputs safe"
-        return f", but of its state frames {what}"
+        return f", but of its state frames, {what}"
 
 
 def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disarmed:
-    """Disarm the device at the other end, and wait for the frame that confirms it; raises LinkError without one.
+    """Disarm the device at the other end and wait for the confirming frame; raises LinkError if none arrives.
 
     A device that sends no frames (not configured since power-up, or a simulator whose time has stopped) is configured,
-    which disarms as well.
+    which also disarms it.
     """
     device = _Conversation(transport, clock)
     hello = device.ask(encode_frame(bytes([MessageType.HELLO_REQUEST])), hello_s, _hello)
@@ -156,7 +156,7 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
 
 
 def _frames_s(hello: Hello, period_us: int) -> float:
-    """Time in which frames must arrive."""
+    """Time within which frames must arrive."""
     slower = 1.0 / hello.time_scale if hello.time_scale > 0 else 1.0
     return min(max(_FRAME_S, _PERIODS * period_us * 1e-6 * slower), _LONGEST_S)
 

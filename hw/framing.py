@@ -1,10 +1,11 @@
 """Frames on the wire: ``0x00 | COBS(body | CRC-32 of body) | 0x00`` (``hw/PROTOCOL.md``, *Framing*).
 
 COBS (Cheshire & Baker, "Consistent Overhead Byte Stuffing", IEEE/ACM ToN 7(2), 1999) removes every zero byte, so that
-a zero is always a boundary.  Deviation: frames are short enough never to need the paper's block 0xFF (254 bytes
-without a zero), so that encoder and decoder are one short loop each.
+a zero is always a boundary.  Deviation: frames are too short to need the paper's block 0xFF (254 bytes without a zero),
+so that encoder and decoder are one short loop each.
 
-The C library does the same where it is loaded; the Python form is its reference, and names what is wrong with a frame.
+The C library is used if it is loaded; the Python implementation is its reference and reports what is wrong with a
+frame.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MIN_CHUNK_BYTES: Final = 6
 
 
 class FrameError(ValueError):
-    """Bytes between two delimiters that are not a valid frame."""
+    """Invalid frame between two delimiters."""
 
 
 class CobsError(FrameError):
@@ -41,7 +42,7 @@ class FrameTooLongError(FrameError):
 
 @dataclass
 class FrameCounters:
-    """Counts of what a reader has discarded."""
+    """Counts of discarded frames and bytes."""
 
     bad_crc: int = 0
     bad_cobs: int = 0
@@ -53,13 +54,13 @@ def encode_frame(body: bytes) -> bytes:
     """Wrap a body (type byte and payload, 1 to 249 bytes) for the wire, with a delimiter on either side.
 
     The leading delimiter terminates noise or a truncated frame before this one, which would otherwise be lost with it.
-    Raises FrameTooLongError or FrameError (empty body).
+    Raises FrameError if the body is empty, FrameTooLongError if it is too long.
     """
     return (_encoded(body) if _encoded is not None else b"") or encode_in_python(body)
 
 
 def decode_frame(chunk: bytes) -> bytes:
-    """Decode the bytes between two delimiters to a body; raises a FrameError with the reason."""
+    """Decode the bytes between two delimiters to a body; raises FrameError with the reason."""
     return (_decoded(chunk) if _decoded is not None else b"") or decode_in_python(chunk)
 
 
@@ -89,13 +90,13 @@ def decode_in_python(chunk: bytes) -> bytes:
     while at < size:
         code = plain[at]
         if not code:
-            raise CobsError("a zero byte inside a frame")
+            raise CobsError("zero byte inside a frame")
         plain[at] = 0
         at += code
     if at != size:
         raise CobsError("block lengths run past the end of the frame")
     if size < MIN_CHUNK_BYTES:
-        raise CrcError(f"{size} bytes are too few for a type and a CRC")
+        raise CrcError(f"{size} bytes are too few for a type byte and a CRC")
     body = bytes(plain[1:-4])
     if zlib.crc32(body) != int.from_bytes(plain[-4:], "little"):
         raise CrcError("CRC does not match")
@@ -107,7 +108,7 @@ _decoded: Final = builtin("frame_decode")
 
 
 class FrameReader:
-    """Decoder of a byte stream, in pieces of any size, to frame bodies.
+    """Decoder of a byte stream, in chunks of any size, into frame bodies.
 
     Holds at most one frame's bytes between calls; after any garbage it loses at most the frame in progress.
     """
@@ -118,7 +119,7 @@ class FrameReader:
         self._discarding = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take received bytes (any number) and return the completed bodies, oldest first."""
+        """Process received bytes (any number) and return the completed bodies, oldest first."""
         end = len(data) - 1
         if end > 0 and not data[0] and data.find(0, 1) == end and not (self._partial or self._discarding):
             chunks = [data[1:end]]

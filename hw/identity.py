@@ -1,4 +1,4 @@
-"""Check that a device is the one that a rig's configuration describes."""
+"""Comparison of a device with the rig's configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESOLUTION_TOLERANCE: Final = 1e-6
 
 
 class DeviceMismatch(Exception):
-    """A device other than the configured one; the message has the difference, with both values."""
+    """Device other than the configured one; the message states the difference, with both values."""
 
     def __init__(self, what: str, device: object, host: object) -> None:
         super().__init__(f"{what}: the device has {device}, the configuration {host}")

@@ -12,7 +12,7 @@ from onrig.hw.messages import State, StateLayout, WireError
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _NUMBER_HALF: Final = 0x8000_0000
 MAX_TIME_US: Final = 2**53 - 1
-"""285 years: a later device time is corrupt, and would not fit into 64 bits in ns."""
+"""285 years: a later device time is corrupt, and would overflow 64 bits in ns."""
 
 Tap = Callable[[int, bytes], None]
 """Callback for every frame on the wire: host time in ns, body (its first byte gives type and direction).
@@ -26,25 +26,25 @@ class LinkCounters(FrameCounters):
     """Counters of the link since the session was created."""
 
     states: int = 0
-    """State frames read and found new."""
+    """State frames accepted as new."""
     skipped: int = 0
-    """New, but superseded by a newer one before it was taken."""
+    """New frames superseded by a newer one before they were taken."""
     lost: int = 0
-    """Missing in the numbering: not received intact."""
+    """Frames missing from the numbering: not received intact."""
     stale: int = 0
-    """Sampled before the last reset."""
+    """Frames sampled before the last reset."""
     not_advancing: int = 0
-    """Number or device time did not advance: duplicates, or a frozen link."""
+    """Frames whose number or device time did not advance: duplicates, or a frozen link."""
     unreadable: int = 0
-    """Valid frames whose content does not fit their type."""
+    """Valid frames whose content does not match their type."""
     unexpected: int = 0
     """Unexpected frames (late responses, unknown types)."""
     retries: int = 0
-    """Requests repeated for want of a response in time."""
+    """Requests repeated because no response arrived in time."""
     short_writes: int = 0
-    """Frames not sent, or not in full, because the port's buffer was full."""
+    """Frames not sent, or not completely, because the port's buffer was full."""
     reboots: int = 0
-    """Hellos with a boot id other than the one connected to."""
+    """Hellos with a boot id other than that of the connected device."""
 
 
 def is_before(number: int, other: int) -> bool:
@@ -53,20 +53,20 @@ def is_before(number: int, other: int) -> bool:
 
 
 def frames_between(number: int, other: int) -> int:
-    """Frames from an older frame number to a newer one; numbers wrap from 2**32 - 1 to 1."""
+    """Number of frames from an older frame number to a newer one; numbers wrap from 2**32 - 1 to 1."""
     return ((number - other) & _NUMBER_MASK) - (number < other)
 
 
 class StateIntake:
     """Buffer of the newest state frame.
 
-    A dead link can look like a healthy robot at rest; so a frame counts as new only if both its number and its device
-    time have advanced.
+    A dead link can look like a healthy robot at rest.  A frame therefore counts as new only if both its number and its
+    device time have advanced.
     """
 
     def __init__(self, layout: StateLayout, counters: LinkCounters, tap: Tap | None = None) -> None:
         self.newest: State | None = None
-        """Newest frame not yet taken; the taker sets this to None."""
+        """Newest frame not yet taken; the consumer sets this to None."""
         self.received_ns = 0
         """Host time at which the newest frame was received."""
         self.fault = 0
@@ -77,11 +77,11 @@ class StateIntake:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all frames: the next may be another device's, or those of the same one after a reboot."""
+        """Discard all frames: the next may come from another device, or from the same one after a reboot."""
         self.newest = None
         self.fault = 0
         self.last_frame: int | None = None
-        """Number of the newest frame, taken or not; None before the first."""
+        """Number of the newest frame, whether taken or not; None before the first."""
         self._last_t_us = 0
         self._ignore_before: int | None = None
 
@@ -93,7 +93,7 @@ class StateIntake:
             self.newest = None
 
     def take(self, body: bytes, received_ns: int) -> None:
-        """Read a frame body of type STATE and keep it if it is new; never raises."""
+        """Decode the body of a STATE frame and keep it if it is new; never raises."""
         counters = self._counters
         if self._tap is not None:
             self._tap(received_ns, body)

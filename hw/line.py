@@ -1,4 +1,4 @@
-"""Lines to a device: descriptions, chosen by ``kind`` in ``device.transport``, the serial port among them."""
+"""Connections to a device: descriptions selected by ``kind`` in ``device.transport``, and the serial port."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _BITS_PER_BYTE = 10
 
 
 class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Description of a line; a subclass adds its settings as fields, and its name as the tag."""
+    """Description of a connection; a subclass adds its settings as fields and its name as the tag."""
 
     returns: ClassVar[bool] = True
-    """Whether a device that went away can come back under the same address: a run in real time waits for it."""
+    """Whether a lost device can return under the same address; a run in real time waits for it."""
     disarms: ClassVar[bool] = True
-    """Whether ``onrig disarm`` may open it while no run has it."""
+    """Whether ``onrig disarm`` may open it when no run uses it."""
     identifies: ClassVar[bool] = True
     """Whether ``onrig identify`` may drive the device behind it."""
 
@@ -28,25 +28,26 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         raise NotImplementedError
 
     def open(self) -> Transport:
-        """Open the line, in bounded time; raises LinkError with what, where and the remedy.
+        """Open the connection in bounded time; raises LinkError with what, where and the remedy.
 
-        The loop reads and writes the transport in its tick: its waits must end at their deadline, to microseconds if
-        they can, and a write must not wait at all (``onrig.hw.transport.DescriptorTransport`` does both for a
-        descriptor).
+        The loop reads and writes the transport in its tick: waits must end at their deadline, accurate to microseconds
+        if
+        possible, and a write must never wait.  ``onrig.hw.transport.DescriptorTransport`` provides both for a
+        descriptor.
         """
         raise NotImplementedError
 
     def at(self, place: str) -> Line:
-        """The line to a device found at ``place``; lines whose address is their setting ignore it."""
+        """The connection to a device found at ``place``; returns itself if its settings already contain the address."""
         return self
 
     def duration_us(self, sizes: list[int]) -> float:
-        """Time that frames of these sizes (bytes) take on the wire; 0 where it does not count."""
+        """Duration of frames of these sizes (bytes) on the wire; 0 if negligible."""
         return 0.0
 
     @classmethod
     def found(cls) -> Iterator[str]:
-        """Addresses of this machine at which devices may be, for ``onrig ports``, found without opening any."""
+        """Addresses on this machine at which devices may be, for ``onrig ports``; finding them opens none."""
         return iter(())
 
 
@@ -54,9 +55,9 @@ class Serial(Line, frozen=True, forbid_unknown_fields=True, tag="serial"):
     """A serial port, a pseudo terminal, or a twin's Unix socket."""
 
     path: str
-    """Device file, e.g. /dev/ttyACM0 or one of /dev/serial/by-id."""
+    """Device file, e.g. /dev/ttyACM0 or a link in /dev/serial/by-id."""
     baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = DEFAULT_BAUD_RATE
-    """Default: that of the twin on a serial port."""
+    """Baud rate; default: that of the twin on a serial port."""
 
     @property
     def place(self) -> str:
@@ -69,5 +70,5 @@ class Serial(Line, frozen=True, forbid_unknown_fields=True, tag="serial"):
         return msgspec.structs.replace(self, path=place)
 
     def duration_us(self, sizes: list[int]) -> float:
-        """Start bit, eight bits and stop bit of each byte."""
+        """Duration with a start bit, eight data bits and a stop bit per byte."""
         return 1e6 * _BITS_PER_BYTE * sum(sizes) / self.baud

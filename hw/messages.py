@@ -16,7 +16,7 @@ NAME_BYTES: Final = 16
 UNIT_BYTES: Final = 12
 MAX_COUNT: Final = 2**31 - 1
 MAX_STATE_COUNTS: Final = 56
-"""Maximum of sensors plus twice the actuators, by the largest frame."""
+"""Maximum of sensors plus twice the actuators, set by the largest frame."""
 
 
 class MessageType(enum.IntEnum):
@@ -57,9 +57,9 @@ class Result(enum.IntEnum):
 
 RESULT_HINTS: Final = {
     Result.UNKNOWN_OP: "the device does not know this operation",
-    Result.BAD_LENGTH: "the device expects another payload",
+    Result.BAD_LENGTH: "the device expects a payload of another length",
     Result.OUT_OF_RANGE: "a value lies outside what the device allows",
-    Result.NOT_NOW: "the device's present state does not allow it",
+    Result.NOT_NOW: "the device's current state does not allow it",
 }
 
 
@@ -68,7 +68,7 @@ class Capability(enum.IntFlag):
 
     RESET = 1
     RELEASES = 2
-    """Disarmed, it releases its actuators instead of driving them to their safe values."""
+    """While disarmed it releases its actuators instead of driving them to their safe values."""
 
 
 class Status(enum.IntFlag):
@@ -96,7 +96,7 @@ class Fault(enum.IntEnum):
 
 FAULT_HINTS: Final = {
     Fault.NONE: "no fault",
-    Fault.LEASE: "no command arrived for a whole lease; check the load of the host and the link, then re-arm",
+    Fault.LEASE: "no command arrived during a complete lease; check the load of the host and the link, then re-arm",
     Fault.SENSOR: "a sensor reads outside its range or not at all; check its cable",
     Fault.ESTOP: "the emergency stop was pressed; release it, then re-arm",
     Fault.INTERNAL: "the device reports an internal error; power-cycle it",
@@ -121,7 +121,7 @@ class Hello(NamedTuple):
 
 
 class Channel(NamedTuple):
-    """One sensor or actuator as the device describes it (limits in counts)."""
+    """One sensor or actuator as described by the device (limits in counts)."""
 
     is_actuator: bool
     wrap: bool
@@ -134,7 +134,7 @@ class Channel(NamedTuple):
 
 
 class State(NamedTuple):
-    """One sample, and what was applied in the period before it (docs/architecture.md, *timing rule*)."""
+    """One sample, and the output applied in the period before it (docs/architecture.md, *timing rule*)."""
 
     frame: int
     t_us: int
@@ -142,9 +142,9 @@ class State(NamedTuple):
     fault: int
     lease_left: int
     answers: int
-    """Number of the frame that ``u_end`` answers; 0 when it is the safe output."""
+    """Number of the frame answered by ``u_end``; 0 for the safe output."""
     tau_us: int
-    """Time in the period of the switch from ``u_start`` to ``u_end``; the period's length without one."""
+    """Time in the period of the switch from ``u_start`` to ``u_end``; the period's length if there was none."""
     sensors: tuple[int, ...]
     u_start: tuple[int, ...]
     u_end: tuple[int, ...]
@@ -157,7 +157,7 @@ _HALF_COUNT: Final = 0.5 + 1e-6
 
 
 def shows_safe(state: State, safe: Sequence[float]) -> bool:
-    """Whether a frame proves its device disarmed with its safe output in force: its status and its outputs agree.
+    """Whether a frame proves its device disarmed with its safe output in force, by both its status and its outputs.
 
     safe: (m,) safe values in counts, not necessarily integers.
     """
@@ -165,10 +165,10 @@ def shows_safe(state: State, safe: Sequence[float]) -> bool:
 
 
 def contradicts_safe(state: State, before: State | None, safe: Sequence[float]) -> bool:
-    """Whether a frame's outputs contradict the safe output that it, or the frame just ``before`` it, reports in force.
+    """Whether a frame's outputs contradict the safe output that this frame, or the one just ``before`` it, reports.
 
-    A fault that latches at the sample makes the output safe from then on, so its frame may still report another as
-    ``u_end``; the next one starts at the safe output.  safe: as in ``shows_safe``.
+    A fault that latches at the sample makes the output safe from then on, so its frame may still report another value
+    in ``u_end``; the next frame starts at the safe output.  safe: as in ``shows_safe``.
     """
     if state.status & _SAFE_OR_FAULT == _SAFE and not _is_at(state.u_end, safe):
         return True
@@ -180,7 +180,7 @@ def _is_at(counts: Sequence[int], safe: Sequence[float]) -> bool:
 
 
 class Command(NamedTuple):
-    """A setpoint; the latest wins, and none is retried."""
+    """A setpoint; the latest takes effect, and none is retried."""
 
     answers: int
     values: tuple[int, ...]
@@ -195,7 +195,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """Answer to the request of the same ``id``."""
+    """Answer to the request with the same ``id``."""
 
     id: int
     op: int
@@ -218,13 +218,13 @@ NEXT_FRAME_LAYOUT: Final = struct.Struct("<I")
 
 
 def fault_text(code: int) -> str:
-    """Name of a fault and its remedy; the number of an unknown code."""
+    """Name of a fault and its remedy; the number for an unknown code."""
     known = {f.value: f for f in Fault}
     return f"{known[code].name}: {FAULT_HINTS[known[code]]}" if code in known else f"code {code}"
 
 
 class WireError(ValueError):
-    """A frame whose length or content does not fit its type."""
+    """A frame whose length or content does not match its type."""
 
 
 def _text(raw: bytes) -> str:
@@ -232,7 +232,7 @@ def _text(raw: bytes) -> str:
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """Lay out a hello, type byte included."""
+    """Encode a hello, type byte included."""
     name = hello.rig.encode()
     if len(name) > NAME_BYTES:
         raise WireError(f"rig name '{hello.rig}' is longer than {NAME_BYTES} bytes")
@@ -240,9 +240,9 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(body: bytes) -> Hello:
-    """Read a hello from a frame body (type byte included); raises WireError on a wrong length."""
+    """Decode a hello from a frame body (type byte included); raises WireError if the length is wrong."""
     if len(body) != 1 + HELLO_LAYOUT.size:
-        # A device of another version may lay the rest out differently: its version must still be readable.
+        # A device of another version may use a different layout for the rest; its version must still be readable.
         if len(body) >= 3:
             version = int.from_bytes(body[1:3], "little")
             if version != PROTOCOL_VERSION:
@@ -253,7 +253,7 @@ def decode_hello(body: bytes) -> Hello:
 
 
 def encode_channel(channel: Channel) -> bytes:
-    """Lay out the payload of a DESCRIBE response; raises WireError for a name or unit that does not fit."""
+    """Encode the payload of a DESCRIBE response; raises WireError if a name or unit does not fit."""
     name, unit = channel.name.encode(), channel.unit.encode()
     if len(name) > NAME_BYTES or len(unit) > UNIT_BYTES:
         raise WireError(f"'{channel.name}' or '{channel.unit}' is longer than {NAME_BYTES} or {UNIT_BYTES} bytes")
@@ -270,7 +270,7 @@ def encode_channel(channel: Channel) -> bytes:
 
 
 def decode_channel(payload: bytes) -> Channel:
-    """Read the payload of a DESCRIBE response."""
+    """Decode the payload of a DESCRIBE response; raises WireError."""
     if len(payload) != CHANNEL_LAYOUT.size:
         raise WireError(f"channel description of {len(payload)} bytes, expected {CHANNEL_LAYOUT.size}")
     is_actuator, wrap, name, unit, resolution, low, high, safe = CHANNEL_LAYOUT.unpack(payload)
@@ -287,16 +287,16 @@ class StateLayout:
         self.size = self._struct.size
 
     def encode(self, state: State) -> bytes:
-        """Lay out a state frame, type byte included."""
+        """Encode a state frame, type byte included."""
         return self._struct.pack(MessageType.STATE, *state[:7], *state.sensors, *state.u_start, *state.u_end)
 
     def decode(self, body: bytes) -> State:
-        """Read a state frame from a frame body (type byte included); raises WireError on a wrong length."""
+        """Decode a state frame from a frame body (type byte included); raises WireError if the length is wrong."""
         if len(body) != self.size:
             raise WireError(f"state frame of {len(body)} bytes, expected {self.size}")
         f = self._struct.unpack(body)
         a, b = self._a, self._b
-        # Past the named tuple's constructor, a function in Python.
+        # tuple.__new__ bypasses the named tuple's constructor, which is a Python function.
         return tuple.__new__(State, (f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8:a], f[a:b], f[b:]))
 
 
@@ -308,11 +308,11 @@ class CommandLayout:
         self.size = self._struct.size
 
     def encode(self, answers: int, values: tuple[int, ...]) -> bytes:
-        """Lay out a command, type byte included."""
+        """Encode a command, type byte included."""
         return self._struct.pack(_COMMAND, answers, *values)
 
     def decode(self, body: bytes) -> Command:
-        """Read a command from a frame body (type byte included); raises WireError on a wrong length."""
+        """Decode a command from a frame body (type byte included); raises WireError if the length is wrong."""
         if len(body) != self.size:
             raise WireError(f"command of {len(body)} bytes, expected {self.size}")
         f = self._struct.unpack(body)
@@ -320,12 +320,12 @@ class CommandLayout:
 
 
 def encode_request(request: Request) -> bytes:
-    """Lay out a request, type byte included."""
+    """Encode a request, type byte included."""
     return bytes([MessageType.REQUEST]) + REQUEST_HEAD.pack(request.id, request.op) + request.payload
 
 
 def decode_request(body: bytes) -> Request:
-    """Read a request from a frame body (type byte included)."""
+    """Decode a request from a frame body (type byte included); raises WireError if it is too short."""
     if len(body) < 1 + REQUEST_HEAD.size:
         raise WireError(f"request of {len(body)} bytes")
     id_, op = REQUEST_HEAD.unpack_from(body, 1)
@@ -333,12 +333,12 @@ def decode_request(body: bytes) -> Request:
 
 
 def encode_response(response: Response) -> bytes:
-    """Lay out a response, type byte included."""
+    """Encode a response, type byte included."""
     return bytes([MessageType.RESPONSE]) + RESPONSE_HEAD.pack(*response[:3]) + response.payload
 
 
 def decode_response(body: bytes) -> Response:
-    """Read a response from a frame body (type byte included)."""
+    """Decode a response from a frame body (type byte included); raises WireError if it is too short."""
     if len(body) < 1 + RESPONSE_HEAD.size:
         raise WireError(f"response of {len(body)} bytes")
     id_, op, result = RESPONSE_HEAD.unpack_from(body, 1)

@@ -1,7 +1,7 @@
 """Rig: sensors, actuators, their units and limits, and the policy's observations.
 
-A rig contains neither physics (``onrig.sim.plants``) nor a purpose (``onrig.runtime.task``).  All values
-are SI.
+A rig contains neither physics (``onrig.sim.plants``) nor a purpose (``onrig.runtime.task``).  All values are in SI
+units.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One measured quantity as the device reports it: ``value = count * resolution``."""
 
     name: str
-    """As the device reports it."""
+    """Name as reported by the device."""
     unit: str
-    """SI, e.g. rad or m/s."""
+    """SI unit, e.g. rad or m/s."""
     resolution: Positive
     """SI units per count on the wire; must equal the device's own."""
     wrap: bool = False
     """True for an angle: the host wraps it into [-pi, pi)."""
     low: Quantity | msgspec.UnsetType = msgspec.UNSET
-    """Least value that it can read, beyond which it saturates; unset: that of the observations that it feeds."""
+    """Smallest readable value, below which it saturates; default: that of the observations derived from it."""
     high: Quantity | msgspec.UnsetType = msgspec.UNSET
-    """Largest value that it can read; unset as well."""
+    """Largest readable value; default: that of the observations derived from it."""
 
 
 class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One commanded quantity: ``value = count * resolution`` within [low, high]; ``safe`` is its safe value."""
 
     name: str
-    """As the device reports it."""
+    """Name as reported by the device."""
     unit: str
     """SI, e.g. V or A^2."""
     resolution: Positive
@@ -53,7 +53,7 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high: Quantity
     """Largest command."""
     safe: Quantity = 0.0
-    """Command in which the actuator does no harm."""
+    """Command at which the actuator does no harm."""
 
     @property
     def centre(self) -> float:
@@ -67,7 +67,7 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One component of the observation; [low, high] maps onto [-1, 1], not clipped (as de Bruin et al. 2018)."""
+    """One component of the observation; [low, high] maps to [-1, 1], not clipped (as in de Bruin et al. 2018)."""
 
     name: str
     """Name of the component; by default also that of the sensor."""
@@ -78,26 +78,26 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high: Quantity
     """Value that is 1 when normalised."""
     sensor: str | None = None
-    """Sensor that measures it (default: the one of the same name)."""
+    """Sensor that measures it (default: the one with the same name)."""
     derivative_of: str | None = None
     """For a velocity without a sensor: the sensor whose difference quotient is used."""
     cutoff_hz: NotNegative = 0.0
-    """First-order low-pass of the difference quotient; 0 for none."""
+    """Cut-off frequency of the first-order low-pass on the difference quotient; 0: no filter."""
 
 
 class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sensors, actuators and observations of one rig, in wire order, and the lease its device is given."""
+    """Sensors, actuators and observations of one rig, in wire order, and the lease of its device."""
 
     name: str
-    """Name of the rig; the device must have the same."""
+    """Name of the rig; the device must report the same."""
     sensors: tuple[Sensor, ...]
     actuators: tuple[Actuator, ...]
     observations: tuple[Observation, ...]
     lease_periods: int = 5
-    """Lease: periods without a command after which the device falls safe by itself."""
+    """Lease: number of periods without a command after which the device switches to its safe output by itself."""
     safe_output: Literal["driven", "released"] = "driven"
-    """Effect of the device's safe output while it is disarmed: actuators are driven to their safe values, or released
-    (drivers asleep: a motor coasts without its own braking).  The device must report the same."""
+    """Effect of the device's safe output while disarmed: actuators are driven to their safe values, or released (driver
+    stages off: a motor coasts without braking).  The device must report the same."""
     previous_command: bool = False
     """Append the command in force to the observation (for high rates, at which the delay matters)."""
 
@@ -113,7 +113,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def signals(self) -> tuple[Observation, ...]:
-        """Components of the policy's input, in order: observations, then the previous command if the rig adds it."""
+        """Components of the policy's input, in order: observations, then the previous command if the rig appends it."""
         return self.observations + self._previous_commands()
 
     def _previous_commands(self) -> tuple[Observation, ...]:
@@ -130,19 +130,19 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrackingRig(Rig, frozen=True):
-    """A rig whose task has targets, which policies, rewards and records see as further signals; no file holds it."""
+    """A rig with the targets of its task, which policies, rewards and records use as further signals; in no file."""
 
     targets: tuple[Observation, ...] = ()
-    """Name, unit and range of each."""
+    """Name, unit and range of each target."""
 
     @property
     def signals(self) -> tuple[Observation, ...]:
-        """Those of the rig, then the targets."""
+        """Signals of the rig, then the targets."""
         return self.observations + self._previous_commands() + self.targets
 
 
 def with_targets(rig: Rig, targets: tuple[Observation, ...]) -> Rig:
-    """The rig with these targets in place of those that it had; a plain one without any."""
+    """Return the rig with these targets in place of its own; a plain rig if there are none."""
     values = {name: getattr(rig, name) for name in Rig.__struct_fields__}
     if targets:
         return TrackingRig(**values, targets=targets)
@@ -150,7 +150,7 @@ def with_targets(rig: Rig, targets: tuple[Observation, ...]) -> Rig:
 
 
 def targets_of(rig: Rig) -> tuple[Observation, ...]:
-    """Targets among a rig's signals, which come last."""
+    """Targets among a rig's signals; they come last."""
     return rig.targets if isinstance(rig, TrackingRig) else ()
 
 
@@ -171,7 +171,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
 
 
 def _name_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Name and lease of the rig, missing channels, and names that are given twice."""
+    """Problems with the rig's name and lease, missing channels and duplicate names."""
     if not (0 < len(rig.name.encode()) <= NAME_BYTES):
         yield "name", f"must be 1 to {NAME_BYTES} bytes (it travels in the device's hello)"
     elif not is_word(rig.name):
@@ -192,7 +192,7 @@ def _channels(rig: Rig) -> dict[str, tuple[Sensor | Actuator, ...]]:
 
 
 def _word_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Names and units of the channels."""
+    """Problems with names and units of the channels."""
     for kind, devices in _channels(rig).items():
         for i, channel in enumerate(devices):
             for field, text, limit in (("name", channel.name, NAME_BYTES), ("unit", channel.unit, UNIT_BYTES)):
@@ -203,7 +203,7 @@ def _word_problems(rig: Rig) -> Iterator[tuple[str, str]]:
 
 
 def _size_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Numbers of channels and observations."""
+    """Problems with the numbers of channels and observations."""
     if len(rig.sensors) + 2 * len(rig.actuators) > MAX_STATE_COUNTS:
         yield "", f"sensors plus twice the actuators must be at most {MAX_STATE_COUNTS}, to fit into a frame"
     if len(rig.observations) > MAX_OBSERVATIONS:
@@ -217,12 +217,12 @@ def _resolution_problems(rig: Rig) -> Iterator[tuple[str, str]]:
             if not (math.isfinite(value) and value > 0):
                 yield f"{kind}[{i}].resolution", "must be a positive number"
             elif isinstance(channel, Sensor) and channel.wrap and not 2 <= 2.0 * math.pi / value <= 2 * MAX_COUNT:
-                message = f"one turn must be 2 to {2 * MAX_COUNT} counts, of {value} rad each it has"
+                message = f"one turn must be 2 to {2 * MAX_COUNT} counts; at {value} rad per count it has"
                 yield f"{kind}[{i}].resolution", f"{message} {2.0 * math.pi / value:.3g}"
 
 
 def _actuator_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Limits and safe outputs of the actuators."""
+    """Problems with limits and safe outputs of the actuators."""
     for i, a in enumerate(rig.actuators):
         if not (math.isfinite(a.low) and math.isfinite(a.high) and a.low < a.high):
             yield f"actuators[{i}]", f"needs low < high, got {a.low} and {a.high}"
@@ -235,7 +235,7 @@ def _actuator_problems(rig: Rig) -> Iterator[tuple[str, str]]:
 
 
 def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Names, sources and limits of the observations."""
+    """Problems with names, sources and limits of the observations."""
     sensors = {s.name for s in rig.sensors}
     for i, o in enumerate(rig.observations):
         for field, text in (("name", o.name), ("unit", o.unit)):
@@ -243,7 +243,7 @@ def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
                 yield f"observations[{i}].{field}", _text_problem(text, unit=field == "unit")
         source = o.derivative_of or o.sensor or o.name
         if source not in sensors:
-            yield f"observations[{i}]", f"no sensor '{source}' (there are: {', '.join(sorted(sensors))})"
+            yield f"observations[{i}]", f"no sensor '{source}' (sensors: {', '.join(sorted(sensors))})"
         if not (math.isfinite(o.low) and math.isfinite(o.high) and o.low < o.high):
             yield f"observations[{i}]", f"needs low < high, got {o.low} and {o.high}"
         elif o.high - o.low < SMALLEST:
@@ -253,12 +253,12 @@ def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
 
 
 def _source_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Observations that contradict their sensors: nothing converts between units."""
+    """Observations that contradict their sensors: units are never converted."""
     for i, s in enumerate(rig.sensors):
         if s.wrap and not same_unit(s.unit, "rad"):
-            yield f"sensors[{i}].unit", f"an angle that the host wraps is in rad, got {s.unit!r}: leave out wrap"
+            yield f"sensors[{i}].unit", f"a wrapped angle must be in rad, got {s.unit!r}: remove wrap"
         if (s.low is msgspec.UNSET) != (s.high is msgspec.UNSET):
-            yield f"sensors[{i}]", "expected both or neither of low and high"
+            yield f"sensors[{i}]", "give both low and high, or neither"
         elif s.low is not msgspec.UNSET and s.high is not msgspec.UNSET:
             if not s.low < s.high:
                 yield f"sensors[{i}]", f"needs low < high, got {s.low} and {s.high}"
@@ -272,8 +272,8 @@ def _source_problems(rig: Rig) -> Iterator[tuple[str, str]]:
         unit = source.unit if o.derivative_of is None else per_second(source.unit)
         if not same_unit(o.unit, unit):
             what = f"sensor '{source.name}'" if o.derivative_of is None else f"the derivative of '{source.name}'"
-            message = f"'{o.name}' is in {o.unit!r}, {what} in {unit!r}, and nothing converts between them"
-            yield f"observations[{i}].unit", f"{message}: give one unit, or another sensor or derivative_of"
+            message = f"'{o.name}' is in {o.unit!r}, {what} is in {unit!r}, and units are never converted"
+            yield f"observations[{i}].unit", f"{message}: use the same unit, or another sensor or derivative_of"
         if o.cutoff_hz > 0 and o.derivative_of is None:
-            message = "only an estimate (derivative_of) is filtered, and this one is measured: leave it out"
+            message = "only an estimate (derivative_of) is filtered, and this one is measured: remove cutoff_hz"
             yield f"observations[{i}].cutoff_hz", message

@@ -1,4 +1,4 @@
-"""Roles of an observation: a velocity, a place on a track, a value that is ever reached."""
+"""Roles of observations: velocity, position on a track, speed within the readable range."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from onrig.hw.rig import Observation, Rig
 from onrig.hw.units import is_rate, per_second, same_unit
 
 _MAGNET_MARGIN: Final = 0.5
-"""Share of a track's length by which a magnet may lie beyond its ends."""
+"""Fraction of the track's length by which a magnet may lie beyond its ends."""
 
 
 def observation_of(rig: Rig, name: str) -> Observation | None:
-    """Observation by name; None if the rig has none."""
+    """Return an observation by name; None if the rig has none."""
     return next((o for o in rig.observations if o.name == name), None)
 
 
 def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
-    """Range in which an observation can be read: that of its sensor where it states one, else its own [low, high]."""
+    """Readable range of an observation: that of its sensor if stated, otherwise its own [low, high]."""
     if observation.derivative_of is None:
         for s in rig.sensors:
             if s.name == (observation.sensor or observation.name) and not (
@@ -32,26 +32,26 @@ def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
 
 
 def rate_problem(rig: Rig, name: str) -> str | None:
-    """Message for an observation that is used as a velocity and is none; None for a velocity or an unknown name."""
+    """Message for an observation used as a velocity that is not one; None for a velocity or an unknown name."""
     o = observation_of(rig, name)
-    return None if o is None or is_rate(o.unit) else f"expected a velocity, and '{name}' is in {o.unit!r}"
+    return None if o is None or is_rate(o.unit) else f"expected a velocity, but '{name}' is in {o.unit!r}"
 
 
 def rate_of_problem(rig: Rig, place: str, velocity: str) -> str | None:
-    """Message for a velocity that is not the place's; None if it is, or for an unknown name."""
+    """Message for a velocity that does not belong to the position; None if it does, or for an unknown name."""
     p, v = observation_of(rig, place), observation_of(rig, velocity)
     if p is None or v is None or same_unit(v.unit, per_second(p.unit)):
         return None
     wanted = f"expected the velocity of '{place}', in {per_second(p.unit)!r}"
-    return f"{wanted}, and '{velocity}' is in {v.unit!r}"
+    return f"{wanted}, but '{velocity}' is in {v.unit!r}"
 
 
 def speed_problem(rig: Rig, name: str, speed: float) -> str | None:
-    """Message for a speed that an observation never reads; None if it does, or for an unknown name."""
+    """Message for a speed beyond an observation's readable range; None if within, or for an unknown name."""
     o = observation_of(rig, name)
     if o is None or speed <= (most := max(map(abs, measured_range(rig, o)))):
         return None
-    return f"{speed:g} {o.unit} is never reached: '{name}' reads {most:g} {o.unit} at most"
+    return f"{speed:g} {o.unit} is never reached: '{name}' reads at most {most:g} {o.unit}"
 
 
 def place_problems(rig: Rig, place: str, magnets: Mapping[str, float]) -> Iterator[tuple[str, str]]:
@@ -70,9 +70,9 @@ def place_problems(rig: Rig, place: str, magnets: Mapping[str, float]) -> Iterat
 
 
 def lag_s(rig: Rig, name: str, period_s: float) -> float:
-    """Time by which an estimated velocity lags behind a steady change (s); 0 for a measured observation.
+    """Delay of an estimated velocity behind a steady change (s); 0 for a measured observation.
 
-    Half a period for the difference quotient, and that of its low-pass as it is discretised.
+    Half a period for the difference quotient, plus the delay of its low-pass as discretised.
     """
     o = observation_of(rig, name)
     if o is None or o.derivative_of is None:

@@ -1,4 +1,4 @@
-"""Host's session with one device (``hw/PROTOCOL.md``).
+"""Host-side session with one device (``hw/PROTOCOL.md``).
 
 Two channels share the link: requests, acknowledged and retried, for everything that must not be lost; states and
 commands, of which only the newest counts and none is sent twice.
@@ -43,13 +43,13 @@ RETRY_S: Final = 0.1
 ATTEMPTS: Final = 10
 _FRAME_OVERHEAD_BYTES: Final = 7
 _MAX_DRAIN_READS: Final = 64
-"""Limit on draining a port that never falls silent; larger than the kernel's serial buffers."""
+"""Limit on reads when draining a port that is never silent; more than the kernel's serial buffers hold."""
 _HELLO_REQUEST: Final = encode_frame(bytes([MessageType.HELLO_REQUEST]))
 _STATE: Final = int(MessageType.STATE)
 
 
 class RequestRefused(Exception):
-    """A request refused by the device."""
+    """Request refused by the device."""
 
     def __init__(self, op: Op, result: int, detail: str = "") -> None:
         known = {r.value: r.name for r in Result}
@@ -63,7 +63,7 @@ class RequestRefused(Exception):
 class DeviceSession:
     """Session with the device at the other end of a transport; single-threaded.
 
-    Every method raises LinkError once the link is closed, and those that need an answer if none arrives.
+    Every method raises LinkError once the link is closed; those that need an answer also raise it if none arrives.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class DeviceSession:
 
     @property
     def last_frame(self) -> int | None:
-        """Number of the newest state frame received, taken or not; None before the first."""
+        """Number of the newest state frame received, whether taken or not; None before the first."""
         return self._intake.last_frame
 
     @property
@@ -120,7 +120,7 @@ class DeviceSession:
         self._reader.reset()
         self.hello = None
         hello = self.ask_hello(timeout_s)
-        self._intake.restart()  # frames before the hello may be of the device's life before a restart
+        self._intake.restart()  # frames before the hello may date from before a restart of the device
         check_hello(hello, self._rig)
         self.hello = hello
         self.rebooted = False
@@ -194,7 +194,7 @@ class DeviceSession:
         self.request(Op.CLEAR_FAULT)
 
     def reset(self, seed: int) -> int:
-        """Reset a twin's plant to its start state and return the number of its first frame; older ones are dropped.
+        """Reset a twin's plant to its start state and return the number of its first frame; older frames are dropped.
 
         Raises RequestRefused if the hello does not advertise it (a real rig has a reset controller instead).
         """
@@ -212,7 +212,7 @@ class DeviceSession:
         self._write(_HELLO_REQUEST)
 
     def was_rebooted(self, within_s: float = 0.2) -> bool:
-        """Request a hello: True if the device has rebooted since the connection; False on a closed link."""
+        """Request a hello; return True if the device has rebooted since the connection, False on a closed link."""
         deadline_ns = self._now() + round(within_s * 1e9)
         try:
             self.request_hello()
@@ -224,10 +224,10 @@ class DeviceSession:
         return self.rebooted
 
     def wait_state(self, deadline_ns: int) -> State | None:
-        """Return the newest state frame, waiting for it until ``deadline_ns``; None if none arrived by then.
+        """Return the newest state frame, waiting for it until ``deadline_ns``; None if none has arrived by then.
 
-        A hello that shows a reboot ends the wait.  Everything else that arrives is counted, never raised; LinkError
-        once the link is closed.
+        A hello that shows a reboot ends the wait.  Anything else that arrives is counted and raises nothing.  Raises
+        LinkError once the link is closed.
         """
         read, feed, now, intake = self._transport.read, self._reader.feed, self._now, self._intake
         drains = 0
@@ -255,7 +255,7 @@ class DeviceSession:
     def send_command(self, answers: int, counts: tuple[int, ...]) -> None:
         """Send one setpoint per actuator (counts) in answer to frame ``answers``; never retried.
 
-        Counts that do not fit 32 bits, or of another number, raise ``struct.error``.
+        Raises ``struct.error`` if a count does not fit into 32 bits or the number of counts is wrong.
         """
         body = self._commands.encode(answers, counts)
         self._write(encode_frame(body))
@@ -263,7 +263,7 @@ class DeviceSession:
             self._tap(self._now(), body)
 
     def use_line(self, transport: Transport) -> None:
-        """Close the line and go on over another one; ``connect`` must follow."""
+        """Close the transport and continue over another one; ``connect`` must follow."""
         self._transport.close()
         self._transport = transport
 
@@ -272,7 +272,7 @@ class DeviceSession:
         self._transport.close()
 
     def ask_hello(self, timeout_s: float) -> Hello:
-        """Request a hello until one arrives, and compare it with nothing; raises LinkError."""
+        """Request a hello until one arrives, without comparing it; raises LinkError."""
         dropped = self.counters.bytes_dropped
         for _ in range(max(1, round(timeout_s / self._retry_s))):
             self._write(_HELLO_REQUEST)
@@ -286,7 +286,7 @@ class DeviceSession:
                             self.counters.unreadable += 1
         raise LinkError(
             f"{self._transport.name}: no device answered within {timeout_s:g} s{self._symptom(dropped)}; "
-            "check its power, its cable and that this is its port"
+            "check its power and cable, and that this is its port"
         )
 
     def _connected(self) -> Hello:
@@ -295,7 +295,7 @@ class DeviceSession:
         return self.hello
 
     def _receive(self, deadline_ns: int) -> list[bytes] | None:
-        """Read once, buffer states and return the other bodies; None if nothing came before the deadline."""
+        """Read once, buffer states and return the other bodies; None if nothing arrived before the deadline."""
         timeout_ns = deadline_ns - self._now()
         data = self._transport.read(timeout_ns) if timeout_ns > 0 else b""
         if not data:

@@ -1,4 +1,4 @@
-"""Lines to devices on a network or behind a Unix socket: TCP, UDP, Unix."""
+"""Connections to devices on a network or behind a Unix socket: TCP, UDP, Unix."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from onrig.hw.transport import READ_BYTES, DescriptorTransport, LinkError, Trans
 
 _PortNumber = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 _DATAGRAM_BYTES: Final = 2048
-"""More than a device puts into one datagram; what is longer is cut and fails its CRC."""
+"""More than a device sends in one datagram; a longer one is truncated and fails its CRC."""
 _KEEPALIVE_PROBES: Final = 3
 _Addresses = list[tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]]
 
 
 class _Networked(Line, frozen=True, forbid_unknown_fields=True):
-    """A device at a host and a port."""
+    """A device at a host and port."""
 
     host: str
-    """Name or address; a name is looked up whenever the line is opened."""
+    """Name or address; a name is resolved whenever the connection is opened."""
     port: _PortNumber
-    """Where the device listens."""
+    """Port on which the device listens."""
 
     @property
     def place(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def _connected(self, kind: socket.SocketKind, limit_s: float) -> socket.socket:
-        """Connect within ``limit_s``, look-up included; raises LinkError."""
+        """Connect within ``limit_s``, name resolution included; raises LinkError."""
         until, error = time.monotonic() + limit_s, OSError(f"its name was not found within {limit_s:g} s")
         for family, address in _looked_up(self.host, self.port, kind, limit_s, self.place):
             line = socket.socket(family, kind)
@@ -56,14 +56,14 @@ def _unreachable(place: str, error: OSError) -> LinkError:
 
 
 def _looked_up(host: str, port: int, kind: socket.SocketKind, limit_s: float, place: str) -> _Addresses:
-    """Addresses of a host; a resolver that does not answer is given up, its thread is left behind."""
+    """Resolve a host's addresses; if the resolver does not answer in time, its thread is abandoned."""
     found: _Addresses = []
     failed: list[OSError | UnicodeError] = []
 
     def look_up() -> None:
         try:
             found.extend((info[0], info[4]) for info in socket.getaddrinfo(host, port, type=kind))
-        except (OSError, UnicodeError) as error:  # UnicodeError: no name can be written so
+        except (OSError, UnicodeError) as error:  # UnicodeError: the name cannot be encoded
             failed.append(error)
 
     thread = threading.Thread(target=look_up, daemon=True)
@@ -79,11 +79,11 @@ class Tcp(_Networked, frozen=True, forbid_unknown_fields=True, tag="tcp"):
     """A device that listens on a TCP port."""
 
     connect_s: AboveZero = 2.0
-    """Time-out of the connection, name look-up included."""
+    """Timeout of the connection, name resolution included."""
     no_delay: bool = True
     """Send each command at once; false lets the kernel wait for a full segment."""
     keepalive_s: Annotated[float, msgspec.Meta(ge=0.0, le=32_767.0)] = 5.0
-    """Silence after which the kernel probes the device; it counts as gone about as long after that.  0: never."""
+    """Silence after which the kernel probes the device; it counts as lost after about as long again.  0: never."""
 
     def open(self) -> Transport:
         line = self._connected(socket.SOCK_STREAM, self.connect_s)
@@ -102,10 +102,11 @@ class Tcp(_Networked, frozen=True, forbid_unknown_fields=True, tag="tcp"):
 
 
 class DatagramTransport(DescriptorTransport):
-    """A Transport over a connected datagram socket: each write is one datagram, a read takes all that have come."""
+    """A Transport over a connected datagram socket: a write sends one datagram, a read returns all that have
+    arrived."""
 
     def read(self, timeout_ns: int) -> bytes:
-        """As ``Transport.read``; a peer that answers that nothing listens has hung up, an empty datagram has not."""
+        """Read like ``Transport.read``; a refusal by the peer is a hang-up, an empty datagram is not."""
         if timeout_ns > 0:
             self._wait(timeout_ns)
         read = b""
@@ -120,13 +121,13 @@ class DatagramTransport(DescriptorTransport):
 
 
 class Udp(_Networked, frozen=True, forbid_unknown_fields=True, tag="udp"):
-    """A device on a UDP port, which answers to where the last datagram came from.
+    """A device on a UDP port, which answers to the sender of the last datagram.
 
-    A datagram holds whole frames.  What is lost, doubled or overtaken on the way is found by the frames' numbers.
+    A datagram holds complete frames.  The frames' numbers reveal lost, duplicated and overtaken datagrams.
     """
 
     look_up_s: AboveZero = 2.0
-    """Time-out of the name look-up."""
+    """Timeout of the name resolution."""
 
     def open(self) -> Transport:
         return DatagramTransport(self._connected(socket.SOCK_DGRAM, self.look_up_s).detach(), self.place)

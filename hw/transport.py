@@ -1,4 +1,4 @@
-"""Byte transports: a serial port or pty through its descriptor, and a loopback inside one process.
+"""Byte transports: a serial port or pty through its descriptor, and a loopback within one process.
 
 pyserial opens and configures the port; the tick reads and writes the descriptor directly, because pyserial reads byte
 by byte and takes a hundred microseconds.
@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 DEFAULT_BAUD_RATE: Final = 921_600
 READ_BYTES: Final = 4096
-"""Maximum size of a read; a full read means that more is waiting."""
+"""Maximum size of a read; a full read means that more data is waiting."""
 _SELECT_LIMIT: Final = 1024
 _NS_PER_MS: Final = 1_000_000
 
@@ -28,7 +28,7 @@ class LinkError(Exception):
 
 
 class LineClosed(LinkError):
-    """A line whose other end is gone: an unplugged cable, a device without power, a twin that ended."""
+    """Connection whose other end is gone: an unplugged cable, a device without power, an ended twin."""
 
 
 class Transport(Protocol):
@@ -44,17 +44,17 @@ class Transport(Protocol):
     def read(self, timeout_ns: int) -> bytes:
         """Return the available bytes, at most READ_BYTES, waiting up to ``timeout_ns`` for the first.
 
-        Empty if nothing came in time.  Raises LineClosed once the other end is gone, LinkError once this one is closed.
+        Empty if nothing arrived in time.  Raises LineClosed if the other end is gone, LinkError if this end is closed.
         """
 
     def write(self, data: bytes) -> int:
         """Send without waiting and return the number of bytes accepted (fewer than given if the buffer is full).
 
-        Raises as ``read``.
+        Raises the same errors as ``read``.
         """
 
     def close(self) -> None:
-        """Close the line; closing twice is harmless."""
+        """Close the transport; closing twice is harmless."""
 
 
 class DescriptorTransport:
@@ -74,7 +74,8 @@ class DescriptorTransport:
         return self._fd
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return available bytes, waiting up to ``timeout_ns`` for the first; raises as ``Transport.read``."""
+        """Return available bytes, waiting up to ``timeout_ns`` for the first; raises the errors of
+        ``Transport.read``."""
         if timeout_ns > 0:
             self._wait(timeout_ns)
         try:
@@ -88,7 +89,7 @@ class DescriptorTransport:
         return data
 
     def write(self, data: bytes) -> int:
-        """Send without waiting; return the number of bytes accepted; raises as ``Transport.read``."""
+        """Send without waiting; return the number of bytes accepted; raises the errors of ``Transport.read``."""
         try:
             return os.write(self._fd, data)
         except BlockingIOError:
@@ -119,16 +120,16 @@ class DescriptorTransport:
             return LinkError(f"{self._name}: the port was closed by this process")
         why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
         return LineClosed(
-            f"{self._name}: the device hung up{why}; check its power and cable (or whether its twin still runs)"
+            f"{self._name}: the device hung up{why}; check its power and cable (or that its twin is still running)"
         )
 
 
 class LoopbackTransport:
     """A Transport whose other end is a pair of functions in the same process (tests, lockstep without processes).
 
-    ``handle(data)`` takes written bytes and returns the other end's immediate answer.  ``wait(timeout_ns)`` lets that
-    much (virtual) time pass at most, and returns what the other end sent in it.
-    Without it, no unsolicited data arrives.
+    ``handle(data)`` takes written bytes and returns the other end's immediate answer.  ``wait(timeout_ns)`` advances
+    the (virtual) time by at most that much and returns the data that the other end sent meanwhile; without it, no
+    unsolicited data arrives.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class LoopbackTransport:
         return -1
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return what the other end has sent; if nothing yet, let it run for up to ``timeout_ns``."""
+        """Return data sent by the other end; if there is none yet, let it run for up to ``timeout_ns``."""
         if self._closed:
             raise LinkError(f"{self._name}: the port was closed by this process")
         waiting = self._waiting
@@ -169,7 +170,7 @@ class LoopbackTransport:
         return len(data)
 
     def close(self) -> None:
-        """Close the line; closing twice is harmless."""
+        """Close the transport; closing twice is harmless."""
         self._closed = True
 
 
@@ -184,7 +185,7 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
 
     try:
         port = serial.Serial(path, baud_rate, timeout=0, exclusive=True)
-    # SerialException is an OSError; the termios.error of a port that vanishes meanwhile is none.
+    # SerialException is an OSError; the termios.error of a port that vanishes meanwhile is not.
     except (OSError, ValueError, termios.error) as error:
         raise LinkError(_why_not_open(path, baud_rate, error)) from error
     with contextlib.closing(port):
@@ -215,7 +216,7 @@ def _open_socket(path: str) -> DescriptorTransport:
             host.connect(path)
         except OSError as error:
             if error.errno == errno.ECONNREFUSED:
-                raise LinkError(f"{path}: what listened there has ended; start it again") from error
+                raise LinkError(f"{path}: nothing listens there any more; start the twin again") from error
             raise LinkError(_why_not_open(path, 0, error)) from error
         return DescriptorTransport(host.detach(), path)
 
@@ -236,15 +237,15 @@ def _why_not_open(path: str, baud_rate: int, error: Exception) -> str:
         if code is None and isinstance(raised, termios.error):
             code = raised.args[0]
     if code in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
-        return f"{path}: there is no such port; plug the device in, or name another one"
+        return f"{path}: no such port; plug the device in, or name another port"
     if code in (errno.EACCES, errno.EPERM):
         return f"{path}: no permission to open the port; add yourself to its group (often 'dialout') and log in again"
     if code in (errno.EBUSY, errno.EAGAIN):
         return f"{path}: the port is in use by another process; stop that one first"
     if code == errno.EIO:
-        return f"{path}: the port has no other end (the twin behind it has ended); start it again"
+        return f"{path}: the twin behind this port has ended; start it again"
     if isinstance(error, ValueError):
         return f"{path}: cannot run at {baud_rate} baud ({error}); choose another baud rate"
     if code in (errno.ENOTTY, errno.EISDIR) or not code:
-        return f"{path}: this is not a serial port; name another one"
+        return f"{path}: not a serial port; name another port"
     return f"{path}: cannot be opened ({os.strerror(code)})"

@@ -1,6 +1,6 @@
 """Units of a rig's quantities: equality, and the relation between a quantity and its rate of change.
 
-Nothing converts between units: two names for one quantity must have the same one, however it is written (``m/s^2``,
+Units are never converted: two descriptions of one quantity must use the same unit, however it is written (``m/s^2``,
 ``m s^-2``, ``m/s/s``).
 """
 
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 Powers = MappingProxyType[str, int]
-"""Exponent of each symbol; a text that is no unit counts as a symbol of its own."""
+"""Exponent of each symbol; text that is not a unit counts as a symbol of its own."""
 
 _TOKEN: Final = re.compile(
     r"(?P<mark>[/()])|(?P<symbol>[^\W\d_²³]+|[%°])(?:\^?(?P<power>-?\d)|(?P<raised>[²³]))?|1|[ *·.]+"
@@ -57,15 +57,15 @@ def powers(unit: str) -> Powers:
 
 
 def same_unit(one: str, other: str) -> bool:
-    """Whether two texts are the same unit."""
+    """Whether two texts denote the same unit."""
     return powers(one) == powers(other)
 
 
 def per_second(unit: str) -> str:
-    """Unit of the rate of change of a quantity."""
+    """Unit of a quantity's rate of change."""
     return f"{unit}/s" if unit else "1/s"
 
 
 def is_rate(unit: str) -> bool:
-    """Whether a unit is one of a velocity: something per time."""
+    """Whether a unit is that of a velocity: a quantity per time."""
     return any(powers(unit).get(time) == -1 for time in _TIMES)

@@ -1,1 +1,1 @@
-"""The device's side of the protocol: its states, its output, its end of the line."""
+"""Device side of the protocol: states, output, connection."""

@@ -1,4 +1,4 @@
-"""A device written in Python: its description, its code, and the protocol's half on top of them."""
+"""A device written in Python: its description, its driver, and the protocol layer on top of them."""
 
 from __future__ import annotations
 
@@ -21,47 +21,46 @@ _LEASE_MAX: Final = 255
 
 
 class PythonDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
-    """Description of a device written in Python; a subclass adds its settings as fields, and its name as the tag."""
+    """Description of a device written in Python; a subclass adds its settings as fields and its name as the tag."""
 
     home: ClassVar[str] = ""
-    """``MODULE:NAME`` of its `Driver`, or ``:NAME`` in the description's module; built with the description and the
-    rig."""
+    """``MODULE:NAME`` of its `Driver`, or ``:NAME`` for one in the description's module; constructed with the
+    description and the rig."""
     watchdog_s: AboveZero | None = None
-    """Time after which the motor controller makes itself safe if its driver no longer feeds it; null: it has no
-    watchdog of its own."""
+    """Time without feeding after which the motor controller's watchdog makes it safe; null: it has no watchdog."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
-    """Time from ``apply`` to the command's effect."""
+    """Delay from ``apply`` to the command's effect."""
     period_min_us: Annotated[int, msgspec.Meta(ge=100, le=2**32 - 1)] = 1_000
-    """Shortest sampling period that the hello offers."""
+    """Shortest sampling period offered in the hello."""
     period_max_us: Annotated[int, msgspec.Meta(ge=100, le=2**32 - 1)] = 1_000_000
-    """Longest sampling period that the hello offers."""
+    """Longest sampling period offered in the hello."""
 
 
 class SensorLost(Exception):
-    """A sensor that cannot be read; the device latches SENSOR and goes on."""
+    """Unreadable sensor; the device latches SENSOR and keeps running."""
 
 
 class Driver:
-    """Code of a device written in Python, called by one thread of a process of its own.
+    """Hardware access of a device written in Python, called by one thread of its own process.
 
-    Each call must return within a fraction of the period.  Any other exception than SensorLost ends the device's use:
-    ``safe`` is called, and INTERNAL latches.
+    Each call must return within a fraction of the period.  After any exception other than SensorLost the driver is no
+    longer used: ``safe`` is called, and INTERNAL latches.
     """
 
     def sample(self) -> Sequence[float]:
-        """Read the sensors, in the rig's order (SI); raises SensorLost."""
+        """Read the sensors, in the rig's order and in SI units; raises SensorLost."""
         raise NotImplementedError
 
     def apply(self, command: Sequence[float]) -> None:
-        """Put out a command, one value for each actuator of the rig (SI), within the limits in force."""
+        """Output a command, one value per actuator of the rig, in SI units and within the limits in force."""
         raise NotImplementedError
 
     def safe(self) -> None:
-        """Put out the rig's safe output; also called at the start and at the end."""
+        """Output the rig's safe values; also called at start and end."""
         raise NotImplementedError
 
     def estop(self) -> bool:
-        """Whether the emergency stop is pressed; asked at every sample."""
+        """Whether the emergency stop is pressed; polled at every sample."""
         return False
 
     def arm_watchdog(self, timeout_s: float) -> None:
@@ -71,31 +70,31 @@ class Driver:
         """Feed the controller's watchdog; called at every sample while the device is armed."""
 
     def close(self) -> None:
-        """Release what the driver has opened."""
+        """Release the driver's resources."""
 
 
 class DriverFailed(Exception):
-    """A driver that cannot even make its actuators safe; one line."""
+    """Driver that failed even to make its actuators safe; a message of one line."""
 
 
 class DrivenDevice(ProtocolDevice):
-    """The protocol's half of a device on top of a driver; ``safe`` has been called once it is built."""
+    """Protocol layer of a device, on top of a driver; the constructor has called ``safe``."""
 
     def __init__(self, rig: Rig, settings: PythonDevice, driver: Driver, boot_id: int, clock: Clock = time) -> None:
         self._driver, self._settings, self._now_ns = driver, settings, clock.monotonic_ns
         self.failure: Exception | None = None
-        """First exception of the driver's code."""
+        """First exception raised by the driver."""
         self._resolutions = tuple(a.resolution for a in rig.actuators)
         self._feeds = False
         self._fed_ns = 0
-        """When the controller's watchdog was armed or fed last."""
+        """Time at which the controller's watchdog was last armed or fed."""
         self._in_force: Held | None = None
         offer = Offer(boot_id, settings.period_min_us, settings.period_max_us, _LEASE_MAX)
         super().__init__(rig, offer, settings.latency_us)
         self._put_out(0)
 
     def handle(self, body: bytes, offset_us: int = 0) -> list[bytes]:
-        """As ``ProtocolDevice.handle``; what it changes is put out before the answer."""
+        """Handle a message like ``ProtocolDevice.handle``, and apply its effect on the output before the answer."""
         self._check_watchdog()
         replies = super().handle(body, offset_us)
         self._put_out(offset_us)
@@ -141,7 +140,7 @@ class DrivenDevice(ProtocolDevice):
                 self._fed_ns = self._now_ns()
                 self._driver.feed_watchdog()
             if len(values) != len(self.rig.sensors):
-                raise ValueError(f"sample() gave {len(values)} values, the rig has {len(self.rig.sensors)} sensors")
+                raise ValueError(f"sample() returned {len(values)} values, the rig has {len(self.rig.sensors)} sensors")
             return self._counts(values)
         except SensorLost:
             return None
@@ -150,7 +149,7 @@ class DrivenDevice(ProtocolDevice):
             return None
 
     def _check_watchdog(self) -> None:
-        """Latch LEASE if the watchdog has starved: it has made the actuators safe by itself, whatever was commanded."""
+        """Latch LEASE if the watchdog has starved: it has made the actuators safe by itself, whatever the command."""
         watchdog_s = self._settings.watchdog_s
         if self._feeds and watchdog_s is not None and self._now_ns() - self._fed_ns >= watchdog_s * 1e9:
             self._feeds = False
@@ -158,7 +157,7 @@ class DrivenDevice(ProtocolDevice):
             self._output.restart()
 
     def look_at_estop(self, offset_us: int = 0) -> None:
-        """Ask the driver whether the e-stop is pressed, which `sample` does by itself."""
+        """Poll the e-stop between samples; `sample` polls it by itself."""
         if self.failure is not None:
             return
         try:
@@ -170,7 +169,7 @@ class DrivenDevice(ProtocolDevice):
             self.press_estop(pressed=pressed, offset_us=offset_us)
 
     def _counts(self, values: Sequence[float]) -> Counts | None:
-        """Counts of a sample; None if a value is not finite, or outside of its sensor's limits."""
+        """Counts of a sample; None if a value is non-finite or outside its sensor's limits."""
         counts = []
         for value, sensor in zip(values, self.rig.sensors, strict=True):
             counted = float(value) / sensor.resolution
@@ -194,7 +193,7 @@ class DrivenDevice(ProtocolDevice):
         return super()._may_clear() and self.failure is None
 
     def _put_out(self, offset_us: int) -> None:
-        """Have the driver do what is in force now, if that has changed."""
+        """Bring the driver's output and watchdog into line with what is in force, if that has changed."""
         held, settings = self._output.end, self._settings
         try:
             if self.armed and not self._feeds and settings.watchdog_s is not None:
@@ -212,7 +211,7 @@ class DrivenDevice(ProtocolDevice):
             self._fail(error, offset_us)
 
     def _fail(self, error: Exception, offset_us: int = 0) -> None:
-        """Make safe after an exception of the driver, whose code is then used no more; raises DriverFailed."""
+        """Make the actuators safe after an exception of the driver, which is not used again; raises DriverFailed."""
         self.failure, self._feeds = error, False
         self._trip(Fault.INTERNAL)
         self._output.fall_safe(self._within_period(offset_us))

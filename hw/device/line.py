@@ -1,4 +1,4 @@
-"""The device's end of the line: a pty of its own, a serial port for a device on a second board, or a Unix socket."""
+"""Device end of the connection: a pty, a serial port for a device on a second board, or a Unix socket."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _READABLE: Final = select.POLLIN | select.POLLERR
 
 
 class Line:
-    """Non-blocking reads and writes, with hang-up detection (on a pty, not on a serial line)."""
+    """Non-blocking reads and writes, with hang-up detection (on a pty, not on a serial port)."""
 
     def __init__(self, fd: int, path: str) -> None:
         self.path = path
-        """Address of the device for the host."""
+        """Address at which the host reaches the device."""
         self.hung_up = True
         self._fd = fd
         self._poll = select.poll()
@@ -29,12 +29,12 @@ class Line:
 
     @classmethod
     def pty(cls) -> Line:
-        """Open a pseudo terminal; the host opens its slave side by ``path``."""
+        """Open a pseudo-terminal; the host opens its slave side by ``path``."""
         master, slave = os.openpty()
         tty.setraw(slave)
         path = os.ttyname(slave)
         os.set_blocking(master, False)
-        os.close(slave)  # otherwise a hang-up could not be detected
+        os.close(slave)  # an open slave would hide the host's hang-up
         return cls(master, path)
 
     @classmethod
@@ -43,10 +43,10 @@ class Line:
         return cls(os.dup(open_port(path).fileno()), path)
 
     def read(self, timeout_ns: int) -> bytes:
-        """Available bytes, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
+        """Return available bytes, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
         if self.hung_up:
-            # poll() would return immediately every time: read now, then sleep briefly.
-            # Data sent before the host closed a pty can still be read; an unplugged port gives an error.
+            # After a hang-up, poll() returns immediately every time: read now, then sleep briefly.
+            # Data sent before the host closed a pty is still readable; an unplugged port raises an error.
             events = self._poll.poll(0)
             if events and events[0][1] & select.POLLHUP and events[0][1] & _READABLE != select.POLLIN:
                 select.select((), (), (), min(max(timeout_ns, 0), 5_000_000) * 1e-9)
@@ -63,7 +63,7 @@ class Line:
         return data
 
     def write(self, data: bytes) -> None:
-        """Send what the line takes at once; the rest is lost, as on a real line without flow control."""
+        """Send what fits into the buffer; the rest is lost, as on a real port without flow control."""
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._fd, data)
 
@@ -72,7 +72,7 @@ class Line:
 
 
 class SocketLine:
-    """Like :class:`Line`, without a kernel worker in the data path.
+    """Counterpart of :class:`Line` without a kernel worker in the data path.
 
     One host at a time; the next is accepted after the previous one has hung up.
     """
@@ -80,7 +80,7 @@ class SocketLine:
     def __init__(self, path: Path) -> None:
         """Listen at ``path`` for this user only; raises OSError if that fails."""
         self.path = str(path)
-        """Address of the device for the host."""
+        """Address at which the host reaches the device."""
         self.hung_up = True
         self._host: socket.socket | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -94,7 +94,7 @@ class SocketLine:
         self._listener.setblocking(False)
 
     def read(self, timeout_ns: int) -> bytes:
-        """Available bytes, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
+        """Return available bytes, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
         if timeout_ns > 0 and not select.select((self._host or self._listener,), (), (), timeout_ns * 1e-9)[0]:
             return b""
         if self._host is None:
@@ -120,7 +120,7 @@ class SocketLine:
             self._host.setblocking(False)
 
     def write(self, data: bytes) -> None:
-        """Send what the line takes at once; the rest is lost, as on a real line without flow control."""
+        """Send what fits into the buffer; the rest is lost, as on a real port without flow control."""
         if self._host is not None:
             with contextlib.suppress(OSError):
                 self._host.send(data)

@@ -1,4 +1,4 @@
-"""Output of a device with its clamp and its switches, the lease, and the counts that a sensor may have."""
+"""Output of a device with clamping and switches, the lease, and the range of a sensor's counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INT32_MAX: Final = 2**31 - 1
 
 Counts = tuple[int, ...]
 Pieces = list[tuple[int, Counts | None]]
-"""Intervals of constant output: duration (us) and counts, None while the actuators are released."""
+"""Intervals of constant output: duration (us), and counts or None while the actuators are released."""
 
 
 class Held(NamedTuple):
@@ -20,13 +20,13 @@ class Held(NamedTuple):
 
     counts: Counts
     answers: int
-    """Number of the frame it answers; 0 for the safe output."""
+    """Number of the frame that it answers; 0 for the safe output."""
     clamped: bool
     released: bool = False
 
 
 class Output:
-    """The output at the start of the period, and each switch in it."""
+    """Output at the start of the period, and each switch during it."""
 
     def __init__(self, rig: Rig) -> None:
         self.own_limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
@@ -45,9 +45,10 @@ class Output:
         self._switches: list[tuple[int, Held]] = []
 
     def command(self, counts: Counts, answers: int, at_us: int, period_us: int) -> None:
-        """Clamp a command and let it act from ``at_us`` into the period, at the latest from its end on.
+        """Clamp a command and apply it from ``at_us`` into the period, or at the latest from the period's end.
 
-        There the frame that ends the period reports it already: its host must know what is in force from then on.
+        In the latter case the frame that ends the period already reports it, so that the host knows the output from
+        then on.
         """
         clamped = tuple([min(max(c, low), high) for c, (low, high) in zip(counts, self.limits, strict=True)])
         held = Held(clamped, answers, clamped != counts)
@@ -55,7 +56,7 @@ class Output:
         self.end = held
 
     def fall_safe(self, at_us: int) -> None:
-        """Output the safe value at once; a pending command is discarded."""
+        """Output the safe value at once and discard a pending command."""
         while self._switches and self._switches[-1][0] > at_us:
             self._switches.pop()
         in_force = self._switches[-1][1] if self._switches else self.start
@@ -64,7 +65,7 @@ class Output:
         self.end = self._fallen
 
     def tau_us(self, period_us: int) -> int:
-        """Offset of the (last) switch of the value; the period's length if there was none."""
+        """Offset of the value's last switch; the period's length if there was none."""
         before = [self.start, *[held for _, held in self._switches]]
         switches = [
             at_us for (at_us, held), last in zip(self._switches, before, strict=False) if held.answers or last.answers
@@ -72,7 +73,7 @@ class Output:
         return switches[-1] if switches else period_us
 
     def pieces(self, until_us: int) -> Pieces:
-        """(duration in us, counts) of each stretch of constant output from the period's start."""
+        """Intervals of constant output (duration in us, counts) from the period's start."""
         pieces: Pieces = []
         since, counts = 0, _effective(self.start)
         for at_us, held in [*self._switches, (until_us, self.end)]:
@@ -84,7 +85,7 @@ class Output:
         return pieces
 
     def begin_period(self, *, armed: bool) -> None:
-        """Carry what is in force into the next period; a device that is armed by then drives its actuators."""
+        """Carry the output in force into the next period; a device armed by then drives its actuators."""
         if self.end.released and armed:
             self.end = self._driven
         self.start = self.end
@@ -96,7 +97,7 @@ def _effective(held: Held) -> Counts | None:
 
 
 class Lease:
-    """Counts the periods that end without an accepted command."""
+    """Counter of periods that end without an accepted command."""
 
     def __init__(self) -> None:
         self.periods = 0
@@ -108,19 +109,19 @@ class Lease:
         self._fresh = True
 
     def end_period(self, answered: bool) -> bool:
-        """Count a complete period; True if the lease has expired."""
+        """Count a complete period; return True if the lease has expired."""
         self._missed = 0 if answered or self._fresh else self._missed + 1
         self._fresh = False
         return self._missed >= self.periods
 
     @property
     def left(self) -> int:
-        """Periods that may still end without a command, including the current one."""
+        """Number of periods that may still end without a command, the current one included."""
         return max(0, self.periods - self._missed)
 
 
 def count_range(resolution: float, wrap: bool) -> tuple[int, int]:
-    """Lowest and highest count of a sensor: one turn around 0 for an angle, else what the wire holds."""
+    """Lowest and highest count of a sensor: one turn around 0 for an angle, otherwise the range of the wire format."""
     if not wrap:
         return INT32_MIN, INT32_MAX
     turn = round(2.0 * math.pi / resolution)

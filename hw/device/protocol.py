@@ -1,8 +1,8 @@
-"""The protocol's half of a device as a pure state machine in device time: messages in, messages out, no clock, no I/O.
+"""Protocol layer of a device as a pure state machine in device time: messages in, messages out, no clock, no I/O.
 
-Whatever lies beneath it (a plant, a motor controller) is a subclass.  The shell around both owns the line and the
-pacing: it hands over each message with its offset into the present period and calls :meth:`ProtocolDevice.sample` when
-the period ends.  The rules are those of ``hw/PROTOCOL.md`` and the *timing rule* (docs/architecture.md).
+A subclass provides the plant or motor controller.  The shell around it owns the connection and the pacing: it passes
+each message with its offset into the current period and calls :meth:`ProtocolDevice.sample` when the period ends.  The
+rules are those of ``hw/PROTOCOL.md`` and the *timing rule* (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAYLOAD_BYTES: Final = {
 
 
 class Offer(NamedTuple):
-    """What the hello of a device offers."""
+    """Properties advertised in a device's hello."""
 
     boot_id: int
     period_min_us: int
@@ -34,42 +34,42 @@ class Offer(NamedTuple):
     lease_max: int
     """Periods."""
     reset: bool = False
-    """Whether it carries out RESET, as simulators do."""
+    """Whether it supports RESET, as simulators do."""
     time_scale: float = 1.0
-    """Device seconds per second of the wall clock; 0: lockstep, a command acts on its full period."""
+    """Device seconds per second of the wall clock; 0: lockstep, in which a command acts on its complete period."""
 
 
 class ProtocolDevice:
-    """States, lease, faults and answers of one device; a subclass senses and acts."""
+    """States, lease, faults and answers of one device; a subclass provides sensors and actuators."""
 
     def __init__(self, rig: Rig, offer: Offer, latency_us: int = 0) -> None:
-        """``latency_us``: from accepting a command to its effect, in device time."""
+        """``latency_us``: delay from accepting a command to its effect, in device time."""
         self.rig, self.time_scale, self.boot_id = rig, offer.time_scale, offer.boot_id
         self._offer, self._latency_us = offer, latency_us
         self._estop_pressed = False
         self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
         self._command_layout = m.CommandLayout(len(rig.actuators))
         self.configurations = 0
-        """Number of restarts of the sampling grid, reboots or not; the shell restarts its period when it changes."""
+        """Number of restarts of the sampling grid, with or without a reboot; the shell restarts its period on each."""
         self._boot()
 
-    # -- what lies beneath -----------------------------------------------------------------------------------------
+    # -- for subclasses ---------------------------------------------------------------------------------------------
 
     def _measure(self, *, first: bool) -> Counts | None:
         """Sensor counts at the end of the period; None if they carry no information.
 
-        ``first``: after a RESET, of the start state.
+        ``first``: measure the start state, after a RESET.
         """
         raise NotImplementedError
 
     def _cut_period(self, offset_us: int) -> None:
-        """End the period under way at an offset, without a sample."""
+        """End the current period at an offset, without a sample."""
 
     def _start_anew(self, seed: int) -> None:
         """Carry out RESET."""
 
     def _true_period_us(self, period_us: int) -> int:
-        """Period that is run where this one is configured."""
+        """Actual period for a configured one."""
         return period_us
 
     def _range_of(self, sensor: Sensor) -> tuple[int, int]:
@@ -88,7 +88,7 @@ class ProtocolDevice:
         self.t_us = 0
         """Device time of the latest sample."""
         self.period_us = 0
-        """0 until configured: the device then samples nothing."""
+        """0 until configured; until then the device takes no samples."""
         self.fault = Fault.NONE
         """The most severe latched fault."""
         self._unnamed = False
@@ -99,26 +99,26 @@ class ProtocolDevice:
         self._last_request = self._last_response = b""
 
     def reboot(self) -> None:
-        """Reboot as after a power dip: new boot id, all state lost; the plant's state is kept."""
+        """Reboot as after a power dip: new boot id, all protocol state lost; the plant's state is kept."""
         self.boot_id = (self.boot_id + 1) % 2**32
         self._boot()
         self.press_estop(pressed=self._estop_pressed)
 
     def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:
-        """The e-stop input, which latches a fault while pressed and makes the output safe at once."""
+        """Set the e-stop input; while pressed it latches a fault and makes the output safe at once."""
         self._estop_pressed = pressed
         if pressed and self.fault < Fault.ESTOP:
             self._trip(Fault.ESTOP)
             self._output.fall_safe(self._within_period(offset_us))
 
     def latch_unnamed(self) -> None:
-        """Latch a fault without a code, as firmware may that sets only the bit (injected fault)."""
+        """Latch a fault without a code, like firmware that sets only the bit (injected fault)."""
         self._unnamed = True
         self._disarm(0)
 
     @property
     def sample_due(self) -> bool:
-        """In lockstep: whether the next sample has its command, or follows a reset."""
+        """Whether, in lockstep, the next sample has its command or follows a reset."""
         return self.period_us > 0 and (self._answered or self._first)
 
     @property
@@ -127,7 +127,8 @@ class ProtocolDevice:
         return self.frame % 0xFFFFFFFF + 1
 
     def handle(self, body: bytes, offset_us: int = 0) -> list[bytes]:
-        """Take one message (type byte included) that arrives ``offset_us`` into the period; the bodies to send."""
+        """Process one message (type byte included) that arrives ``offset_us`` into the period; return the bodies to
+        send."""
         offset_us = self._within_period(offset_us)
         kind = body[0] if body else 0
         if kind == MessageType.COMMAND:
@@ -135,13 +136,14 @@ class ProtocolDevice:
         elif kind == MessageType.REQUEST:
             return self._request(body, offset_us)
         elif kind == MessageType.HELLO_REQUEST and len(body) == 1:
-            # A new session may count its requests from where the last one ended.
+            # A new session may start its request ids at the last one of the previous session.
             self._last_request = b""
             return [m.encode_hello(self.hello())]
         return []
 
     def link_lost(self, offset_us: int = 0) -> None:
-        """Handle a line closed by the host: an armed device goes safe at once and latches the lost-lease fault."""
+        """Handle a connection closed by the host: an armed device goes safe at once and latches the lost-lease
+        fault."""
         if self.armed:
             self._trip(Fault.LEASE)
             self._output.fall_safe(self._within_period(offset_us))
@@ -150,7 +152,7 @@ class ProtocolDevice:
         return 0 if self.time_scale == 0 else min(max(offset_us, 0), self.period_us)
 
     def skip(self, periods: int) -> None:
-        """Let periods pass in which no sample could be taken; their frames are missing, as if lost on the line."""
+        """Skip periods in which no sample could be taken; their frames are missing, as if lost in transmission."""
         for _ in range(min(periods, self._lease.periods + 1)):
             if self.armed and self._lease.end_period(self._answered):
                 self._trip(Fault.LEASE)
@@ -161,12 +163,12 @@ class ProtocolDevice:
         self._output.begin_period(armed=self.armed)
 
     def sample(self) -> bytes:
-        """End the period: sense, count the lease; return the body of the state frame.
+        """End the period: measure, update the lease; return the body of the state frame.
 
         Raises RuntimeError before the first CONFIGURE, when no period has begun.
         """
         if not self.period_us:
-            raise RuntimeError("the device is not configured: it has no period yet")
+            raise RuntimeError("the device is not configured: send CONFIGURE first")
         output, first = self._output, self._first
         sensors = self._measure(first=first)
         self.frame = self._next_frame
@@ -202,7 +204,7 @@ class ProtocolDevice:
         return self._state_layout.encode(state)
 
     def _trip(self, fault: Fault) -> None:
-        # The codes are ordered by severity, that is by who may clear them.
+        # The codes are ordered by severity: the harder a fault is to clear, the higher its code.
         self.fault = max(self.fault, fault)
         self.armed = False
 
@@ -212,7 +214,7 @@ class ProtocolDevice:
         self._lease.renew()
 
     def hello(self) -> m.Hello:
-        """The device's hello."""
+        """Return the device's hello."""
         o = self._offer
         return m.Hello(
             protocol=m.PROTOCOL_VERSION,
@@ -232,7 +234,8 @@ class ProtocolDevice:
             command = self._command_layout.decode(body)
         except m.WireError:
             return
-        # One switch per period; what answers another frame than the latest is late, or meant for another boot.
+        # One switch per period; a command that answers a frame other than the latest is late, or was meant for another
+        # boot.
         if not self.armed or self._answered or self._first or not self.frame or command.answers != self.frame:
             return
         self._answered = True
@@ -282,7 +285,7 @@ class ProtocolDevice:
                 return self._reset(*m.RESET_LAYOUT.unpack(request.payload))
 
     def _describe(self, index: int) -> tuple[Result, bytes]:
-        """Sensors first, then actuators, in the rig's order."""
+        """Describe a channel: sensors first, then actuators, in the rig's order."""
         n = len(self.rig.sensors)
         if index >= n + len(self.rig.actuators):
             return Result.OUT_OF_RANGE, b""

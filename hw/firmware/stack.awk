@@ -1,9 +1,9 @@
-# Deepest stack of a program, from what gcc tells with -fcallgraph-info=su (VCG). Bytes go to stdout.
+# Maximum stack depth of a program, from gcc's -fcallgraph-info=su (VCG). Prints bytes.
 #
 #     awk -v entry=main -v interrupts="onrig_on_usb onrig_on_sample,onrig_on_poll" -v frame=32 -v library=640 -f stack.awk *.ci
 #
-# interrupts: a word for each priority, with the handlers that share it: they add up, with a frame for each. Functions of
-# the libraries have no figure and count as library. A call through a pointer counts as the deepest of the port's functions.
+# interrupts: one word per priority, with its handlers; the priorities add up, with a frame each. Library functions have
+# no figure and count as library. A call through a pointer counts as the deepest of the port's functions.
 function base(title) { sub(/.*:/, "", title); return title }
 function deepest(title,    at, n, targets, i, below, most) {
     if (title in on_path) return 0

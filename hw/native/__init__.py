@@ -1,4 +1,4 @@
-"""C library of Onrig, and the choice of its variant for this processor; everything in it has a Python form, too."""
+"""Onrig's C library and the selection of its variant for this processor; every function also has a Python form."""
 
 from onrig.hw.native.library import ABI, COST, State, builtin, library, state, torch_device, usable, variant
 from onrig.hw.native.provenance import (

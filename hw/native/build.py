@@ -1,7 +1,7 @@
 """Build of the C library: ``python hw/native/build.py [--sanitize] [--out FOLDER]``.
 
-Standard library only, and importable by its path, because the installation runs it before Onrig is there.  The
-compiler is ``CC``, or else the first of cc, gcc and clang; what it compiles *for* decides which variants are built.
+Standard library only, and importable by its path, because the installation runs it before Onrig is installed.  The
+compiler is ``CC``, or else the first of cc, gcc and clang; its target determines which variants are built.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HERE: Final = Path(__file__).resolve().parent
 
 
 class Source(NamedTuple):
-    """A C file, the macros that it is compiled with, and whether products and sums in it may be fused."""
+    """A C file, the macros to compile it with, and whether its products and sums may be fused."""
 
     file: str
     defines: tuple[str, ...] = ()
@@ -44,15 +44,15 @@ VARIANTS: Final = {
     "x86_64": {f"x86-64-v{level}": (f"-march=x86-64-v{level}",) for level in (2, 3, 4)},
     "aarch64": {"aarch64": ("-mcpu=generic",)},
 }
-"""Flags of each variant, by the architecture that the compiler builds for."""
+"""Flags of each variant, by the compiler's target architecture."""
 OLDEST_GLIBC: Final = (2, 17)
-"""The oldest for which ``pip`` knows wheels of both architectures."""
+"""Oldest version for which ``pip`` supports wheels for both architectures."""
 FLAGS: Final = ("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 OPTIMISED: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math")
-"""Nothing may reorder sums or assume finite numbers: no -ffast-math, neither here nor in linking, where it would set
-flush-to-zero for the process.  Matrix products need the fused multiply-add (``Source.fused``); which expressions
-take it is fixed by the build, so that a variant repeats its own bits.  The other sources have the bits of their Python
-forms."""
+"""Nothing may reorder sums or assume finite numbers: no -ffast-math, neither here nor when linking, where it would set
+flush-to-zero for the process.  Matrix products need the fused multiply-add (``Source.fused``); the build determines
+which expressions use it, so that a variant reproduces its own results bit for bit.  The other sources give the same
+bits as their Python forms."""
 SANITIZED: Final = (
     "-O1",
     "-g",
@@ -82,13 +82,13 @@ def compiler() -> list[str]:
 def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
     """Compile all variants into a folder and return the libraries; raises BuildError.
 
-    Each appears complete or not at all, also to a process that loads it meanwhile.
+    Each library appears complete or not at all, even to a process that loads it during the build.
     """
     command = compiler()
     macros = _output([*command, "-dM", "-E", "-x", "c", os.devnull]).split()
     target = next((architecture for architecture in VARIANTS if f"__{architecture}__" in macros), None)
     if target is None:
-        raise BuildError(f"no variant for what {shlex.join(command)} builds for (known: {', '.join(VARIANTS)})")
+        raise BuildError(f"no variant for the target of {shlex.join(command)} (known: {', '.join(VARIANTS)})")
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
@@ -103,16 +103,16 @@ def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
 
 
 def _spelled(machine: tuple[str, ...], command: list[str]) -> list[str]:
-    """Return flags of a variant; Zig's compiler reads a hyphen in a processor's name as the end of the name."""
+    """Return the flags of a variant; Zig's compiler takes a hyphen in a processor's name for the end of the name."""
     zig = any(Path(word).name in ("zig", "ziglang") for word in command)
     parts = [flag.partition("=") for flag in machine]
     return [flag + sign + (name.replace("-", "_") if zig else name) for flag, sign, name in parts]
 
 
 def platform_tag(libraries: Iterable[Path]) -> str | None:
-    """Return the platform of a wheel with these libraries, such as ``manylinux_2_17_aarch64``; None without glibc.
+    """Return the platform tag of a wheel with these libraries, such as ``manylinux_2_17_aarch64``; None without glibc.
 
-    Its version is that of the newest function which one of them calls.
+    Its version is that of the newest glibc function called by any of them.
     """
     libraries = list(libraries)
     needed = {
@@ -134,7 +134,7 @@ def compiled(
     """Compile sources and return their objects in a folder; raises BuildError."""
     objects = []
     for number, source in enumerate(sources):
-        # By flag: compilers disagree on pragmas for it.
+        # A flag, because compilers disagree on pragmas for it.
         contraction = f"-ffp-contract={'fast' if source.fused else 'off'}"
         own = [contraction, *(f"-D{define}" for define in source.defines)]
         objects.append(f"{folder}/{number}.o")
@@ -155,16 +155,16 @@ def _output(command: list[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Build and name the libraries; 1 where none could be built."""
+    """Build the libraries and print their names; return 1 if none could be built."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UndefinedBehaviorSanitizer")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: beside the sources; build/sanitized")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: next to the sources; build/sanitized")
     args = parser.parse_args(arguments)
     folder = args.out or (HERE.parents[1] / "build" / "sanitized" if args.sanitize else HERE)
     try:
         made = build(folder, sanitize=args.sanitize)
     except BuildError as error:
-        print(f"C library not built: {error}; Python and numpy do its work, slower", file=sys.stderr)
+        print(f"C library not built: {error}; Python and numpy replace it, more slowly", file=sys.stderr)
         return 1
     print("\n".join(map(str, made)))
     return 0

@@ -1,4 +1,4 @@
-/* Frames on the wire, as hw/framing.py describes them: COBS(body | CRC-32 of body), without the delimiters. */
+/* Frames on the wire, as described in hw/framing.py: COBS(body | CRC-32 of body), without the delimiters. */
 #include "native.h"
 #include <string.h>
 
@@ -9,7 +9,7 @@ _Static_assert(MAX_CHUNK + 2 == MAX_FRAME, "a chunk and two delimiters make a fr
 
 int onrig_abi(void) { return ONRIG_ABI; }
 
-/* Half a byte at a time: 16 words are one cache line, which a loop that sleeps between frames finds cold. */
+/* Half a byte at a time: 16 words fill one cache line, which is cold in a loop that sleeps between frames. */
 static uint32_t crc32(const uint8_t *bytes, int size) {
     static const uint32_t table[16] = {
         0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
@@ -46,7 +46,7 @@ int onrig_frame_encode(const uint8_t *body, int size, uint8_t *wire) {
 }
 
 /* Decode the bytes between two delimiters; returns the size of the body (at most MAX_BODY bytes are written), or
-   NOT_A_FRAME: the caller finds out why. */
+   NOT_A_FRAME: the caller determines the reason. */
 int onrig_frame_decode(const uint8_t *chunk, int size, uint8_t *body) {
     if (size < MIN_CHUNK || size > MAX_CHUNK) return NOT_A_FRAME;
     uint8_t plain[MAX_CHUNK];

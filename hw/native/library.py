@@ -1,7 +1,7 @@
 """The library's variant for this processor, loaded once per process.
 
-``ONRIG_NATIVE`` chooses: ``off``, a variant (``x86-64-v2``), or a folder of libraries built elsewhere (with a slash).
-``ONRIG_TORCH`` names a device of torch (``cpu``, ``cuda``, ``cuda:1``), which then runs the learner's programs.
+``ONRIG_NATIVE`` selects: ``off``, a variant (``x86-64-v2``), or a folder (with a slash) of libraries built elsewhere.
+``ONRIG_TORCH`` names a torch device (``cpu``, ``cuda``, ``cuda:1``), which then runs the learner's programs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 ABI: Final = 5
-"""Functions and arguments that this code calls; ``native.h`` has the same number."""
+"""Version of the functions and arguments used here; must equal the number in ``native.h``."""
 
 _V2: Final = frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])
 _V3: Final = _V2 | frozenset(["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"])
@@ -25,9 +25,9 @@ LEVELS: Final = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V2}
 
 
 COST: Final = (
-    "Python and numpy do its work: updates take 5 to 9 times as long, prioritised sampling 3 times, a tick a third more"
+    "Python and numpy replace it: updates take 5 to 9 times as long, prioritised sampling 3 times, a tick a third more"
 )
-"""Price of having no library."""
+"""Cost of running without the library."""
 
 
 class State(NamedTuple):
@@ -37,24 +37,24 @@ class State(NamedTuple):
     variant: str
     """``x86-64-v4``, ``aarch64``, ...; ``none``."""
     reason: str = ""
-    """Empty where a library was loaded."""
+    """Empty if a library was loaded."""
 
 
 def library() -> ctypes.CDLL | None:
-    """Return the library, whose calls release the interpreter's lock, or None."""
+    """Return the library, whose calls release the GIL, or None."""
     return state().library
 
 
 _BUILTINS: Final = ("frame_encode", "frame_decode", "network_run")
-"""In the order of ``python.c``."""
+"""Names in the order of ``python.c``."""
 
 
 def builtin(name: str, bound: bytes | None = None) -> Callable[..., Any] | None:
-    """Return a function of the library as a built-in function, bound to what it runs on; None without the library."""
+    """Return a library function as a built-in function, bound to its data; None without the library."""
     loaded = library()
     if loaded is None:
         return None
-    make = ctypes.PyDLL(loaded._name).onrig_builtin  # it makes an object, so it needs the interpreter's lock
+    make = ctypes.PyDLL(loaded._name).onrig_builtin  # creates a Python object, so it needs the GIL
     make.restype = ctypes.py_object
     function: Callable[..., Any] = make(_BUILTINS.index(name), ctypes.py_object(bound))
     return function
@@ -66,13 +66,13 @@ def variant() -> str:
 
 
 def torch_device() -> str:
-    """Return the device on which torch is to run the learner's programs, in place of the library; empty for none."""
+    """Return the device on which torch runs the learner's programs instead of the library; empty for none."""
     return os.environ.get("ONRIG_TORCH", "")
 
 
 @cache
 def state() -> State:
-    """Load the library on the first call."""
+    """Return the state of the library, which the first call loads."""
     selected = os.environ.get("ONRIG_NATIVE", "")
     if selected == "off":
         return State(None, "none", "switched off by ONRIG_NATIVE=off")
@@ -103,20 +103,20 @@ def state() -> State:
 
 
 def usable() -> list[str]:
-    """Return the variants that this processor runs and that are built, best first."""
+    """Return the variants that this processor supports and that are built, best first."""
     able = supported(platform.machine(), cpu_flags())
     return [name for name in able if (Path(__file__).parent / f"libonrig-{name}.so").is_file()]
 
 
 def supported(machine: str, flags: Set[str]) -> list[str]:
-    """Return the variants that a processor runs, best first; none where its features are unknown."""
+    """Return the variants that a processor supports, best first; empty if its features are unknown."""
     if machine == "aarch64":
         return ["aarch64"]
     return [name for name, needed in LEVELS.items() if machine == "x86_64" and needed <= flags]
 
 
 def cpu_flags(lines: Iterable[str] | None = None) -> frozenset[str]:
-    """Return the processor's features as the kernel reports (and permits) them; empty where it reports none."""
+    """Return the processor's features as reported (and permitted) by the kernel; empty if it reports none."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines() if lines is None else lines:
             if line.startswith("flags"):

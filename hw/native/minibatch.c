@@ -1,5 +1,5 @@
-/* Minibatches: distinct uniform slots (onrig/learner/samplers/uniform.py is the reference), and their rows gathered
- * into records (onrig/runtime/memory/records.py is). */
+/* Minibatches: distinct uniform slots (reference: onrig/learner/samplers/uniform.py), and their rows gathered into
+ * records (reference: onrig/runtime/memory/records.py). */
 #include "native.h"
 #include <string.h>
 
@@ -10,11 +10,11 @@ typedef struct {
     int64_t *seen;                  /* (table) */
     const double *uniform;          /* (updates, batch), over [0, 1) */
     int64_t *slot;                  /* (updates, batch) */
-    double (*next_double)(void *);  /* of numpy's generator, for the repairs */
+    double (*next_double)(void *);  /* numpy's generator, for redraws */
     void *state;
 } distinct;
 
-/* Whether ``number`` was seen before; it is from now on.  Entries are numbers plus 1. */
+/* Whether ``number`` was already seen; marks it as seen.  Entries are numbers plus 1. */
 static int seen_before(const distinct *d, int64_t number)
 {
     uint64_t mask = (uint64_t)d->table - 1, at = (uint64_t)number * 0x9E3779B97F4A7C15u >> 20 & mask;
@@ -24,7 +24,7 @@ static int seen_before(const distinct *d, int64_t number)
     return before;
 }
 
-/* Draw minibatches of distinct slots below ``bound`` >= 2 * ``batch``: a repeated one is redrawn until it is new. */
+/* Draw minibatches of distinct slots below ``bound`` >= 2 * ``batch``: duplicates are redrawn until distinct. */
 EXPORT int64_t onrig_draw_distinct(const distinct *d, int64_t updates, int64_t batch, int64_t bound)
 {
     if (batch < 1 || 2 * batch > d->table || 2 * batch > bound) return OUTSIDE;
@@ -54,8 +54,8 @@ typedef struct {
 enum { AHEAD = 8 };
 static const uint32_t ONE = 0x3F800000u; /* 1.0f */
 
-/* Gather the rows in ``slots`` (updates, trials, batch) ``into`` records (trials, updates, record), where each field is
- * a matrix of (batch, columns). */
+/* Gather the rows in ``slots`` (updates, trials, batch) ``into`` records (trials, updates, record), in which each field
+ * is a matrix of (batch, columns). */
 EXPORT int64_t onrig_gather(const records *r, const int64_t *slots, int64_t updates, int64_t batch, uint32_t *into)
 {
     for (int64_t f = 0; f < r->fields; f++) {

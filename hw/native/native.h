@@ -1,23 +1,23 @@
-/* What the sources of the library share.  C11 with the GNU vector extensions (gcc and clang), and libm. */
+/* Declarations shared by the library's sources.  C11 with the GNU vector extensions (gcc and clang), and libm. */
 #ifndef ONRIG_NATIVE_H
 #define ONRIG_NATIVE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Raised with every change of a function's arguments or meaning; library.py states the same number. */
+/* Incremented with every change of a function's arguments or meaning; library.py contains the same number. */
 #define ONRIG_ABI 5
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A source compiled once per precision (-DREAL=float or -DREAL=double) marks its names: NAME(run) is run_float. */
+/* A source compiled once per precision (-DREAL=float or -DREAL=double) suffixes its names: NAME(run) is run_float. */
 #ifdef REAL
 #define ONRIG_JOIN(name, real) name##_##real
 #define ONRIG_EXPAND(name, real) ONRIG_JOIN(name, real)
 #define NAME(name) ONRIG_EXPAND(name, REAL)
 #endif
 
-/* framing.c: results that are negative, and the most bytes that a frame has on the wire. */
+/* framing.c: negative results, and the maximum size of a frame on the wire in bytes. */
 enum { NOT_A_FRAME = -1, MAX_FRAME = 256 };
 EXPORT int onrig_frame_encode(const uint8_t *body, int size, uint8_t *wire);
 EXPORT int onrig_frame_decode(const uint8_t *chunk, int size, uint8_t *body);

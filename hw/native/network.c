@@ -1,4 +1,5 @@
-/* A policy's network: a list of operations on one array of floats, compiled from its graph by runtime/policy/network.py. */
+/* A policy's network: a list of operations on one array of floats, compiled from its graph by
+ * runtime/policy/network.py. */
 #include "native.h"
 #include <math.h>
 #include <string.h>
@@ -6,20 +7,21 @@
 /* As in network.py. */
 enum { DENSE, ADD, SUB, MUL, DIV, MIN, MAX, COPY, RELU, TANH, SIGMOID, EXP, SOFTSIGN, NEG, ABS, SQRT, OPERATIONS };
 
-/* Offsets into the array, and widths: DENSE takes `n` values at `a` to `m` at `out`, with weights (n, m) and then the
-   bias (m,) at `b`; the others `n` values at `a` (and at `b`, if they have two operands) to as many at `out`. */
+/* Offsets into the array, and widths: DENSE maps `n` values at `a` to `m` values at `out`, with weights (n, m)
+ * followed by the bias (m,) at `b`; the other operations map `n` values at `a` (and at `b`, if binary) to as many at
+ * `out`. */
 struct Step {
     int32_t operation, a, b, out, n, m;
 };
 
 static int takes_two(int operation) { return operation >= ADD && operation <= MAX; }
 
-/* Whether `width` values from `at` lie in an array of `size`, and outside of [out, out + taken). */
+/* Whether `width` values from `at` lie in an array of `size`, and outside [out, out + taken). */
 static int fits(int64_t at, int64_t width, int64_t size, int64_t out, int64_t taken) {
     return at >= 0 && at + width <= size && (at + width <= out || out + taken <= at);
 }
 
-/* Index of the first step that would leave the array or read what it writes; -1 where there is none. */
+/* Index of the first step that would leave the array or read its own output; -1 if there is none. */
 int onrig_network_check(const Step *steps, int count, int size) {
     for (int k = 0; k < count; k++) {
         const Step s = steps[k];
@@ -33,7 +35,7 @@ int onrig_network_check(const Step *steps, int count, int size) {
 }
 
 /* exp(x) - 1 to 1e-14, in double: x = k ln 2 + r with |r| <= ln 2 / 2, and the power series of exp(r) - 1.  Not libm's,
-   whose bits depend on its version.  NaN stays NaN; beyond +-700 it saturates. */
+   whose results depend on its version.  NaN is propagated; beyond +-700 it saturates. */
 static inline double exponential_less_one(double x) {
     const double to_integer = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer in the low bits */
     x = x > 700.0 ? 700.0 : x < -700.0 ? -700.0 : x;
@@ -66,7 +68,7 @@ static inline float tanh_of(float x) {
 
 static inline float sigmoid_of(float x) { return (float)(1.0 / (2.0 + exponential_less_one(-(double)x))); }
 
-/* `width` outputs at once, which stay in registers; each sums over the inputs in their order, whatever its block. */
+/* Computes `width` outputs at once in registers; each sums over the inputs in their order, whatever its block. */
 static inline __attribute__((always_inline)) void dense_block(const int width, const float *restrict x, int n, int m,
                                                               const float *restrict weights,
                                                               const float *restrict bias, float *restrict out) {
@@ -89,7 +91,7 @@ static void dense(const float *x, int n, int m, const float *weights, float *out
     for (int i = 0; i < s.n; i++) out[i] = (expression);                                                             \
     break
 
-/* Run checked steps.  Comparisons are written so that NaN passes through. */
+/* Run checked steps.  Comparisons are written to propagate NaN. */
 void onrig_network_run(const Step *steps, int count, float *values) {
     for (int k = 0; k < count; k++) {
         const Step s = steps[k];

@@ -1,12 +1,12 @@
-/* Prioritised orders and sums: onrig/runtime/memory/order has the reference and the layout of the structs.
+/* Prioritised orders and sums: the reference and the layout of the structs are in onrig/runtime/memory/order.
  *
- * Every entry point checks what it is given before it changes anything; nothing is allocated. */
+ * Every entry point checks its arguments before it changes anything; nothing is allocated. */
 #include "native.h"
 #include <string.h>
 
 enum { BLOCK = 64 };            /* leaves per partial sum of counts */
 #define INFINITE 0x7F800000u    /* bits of +inf, the largest */
-#define NORMAL 0x00100000u      /* keeps keys out of the denormals of a double, as in the reference */
+#define NORMAL 0x00100000u      /* keeps keys out of a double's subnormal range, as in the reference */
 #define SEQUENCE_END ((int64_t)1 << 32)
 
 enum { OK = 0, OUTSIDE = -1, ABSENT = -2, NOT_A_NUMBER = -3, FULL = -4 };
@@ -19,7 +19,7 @@ typedef struct {
     uint64_t *key_of; /* (capacity), 0: absent */
     uint64_t *keys;   /* (pages, leaf) */
     uint32_t *slots;  /* (pages, leaf) */
-    uint64_t *bound;  /* (pages): least key that belongs to the leaf */
+    uint64_t *bound;  /* (pages): smallest key that belongs to the leaf */
     int64_t *count;   /* (pages) */
     int64_t *page;    /* (pages) */
     int64_t *block;   /* (pages / BLOCK + 1): sums of count */
@@ -28,7 +28,7 @@ typedef struct {
 static uint64_t *keys_of(const ranked *o, int64_t p) { return o->keys + o->page[p] * o->leaf; }
 static uint32_t *slots_of(const ranked *o, int64_t p) { return o->slots + o->page[p] * o->leaf; }
 
-/* Number of entries in ascending ``a`` (n) that are at most ``key``. */
+/* Number of entries <= ``key`` in ascending ``a`` (n). */
 static int64_t at_most(const uint64_t *a, int64_t n, uint64_t key)
 {
     const uint64_t *first = a;
@@ -52,7 +52,7 @@ static void sum_blocks(ranked *o, int64_t from)
     }
 }
 
-/* Make room for a leaf at ``p`` of the directory, on a free page. */
+/* Make room for a leaf at position ``p`` of the directory, on a free page. */
 static void open_leaf(ranked *o, int64_t p, uint64_t bound, int64_t count)
 {
     int64_t page = o->page[o->leaves], after = o->leaves - p;
@@ -75,7 +75,7 @@ static void close_leaf(ranked *o, int64_t p)
     o->page[o->leaves] = page;
 }
 
-/* Split the full leaf ``p`` in two; returns the one that ``key`` belongs to. */
+/* Split the full leaf ``p`` in two; returns the half to which ``key`` belongs. */
 static int64_t split(ranked *o, int64_t p, uint64_t key)
 {
     int64_t half = o->leaf / 2, moved = o->leaf - half;
@@ -96,13 +96,13 @@ static void relieve(ranked *o, int64_t p)
     int64_t kept = total <= o->merged ? total : total / 2;
     uint64_t *kl = keys_of(o, left), *kr = keys_of(o, right);
     uint32_t *sl = slots_of(o, left), *sr = slots_of(o, right);
-    if (kept >= nl) { /* the first ones of the right leaf go to the left one */
+    if (kept >= nl) { /* move the first entries of the right leaf to the left one */
         size_t moved = (size_t)(kept - nl), rest = (size_t)(total - kept);
         memcpy(kl + nl, kr, moved * sizeof *kl);
         memcpy(sl + nl, sr, moved * sizeof *sl);
         memmove(kr, kr + moved, rest * sizeof *kr);
         memmove(sr, sr + moved, rest * sizeof *sr);
-    } else { /* the last ones of the left leaf go to the right one */
+    } else { /* move the last entries of the left leaf to the right one */
         size_t moved = (size_t)(nl - kept);
         memmove(kr + moved, kr, (size_t)nr * sizeof *kr);
         memmove(sr + moved, sr, (size_t)nr * sizeof *sr);
@@ -192,7 +192,7 @@ EXPORT int64_t onrig_ranked_insert(ranked *o, int64_t slot, int64_t bits)
     return OK;
 }
 
-/* Finds ranks, fastest in ascending order: leaf ``p``, before which there are ``before`` entries. */
+/* Cursor for ranks, fastest in ascending order: leaf ``p``, preceded by ``before`` entries. */
 typedef struct {
     int64_t p, before;
 } place;
@@ -232,7 +232,7 @@ EXPORT int64_t onrig_ranked_remove(ranked *o, int64_t slot)
     return OK;
 }
 
-/* Insert ``slots`` (n) as the newest, in order; those present are removed first. */
+/* Insert ``slots`` (n) as the newest, in order; entries already present are removed first. */
 EXPORT int64_t onrig_ranked_renew(ranked *o, const int64_t *slots, int64_t n, int64_t bits)
 {
     if (bits < 0 || bits > INFINITE) return OUTSIDE;
@@ -260,7 +260,7 @@ EXPORT int64_t onrig_ranked_fill(ranked *o, const uint64_t *keys, const int64_t 
     o->leaves = o->entries = 0;
     open_leaf(o, 0, 0, 0);
     for (int64_t k = 0; k < n; k++) {
-        if (o->key_of[slots[k]]) { /* twice: keep those before it */
+        if (o->key_of[slots[k]]) { /* duplicate: keep the entries before it */
             code = OUTSIDE;
             break;
         }
@@ -298,7 +298,7 @@ EXPORT void onrig_ranked_in_order(const ranked *o, int64_t *slots)
     }
 }
 
-/* Several orders, and the fields through which their minibatches pass. */
+/* Several orders, and the arrays through which their minibatches pass. */
 typedef struct {
     int64_t orders, batch;
     ranked **order;        /* (orders) */
@@ -334,8 +334,8 @@ EXPORT int64_t onrig_ranked_draw(const minibatches *m, int64_t updates)
     return OK;
 }
 
-/* Rank ``slot`` by |value|; of a slot named twice the last one counts.  ``how``: LARGEST_FIRST, else the smallest is;
- * NAN_STAYS leaves the rank of a slot whose value is not a number, which is refused otherwise. */
+/* Rank ``slot`` by |value|; for duplicate slots the last value counts.  ``how``: LARGEST_FIRST, or smallest first;
+ * NAN_STAYS keeps the rank of a slot whose value is NaN, which is an error otherwise. */
 EXPORT int64_t onrig_ranked_rank(const minibatches *m, int64_t updates, int64_t how)
 {
     int64_t n = updates * m->orders * m->batch;

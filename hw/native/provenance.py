@@ -1,6 +1,6 @@
-"""Executor of updates and plain policies, as recorded in files, and whether results may be continued here.
+"""Executor of updates and plain policies, as recorded in files, and whether results can be continued here.
 
-The C library's variants, numpy and torch differ by rounding, and each repeats its own bits.
+The C library's variants, numpy and torch differ in rounding, and each reproduces its own results bit for bit.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from onrig.hw.native.library import state, torch_device, usable
 
 @dataclass(frozen=True)
 class Executor:
-    """The C library in one of its variants, or numpy; and torch, where that runs the updates instead."""
+    """The C library in one of its variants, or numpy; plus torch if that runs the updates instead."""
 
     kind: str
     """``native`` or ``numpy``."""
     variant: str = ""
     """The C library's variant, such as ``x86-64-v3``; empty for numpy."""
     torch: str = ""
-    """Device on which torch runs the updates; the others still evaluate policies."""
+    """Device on which torch runs the updates; the library or numpy still evaluates policies."""
 
     def __str__(self) -> str:
         first = f"the C library ({self.variant})" if self.kind == "native" else self.kind
@@ -28,17 +28,17 @@ class Executor:
 
 
 def executor_of(variant: str) -> Executor:
-    """Return what computes where this variant is loaded, ``none`` for no library."""
+    """Return the executor for a loaded variant, ``none`` for no library."""
     return Executor("numpy") if variant == "none" else Executor("native", variant)
 
 
 def executor() -> Executor:
-    """Return what computes in this process."""
+    """Return the executor of this process."""
     return replace(executor_of(state().variant), torch=torch_device())
 
 
 def read_executor(field: object) -> Executor | None:
-    """Read the field ``executor`` of a file; None where it is missing or not one."""
+    """Read the field ``executor`` of a file; None if missing or invalid."""
     if not isinstance(field, Mapping):
         return None
     kind, *more = (field.get(name, default) for name, default in (("kind", None), ("variant", ""), ("torch", "")))
@@ -46,9 +46,9 @@ def read_executor(field: object) -> Executor | None:
 
 
 def difference(recorded: Executor, here: Executor, available: Collection[str], lacks: str = "") -> str | None:
-    """Say in one line how results that ``recorded`` computed differ from those computed ``here``, and what to do.
+    """Describe in one line how results of ``recorded`` differ from those of ``here``, and the remedy; None if equal.
 
-    available: variants that this process could load; lacks: why it has none.  None where both are the same.
+    available: variants that this process could load; lacks: why it has none.
     """
     if here == recorded:
         return None
@@ -62,7 +62,7 @@ def difference(recorded: Executor, here: Executor, available: Collection[str], l
 
 
 def difference_here(recorded: Executor | None) -> str | None:
-    """Compare with this process; None where both are the same, or nothing was recorded."""
+    """Compare with this process; None if both are equal or nothing was recorded."""
     return None if recorded is None else difference(recorded, executor(), usable(), state().reason)
 
 

@@ -1,8 +1,8 @@
-/* The library's shortest functions as built-in functions of the interpreter.  Through ctypes each call takes 0.4 us more,
-   and the first of a tick, in caches that have cooled down, 8 us.
+/* Shortest functions of the library as built-in functions of the interpreter.  Through ctypes each call takes 0.4 us
+   longer, and the first of a tick, with cold caches, 8 us longer.
 
-   The declarations are of the stable ABI of CPython, whose headers are not needed then; weak, so that the library can be
-   loaded without an interpreter. */
+   The declarations follow the stable ABI of CPython, so that its headers are not needed; weak, so that the library can
+   be loaded without an interpreter. */
 #include "native.h"
 #include <string.h>
 
@@ -23,7 +23,7 @@ extern WEAK Object *PyCFunction_NewEx(Method *method, Object *self, Object *modu
 
 EXPORT void *onrig_builtin(int number, void *self);
 
-/* Calls one of framing.c; its result as a new bytes object, empty for NOT_A_FRAME. */
+/* Call a function of framing.c; the result is a new bytes object, empty for NOT_A_FRAME. */
 static Object *framed(int (*convert)(const uint8_t *, int, uint8_t *), Object *from) {
     char *bytes;
     ptrdiff_t size;
@@ -37,7 +37,7 @@ static Object *frame_encode(Object *self, Object *body) { return (void)self, fra
 
 static Object *frame_decode(Object *self, Object *chunk) { return (void)self, framed(onrig_frame_decode, chunk); }
 
-/* Runs the network that `self` holds, the bytes of a BoundNetwork that onrig_network_check has passed; returns 0. */
+/* Run the network in `self`, the bytes of a BoundNetwork that onrig_network_check has accepted; returns 0. */
 static Object *network_run(Object *self, Object *none) {
     (void)none;
     char *bytes;
@@ -57,5 +57,5 @@ static Method methods[] = {
     {"network_run", network_run, NO_ARGUMENTS, NULL},
 };
 
-/* The built-in function of a number, bound to `self`; the caller holds the interpreter's lock (ctypes.PyDLL). */
+/* Built-in function by number, bound to `self`; the caller holds the GIL (ctypes.PyDLL). */
 void *onrig_builtin(int number, void *self) { return PyCFunction_NewEx(&methods[number], self, NULL); }

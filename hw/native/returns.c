@@ -1,11 +1,11 @@
-/* Returns along stored episodes, as onrig.learner.algorithms.returns computes them in numpy, bit for bit. */
+/* Returns along stored episodes, equal bit for bit to onrig.learner.algorithms.returns in numpy. */
 #include "native.h"
 
 EXPORT void onrig_retrace(int64_t n, const double *reward, const double *value, const double *trace, const double *advantage,
                           const double *end_value, const int64_t *after, double gamma, int64_t *before, double *q);
 
-/* Q^ret (n) of experiences in slots, each before the one in slot after[i], -1 for none; before (n) is written, too.  A
-   slot follows at most one other, and chains end. */
+/* Q^ret (n) of experiences in slots, each preceding the one in slot after[i], or -1 for none; also writes before (n).
+ * A slot follows at most one other, and chains end. */
 void onrig_retrace(int64_t n, const double *reward, const double *value, const double *trace, const double *advantage,
                    const double *end_value, const int64_t *after, double gamma, int64_t *before, double *q) {
     for (int64_t i = 0; i < n; i++) before[i] = -1;

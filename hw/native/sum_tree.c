@@ -1,6 +1,6 @@
-/* Sums of values by slot: onrig/learner/samplers/sum_tree.py is the reference and owns the arrays.
+/* Sums of values by slot; onrig/learner/samplers/sum_tree.py is the reference and owns the arrays.
  *
- * Additions have the reference's order, so every sum has its bits. */
+ * Additions follow the reference's order, so that every sum is identical bit for bit. */
 #include "native.h"
 #include <string.h>
 
@@ -8,7 +8,7 @@ enum { FAN = 32, MOST_LEVELS = 8 };
 enum { OK = 0, OUTSIDE = -1, NOTHING = -2 };
 
 typedef struct {
-    int64_t capacity, levels, nodes; /* nodes: of the root */
+    int64_t capacity, levels, nodes; /* nodes: number in the root */
     double *root, *running_root;     /* (nodes) */
     double *values[MOST_LEVELS];     /* from the slots up, (nodes of the level above, FAN) */
     double *running[MOST_LEVELS];    /* sums within each node */
@@ -38,7 +38,7 @@ static void add_up(const double *values, double *running, int64_t from, int64_t 
     }
 }
 
-/* Set the values of ``slots`` (n); of a slot named twice the last one counts.  Values that are not finite are skipped.
+/* Set the values of ``slots`` (n); for duplicate slots the last value counts.  Non-finite values are skipped.
  * ``largest`` becomes the largest value set, if that is larger. */
 EXPORT int64_t onrig_sums_put(sum_tree *t, const int64_t *slots, const double *values, int64_t n, double *largest)
 {
@@ -65,14 +65,14 @@ EXPORT int64_t onrig_sums_put(sum_tree *t, const int64_t *slots, const double *v
     return OK;
 }
 
-/* The slot whose share of the running sum ``target`` in [0, total) lies in; -1 for a NaN. */
+/* Slot whose interval of the running sum contains ``target`` in [0, total); -1 for NaN. */
 static int64_t find(const sum_tree *t, double target)
 {
     const double *root = t->running_root;
     if (!(target >= 0.0)) return OUTSIDE;
     target = smaller(target, below(root[t->nodes - 1]));
     int64_t node = 0, n = t->nodes;
-    while (n > 0) { /* the first one above the target */
+    while (n > 0) { /* binary search for the first sum above the target */
         int64_t half = n / 2;
         if (root[node + half] <= target) {
             node += half + 1;
@@ -103,8 +103,8 @@ EXPORT int64_t onrig_sums_find(const sum_tree *t, const double *targets, int64_t
     return OK;
 }
 
-/* Draw a slot from each of ``batch`` equal shares of the total, for each update, by ``uniform`` (updates, batch);
- * ``target`` becomes the values of the slots. */
+/* Draw a slot from each of ``batch`` equal parts of the total, for each update, with ``uniform`` (updates, batch);
+ * ``target`` is overwritten with the values of the slots. */
 EXPORT int64_t onrig_sums_draw(const sum_tree *t, int64_t updates, int64_t batch)
 {
     double total = t->running_root[t->nodes - 1];

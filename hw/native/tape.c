@@ -1,9 +1,10 @@
-/* Runs lists of operations on small matrices: updates of learners, for K records of S trials, one trial after another.
+/* Executor of operation lists on small matrices: learner updates for K records of S trials, one trial after another.
  *
- * Operations, their operands and codes are those of onrig.learner.tape.operations, whose numpy executor is the reference;
- * lists have passed its checks, so nothing is checked here.  Compiled twice, for float and for double (REAL, and INTEGER of the same width).
+ * Operations, their operands and codes are those of onrig.learner.tape.operations, whose numpy executor is the
+ * reference; lists have passed its checks, so nothing is checked here.  Compiled twice, for float and for double (REAL,
+ * and INTEGER of the same width).
  *
- * A result depends on nothing but its operands: sums are taken in an order that the shapes fix. */
+ * A result depends only on its operands: the shapes determine the order of summation. */
 #include "native.h"
 #include <math.h>
 #include <stdint.h>
@@ -49,7 +50,7 @@ enum {
 };
 enum { LINEAR, RELU, MASK };
 
-/* Elementary functions.  For float: polynomials without branches, which vectorise; errors in units in the last place are
+/* Elementary functions.  For float: branch-free polynomials, which vectorise; errors in units in the last place are
  * measured by tests/learner/tape/test_operations.py.  For double: the C library's. */
 
 #define SELECT(c, a, b) ((c) ? (a) : (b))
@@ -69,13 +70,13 @@ INLINE float exp_tail(float r) {
 }
 
 INLINE float exp_float(float x) {
-    const float within = SELECT(x > 88.72283f, 88.72283f, SELECT(x < -87.33654f, -87.33654f, x)); /* NaN passes */
+    const float within = SELECT(x > 88.72283f, 88.72283f, SELECT(x < -87.33654f, -87.33654f, x)); /* propagates NaN */
     const float k = within * 1.44269504088896341f + 12582912.0f; /* rounds to an integer in the low bits */
     const float n = k - 12582912.0f;
     const float r = within - n * 0.693359375f - n * -2.12194440e-4f;
     const int32_t shift = (int32_t)((uint32_t)float_bits(k) << 23);
     const float tail = exp_tail(r);
-    /* 2^n by the exponent; half of it first, so that 2^128 does not overflow where e^x does not. */
+    /* 2^n through the exponent; in two halves, so that 2^128 does not overflow while e^x does not. */
     const float scaled = bits_float((int32_t)((uint32_t)float_bits(1.0f + tail) + (uint32_t)shift));
     float y = scaled;
     y = SELECT(x > 88.72283f, INFINITY, y);
@@ -110,7 +111,7 @@ INLINE float log_float(float x) {
     return SELECT(x != x, x, y);
 }
 
-/* t / (t + 2) for t = e^2|x| - 1; beyond 10 it rounds to 1, and NaN passes. */
+/* t / (t + 2) for t = e^2|x| - 1; beyond 10 it rounds to 1, and NaN is propagated. */
 INLINE float tanh_float(float x) {
     const float a = fabsf(x), y = SELECT(a > 10.0f, 20.0f, 2.0f * a);
     const float k = y * 1.44269504088896341f + 12582912.0f;
@@ -122,7 +123,7 @@ INLINE float tanh_float(float x) {
 }
 
 INLINE float sigmoid_float(float x) { return 1.0f / (1.0f + exp_float(-x)); }
-/* ln(1 + e) for e = e^-|x|: log1p by log with the rounding of 1 + e made good. */
+/* ln(1 + e) for e = e^-|x|: log1p through log, with the rounding of 1 + e compensated. */
 INLINE float softplus_float(float x) {
     const float e = exp_float(-fabsf(x)), u = 1.0f + e, d = u - 1.0f;
     const float tail = SELECT(d == 0.0f, e, log_float(u) * (e / SELECT(d == 0.0f, 1.0f, d)));
@@ -143,7 +144,7 @@ INLINE double sqrt_double(double x) { return sqrt(x); }
 /* Products: C (rows, n) = A B (+ bias), register-tiled; A is read by its strides, B row by row. */
 
 typedef integer ivec __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
-INLINE vec relu_of(vec x) { return (vec)((ivec)x & ~(x < 0)); } /* NaN stays */
+INLINE vec relu_of(vec x) { return (vec)((ivec)x & ~(x < 0)); } /* propagates NaN */
 INLINE vec masked(vec x, vec m) { return (vec)((ivec)x & (m > 0)); }
 
 INLINE void tile(const int mr, const int nv, int inner, const real *A, long ra, long ca, const real *B, long ldb,
@@ -182,7 +183,7 @@ INLINE void strip(const int mr, const Product *p, int i) {
                     M ? M + j : 0, p->ldm)
     for (; j + NV * VL <= p->cols; j += NV * VL) AT(NV);
     for (; j + VL <= p->cols; j += VL) AT(1);
-    if (j < p->cols) { /* overlaps the columns before: the same sums once more */
+    if (j < p->cols) { /* overlaps the previous columns and repeats their sums */
         j = p->cols - VL;
         AT(1);
     }
@@ -197,7 +198,7 @@ static void wide(const Product *p) {
     for (; i < p->rows; i++) strip(1, p, i);
 }
 
-/* Few columns, B turned: rows of A against rows of T (cols, inner); both contiguous along inner. */
+/* Few columns, B transposed: rows of A times rows of T (cols, inner); both contiguous along inner. */
 static void narrow(const Product *p, const real *T, long ldt) {
     for (int i = 0; i < p->rows; i++)
         for (int j = 0; j < p->cols; j++) {
@@ -226,7 +227,7 @@ static void turned(int rows, int cols, const real *from, long ld, real *to, long
     for (; i < rows; i++) for (int j = 0; j < cols; j++) to[j * ldt + i] = from[i * ld + j];
 }
 
-/* `spare` holds a turned matrix. */
+/* `spare` holds a transposed matrix. */
 static void product(const Op *o, real *const p[], real *spare) {
     const int32_t *row = o->by_row, *col = o->by_col;
     const int masks = o->post == MASK;
@@ -262,7 +263,7 @@ static void product(const Op *o, real *const p[], real *spare) {
         q.ca = row[1];
         if (q.cols >= VL) {
             wide(&q);
-        } else if (q.rows >= VL) { /* the transpose instead: (cols, rows) = B' A */
+        } else if (q.rows >= VL) { /* compute the transpose: (cols, rows) = B' A */
             Product t = {q.cols, q.rows, q.inner, LINEAR, q.B, q.A, 0, 0, spare, 1, q.ldb, q.ca, q.rows, 0};
             wide(&t);
             turned(q.cols, q.rows, spare, q.rows, q.C, q.ldc);
@@ -276,7 +277,7 @@ static void product(const Op *o, real *const p[], real *spare) {
     }
 }
 
-/* Elementwise operations: every operand repeats along a distance of 0. */
+/* Elementwise operations: an operand with stride 0 is repeated. */
 
 #define ROWS(...) for (int i = 0; i < o->rows; i++) { \
         real *O = p[0] + (long)i * o->by_row[0]; __VA_ARGS__ } break
@@ -377,7 +378,7 @@ static void project(const Op *o, real *const p[]) {
             real at = reward + discount * z;
             at = SELECT(at < low, low, SELECT(at > high, high, at));
             const real place = (at - low) / width;
-            /* NaN, and infinity where the width underflows, are no integers. */
+            /* NaN, and infinity if the width underflows, are not integers. */
             const int below = place > 0 ? place < (real)(n - 2) ? (int)place : n - 2 : 0;
             const real share = place - (real)below;
             out[below] += chance[j] * (1 - share);
@@ -463,7 +464,7 @@ static void run(const Op *o, real *const base[3], real *spare) {
 }
 
 /* States (S, state_size) are changed in place; records (S, K, record_size) are read and written, in order of K.  An
- * operation runs in an update whose mask, of `masks` (K), has the bit of its section; bit 0 is always set. */
+ * operation runs in an update if that update's entry in `masks` (K) has the bit of its section; bit 0 is always set. */
 EXPORT void NAME(onrig_tape_run)(const Op *operations, int64_t count, int64_t S, int64_t K, real *states, int64_t state_size,
                                  real *records, int64_t record_size, real *scratch, real *spare, const uint32_t *masks) {
     for (int64_t s = 0; s < S; s++)

@@ -1,8 +1,8 @@
 """Wheels for x86-64 and aarch64 with the C library inside, built and tested: ``python hw/native/wheels.py``.
 
 Zig's C compiler (``pip install ziglang``) builds both for glibc 2.17, so that each serves every Python 3 on every Linux
-with glibc since 2013.  The wheel of this machine's architecture is tested in a fresh environment, the other one under
-QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is set to.
+with glibc since 2013.  The wheel for this machine's architecture is tested in a fresh environment, the other one under
+QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is configured for.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ TESTS: Final = (
 """Tests that compare the C library with its Python form; files that need torch are skipped."""
 _DEBIAN: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _PROCESSOR: Final = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n"
-"""A Cortex-A72's /proc/cpuinfo: QEMU passes this machine's on, in which onnxruntime for aarch64 finds no processor."""
+"""/proc/cpuinfo of a Cortex-A72: QEMU passes the host's through, in which onnxruntime for aarch64 finds no
+processor."""
 
 
 class Missing(Exception):
-    """Missing tool, with one line on how to install it."""
+    """Missing tool; the message says in one line how to install it."""
 
 
 class Failed(Exception):
-    """Failed step; one line."""
+    """Failed step; a message of one line."""
 
 
 def compiler(architecture: str) -> str:
@@ -61,7 +62,7 @@ def compiler(architecture: str) -> str:
 def build_wheels(architectures: Sequence[str], out: Path) -> dict[str, Path]:
     """Build a wheel per architecture into ``out``; raises Missing and Failed.
 
-    They are built from a source distribution, so that nothing that lies in the tree by chance gets into them.
+    They are built from a source distribution, so that untracked files in the tree cannot get into them.
     """
     out.mkdir(parents=True, exist_ok=True)
     major, minor = OLDEST_GLIBC
@@ -86,7 +87,7 @@ BUILD: Final = "hw/native/build.py --out build/native"
 
 
 def own_python(wheel: Path, folder: Path) -> Path:
-    """Install a wheel of this architecture into a fresh environment; returns its interpreter."""
+    """Install a wheel for this architecture into a fresh environment; return its interpreter."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     run([*pip_of(python), "install", "--quiet", str(wheel), *TESTED_WITH], f"the installation of {wheel.name}")
@@ -94,7 +95,7 @@ def own_python(wheel: Path, folder: Path) -> Path:
 
 
 def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) -> Path:
-    """Install a wheel next to the Python of an unpacked system; returns a command that runs it under the emulator."""
+    """Install a wheel next to the Python of an unpacked system; return a command that runs it under the emulator."""
     names = [f"qemu-{architecture}-static", f"qemu-{architecture}"]
     emulator = next((found for name in names if (found := shutil.which(name))), None)
     if emulator is None:
@@ -106,7 +107,7 @@ def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) 
     if architecture == "aarch64" and not processor.exists():
         processor.parent.mkdir(exist_ok=True)
         processor.write_text(_PROCESSOR)
-    # A script, so that processes which a test starts run under the emulator too.
+    # A script, so that processes started by a test also run under the emulator.
     python, site = folder / "python", folder / "site"
     python.write_text(
         f"#!/bin/sh\nexport PYTHONHOME={shlex.quote(str(system / 'usr'))} PYTHONPATH={shlex.quote(str(site))}\n"
@@ -125,28 +126,28 @@ def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) 
 
 
 def test_wheel(python: Path, architecture: str, tests: Sequence[str]) -> None:
-    """Run tests of the tree on the installed wheel; raises Failed."""
+    """Run the tree's tests against the installed wheel; raises Failed."""
     code = (
         f"from onrig.hw.native import state; s = state(); assert s.variant in {list(VARIANTS[architecture])}, s.reason"
     )
     run([str(python), "-P", "-c", code], "loading the library from the wheel", quiet=True)
-    # The tree has a folder `onrig`, which must not hide the wheel: neither here nor in processes that a test starts.
+    # The tree's folder `onrig` must not hide the wheel, neither here nor in processes started by a test.
     environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
     options = ["--import-mode=append", "-p", "no:cacheprovider", "-o", "timeout=0"]
     command = [str(python), "-m", "pytest", *options, *tests]
     if architecture != platform.machine():
-        environment["CC"] = compiler(architecture)  # what a test compiles is for the emulator, which has no sanitizers
+        environment["CC"] = compiler(architecture)  # tests compile for the emulator, which has no sanitizers
         command.append("--ignore=tests/learner/tape/test_fuzzing.py")
     run(command, f"the tests of the wheel for {architecture}", environment)
 
 
 def pip_of(python: str | Path) -> list[str]:
-    """Return the command of an interpreter's pip."""
+    """Return the command for an interpreter's pip."""
     return [str(python), "-m", "pip", "--disable-pip-version-check"]
 
 
 def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None, *, quiet: bool = False) -> str:
-    """Run a command in the tree and return its output, ``quiet``, or show it; raises Failed."""
+    """Run a command in the tree and show its output, or return it if ``quiet``; raises Failed."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     done = subprocess.run(
         command, cwd=ROOT, env={**inherited, **(environment or {})}, capture_output=quiet, text=True, check=False
@@ -158,7 +159,7 @@ def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None
 
 
 def main(arguments: list[str]) -> int:
-    """Build, then test; returns 1 where something fails, 2 where a tool is missing."""
+    """Build, then test; return 1 if a step fails, 2 if a tool is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="FOLDER", help="default: dist")
     parser.add_argument("--arch", action="append", choices=VARIANTS, help="only this architecture (repeatable)")

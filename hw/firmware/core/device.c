@@ -24,7 +24,7 @@ void onrig_device_start(
     onrig_output_unlimit(&device->output, rig);
     onrig_output_restart(&device->output, rig);
     port->actuate(port->board, 0, device->output.end.counts);
-    say_hello(device); /* whoever was talking to it before it restarted knows at once */
+    say_hello(device); /* informs a host of the restart at once */
 }
 
 uint32_t onrig_device_next_frame(const struct onrig_device *device) {
@@ -53,7 +53,7 @@ static void latch(struct onrig_device *device, enum onrig_fault fault) {
     if (device->fault < (uint8_t)fault) device->fault = (uint8_t)fault;
 }
 
-/* A fault in mid-period: the output falls safe in that moment. */
+/* A fault in mid-period: the output becomes safe at that moment. */
 static void trip(struct onrig_device *device, enum onrig_fault fault, uint64_t now_us) {
     onrig_device_tick(device, now_us);
     latch(device, fault);
@@ -87,7 +87,7 @@ static bool sense(const struct onrig_device *device, int32_t *counts) {
     return sound;
 }
 
-/* Latch what the end of a period brings. */
+/* Latch the faults found at the end of a period. */
 static void judge_period(struct onrig_device *device, bool sound) {
     bool safe = device->output.end.safe;
     if (!sound)
@@ -110,7 +110,7 @@ static uint16_t status_from_now_on(const struct onrig_device *device, bool first
     return (uint16_t)status;
 }
 
-/* End the period: read the sensors, count the lease, fall safe if it has run out, say so. */
+/* End the period: read the sensors, update the lease, output the safe values if it has expired, send the frame. */
 static void sample(struct onrig_device *device) {
     int32_t sensors[ONRIG_MAX_SENSORS] = {0};
     uint8_t body[ONRIG_MAX_BODY];
@@ -145,7 +145,8 @@ void onrig_device_tick(struct onrig_device *device, uint64_t now_us) {
 static void command(struct onrig_device *device, const uint8_t *body, size_t n, uint64_t now_us) {
     if (n != 5u + 4u * device->rig->n_actuators) return;
     uint32_t answers = onrig_get_u32(body + 1);
-    /* One switch per period; what answers another frame than the latest is late, or meant for another boot. */
+    /* One switch per period; a command that answers a frame other than the latest is late, or was meant for another
+     * boot. */
     if (!device->armed || device->answered || device->first || device->frame == 0 || answers != device->frame) return;
     device->answered = true;
     onrig_output_command(&device->output, device->rig, body + 5, answers, onrig_device_tau_us(device, now_us));
@@ -159,7 +160,7 @@ void onrig_device_handle(struct onrig_device *device, const uint8_t *body, size_
     case ONRIG_REQUEST: onrig_device_request(device, body, n, now_us); break;
     case ONRIG_HELLO_REQUEST:
         if (n != 1) break;
-        /* A new session may count its requests from where the last one ended. */
+        /* A new session may start its request ids at the last one of the previous session. */
         device->request_n = 0;
         say_hello(device);
         break;

@@ -1,11 +1,11 @@
 /* The device as a state machine in device time: bytes and sensor counts in, bytes and actuator counts out.
  *
- * It touches no hardware and reads no clock. A board (port.h) owns one, hands over each message with the time of its
- * arrival and calls onrig_device_tick at least once per period; times never run back. Samples that are due come before
- * whatever else happens at that time, so a message never slips in front of its period's end.
+ * It touches no hardware and reads no clock. A board (port.h) owns one, passes each message with its time of arrival
+ * and calls onrig_device_tick at least once per period; times never decrease. Samples that are due are processed
+ * before anything else at that time, so a message never precedes the end of its period.
  *
- * In lockstep (time_scale 0) the board passes sampled_us as the time, and ticks with one period more whenever
- * onrig_device_awaits_sample says so.
+ * In lockstep (time_scale 0) the board passes sampled_us as the time, and ticks one period later whenever
+ * onrig_device_awaits_sample returns true.
  */
 #ifndef ONRIG_DEVICE_H
 #define ONRIG_DEVICE_H
@@ -25,37 +25,37 @@ struct onrig_device {
     const struct onrig_rig *rig;
     const struct onrig_port *port;
     uint32_t boot_id;
-    uint64_t sampled_us; /* time of the latest sample, or of CONFIGURE: the period under way began there */
+    uint64_t sampled_us; /* time of the latest sample, or of CONFIGURE: start of the current period */
     uint32_t period_us;  /* 0 until configured */
     uint32_t frame;      /* number of the latest frame; 0 before the first */
-    uint8_t fault;       /* the gravest of those latched */
+    uint8_t fault;       /* the most severe latched fault */
     bool armed;
     bool answered; /* a command was accepted in this period */
-    bool first;    /* a RESET waits for its frame */
+    bool first;    /* a RESET awaits its frame */
     bool estop_pressed;
     struct onrig_output output;
     struct onrig_lease lease;
-    uint8_t request[ONRIG_MAX_BODY]; /* the last one, and what was answered */
+    uint8_t request[ONRIG_MAX_BODY]; /* the last request, and its answer */
     size_t request_n;
     uint8_t response[ONRIG_RESPONSE_BYTES];
     size_t response_n;
 };
 
-/* Power-on: the safe output is put out, one HELLO is sent; unconfigured. Another boot_id at each start. The rig and the
- * port stay the board's. */
+/* Power-on: outputs the safe values and sends one HELLO; unconfigured. boot_id must differ at each start. The rig and
+ * the port remain owned by the board. */
 void onrig_device_start(
     struct onrig_device *device, const struct onrig_rig *rig, const struct onrig_port *port, uint32_t boot_id);
 
-/* Take all samples that are due. */
+/* Process all samples that are due. */
 void onrig_device_tick(struct onrig_device *device, uint64_t now_us);
-/* Take one message, type byte included, as onrig_reader_take found it. */
+/* Process one message, type byte included, as found by onrig_reader_take. */
 void onrig_device_handle(struct onrig_device *device, const uint8_t *body, size_t n, uint64_t now_us);
 
-/* The e-stop input, at each change or as often as the board likes. */
+/* Set the e-stop input, at each change or periodically. */
 void onrig_device_estop(struct onrig_device *device, bool pressed, uint64_t now_us);
-/* The host has closed the line, where the board can tell. */
+/* Report that the host has closed the connection, if the board can detect it. */
 void onrig_device_link_lost(struct onrig_device *device, uint64_t now_us);
-/* The board found itself in an impossible state; nothing but a restart releases this fault. */
+/* Report an impossible state of the board; only a restart releases this fault. */
 void onrig_device_fail(struct onrig_device *device, uint64_t now_us);
 
 /* In lockstep: whether the next sample has its command, or follows a RESET. */
@@ -67,9 +67,9 @@ uint32_t onrig_device_next_frame(const struct onrig_device *device);
 /* Microseconds since the period began. */
 uint32_t onrig_device_tau_us(const struct onrig_device *device, uint64_t now_us);
 void onrig_device_send(const struct onrig_device *device, const uint8_t *body, size_t n);
-/* Put the safe output out at once; the lease is fresh. */
+/* Output the safe values at once; renews the lease. */
 void onrig_device_disarm(struct onrig_device *device, uint64_t now_us);
-/* Take a REQUEST (requests.c). */
+/* Process a REQUEST (requests.c). */
 void onrig_device_request(struct onrig_device *device, const uint8_t *body, size_t n, uint64_t now_us);
 
 #endif

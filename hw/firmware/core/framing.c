@@ -1,4 +1,4 @@
-/* The first three functions are those of the protocol's page; a test compares them. */
+/* The first three functions are identical to those on the protocol's page, as a test checks. */
 #include "framing.h"
 
 uint32_t onrig_crc32(const uint8_t *p, size_t n) {

@@ -10,11 +10,11 @@
 #define ONRIG_MAX_CHUNK 254u /* between two zeros: block code, body, CRC */
 #define ONRIG_MAX_WIRE 256u  /* with the zeros on either side */
 
-/* Collects bytes up to a zero; holds one frame at most. All zero is its first state. */
+/* Collects bytes up to a zero; holds at most one frame. All zeros is its initial state. */
 struct onrig_reader {
     uint8_t chunk[ONRIG_MAX_CHUNK];
     size_t n;
-    bool discarding; /* too many bytes without a zero: thrown away up to the next */
+    bool discarding; /* too many bytes without a zero: discarded up to the next zero */
     uint32_t bad_frames;
 };
 
@@ -22,7 +22,7 @@ uint32_t onrig_crc32(const uint8_t *p, size_t n);
 size_t onrig_encode(const uint8_t *body, size_t n, uint8_t *wire);
 size_t onrig_decode(uint8_t *chunk, size_t n);
 
-/* Length of the body that this byte completes, 0 otherwise. It starts at chunk + 1 and stays until the next byte. */
+/* Length of the body completed by this byte, 0 otherwise. It starts at chunk + 1 and is valid until the next byte. */
 size_t onrig_reader_take(struct onrig_reader *reader, uint8_t byte);
 
 #endif

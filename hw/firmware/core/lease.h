@@ -1,4 +1,4 @@
-/* The command lease: how many periods may end without an accepted command (hw/PROTOCOL.md, section 4). */
+/* The command lease: number of periods that may end without an accepted command (hw/PROTOCOL.md, section 4). */
 #ifndef ONRIG_LEASE_H
 #define ONRIG_LEASE_H
 
@@ -8,7 +8,7 @@
 struct onrig_lease {
     uint8_t periods; /* 0 until configured */
     uint8_t missed;
-    bool fresh; /* the period under way is part of one only and does not count */
+    bool fresh; /* the current period is a partial one and does not count */
 };
 
 static inline void onrig_lease_renew(struct onrig_lease *lease) {
@@ -16,7 +16,7 @@ static inline void onrig_lease_renew(struct onrig_lease *lease) {
     lease->fresh = true;
 }
 
-/* Account for a period that ends; true when the lease has run out. */
+/* Count a period that ends; true if the lease has expired. */
 static inline bool onrig_lease_end_period(struct onrig_lease *lease, bool answered) {
     if (answered || lease->fresh)
         lease->missed = 0;
@@ -26,7 +26,7 @@ static inline bool onrig_lease_end_period(struct onrig_lease *lease, bool answer
     return lease->missed >= lease->periods;
 }
 
-/* Periods that may still end without a command, the one under way included. */
+/* Periods that may still end without a command, the current one included. */
 static inline uint8_t onrig_lease_left(const struct onrig_lease *lease) {
     return (uint8_t)(lease->periods - lease->missed);
 }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The page gives floats as IEEE 754; a compiler with smaller ones must store their bytes instead. */
+/* The protocol uses IEEE 754 floats; a compiler with smaller ones must store their bytes instead. */
 typedef char onrig_double_has_eight_bytes[sizeof(double) == 8 ? 1 : -1];
 typedef char onrig_float_has_four_bytes[sizeof(float) == 4 ? 1 : -1];
 
@@ -61,7 +61,7 @@ uint64_t onrig_get_u64(const uint8_t *at) {
 }
 
 int32_t onrig_get_i32(const uint8_t *at) {
-    /* A conversion of what does not fit is the compiler's to define; this one is not. */
+    /* The conversion of an out-of-range value is implementation-defined; this one is not. */
     uint32_t value = onrig_get_u32(at);
     return value <= INT32_MAX ? (int32_t)value : -1 - (int32_t)(UINT32_MAX - value);
 }

@@ -15,7 +15,7 @@
 #define ONRIG_PROTOCOL 1u
 #define ONRIG_RESPONSE_HEAD 5u
 #define ONRIG_CHANNEL_BYTES 50u
-#define ONRIG_RESPONSE_BYTES (ONRIG_RESPONSE_HEAD + ONRIG_CHANNEL_BYTES) /* the longest one */
+#define ONRIG_RESPONSE_BYTES (ONRIG_RESPONSE_HEAD + ONRIG_CHANNEL_BYTES) /* the longest response */
 
 enum onrig_type {
     ONRIG_HELLO_REQUEST = 0x01,
@@ -46,7 +46,7 @@ enum onrig_result {
 
 enum onrig_status { ONRIG_ARMED = 1, ONRIG_FAULT = 2, ONRIG_SAFE = 4, ONRIG_CLAMPED = 8, ONRIG_FIRST = 16 };
 
-/* In the order of their gravity. */
+/* In order of severity. */
 enum onrig_fault {
     ONRIG_FAULT_NONE = 0,
     ONRIG_FAULT_LEASE = 1,
@@ -74,7 +74,7 @@ uint16_t onrig_get_u16(const uint8_t *at);
 uint32_t onrig_get_u32(const uint8_t *at);
 uint64_t onrig_get_u64(const uint8_t *at);
 int32_t onrig_get_i32(const uint8_t *at);
-/* Writes four bytes and returns where the next ones go. */
+/* Write four bytes and return the position after them. */
 uint8_t *onrig_put_u32(uint8_t *at, uint32_t value);
 
 size_t onrig_put_hello(

@@ -1,4 +1,4 @@
-/* The actuators' output: what was in force when the period began, what is now, and when it switched.
+/* Output of the actuators: values in force at the start of the period and now, and the time of the switch.
  *
  * The timing rule of hw/PROTOCOL.md, section 4, with the limits and the clamp.
  */
@@ -13,7 +13,7 @@
 /* Setpoints in force, in counts. */
 struct onrig_setpoint {
     int32_t counts[ONRIG_MAX_ACTUATORS];
-    uint32_t answers; /* the frame that they answer; 0 for the safe output */
+    uint32_t answers; /* number of the frame that they answer; 0 for the safe output */
     bool safe;
     bool clamped;
 };
@@ -27,19 +27,19 @@ struct onrig_output {
     int32_t high[ONRIG_MAX_ACTUATORS];
 };
 
-/* Bring the device's own limits back. */
+/* Restore the device's own limits. */
 void onrig_output_unlimit(struct onrig_output *output, const struct onrig_rig *rig);
-/* Tighten the limits of one actuator; false, and nothing changed, where they are empty or wider than the device's own. */
+/* Tighten the limits of one actuator; false, without a change, if they are empty or wider than the device's own. */
 bool onrig_output_limit(
     struct onrig_output *output, const struct onrig_rig *rig, uint8_t index, int32_t low, int32_t high);
 /* Begin a period with the safe output in force. */
 void onrig_output_restart(struct onrig_output *output, const struct onrig_rig *rig);
-/* Put out the safe values from tau_us on; where they are in force already, that is no switch. */
+/* Output the safe values from tau_us on; if they are already in force, this is not a switch. */
 void onrig_output_fall_safe(struct onrig_output *output, const struct onrig_rig *rig, uint32_t tau_us);
-/* Clamp setpoints, given as on the wire (four bytes each), and put them out from tau_us on. */
+/* Clamp setpoints, encoded as on the wire (four bytes each), and output them from tau_us on. */
 void onrig_output_command(
     struct onrig_output *output, const struct onrig_rig *rig, const uint8_t *values, uint32_t answers, uint32_t tau_us);
-/* Carry what is in force into the next period. */
+/* Carry the output in force into the next period. */
 void onrig_output_next_period(struct onrig_output *output);
 
 #endif

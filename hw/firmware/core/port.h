@@ -1,7 +1,8 @@
-/* What a board provides. The core calls these from wherever the board calls the core, and nothing else of the board.
+/* Functions provided by a board. The core calls these from the context in which the board calls the core, and calls
+ * nothing else of the board.
  *
  * The core is not reentrant: a board that samples in a timer interrupt masks that interrupt while the main loop is
- * inside onrig_device_handle (and the like). None of these may block. Times are microseconds of device time.
+ * inside onrig_device_handle and similar functions. None of these may block. Times are microseconds of device time.
  */
 #ifndef ONRIG_PORT_H
 #define ONRIG_PORT_H
@@ -11,17 +12,17 @@
 #include <stdint.h>
 
 struct onrig_port {
-    void *board; /* handed back as the first argument */
+    void *board; /* passed as the first argument */
     float time_scale;
-    /* Send a whole frame. What the line does not take is lost. */
+    /* Send a complete frame. What does not fit into the buffer is lost. */
     void (*send)(void *board, const uint8_t *wire, size_t n);
-    /* Read all sensors, in counts, at the sample of t_us; false where one of them gives no reading. */
+    /* Read all sensors, in counts, at the sample of t_us; false if one of them gives no reading. */
     bool (*sense)(void *board, uint64_t t_us, int32_t *counts);
-    /* Put out all setpoints at once, in counts. They lie within the rig's limits. */
+    /* Output all setpoints at once, in counts. They lie within the rig's limits. */
     void (*actuate)(void *board, uint64_t t_us, const int32_t *counts);
-    /* Put a simulated plant into its start state, where it stays until the next sample; null on a real rig. */
+    /* Put a simulated plant into its start state until the next sample; null on a real rig. */
     void (*reset)(void *board, uint64_t t_us, uint64_t seed);
-    /* Disarmed, the actuators are released (the drivers sleep) instead of driven to their safe values. */
+    /* While disarmed, the actuators are released (the drivers sleep) instead of driven to their safe values. */
     bool releases;
 };
 

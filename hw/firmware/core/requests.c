@@ -5,7 +5,7 @@
 
 #define HEAD 4u /* type, id, op */
 
-/* Payload's length of an operation; -1 for one that this device does not have. */
+/* Payload length of an operation; -1 for one that this device does not support. */
 static int payload_bytes(const struct onrig_device *device, uint8_t op) {
     switch (op) {
     case ONRIG_DESCRIBE: return 1;
@@ -91,7 +91,7 @@ static enum onrig_result carry_out(
     case ONRIG_ARM: return arm(device);
     case ONRIG_CLEAR_FAULT: return clear_fault(device, now_us);
     case ONRIG_RESET: return reset(device, onrig_get_u64(payload), now_us);
-    default: onrig_device_disarm(device, now_us); return ONRIG_OK; /* DISARM is what is left */
+    default: onrig_device_disarm(device, now_us); return ONRIG_OK; /* only DISARM remains */
     }
 }
 

@@ -1,10 +1,9 @@
-/* Structure-aware fuzzer of the core: hostile bytes (mostly with right CRCs), time, sensors, e-stop, a lost line.
+/* Structure-aware fuzzer of the core: hostile bytes (mostly with valid CRCs), time, sensors, e-stop, a lost connection.
  *
  *     fuzz [INPUTS [SEED]]
  *
- * An input is one message, one piece of garbage or one event. After each of them the output that stands at the pins is
- * held against what a simple model of the safety rules allows; whatever is wrong ends the program. Sanitizers watch the
- * rest.
+ * An input is one message, one piece of garbage or one event. After each, the output at the pins is compared with a
+ * simple model of the safety rules; any violation ends the program. Sanitizers check the rest.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,14 +24,14 @@ struct bench {
     bool estop;
     uint8_t last[ONRIG_MAX_BODY]; /* request, to be repeated */
     size_t last_n;
-    struct { /* what the wire has shown */
+    struct { /* state as observed on the wire */
         uint32_t frame;
         uint64_t t_us;
         uint16_t status;
         uint32_t period_us;
-        uint32_t held_periods; /* ended in a row without an accepted command, all of them armed and not safe */
+        uint32_t held_periods; /* consecutive periods without an accepted command, armed and not safe */
         uint8_t lease;
-        bool fresh; /* a request renewed the lease: the period under way does not count */
+        bool fresh; /* a request renewed the lease: the current period does not count */
         uint64_t frames, responses, commands, faults[5];
     } seen;
 };
@@ -68,7 +67,7 @@ static bool is_safe(const struct bench *bench, const int32_t *counts) {
     return true;
 }
 
-/* A state frame, read as a host reads it. */
+/* Decode a state frame as a host does. */
 static void look_at_state(struct bench *bench, const uint8_t *body, size_t n) {
     const struct onrig_rig *rig = bench->device.rig;
     demand(n == 25u + 4u * rig->n_sensors + 8u * rig->n_actuators, "length of STATE");
@@ -78,8 +77,8 @@ static void look_at_state(struct bench *bench, const uint8_t *body, size_t n) {
     uint8_t fault = body[15], left = body[16];
     uint32_t answers = onrig_get_u32(body + 17), tau_us = onrig_get_u32(body + 21);
     bool safe = status & ONRIG_SAFE;
-    demand(frame == (bench->seen.frame == UINT32_MAX ? 1 : bench->seen.frame + 1), "numbers go up by one");
-    demand(t_us > bench->seen.t_us, "time grows");
+    demand(frame == (bench->seen.frame == UINT32_MAX ? 1 : bench->seen.frame + 1), "numbers increase by one");
+    demand(t_us > bench->seen.t_us, "time increases");
     demand((status & ~31u) == 0, "unused bits");
     demand(((status & ONRIG_FAULT) != 0) == (fault != 0), "FAULT and its code");
     demand(!(status & ONRIG_ARMED) || !(status & ONRIG_FAULT), "armed and faulted");
@@ -88,7 +87,7 @@ static void look_at_state(struct bench *bench, const uint8_t *body, size_t n) {
     demand(tau_us <= bench->seen.period_us, "tau beyond the period");
     demand(!(status & ONRIG_ARMED) || left <= bench->seen.lease, "lease_left beyond the lease");
     demand(answers != frame, "answers a frame that is not yet out");
-    demand(!safe || is_safe(bench, bench->out), "SAFE, but something else is put out");
+    demand(!safe || is_safe(bench, bench->out), "SAFE, but another output");
     bool accepted = answers != 0 && answers == bench->seen.frame && tau_us < bench->seen.period_us;
     bench->seen.held_periods = safe || accepted || bench->seen.fresh ? 0 : bench->seen.held_periods + 1;
     bench->seen.fresh = false;
@@ -126,7 +125,7 @@ static void take(void *board, const uint8_t *wire, size_t n) {
 
 static bool read_sensors(void *board, uint64_t t_us, int32_t *counts) {
     struct bench *bench = board;
-    demand(t_us <= bench->now_us, "a sample of the future");
+    demand(t_us <= bench->now_us, "a sample in the future");
     memcpy(counts, bench->sensors, bench->device.rig->n_sensors * sizeof *counts);
     return !bench->dead;
 }
@@ -134,7 +133,7 @@ static bool read_sensors(void *board, uint64_t t_us, int32_t *counts) {
 static void put_out(void *board, uint64_t t_us, const int32_t *counts) {
     struct bench *bench = board;
     const struct onrig_rig *rig = bench->device.rig;
-    demand(t_us <= bench->now_us, "an output of the future");
+    demand(t_us <= bench->now_us, "an output in the future");
     for (uint8_t i = 0; i < rig->n_actuators; i++)
         demand(counts[i] >= rig->actuators[i].low && counts[i] <= rig->actuators[i].high, "output beyond its limits");
     const struct onrig_output *output = &bench->device.output;
@@ -228,7 +227,7 @@ static size_t any_body(uint8_t *body) {
 static void feed(struct bench *bench, const uint8_t *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         size_t body = onrig_reader_take(&bench->reader, bytes[i]);
-        demand(bench->reader.n <= ONRIG_MAX_CHUNK, "the reader beyond its buffer");
+        demand(bench->reader.n <= ONRIG_MAX_CHUNK, "reader within its buffer");
         if (body > 0) onrig_device_handle(&bench->device, bench->reader.chunk + 1, body, bench->now_us);
     }
 }
@@ -253,7 +252,7 @@ static void garbage(struct bench *bench) {
     feed(bench, bytes, n);
 }
 
-/* A body from somewhere else than the reader, of any length. */
+/* A body of any length that does not come from the reader. */
 static void without_framing(struct bench *bench) {
     uint8_t body[300];
     size_t n = below(sizeof body);

@@ -12,7 +12,7 @@
 #define ACTUATOR(name_, unit_, resolution_, low_, high_, safe_) \
     {.name = (name_), .unit = (unit_), .resolution = (resolution_), .low = (low_), .high = (high_), .safe = (safe_)},
 #define COUNT(array) ((uint8_t)(sizeof(array) / sizeof(array)[0]))
-#ifdef ONRIG_RIG_NAME /* make flash NAME=...: a rig of somebody's own */
+#ifdef ONRIG_RIG_NAME /* make flash NAME=...: a user's rig */
 #define NAMED(name_) ONRIG_RIG_NAME
 typedef char onrig_name_is_too_long[sizeof(ONRIG_RIG_NAME) <= ONRIG_NAME_BYTES + 1u ? 1 : -1];
 #else

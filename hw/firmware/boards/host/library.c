@@ -1,4 +1,4 @@
-/* The simulated device as a library: a caller that owns time as well, such as a test, drives it in virtual time. */
+/* The simulated device as a library: the caller, such as a test, provides the time and drives it in virtual time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 struct onrig_loop {
     struct onrig_simulator simulator;
-    uint8_t out[OUT_BYTES]; /* what the device has sent since it was last asked */
+    uint8_t out[OUT_BYTES]; /* sent by the device since the last call */
     size_t out_n;
 };
 
@@ -31,7 +31,7 @@ static void keep(void *line, const uint8_t *wire, size_t n) {
     loop->out_n += n;
 }
 
-/* A device of that rig, or null. */
+/* Create a device of that rig; null if there is no such rig. */
 struct onrig_loop *onrig_loop_new(const char *rig, float time_scale, uint32_t boot_id) {
     struct onrig_loop *loop = calloc(1, sizeof *loop);
     if (loop != NULL && !onrig_simulator_start(&loop->simulator, rig, time_scale, boot_id, loop, keep)) {
@@ -52,7 +52,7 @@ static size_t taken(struct onrig_loop *loop, uint8_t *out) {
     return n;
 }
 
-/* Hand over bytes; returns how many were sent in answer, written to out (64 KiB). */
+/* Pass received bytes; returns the number of bytes sent in answer, written to out (64 KiB). */
 size_t onrig_loop_bytes(struct onrig_loop *loop, const uint8_t *bytes, size_t n, uint64_t now_us, uint8_t *out) {
     onrig_simulator_bytes(&loop->simulator, bytes, n, now_us);
     return taken(loop, out);
@@ -63,7 +63,7 @@ size_t onrig_loop_tick(struct onrig_loop *loop, uint64_t now_us, uint8_t *out) {
     return taken(loop, out);
 }
 
-/* Time of the next sample; 0 while there is none. */
+/* Time of the next sample; 0 if there is none. */
 uint64_t onrig_loop_due_us(const struct onrig_loop *loop) {
     const struct onrig_device *device = &loop->simulator.device;
     return device->period_us == 0 ? 0 : device->sampled_us + device->period_us;
@@ -85,12 +85,12 @@ void onrig_loop_fail(struct onrig_loop *loop, uint64_t now_us) {
     onrig_device_fail(&loop->simulator.device, onrig_simulator_now_us(&loop->simulator, now_us));
 }
 
-/* What the plant feels (SI). */
+/* Setpoints that act on the plant (SI units). */
 void onrig_loop_output(const struct onrig_loop *loop, double *action) {
     memcpy(action, loop->simulator.action, loop->simulator.device.rig->n_actuators * sizeof *action);
 }
 
-/* One period of a rig's plant, as at a sample. */
+/* Simulate one period of a rig's plant, up to a sample. */
 void onrig_advance(const char *rig, double *state, const double *action, double dt, unsigned substeps) {
     struct onrig_loop *loop = onrig_loop_new(rig, 1.0f, 0);
     if (loop == NULL) return;

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HUNG_UP_NS 5000000 /* how often it looks whether a host has come */
+#define HUNG_UP_NS 5000000 /* interval of polling for a host */
 
 bool onrig_line_open(struct onrig_line *line) {
     struct termios raw;
@@ -19,7 +19,7 @@ bool onrig_line_open(struct onrig_line *line) {
     line->fd = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     if (line->fd < 0 || grantpt(line->fd) || unlockpt(line->fd) ||
         ptsname_r(line->fd, line->path, sizeof line->path)) {
-        perror("onrig-device: no pseudo terminal");
+        perror("onrig-device: no pseudo-terminal");
         return false;
     }
     int other = open(line->path, O_RDWR | O_NOCTTY);
@@ -29,7 +29,7 @@ bool onrig_line_open(struct onrig_line *line) {
     }
     cfmakeraw(&raw);
     tcsetattr(other, TCSANOW, &raw);
-    close(other); /* or the host's hanging up could not be seen */
+    close(other); /* an open slave would hide the host's hang-up */
     return true;
 }
 
@@ -43,7 +43,7 @@ size_t onrig_line_read(struct onrig_line *line, uint8_t *bytes, size_t n, int64_
     struct pollfd polled = {.fd = line->fd, .events = POLLIN};
     if (timeout_ns < 0) timeout_ns = 0;
     if (line->hung_up) {
-        /* poll would return at once, again and again: look now, then sleep a little. */
+        /* After a hang-up, poll returns immediately every time: read now, then sleep briefly. */
         wait_for(&polled, 1, 0);
         if (polled.revents & POLLHUP && !(polled.revents & POLLIN)) {
             wait_for(&polled, 0, timeout_ns < HUNG_UP_NS ? timeout_ns : HUNG_UP_NS);

@@ -1,10 +1,10 @@
-/* The firmware's core as a process of the host: a simulated rig on a pseudo terminal.
+/* The firmware's core as a host process: a simulated rig on a pseudo-terminal.
  *
  *     onrig-device --rig pendulum-hw [--pace realtime|lockstep|TIMES] [--link FILE] [--boot-id N]
  *
- * The path of its port goes to stdout, and to FILE. SIGTERM ends it. Faults on demand: SIGUSR1 presses the e-stop and
- * SIGUSR2 releases it; SIGRTMIN cuts the sensors off and SIGRTMIN + 1 connects them again; SIGRTMIN + 2 switches the
- * device off and on.
+ * The path of its port is written to stdout and to FILE. SIGTERM ends it. Fault injection: SIGUSR1 presses the e-stop,
+ * SIGUSR2 releases it; SIGRTMIN disconnects the sensors, SIGRTMIN + 1 reconnects them; SIGRTMIN + 2 power-cycles the
+ * device.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
@@ -68,7 +68,7 @@ static bool parse(int n, char **arguments, struct options *options) {
     return options->rig != NULL;
 }
 
-/* Beside it first, then renamed: whoever waits for the file finds it whole. */
+/* Write to a temporary file first, then rename: whoever waits for the file finds it complete. */
 static bool announce(const struct options *options, const char *path) {
     char beside[4096];
     printf("%s\n", path);
@@ -85,8 +85,8 @@ static bool announce(const struct options *options, const char *path) {
     return true;
 }
 
-/* The device's time. One whose machine kept it from running for a whole period pauses instead of sending a burst: the
- * hardware it stands in for would not have been late. In lockstep it stands still. */
+/* The device's time. If the process did not run for a complete period, time pauses instead of a burst of samples: the
+ * simulated hardware would not have been late. In lockstep, time advances only with commands. */
 static uint64_t now_us(const struct onrig_device *device, double scale, int64_t *since_ns) {
     if (!(scale > 0.0)) return device->sampled_us;
     uint64_t now = (uint64_t)((double)(wall_ns() - *since_ns) * 1e-3 * scale);
@@ -96,7 +96,7 @@ static uint64_t now_us(const struct onrig_device *device, double scale, int64_t 
     return due;
 }
 
-/* Until the next sample, or until it looks again what else there is. */
+/* Time until the next sample, or until the next poll for other events. */
 static int64_t wait_ns(const struct onrig_device *device, double scale, uint64_t now) {
     if (!(scale > 0.0) || device->period_us == 0) return IDLE_NS;
     double left_ns = (double)(device->sampled_us + device->period_us - now) * 1e3 / scale;
@@ -147,7 +147,7 @@ int main(int n, char **arguments) {
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) sigaction(signals[i], &action, NULL);
     if (!onrig_line_open(&line)) return 4;
     if (!start(&simulator, &options, &line)) {
-        fprintf(stderr, "%s: no such rig; there are pendulum, pendulum-hw and magman\n", options.rig);
+        fprintf(stderr, "%s: no such rig; choose pendulum, pendulum-hw or magman\n", options.rig);
         return 2;
     }
     if (!announce(&options, line.path)) return 2;

@@ -20,7 +20,7 @@
 #define TIMER_VALUE REGISTER(0x40000004u)
 #define TIMER_RELOAD REGISTER(0x40000008u)
 #define TIMER_INTERRUPT REGISTER(0x4000000Cu)
-#define CLOCK_CTRL REGISTER(0x40001000u) /* TIMER1: runs freely, downwards */
+#define CLOCK_CTRL REGISTER(0x40001000u) /* TIMER1: free-running, counts down */
 #define CLOCK_VALUE REGISTER(0x40001004u)
 #define CLOCK_RELOAD REGISTER(0x40001008u)
 
@@ -56,7 +56,7 @@ void onrig_board_start(void) {
     CLOCK_CTRL = 1;
     UART_BAUDDIV = HZ / BAUD;
     UART_CTRL = 0xFu; /* both directions, both interrupts */
-    (void)UART_DATA;  /* QEMU looks at a line that it found closed when somebody reads, and else perhaps never again */
+    (void)UART_DATA;  /* QEMU re-checks a closed connection only when the register is read */
     NVIC_PRIORITY(ONRIG_IRQ_TIMER) = 0x00;
     NVIC_PRIORITY(ONRIG_IRQ_RX) = 0x80;
     NVIC_PRIORITY(ONRIG_IRQ_TX) = 0x80;
@@ -111,7 +111,7 @@ void onrig_on_rx(void) {
     UART_INTERRUPT = RX_INTERRUPT;
     while (UART_STATE & RX_FULL) {
         uint8_t byte = (uint8_t)UART_DATA;
-        if (rx.written - rx.read == RING) continue; /* lost, as on any line */
+        if (rx.written - rx.read == RING) continue; /* lost, as on any port */
         rx.bytes[rx.written % RING] = byte;
         rx.written++;
     }

@@ -11,16 +11,16 @@
 #define ONRIG_IRQ_TIMER 8
 
 void onrig_board_start(void);
-/* Microseconds since the start; to be called at least every two minutes. */
+/* Microseconds since the start; must be called at least every two minutes. */
 uint64_t onrig_board_now_us(void);
-/* Have the timer's interrupt come at that time; 0 for never. */
+/* Schedule the timer's interrupt for that time; 0 for never. */
 void onrig_board_wake_at(uint64_t due_us);
-/* Queue a frame for the line, whole or not at all. */
+/* Queue a frame for sending, either complete or not at all. */
 void onrig_board_send(void *line, const uint8_t *wire, size_t n);
-/* One byte from the line; false where there is none. */
+/* Take one received byte; false if there is none. */
 bool onrig_board_byte(uint8_t *byte);
 
-/* The most bytes of stack in use so far, interrupts included. */
+/* Maximum stack usage so far in bytes, interrupts included. */
 uint32_t onrig_stack_used(void);
 
 void onrig_on_rx(void);

@@ -1,4 +1,4 @@
-/* The simulated rig on an MPS2 under QEMU: the timer's interrupt samples, the main loop hears the host. */
+/* The simulated rig on an MPS2 under QEMU: the timer interrupt samples, the main loop processes the host's messages. */
 #include "../sim/simulator.h"
 #include "board.h"
 
@@ -11,13 +11,13 @@
 
 static struct onrig_simulator simulator;
 
-/* QEMU has neither entropy nor pins: whoever starts it writes here. The count goes on when the board restarts. */
+/* QEMU has neither entropy nor pins: its caller writes them here. The count survives a restart of the board. */
 static volatile struct {
     uint32_t seed;
     uint32_t starts;
     uint32_t estop;        /* pressed */
     uint32_t sensors_dead;
-    uint32_t stack_used; /* bytes; for whoever looks */
+    uint32_t stack_used; /* bytes; read by tests */
 } kept __attribute__((section(".kept")));
 
 static void look_at_pins(uint64_t now_us) {
@@ -45,7 +45,7 @@ int main(void) {
         &simulator, ONRIG_RIG, ONRIG_TIME_SCALE, kept.seed + 0x9E3779B9u * kept.starts, NULL, onrig_board_send);
     for (;;) {
         uint8_t byte;
-        __asm volatile("cpsid i" ::: "memory"); /* the core is not reentrant, and no byte slips in before wfi */
+        __asm volatile("cpsid i" ::: "memory"); /* the core is not reentrant, and a byte before wfi must wake it */
         if (!onrig_board_byte(&byte)) {
             __asm volatile("wfi\n cpsie i" ::: "memory");
             continue;

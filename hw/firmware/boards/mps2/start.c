@@ -1,4 +1,4 @@
-/* Vectors, and what comes before main: FPU, data, zeros. */
+/* Vector table and start-up before main: FPU, data, zeros. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +14,7 @@ extern uint32_t stack_top, data_from, data_start, data_end, bss_start, bss_end;
 void onrig_reset(void);
 int main(void);
 
-/* Nothing sensible is left to do: the lease of the host's session and, on hardware, the watchdog make it safe. */
+/* Fatal error, no recovery possible: the lease of the host's session and, on hardware, the watchdog make it safe. */
 static void stop(void) {
     for (;;) {
     }
@@ -30,7 +30,7 @@ static void paint_stack(void) {
     for (uint32_t *word = stack_end(); word < here; word++) *word = PAINT;
 }
 
-/* From the far end: a frame may leave words of its own unwritten. */
+/* Searched from the far end, because a frame may leave some of its words unwritten. */
 uint32_t onrig_stack_used(void) {
     const uint32_t *word = stack_end();
     while (word < &stack_top && *word == PAINT) word++;

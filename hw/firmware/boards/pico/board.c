@@ -10,8 +10,8 @@
 #define PLL_VCO_DOWN BIT(5)
 #define PSM_ALL_BUT_OSCILLATORS 0x1FFFCu
 
-#define WATCHDOG_PAUSE (BIT(24) | BIT(25) | BIT(26)) /* by JTAG, and by a debugger at either core */
-#define FED 0x4645u /* the boot ROM restarts the board by the watchdog, too: after it has taken an image */
+#define WATCHDOG_PAUSE (BIT(24) | BIT(25) | BIT(26)) /* paused by JTAG and by a debugger on either core */
+#define FED 0x4645u /* distinguishes our watchdog from the boot ROM's restart after flashing */
 #define USED (RESET_ADC | RESET_IO_BANK0 | RESET_PADS_BANK0 | RESET_PIO0 | RESET_PWM | RESET_TIMER | RESET_USBCTRL)
 
 static bool was_hung;
@@ -23,7 +23,7 @@ static void take_out_of_reset(uint32_t blocks) {
     }
 }
 
-/* The crystal's 12 MHz times feedback, divided by both post dividers. */
+/* Multiply the crystal's 12 MHz by feedback and divide by both post dividers. */
 static void start_pll(uint32_t pll, uint32_t reset, uint32_t feedback, uint32_t divider_1, uint32_t divider_2) {
     take_out_of_reset(reset);
     PLL_CS(pll) = 1; /* reference undivided */
@@ -43,12 +43,12 @@ static void start_clocks(void) {
     CLK_REF_CTRL = 2; /* crystal */
     while (!(CLK_REF_SELECTED & BIT(2))) {
     }
-    CLK_SYS_CTRL = 0; /* the reference, while the PLL starts */
+    CLK_SYS_CTRL = 0; /* reference clock while the PLL starts */
     while (!(CLK_SYS_SELECTED & BIT(0))) {
     }
     start_pll(PLL_SYS, RESET_PLL_SYS, 125, 6, 2); /* 1500 MHz / 12 = 125 MHz */
     start_pll(PLL_USB, RESET_PLL_USB, 100, 5, 5); /* 1200 MHz / 25 = 48 MHz */
-    CLK_SYS_CTRL = 1;                             /* auxiliary source: the system's PLL */
+    CLK_SYS_CTRL = 1;                             /* auxiliary source: the system PLL */
     while (!(CLK_SYS_SELECTED & BIT(1))) {
     }
     CLK_USB_CTRL = CLK_ENABLE;
@@ -63,10 +63,10 @@ void onrig_board_start(void) {
     start_clocks();
     take_out_of_reset(USED);
     WATCHDOG_SCRATCH0++;
-    PSM_WDSEL = PSM_ALL_BUT_OSCILLATORS; /* the watchdog resets pins and USB, too */
+    PSM_WDSEL = PSM_ALL_BUT_OSCILLATORS; /* the watchdog also resets pins and USB */
     TIMER_INTE = BIT(ONRIG_ALARM_SAMPLE) | BIT(ONRIG_ALARM_POLL);
     NVIC_PRIORITY(0) = 0x00000000u; /* both alarms: neither interrupts the other */
-    NVIC_PRIORITY(1) = 0x80u << 8;  /* USB gives way to them */
+    NVIC_PRIORITY(1) = 0x80u << 8;  /* USB has lower priority */
     NVIC_UNPEND = BIT(IRQ_TIMER_0) | BIT(IRQ_TIMER_1);
     NVIC_ENABLE = BIT(IRQ_TIMER_0) | BIT(IRQ_TIMER_1);
 }
@@ -90,18 +90,18 @@ void onrig_board_wake_at(enum onrig_alarm alarm, uint64_t due_us) {
     NVIC_UNPEND = BIT(alarm);
     if (due_us == 0) return;
     TIMER_ALARM(alarm) = (uint32_t)due_us;
-    /* An alarm compares for equality: one that is set too late would come 71 minutes later. */
+    /* An alarm compares for equality: if set too late, it would fire 71 minutes later. */
     if (onrig_board_now_us() >= due_us) NVIC_PEND = BIT(alarm);
 }
 
 void onrig_board_feed_watchdog(bool armed) {
     WATCHDOG_SCRATCH1 = FED;
-    /* A debugger that halts a core stops the watchdog, too, by default: not while outputs may be in force. */
+    /* By default a debugger that halts a core also stops the watchdog, which must run while outputs may be in force. */
     if (armed)
         CLEAR_BITS(WATCHDOG_CTRL) = WATCHDOG_PAUSE;
     else
         SET_BITS(WATCHDOG_CTRL) = WATCHDOG_PAUSE;
-    WATCHDOG_LOAD = 2u * ONRIG_WATCHDOG_US; /* it counts down by two a microsecond (erratum RP2040-E1) */
+    WATCHDOG_LOAD = 2u * ONRIG_WATCHDOG_US; /* it counts down by two per microsecond (erratum RP2040-E1) */
     SET_BITS(WATCHDOG_CTRL) = BIT(30);
 }
 
@@ -121,7 +121,7 @@ uint32_t onrig_board_boot_id(void) {
     return onrig_crc32((const uint8_t *)noise, sizeof noise);
 }
 
-/* One byte out, one byte in; 0 where the port does not answer. */
+/* One byte out, one byte in; 0 if the port does not answer. */
 static uint8_t exchange(uint8_t out) {
     SSI_DR0 = out;
     for (uint32_t patience = 10000; patience; patience--)
@@ -132,7 +132,7 @@ static uint8_t exchange(uint8_t out) {
 void onrig_board_serial(char serial[ONRIG_SERIAL_CHARS + 1]) {
     static const char digits[] = "0123456789ABCDEF";
     SSI_SSIENR = 0;
-    SSI_CTRLR0 = 7u << 16; /* frames of 8 bits, out and in at once */
+    SSI_CTRLR0 = 7u << 16; /* frames of 8 bits, full duplex */
     SSI_BAUDR = 32;
     SSI_SER = 1;
     SSI_SSIENR = 1;
@@ -146,5 +146,5 @@ void onrig_board_serial(char serial[ONRIG_SERIAL_CHARS + 1]) {
     }
     serial[ONRIG_SERIAL_CHARS] = '\0';
     QSPI_SS_CTRL = 0;
-    SSI_SSIENR = 0; /* nobody reads the flash again */
+    SSI_SSIENR = 0; /* the flash is not read again */
 }

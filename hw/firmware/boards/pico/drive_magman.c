@@ -11,7 +11,7 @@
 #define POLLS_PER_S (1e6f / (float)ONRIG_POLL_US)
 
 const struct onrig_rig *const onrig_drive_rig = &onrig_magman;
-const bool onrig_drive_holds = false; /* a coil that is asleep is one without a current */
+const bool onrig_drive_holds = false; /* a sleeping driver leaves its coil without current */
 
 static const uint32_t coils[COILS] = {MAGMAN_PIN_COIL_1, MAGMAN_PIN_COIL_2, MAGMAN_PIN_COIL_3, MAGMAN_PIN_COIL_4};
 static struct onrig_slope slope;
@@ -23,7 +23,7 @@ void onrig_drive_start(void) {
     onrig_pin_analog(MAGMAN_PIN_POSITION, ONRIG_PULL_UP);
 }
 
-/* Where nothing drives the pin its pull-up makes that a place beyond the high wall, which the core takes for a dead sensor. */
+/* On an undriven pin the pull-up gives a position beyond the high wall, which the core treats as a dead sensor. */
 static int32_t position(void) {
     float volts = (float)onrig_pin_adc_sum(MAGMAN_PIN_POSITION) * ONRIG_ADC_V_PER_SUM;
     float place_m = (float)MAGMAN_POSITION_AT_0_V_M + (float)MAGMAN_POSITION_M_PER_V * volts;
@@ -44,7 +44,7 @@ bool onrig_drive_sense(int32_t *counts) {
 }
 
 void onrig_drive_put(const int32_t *counts, bool awake) {
-    if (!awake) onrig_pin_put(MAGMAN_PIN_ENABLE, false); /* at once; the PWM follows with its next period */
+    if (!awake) onrig_pin_put(MAGMAN_PIN_ENABLE, false); /* immediately; the PWM follows in its next period */
     for (uint32_t i = 0; i < COILS; i++) {
         float squared_a = awake ? (float)counts[i] * (float)onrig_drive_rig->actuators[i].resolution : 0.0f;
         onrig_pin_level(coils[i], onrig_level_of_squared_current(

@@ -18,8 +18,8 @@ const struct onrig_rig *const onrig_drive_rig = &ONRIG_PICO_RIG;
 const bool onrig_drive_holds = PENDULUM_BRAKES_DISARMED;
 
 static struct onrig_slope slope;
-static bool counting; /* the decoder answers */
-static int32_t angle; /* since the start, at which the pendulum hung down; within a turn, whatever the count wraps at */
+static bool counting; /* the decoder responds */
+static int32_t angle; /* relative to the start, where the pendulum hangs down; within one turn */
 
 void onrig_drive_start(void) {
     onrig_pin_output(PENDULUM_PIN_ENABLE);
@@ -32,13 +32,13 @@ void onrig_drive_start(void) {
     onrig_quadrature_start(PENDULUM_PIN_ENCODER_A);
 }
 
-/* Count in the rig's direction, which wraps around; the angle follows it. */
+/* Count in the rig's direction, with wrap-around; the angle follows it. */
 static bool turned(int32_t *count) {
     static bool begun;
     static uint32_t before;
     if (!onrig_quadrature_read(count)) return false;
     uint32_t now = (uint32_t)PENDULUM_ENCODER_SIGN * (uint32_t)*count;
-    if (!begun) before = now; /* the decoder may have counted one on meeting the pins */
+    if (!begun) before = now; /* the decoder may have counted one edge at start-up */
     begun = true;
     angle = onrig_quadrature_wrapped(angle + (int32_t)(now - before), PENDULUM_ENCODER_COUNTS_PER_TURN);
     before = now;
@@ -66,7 +66,7 @@ bool onrig_drive_sense(int32_t *counts) {
 void onrig_drive_put(const int32_t *counts, bool awake) {
     float volts = (float)counts[0] * (float)onrig_drive_rig->actuators[0].resolution * (float)PENDULUM_MOTOR_SIGN;
     struct onrig_bridge bridge = {0, 0};
-    if (!awake) onrig_pin_put(PENDULUM_PIN_ENABLE, false); /* at once; the PWM follows with its next period */
+    if (!awake) onrig_pin_put(PENDULUM_PIN_ENABLE, false); /* immediately; the PWM follows in its next period */
     if (awake) bridge = onrig_bridge_of_volts(volts, (float)PENDULUM_SUPPLY_V, LEVELS);
     onrig_pin_level(PENDULUM_PIN_IN1, bridge.in1);
     onrig_pin_level(PENDULUM_PIN_IN2, bridge.in2);

@@ -1,14 +1,14 @@
-// The image of a Pico in the emulator rp2040js, its USB port behind a Unix socket: a connection opens the port.
+// Emulator of a Pico (rp2040js) with its USB port on a Unix socket: a connection opens the port.
 //
 //     NODE_PATH=FOLDER/node_modules node emulate.cjs IMAGE.bin SOCKET
 //
-// Commands on stdin, a line each, answered by a line on stdout:
+// Commands on stdin, one per line, each answered by a line on stdout:
 //     pin N 0|1      an input's level              adc N COUNTS    reading of the converter's channel N (0 to 4095)
 //     turn COUNTS    turn the encoder              pio 0|1         stop the decoder's state machine, or run it
-//     outputs        what the output pins do, as JSON
+//     outputs        state of the output pins, as JSON
 //     suspend, resume   the bus
-//     reset          switch off and on; who has the port open keeps it
-//     hang           let the program run in circles
+//     reset          power-cycle; an open connection stays open
+//     hang           put the program into an endless loop
 'use strict';
 const fs = require('node:fs');
 const net = require('node:net');
@@ -17,7 +17,7 @@ const { RP2040, GPIOPinState, ConsoleLogger, LogLevel } = require('rp2040js');
 
 const [imagePath, socketPath] = process.argv.slice(2);
 const CYCLE_NS = 8;
-const LATE_NS = 50e6; // later than that, the board stands still instead of hurrying after the wall's clock
+const LATE_NS = 50e6; // beyond this, the board pauses instead of catching up with the wall clock
 const ENCODER_A = 2;
 const ENCODER_B = 3;
 const ROSC = 0x40060;
@@ -33,26 +33,26 @@ const SIE_STATUS = 0x50;
 const SUSPENDED = 1 << 4;
 const RESUME = 1 << 11;
 const STATUS_NS = 50e3;
-const PIO_STEPS = 12; // a round of its program, and what it drops where the queue is full
-const ADC_US = 0.1; // rather than 2: to wait for it is most of what the chip does
+const PIO_STEPS = 12; // one pass of its program, including the drop when the queue is full
+const ADC_US = 0.1; // instead of 2, because waiting for conversions takes most of the chip's time
 
 let board = null;
 let starts = 0;
 let line = null; // the connection that has the port open
-const inputs = new Map(); // pins as they were set, for the next start
+const inputs = new Map(); // levels of the pins, kept for the next start
 const adc = [0, 0, 0, 0, 0];
 const encoder = { count: 0 };
 
 const setup = (type, request, value, index, length) =>
   Uint8Array.of(type, request, value & 255, value >> 8, index & 255, index >> 8, length & 255, length >> 8);
 
-/** The host's side of the bus: one control transfer at a time, and the bytes of the line. */
+/** Host side of the bus: one control transfer at a time, and the port's bytes. */
 class UsbHost {
   constructor(usb) {
     this.usb = usb;
     this.transfers = [];
     this.toSend = [];
-    this.room = 0; // what the device can take now
+    this.room = 0; // bytes that the device can accept now
     this.configured = false;
     this.ended = usb.rp2040.clock.createAlarm(() => this.finish());
     usb.onUSBEnabled = () => usb.resetDevice();
@@ -83,7 +83,7 @@ class UsbHost {
     if (i === 3) this.serial = text;
   }
 
-  /** Port opened or closed: DTR. */
+  /** Port opened or closed, by DTR. */
   open(yes) {
     if (!yes) this.toSend = [];
     if (this.configured) this.control(setup(0x21, 0x22, yes ? 3 : 0, 0, 0));
@@ -115,7 +115,7 @@ class UsbHost {
     } else if (endpoint === 0) {
       const transfer = this.transfers[0];
       this.usb.endpointReadDone(0, transfer.data ?? new Uint8Array(0));
-      // The emulator tells of the last packet's bytes after it has told the device that they are gone.
+      // The emulator reports a packet's last bytes only after it has told the device that they are gone.
       if (transfer.packet[0] & 0x80) this.ended.schedule(STATUS_NS);
     }
   }
@@ -133,7 +133,7 @@ class UsbHost {
   }
 }
 
-/** A board from its first instruction on, 0.2 s after its reset. */
+/** Start a board at its first instruction, 0.2 s after its reset. */
 class Board {
   constructor(hung = false) {
     this.chip = new RP2040();
@@ -149,7 +149,7 @@ class Board {
     if (hung) [watchdog.scratchData[1], watchdog.reason] = [FED, 1];
     watchdog.onWatchdogTrigger = () => {
       this.hung = true;
-      watchdog.alarm.enable = false; // it would come again, at the same nanosecond
+      watchdog.alarm.enable = false; // it would fire again in the same nanosecond
     };
     chip.adc.channelValues = adc;
     chip.adc.sampleTime = ADC_US;
@@ -161,7 +161,7 @@ class Board {
     this.hung = false;
   }
 
-  /** The PIO runs when it is looked at, and not beside the chip's clock. */
+  /** The PIO runs when it is read, not in parallel with the chip's clock. */
   tamePio() {
     const pio = this.chip.pio[0];
     const read = pio.readUint32.bind(pio);
@@ -187,7 +187,7 @@ class Board {
     this.chip.usbCtrl.sieStatusUpdated();
   }
 
-  /** The flash's answer to a command: its number, after four idle bytes. */
+  /** Answer of the flash to a command: its unique number, after four idle bytes. */
   identifyFlash() {
     const ssi = this.chip.peripherals[SSI];
     const write = ssi.writeUint32.bind(ssi);
@@ -205,7 +205,7 @@ class Board {
     for (let i = 0; i < PIO_STEPS && decoder.enabled; i++) decoder.step();
   }
 
-  /** Catch up with the wall's clock. */
+  /** Catch up with the wall clock. */
   run() {
     let nowNs = Number(process.hrtime.bigint() - this.sinceNs);
     if (nowNs - this.clock.nanos > LATE_NS) {
@@ -222,7 +222,7 @@ class Board {
   turn(counts) {
     for (let n = Math.abs(counts); n > 0; n--) {
       encoder.count += Math.sign(counts);
-      const phase = ((encoder.count % 4) + 4) % 4; // A before B is up
+      const phase = ((encoder.count % 4) + 4) % 4; // A leading B counts up
       setPin(ENCODER_A, phase === 1 || phase === 2);
       setPin(ENCODER_B, phase >= 2);
       this.stepPio();
@@ -276,7 +276,7 @@ function live() {
   board.run();
   if (board.hung) {
     say('watchdog');
-    if (line) line.destroy(); // a device that vanishes from the bus takes its port with it
+    if (line) line.destroy(); // a device that leaves the bus closes its port
     line = null;
     board = new Board(true);
   }
@@ -286,7 +286,7 @@ function live() {
 board = new Board();
 const server = net.createServer((connection) => {
   if (line) {
-    line.destroy(); // closed, but not told of yet
+    line.destroy(); // closed, but not yet reported
     board.host.open(false);
   }
   line = connection;

@@ -1,4 +1,4 @@
-/* Images of the flash: the checksum that the boot ROM asks of its second stage, and UF2 files. */
+/* Flash images: the checksum required by the boot ROM for the second stage, and UF2 files. */
 #ifndef ONRIG_PICO_IMAGE_H
 #define ONRIG_PICO_IMAGE_H
 
@@ -6,15 +6,16 @@
 #include <stdint.h>
 
 #define ONRIG_BOOT2_BYTES 256u
-#define ONRIG_UF2_BYTES 512u         /* a block of the file, */
-#define ONRIG_UF2_PAYLOAD_BYTES 256u /* and what it carries */
+#define ONRIG_UF2_BYTES 512u         /* block of the file */
+#define ONRIG_UF2_PAYLOAD_BYTES 256u /* payload of a block */
 
-/* CRC-32 as in MPEG-2 of the first 252 bytes (RP2040 datasheet 2.8.1.3.1): not reflected, 0x04C11DB7, from all ones. */
+/* CRC-32/MPEG-2 of the first 252 bytes (RP2040 datasheet 2.8.1.3.1): not reflected, 0x04C11DB7, initial value all
+ * ones. */
 uint32_t onrig_boot2_crc(const uint8_t *boot2);
-/* Write it behind them, low byte first. */
+/* Append it to them, low byte first. */
 void onrig_boot2_seal(uint8_t *boot2);
 
-/* Block of a UF2 file with family RP2040: the one of blocks that carries the image's bytes from there on. */
+/* Block number `block` of `blocks` in a UF2 file of family RP2040, with the image's bytes from its offset on. */
 void onrig_uf2_block(uint8_t *block, const uint8_t *image, size_t image_n, uint32_t number, uint32_t address);
 uint32_t onrig_uf2_blocks(size_t image_n);
 

@@ -1,6 +1,6 @@
-/* A rig with real pins on a Raspberry Pi Pico: one alarm samples, another reads between the samples, the main loop hears
- * the host and feeds the watchdog. The core runs with interrupts masked, or in the alarms, which do not interrupt each
- * other. */
+/* A rig with real pins on a Raspberry Pi Pico: one alarm samples, another takes readings between the samples, the main
+ * loop serves the host and feeds the watchdog. The core runs with interrupts masked, or in the alarms, which do not
+ * interrupt each other. */
 #include "../../core/device.h"
 #include "board.h"
 #include "drive.h"
@@ -8,15 +8,15 @@
 #include "usb.h"
 
 #define PIN_LED 25u
-#define LATE_US 2000u /* a sampling alarm that is later than that has stopped */
+#define LATE_US 2000u /* a sampling alarm later than this counts as stopped */
 
 static struct onrig_device device;
 static struct onrig_reader reader;
 static bool armed_once;
-static bool put_awake; /* as the drivers are */
+static bool put_awake; /* current state of the drivers */
 static volatile bool ticked;
 static uint64_t next_poll_us;
-static uint64_t sampled_us; /* of the sampling alarm; a poll that samples in its place does not count */
+static uint64_t sampled_us; /* last sampling alarm; samples taken by the poll do not count */
 
 /* -- port of the core ----------------------------------------------------------------------------------------------- */
 
@@ -26,7 +26,7 @@ static bool sense(void *board, uint64_t t_us, int32_t *counts) {
     return onrig_drive_sense(counts);
 }
 
-/* Whether the drivers are to be awake. A board that has failed, as by a short circuit, trusts them no more. */
+/* Whether the drivers must be awake. After a board failure, such as a short circuit, they are never enabled again. */
 static bool awake(void) {
     armed_once = armed_once || device.armed;
     return device.armed || (onrig_drive_holds && armed_once && device.fault != ONRIG_FAULT_INTERNAL);
@@ -43,7 +43,7 @@ static struct onrig_port port = {NULL, 1.0f, onrig_usb_send, sense, actuate, NUL
 
 /* -- time ----------------------------------------------------------------------------------------------------------- */
 
-/* Arming puts nothing out, nor does a fault where the safe output was in force: the drivers' sleep follows here. */
+/* Neither arming nor a fault during the safe output changes the output: only the drivers' sleep is updated here. */
 static void follow(void) {
     if (put_awake != awake()) actuate(NULL, 0, device.output.end.counts);
 }
@@ -92,7 +92,7 @@ static void hear(uint8_t byte) {
     uint64_t now_us = onrig_board_now_us(), last_us = device.sampled_us;
     tick(now_us);
     onrig_device_handle(&device, reader.chunk + 1, body, now_us);
-    /* Sampling begins anew, or fell due while interrupts were masked: the alarm that waits is taken back below. */
+    /* Sampling restarted, or became due while interrupts were masked: the pending alarm is cancelled below. */
     if (device.sampled_us != last_us) sampled_us = now_us;
     follow();
     wake_for_next_sample();
@@ -106,7 +106,7 @@ int main(void) {
     onrig_board_serial(serial);
     port.releases = !onrig_drive_holds;
     onrig_device_start(&device, onrig_drive_rig, &port, onrig_board_boot_id());
-    /* Hung in mid-swing: the zero of an encoder is lost, so only a power cycle at rest makes the rig sound again. */
+    /* Hung in mid-swing: the encoder's zero is lost, so only a power cycle at rest restores the rig. */
     if (onrig_board_was_hung()) onrig_device_fail(&device, onrig_board_now_us());
     onrig_usb_start(onrig_drive_rig->name, serial);
     next_poll_us = onrig_board_now_us() + ONRIG_POLL_US;
@@ -114,12 +114,12 @@ int main(void) {
     onrig_board_feed_watchdog(false);
     for (;;) {
         uint8_t byte;
-        __asm volatile("cpsid i" ::: "memory"); /* the core is not reentrant, and no byte slips in before wfi */
+        __asm volatile("cpsid i" ::: "memory"); /* the core is not reentrant, and a byte before wfi must wake it */
         if (onrig_usb_line_lost()) {
             onrig_device_link_lost(&device, onrig_board_now_us());
             follow();
         }
-        if (ticked) onrig_board_feed_watchdog(device.armed); /* both this loop and the alarms run */
+        if (ticked) onrig_board_feed_watchdog(device.armed); /* only if both this loop and the alarms run */
         ticked = false;
         if (onrig_usb_byte(&byte))
             hear(byte);

@@ -1,7 +1,7 @@
-/* A step of the build, on the machine that builds.
+/* Build step that runs on the build machine.
  *
- *     pack seal IN OUT    256 bytes of the second stage, with their checksum
- *     pack uf2 IN OUT     UF2 file of an image that begins at the start of the flash
+ *     pack seal IN OUT    second stage of 256 bytes, with its checksum
+ *     pack uf2 IN OUT     UF2 file of an image at the start of the flash
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ int main(int n, char **arguments) {
     }
     size_t bytes = loaded(arguments[2]);
     if (bytes == 0 || (seal && bytes != ONRIG_BOOT2_BYTES)) {
-        fprintf(stderr, "%s: %zu bytes; the second stage has %u\n", arguments[2], bytes, ONRIG_BOOT2_BYTES);
+        fprintf(stderr, "%s: %zu bytes; a second stage has %u\n", arguments[2], bytes, ONRIG_BOOT2_BYTES);
         return 2;
     }
     FILE *file = fopen(arguments[3], "wb");

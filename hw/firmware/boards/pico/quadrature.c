@@ -18,7 +18,7 @@ void onrig_quadrature_start(uint32_t pin_a) {
     PIO_CTRL = BIT(4) | BIT(0); /* restart, then run */
 }
 
-/* What stands in the FIFO is as old as the last reading, for the program drops what finds no room there. */
+/* The FIFO's content is as old as the last reading, because the program drops counts when the FIFO is full. */
 bool onrig_quadrature_read(int32_t *count) {
     for (uint32_t i = 0; i < FIFO_WORDS; i++)
         if (!(PIO_FSTAT & PIO_RX_EMPTY)) (void)PIO_RXF0;

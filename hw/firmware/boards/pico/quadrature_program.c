@@ -1,4 +1,4 @@
-/* The decoder's program, assembled by hand (datasheet 3.4). Y counts; ISR carries what the pins were. */
+/* The decoder's program, assembled by hand (datasheet 3.4). Y counts; ISR holds the previous pin levels. */
 #include "quadrature.h"
 
 #define PLUS 16
@@ -15,16 +15,16 @@
 #define MOV_Y_NOT_Y 0xA04A
 
 const uint16_t onrig_quadrature_program[ONRIG_QUADRATURE_WORDS] = {
-    /* Indexed by what the pins were (B, A), then what they are. Where both have changed an edge was missed. */
+    /* Indexed by the previous pin levels (B, A), then the current ones. If both have changed, an edge was missed. */
     JMP(SAME), JMP(PLUS), JMP(MINUS), JMP(SAME), /* 00 */
     JMP(MINUS), JMP(SAME), JMP(SAME), JMP(PLUS), /* 01 */
     JMP(PLUS), JMP(SAME), JMP(SAME), JMP(MINUS), /* 10 */
     JMP(SAME), JMP(MINUS), JMP(PLUS), JMP(SAME), /* 11 */
-    /* PLUS: there is no increment, but -(-y - 1) is one. */
+    /* PLUS: there is no increment instruction, but -(-y - 1) is one. */
     MOV_Y_NOT_Y, JMP_Y_DEC(PLUS + 2), MOV_Y_NOT_Y,
-    /* SAME: say the count, which clears ISR; carry what the pins are now, look again, and jump by both. */
+    /* SAME: push the count, which clears ISR; save the pin levels, sample again, and jump by both. */
     MOV_OSR_ISR, MOV_ISR_Y, PUSH_NOBLOCK, IN_OSR_2, IN_PINS_2, MOV_PC_ISR,
-    /* MINUS: jumps, or goes on past the end, to SAME. */
+    /* MINUS: jumps to SAME, or reaches it by wrapping. */
     JMP_Y_DEC(SAME),
 };
 

@@ -1,4 +1,4 @@
-/* Registers of the RP2040 that this board uses, by the names of its datasheet (RP-008371-DS). */
+/* Registers of the RP2040 used by this board, named as in its datasheet (RP-008371-DS). */
 #ifndef ONRIG_PICO_RP2040_H
 #define ONRIG_PICO_RP2040_H
 
@@ -6,14 +6,14 @@
 
 #define REGISTER(address) (*(volatile uint32_t *)(address))
 #define BIT(n) (1u << (n))
-/* Every peripheral shows its registers twice more, to set or clear bits at once. */
+/* Every peripheral's registers have two aliases, for setting and clearing bits atomically. */
 #define SET_BITS(reg) (*(volatile uint32_t *)((uintptr_t)&(reg) + 0x2000u))
 #define CLEAR_BITS(reg) (*(volatile uint32_t *)((uintptr_t)&(reg) + 0x3000u))
 
 #define CRYSTAL_HZ 12000000u
 #define SYS_HZ 125000000u
 
-/* 4.10 SSI, as the flash's SPI port; 2.19 the flash's chip select */
+/* 4.10 SSI, used as SPI port of the flash; 2.19 chip select of the flash */
 #define SSI_CTRLR0 REGISTER(0x18000000u)
 #define SSI_SSIENR REGISTER(0x18000008u)
 #define SSI_SER REGISTER(0x18000010u)

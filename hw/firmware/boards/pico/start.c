@@ -1,4 +1,4 @@
-/* Vectors, and what comes between the boot's second stage and main. */
+/* Vector table and start-up between the boot's second stage and main. */
 #include <stddef.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ extern uint32_t stack_top, bss_start, bss_end;
 void onrig_reset(void);
 int main(void);
 
-/* Nothing sensible is left to do: drivers off (their enable is a pin of the SIO), and the watchdog does the rest. */
+/* Fatal error, no recovery possible: disable the drivers (by a pin of the SIO); the watchdog restarts the board. */
 static void stop(void) {
     SIO_GPIO_OUT_CLR = UINT32_MAX;
     for (;;) {

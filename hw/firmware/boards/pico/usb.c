@@ -16,7 +16,7 @@
 #define ENABLED (BIT(31) | BIT(29))
 #define BULK (2u << 26)
 #define INTERRUPT (3u << 26)
-/* Interrupts, and what clears them in SIE_STATUS */
+/* Interrupts, and their clear bits in SIE_STATUS */
 #define ON_BUFFER BIT(4)
 #define ON_BUS_RESET BIT(12)
 #define ON_SUSPEND BIT(14)
@@ -49,10 +49,10 @@ static struct ring rx, tx;
 static struct onrig_usb usb;
 static volatile bool lost;
 
-/* The control transfer under way. */
+/* Control transfer in progress. */
 static struct onrig_usb_answer control;
 static uint32_t control_pid;
-/* The data endpoints: what the next packet is marked with, and whether one is with the controller. */
+/* Data endpoints: toggle of the next packet, and whether the controller owns one. */
 static uint32_t in_pid, out_pid;
 static bool in_busy, out_busy, in_was_full;
 
@@ -64,8 +64,8 @@ static void copy_out(volatile uint8_t *to, const uint8_t *from, size_t n) {
     for (size_t i = 0; i < n; i++) to[i] = from[i];
 }
 
-/* Hand a buffer to the controller, which runs on another clock: the rest of the word has to stand before AVAILABLE
- * does (datasheet 4.1.2.5.1). */
+/* Hand a buffer to the controller, which runs on another clock: the rest of the word must be written before AVAILABLE
+ * (datasheet 4.1.2.5.1). */
 static void give(uint32_t endpoint, bool in, uint32_t value) {
     USB_BUFFER_CONTROL(endpoint, in) = value;
     for (int i = 0; i < 4; i++) __asm volatile("nop\n nop\n nop");
@@ -107,7 +107,7 @@ static void on_setup(void) {
     uint8_t setup[8];
     bool was_open = onrig_usb_line_open(&usb);
     copy_in(setup, (volatile uint8_t *)USB_DPRAM, sizeof setup);
-    USB_BUFFER_CONTROL(0, IN) = USB_BUFFER_CONTROL(0, OUT) = 0; /* of a transfer that was given up */
+    USB_BUFFER_CONTROL(0, IN) = USB_BUFFER_CONTROL(0, OUT) = 0; /* left over from an aborted transfer */
     control = onrig_usb_setup(&usb, setup);
     control_pid = DATA1;
     restart_data(control.restart);
@@ -142,10 +142,11 @@ static void on_control_taken(void) {
     give(0, IN, FULL | DATA1);
 }
 
-/* -- the line's bytes ----------------------------------------------------------------------------------------------- */
+/* -- port data ------------------------------------------------------------------------------------------------------
+ * */
 
-/* Have the next packet sent, if there is something to send: an empty one where the last one was full, or the host
- * would go on waiting for the rest of it. */
+/* Send the next packet if there is data: an empty one after a full last packet, since the host would otherwise wait for
+ * the rest. */
 static void pump_out(void) {
     uint32_t n = tx.written - tx.read;
     if (in_busy || usb.halted & HALTED_IN || !onrig_usb_line_open(&usb) || (n == 0 && !in_was_full)) return;
@@ -158,7 +159,7 @@ static void pump_out(void) {
     in_pid ^= DATA1;
 }
 
-/* Have the next packet taken, where there is room for a full one; until then the host waits. */
+/* Receive the next packet if there is room for a full one; until then the host waits. */
 static void pump_in(void) {
     if (out_busy || usb.halted & HALTED_OUT || usb.configuration == 0) return;
     if (RING - (rx.written - rx.read) < ONRIG_USB_PACKET) return;
@@ -220,10 +221,10 @@ static void on_bus_reset(void) {
     close_line();
 }
 
-/* The timers' interrupts send frames: they wait meanwhile, some ten microseconds. */
+/* The timer interrupts, which send frames, are held off for some ten microseconds. */
 void onrig_on_usb(void) {
     uint32_t before = onrig_masked(), on = USB_INTS;
-    if (on & ON_BUFFER) on_buffers(); /* what has ended, before what begins */
+    if (on & ON_BUFFER) on_buffers(); /* completed transfers before new ones */
     if (on & ON_BUS_RESET) {
         CLEAR_BITS(USB_SIE_STATUS) = STATUS_BUS_RESET;
         on_bus_reset();
@@ -257,10 +258,10 @@ void onrig_usb_start(const char *product, const char *serial) {
     USB_EP_CONTROL(ONRIG_USB_DATA, IN) = ENABLED | BULK | DATA_IN_OFFSET;
     USB_EP_CONTROL(ONRIG_USB_DATA, OUT) = ENABLED | BULK | DATA_OUT_OFFSET;
     USB_MUXING = BIT(0) | BIT(3);  /* the controller on the chip's own PHY */
-    USB_PWR = BIT(2) | BIT(3);     /* this board does not measure VBUS: taken to be there */
+    USB_PWR = BIT(2) | BIT(3);     /* this board does not measure VBUS; assume it is present */
     USB_MAIN_CTRL = BIT(0);        /* as a device */
     USB_SIE_CTRL = BIT(29);        /* an interrupt for each buffer of endpoint 0 */
     USB_INTE = ON_BUFFER | ON_BUS_RESET | ON_SUSPEND | ON_RESUME | ON_SETUP;
     NVIC_ENABLE = BIT(IRQ_USB);
-    SET_BITS(USB_SIE_CTRL) = BIT(16); /* pull-up: here we are */
+    SET_BITS(USB_SIE_CTRL) = BIT(16); /* pull-up: announce the device */
 }

@@ -4,7 +4,7 @@
 
 #include "usb_descriptors.h"
 
-/* bmRequestType and bRequest in one: */
+/* bmRequestType and bRequest combined: */
 #define REQUEST(kind, code) ((kind) << 8 | (code))
 #define GET_STATUS_OF_DEVICE REQUEST(0x80, 0)
 #define GET_STATUS_OF_INTERFACE REQUEST(0x81, 0)
@@ -48,7 +48,7 @@ static struct onrig_usb_answer send_byte(struct onrig_usb *usb, uint8_t byte, si
     return send(usb->reply, n, wanted);
 }
 
-/* The bit in halted of a data endpoint's address; 0 for another. */
+/* Bit of a data endpoint's address in `halted`; 0 for any other. */
 static uint8_t halt_bit(uint16_t endpoint) {
     return endpoint == (0x80 | ONRIG_USB_DATA) ? 1 : endpoint == ONRIG_USB_DATA ? 2 : 0;
 }
@@ -95,7 +95,7 @@ struct onrig_usb_answer onrig_usb_setup(struct onrig_usb *usb, const uint8_t *se
     uint16_t value = (uint16_t)(setup[2] | setup[3] << 8), index = (uint16_t)(setup[4] | setup[5] << 8);
     size_t wanted = (size_t)(setup[6] | setup[7] << 8);
     switch (request) {
-    case GET_STATUS_OF_DEVICE: return send_byte(usb, 0, 2, wanted); /* from the bus, cannot wake it */
+    case GET_STATUS_OF_DEVICE: return send_byte(usb, 0, 2, wanted); /* bus-powered, no remote wake-up */
     case GET_STATUS_OF_INTERFACE: return index < INTERFACES ? send_byte(usb, 0, 2, wanted) : stall;
     case GET_STATUS_OF_ENDPOINT: return send_byte(usb, (usb->halted & halt_bit(index)) != 0, 2, wanted);
     case CLEAR_FEATURE_OF_ENDPOINT: return halt(usb, value, index, false);

@@ -4,7 +4,7 @@
 #define HIGH(word) ((word) >> 8)
 #define WORD(word) LOW(word), HIGH(word)
 
-/* The pair that pid.codes keeps for tests; whoever hands boards to others asks for one of their own. */
+/* pid.codes pair for tests; distributors of boards must request their own. */
 #define VENDOR 0x1209
 #define PRODUCT 0x0001
 #define VERSION 0x0001
@@ -19,7 +19,7 @@ static const uint8_t device[] = {
 
 #define CONFIGURATION_BYTES 67
 static const uint8_t configuration[CONFIGURATION_BYTES] = {
-    9, CONFIGURATION, WORD(CONFIGURATION_BYTES), 2, 1, 0, 0x80, 50, /* two interfaces, from the bus at most 100 mA */
+    9, CONFIGURATION, WORD(CONFIGURATION_BYTES), 2, 1, 0, 0x80, 50, /* two interfaces, at most 100 mA from the bus */
 
     9, INTERFACE, 0, 0, 1, 2, 2, 0, 0,     /* communications, abstract control model */
     5, CLASS_INTERFACE, 0x00, WORD(0x0110), /* header: CDC 1.1 */

@@ -1,4 +1,4 @@
-/* De Bruin et al. 2018, App. A. The order of operations is that of sim/plants, so that rounding is the same, too. */
+/* De Bruin et al. 2018, App. A. The order of operations is that of sim/plants, so that the rounding is identical. */
 #include "plant.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@
 
 static double pendulum_acceleration(const struct onrig_plant *plant, const double *state, const double *action) {
     double gravity = MASS * GRAVITY * LENGTH * sin(state[0]);
-    /* Without a current the motor neither pushes nor brakes. */
+    /* Without current the motor neither drives nor brakes. */
     double constant = action ? TORQUE_CONSTANT : 0.0;
     double friction = (DAMPING + constant * constant / RESISTANCE) * state[1];
     return (constant / RESISTANCE * (action ? action[0] : 0.0) - gravity - friction) / plant->inertia_kg_m2;
@@ -35,7 +35,7 @@ static void wrap(double *state) {
     double turned = fmod(state[0] + PI, 2.0 * PI);
     if (turned < 0.0) turned += 2.0 * PI;
     double wrapped = turned - PI;
-    /* A remainder of a tiny negative number rounds up to the whole turn. */
+    /* The remainder of a tiny negative number rounds up to a complete turn. */
     state[0] = wrapped < PI ? wrapped : -PI;
 }
 

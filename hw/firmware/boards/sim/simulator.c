@@ -19,7 +19,7 @@ static void move(struct onrig_simulator *simulator, uint64_t t_us) {
         (double)duration_us * 1e-6, substeps);
 }
 
-/* Arming puts nothing out: the drivers wake with the next sample. */
+/* Arming outputs nothing: the drivers wake at the next sample. */
 static void follow(struct onrig_simulator *simulator) {
     simulator->released = simulator->port.releases && !simulator->device.armed;
 }
@@ -54,7 +54,7 @@ static bool sense(void *board, uint64_t t_us, int32_t *counts) {
     return true;
 }
 
-/* There is no noise, hence nothing to seed. */
+/* Without noise there is nothing to seed. */
 static void reset(void *board, uint64_t t_us, uint64_t seed) {
     struct onrig_simulator *simulator = board;
     (void)seed;

@@ -1,4 +1,4 @@
-/* A device with a simulated rig: the core, a plant, and sensors that quantise it. Boards add time and a line. */
+/* A device with a simulated rig: the core, a plant, and quantising sensors. Boards add time and a connection. */
 #ifndef ONRIG_SIM_SIMULATOR_H
 #define ONRIG_SIM_SIMULATOR_H
 
@@ -15,20 +15,20 @@ struct onrig_simulator {
     double state[2];
     double action[ONRIG_SIM_MAX_ACTUATORS];
     bool released;         /* the actuators, since moved_us */
-    uint64_t moved_us;     /* up to when the plant has moved */
-    bool at_start;         /* after RESET: stays there until the next sample */
-    bool sensors_dead;     /* a fault on demand */
-    void *line;            /* handed to send */
+    uint64_t moved_us;     /* time to which the plant has been simulated */
+    bool at_start;         /* after RESET, until the next sample */
+    bool sensors_dead;     /* injected fault */
+    void *line;            /* argument of send */
     void (*send)(void *line, const uint8_t *wire, size_t n);
 };
 
-/* Power-on of the rig of that name; false where there is none. time_scale is what the hello announces, 0 for lockstep. */
+/* Power on the rig of that name; false if there is none. time_scale is announced in the hello, 0 for lockstep. */
 bool onrig_simulator_start(
     struct onrig_simulator *simulator, const char *rig, float time_scale, uint32_t boot_id, void *line,
     void (*send)(void *line, const uint8_t *wire, size_t n));
-/* The time that counts: in lockstep it stands still whatever the clock says. */
+/* The effective time: in lockstep it stands still whatever the clock shows. */
 uint64_t onrig_simulator_now_us(const struct onrig_simulator *simulator, uint64_t now_us);
-/* Take bytes from the line, and in lockstep the samples that they bring. */
+/* Process received bytes and, in lockstep, the samples that they trigger. */
 void onrig_simulator_bytes(struct onrig_simulator *simulator, const uint8_t *bytes, size_t n, uint64_t now_us);
 
 #endif
