@@ -1,4 +1,4 @@
-"""Marks of a check: the rules that it shows, and the cases in which it is run.
+"""Markers of checks: the rules that a check covers, and the cases in which it runs.
 
 Checks are methods of the conformance classes; their names begin with ``test_``, and their arguments are ``host`` (a
 session with the device), ``armed`` (the same, configured and armed) or those of their cases.
@@ -13,11 +13,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class NotRun(Exception):
-    """A check that does not apply to a device, or that nobody is there to help with; the message says why."""
+    """Check that does not apply to a device, or that needs a person who is not present; the message gives the
+    reason."""
 
 
 class Cases(NamedTuple):
-    """Values of some arguments, one row for each time that a check is run."""
+    """Values of some arguments, one row per run of the check."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -25,7 +26,7 @@ class Cases(NamedTuple):
 
 
 def rules(*numbers: str) -> Callable[[_F], _F]:
-    """Name the rules that a check shows."""
+    """Declare the rules that a check covers."""
 
     def mark(function: _F) -> _F:
         function.rules = numbers  # type: ignore[attr-defined]
@@ -35,7 +36,7 @@ def rules(*numbers: str) -> Callable[[_F], _F]:
 
 
 def cases(names: str | Sequence[str], values: Iterable[Any], ids: Sequence[str] | None = None) -> Callable[[_F], _F]:
-    """Run a check once for each value of an argument, or for each row of several; with more marks for all pairs."""
+    """Run a check once per value of an argument, or per row of several; several markers give all combinations."""
     several = not isinstance(names, str)
     rows = tuple(tuple(value) if several else (value,) for value in values)
     found = Cases(

@@ -1,8 +1,8 @@
 """Conformance tests for every device that implements the protocol, as observable by a host (``hw/PROTOCOL.md``).
 
-A device is put to the test by inheriting from PacedConformance (hardware, a twin in real or scaled time) or from
-LockstepConformance and saying how to connect to it.  Nothing here looks at the host's clock: frame numbers and device
-times decide.  A host that is late loses nothing but time: it tries again.
+To test a device, inherit from PacedConformance (hardware, a twin in real or scaled time) or LockstepConformance and
+implement the connection.  Nothing here depends on the host's clock: frame numbers and device times decide.  A late host
+loses only time: it retries.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ HELLO_REQUEST = bytes([MessageType.HELLO_REQUEST])
 
 
 def flags(state: State) -> Status:
-    """Status, as far as it does not tell how the command was clamped."""
+    """Status without the bit for a clamped command."""
     return Status(state.status) & ~Status.CLAMPED
 
 
 class DeviceConformance(FramingConformance, RefusalConformance, StateConformance, FaultConformance, FreshConformance):
-    """The rules that hold in every kind of time."""
+    """Rules that hold in every pace."""
 
     period_us: int = 10_000
 
     def connect(self) -> Host:
-        """Connect to the device, in whatever state it is; the tests disarm it and close the line afterwards."""
+        """Connect to the device in whatever state it is; the tests disarm it and close the connection afterwards."""
         raise NotImplementedError
 
     def armed_by(self, host: Host) -> Host:
-        """A host that has configured and armed the device; the newest frame can be answered."""
+        """Return a host that has configured and armed the device; the newest frame can be answered."""
         host.begin(self.period_us, host.long)
         return host
 
@@ -221,7 +221,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         for index, (a, b) in enumerate(zip(limit, armed.safe, strict=True)):
             armed.session.limit(index, min(a, b), max(a, b))
         clamped = armed.act(armed.latest(), beyond)
-        assert continuous(armed)  # the command in force stays
+        assert continuous(armed)  # the command in force does not change
         assert clamped.u_end == limit
         assert clamped.status & Status.CLAMPED
         armed.begin(self.period_us, armed.long)

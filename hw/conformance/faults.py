@@ -1,4 +1,4 @@
-"""Behaviour of a device when its e-stop is pressed, its sensors fail or its host is gone (``hw/PROTOCOL.md`` §3)."""
+"""Behaviour of a device whose e-stop is pressed, sensors fail or host disconnects (``hw/PROTOCOL.md`` §3)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ _TRIES = 50
 
 
 class FaultConformance:
-    """Faults from outside; part of every device's conformance, as far as its board lets a test bring them about."""
+    """External faults; part of every device's conformance, as far as a test can cause them on its board."""
 
     period_us: int
     by_hand: bool = False
-    """Whether a person does it, who takes longer than a lease."""
+    """Whether a person operates it, which takes longer than a lease."""
 
     def press_estop(self, *, pressed: bool) -> None:
-        """Press or release the emergency stop of the device that was connected to, where that can be done."""
-        raise NotRun("nobody is there to press the emergency stop")
+        """Press or release the connected device's emergency stop, if the test can do so."""
+        raise NotRun("the emergency stop must be pressed by hand")
 
     def kill_sensors(self, *, dead: bool) -> None:
-        """Cut the sensors off, or connect them again, where that can be done."""
-        raise NotRun("nobody is there to pull the sensors' cable")
+        """Disconnect or reconnect the sensors, if the test can do so."""
+        raise NotRun("the sensors' cable must be unplugged by hand")
 
     def reboot(self) -> None:
-        """Switch the device off and on while the line stays open, where that can be done."""
-        raise NotRun("nobody is there to switch the device off and on")
+        """Power-cycle the device while the connection stays open, if the test can do so."""
+        raise NotRun("the device must be power-cycled by hand")
 
     def hang_up(self, host: Host) -> Host:
-        """Close the line and come back, where the device can tell."""
-        raise NotRun("the device cannot tell")
+        """Close the connection and reconnect, if the device can detect that."""
+        raise NotRun("the device cannot detect it")
 
     @rules("P313", "P407")
     @cases("state", ["disarmed", "armed"])
@@ -120,7 +120,7 @@ class FaultConformance:
 
 
 def until(host: Host, fault: Fault) -> State:
-    """The first frame that tells of a fault."""
+    """Return the first frame that reports a fault."""
     for _ in range(_TRIES):
         read = len(host.wire.states)
         host.fresh()
@@ -132,7 +132,7 @@ def until(host: Host, fault: Fault) -> State:
 
 
 def cleared(host: Host) -> bool:
-    """Whether CLEAR_FAULT releases all."""
+    """Whether CLEAR_FAULT releases all faults."""
     done = host.result(Op.CLEAR_FAULT) == Result.OK
     state = host.fresh()
     return done and state.fault == Fault.NONE and not state.status & (Status.FAULT | Status.ARMED)

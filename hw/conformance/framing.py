@@ -12,7 +12,7 @@ from onrig.hw.messages import CommandLayout, MessageType, Op, Result, Status
 
 
 class FramingConformance:
-    """Frames, garbage, damage; part of every device's conformance."""
+    """Frames, garbage and corruption; part of every device's conformance."""
 
     period_us: int
 
@@ -66,7 +66,7 @@ class FramingConformance:
         for size in (255, 256, 1000):
             host.send_raw(b"\0" + b"\x02" * size + b"\0")
             assert host.replies() == []
-        # The frame after the zero that ends such a run is received, and nothing of the run itself.
+        # The frame after the zero that ends an overlong run is received, but nothing of the run itself.
         frame = encode_frame(host.request(Op.DESCRIBE, b"\0"))
         host.send_raw(b"\x07" * 300 + frame[1:])
         assert host.replies() == []
@@ -85,7 +85,7 @@ class FramingConformance:
         for _ in range(5):
             armed.act(armed.latest(), armed.part(2))
             assert armed.replies() == []
-        # The first frame, and what a line delivers in pieces, may be cut.
+        # The first frame, and the last chunk read, may be incomplete.
         stream = bytes(armed.wire.raw[start:])
         whole = re.findall(rb"\0([^\0]+)\0", stream)
         assert len(whole) >= 10

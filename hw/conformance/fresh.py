@@ -9,7 +9,7 @@ from onrig.hw.messages import Fault, Op, Result, State
 
 
 class FreshConformance:
-    """Power-on; part of every device's conformance, as far as a test can switch it off and on."""
+    """Behaviour after power-on; part of every device's conformance, as far as a test can power-cycle it."""
 
     period_us: int
 
@@ -18,11 +18,11 @@ class FreshConformance:
         raise NotImplementedError
 
     def reboot(self) -> None:
-        """Switch the device off and on."""
+        """Power-cycle the device."""
         raise NotImplementedError
 
     def switched_on(self, host: Host) -> Host:
-        """A new host on the line of a device that has been in use and has just been switched off and on."""
+        """Power-cycle a device that has been in use; return a new host on its connection."""
         host.begin(self.period_us, host.long)
         host.act(host.latest(), host.part(2))
         self.reboot()
@@ -52,13 +52,13 @@ class FreshConformance:
     @rules("P212", "P303", "P305", "P307", "P308")
     def test_what_an_unconfigured_device_answers(self, host: Host) -> None:
         fresh = self.switched_on(host)
-        assert fresh.replies() == []  # a HELLO came
+        assert fresh.replies() == []  # only a HELLO arrived
         assert fresh.result(Op.DESCRIBE, b"\0") == Result.OK
         a = fresh.actuators[0]
         assert fresh.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(0, a.low, a.low)) == Result.OK
         fresh.begin(self.period_us, fresh.long)
         values = fresh.part(2)
-        assert fresh.act(fresh.latest(), values).u_end == values  # CONFIGURE brought the limits back
+        assert fresh.act(fresh.latest(), values).u_end == values  # CONFIGURE restored the limits
 
     @rules("P302", "P310")
     def test_an_unconfigured_device_drops_commands(self, host: Host) -> None:

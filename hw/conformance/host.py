@@ -1,4 +1,4 @@
-"""The host's side of a device under test: a session, and what goes over the wire underneath it."""
+"""Host side of a device under test: a session, and the traffic beneath it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _LOOK_NS: Final = 2_000_000
 _TRIES: Final = 200
 _SETPOINTS: Final = 4
 _OWN_IDS: Final = 0x7000
-"""Ids above it are the checks' own; a session counts from 1."""
+"""First request id used by the checks themselves; a session counts from 1."""
 
 
 def _part(counts: int, share: float) -> int:
-    """A share of a distance in counts, wide enough for four setpoints to differ where the distance is."""
+    """A fraction of a distance in counts, large enough to hold four different setpoints if the distance allows."""
     return min(counts, max(round(counts * share), _SETPOINTS))
 
 
 def _of_session(body: bytes) -> bool:
-    """Whether a frame answers a request of the session, not one of the checks'."""
+    """Whether a frame answers a request of the session, as opposed to one of the checks."""
     return body[0] == MessageType.RESPONSE and m.decode_response(body).id <= _OWN_IDS
 
 
 class Wire:
-    """A Transport that keeps what passes through it to the host, frame by frame."""
+    """A Transport that records the traffic to the host, frame by frame."""
 
     def __init__(self, transport: Transport, layout: m.StateLayout) -> None:
         self._transport, self.layout = transport, layout
@@ -43,16 +43,16 @@ class Wire:
         self.states: list[State] = []
         """Every state frame since the last CONFIGURE, in order."""
         self.count = 0
-        """State frames so far."""
+        """Number of state frames so far."""
         self.bodies: list[bytes] = []
         """Every frame, state or not, in order."""
         self.raw = bytearray()
-        """Every byte."""
+        """All bytes received."""
         self.last_before_configure = 0
         """Number of the last frame before the last CONFIGURE."""
 
     def forget(self) -> None:
-        """Begin anew with what comes now."""
+        """Discard the record and start a new one."""
         self.states.clear()
         self.bodies.clear()
         self.raw.clear()
@@ -85,7 +85,7 @@ class Wire:
 
 
 class Host:
-    """Drives one device and looks closely at what it says."""
+    """Driver of one device that records and checks its messages closely."""
 
     def __init__(self, transport: Transport, rig: Rig, clock: Clock, share: float = 1.0) -> None:
         self.rig, self.share = rig, share
@@ -109,7 +109,7 @@ class Host:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether time passes by waiting alone, so that durations are exact."""
+        """Whether time passes only by waiting, so that durations are exact."""
         return isinstance(self._clock, VirtualClock)
 
     @property
@@ -119,7 +119,7 @@ class Host:
 
     @property
     def period_ns(self) -> int:
-        """Period by the host's clock; by the device's own in lockstep, where the host's says nothing."""
+        """Period by the host's clock; by the device's own in lockstep, where the host's clock does not apply."""
         return round(self.period_us * 1000 / (self.hello.time_scale or 1.0))
 
     @property
@@ -144,32 +144,32 @@ class Host:
 
     @property
     def long(self) -> int:
-        """A lease that no check outlives, if the device accepts one."""
+        """A lease longer than any check, if the device accepts one."""
         return min(_LONG, self.hello.lease_max)
 
     @property
     def reach(self) -> tuple[tuple[int, int], ...]:
-        """Lowest and highest command of each actuator: a share of the way from its safe output to its limits."""
+        """Lowest and highest command of each actuator: a fraction of the way from its safe output to its limits."""
         return tuple(
             (a.safe - _part(a.safe - a.low, self.share), a.safe + _part(a.high - a.safe, self.share))
             for a in self.actuators
         )
 
     def part(self, divisor: int) -> Counts:
-        """A setpoint between the safe output and the end of its reach that is further from it (2: half way)."""
+        """A setpoint between the safe output and the farther end of the reach (2: half way)."""
         reaches = zip(self.actuators, self.reach, strict=True)
         ends = [high if high - a.safe >= a.safe - low else low for a, (low, high) in reaches]
         return tuple(a.safe + (end - a.safe) // divisor for a, end in zip(self.actuators, ends, strict=True))
 
     def opposite(self, divisor: int) -> Counts:
-        """A setpoint as far from the safe output as `part`, on its other side, within the reach."""
+        """A setpoint as far from the safe output as `part`, but on its other side, within the reach."""
         pairs = zip(self.part(divisor), self.actuators, self.reach, strict=True)
         return tuple(min(max(2 * a.safe - count, low), high) for count, a, (low, high) in pairs)
 
     # -- driving ---------------------------------------------------------------------------------------------------
 
     def begin(self, period_us: int, lease: int, *, arm: bool = True) -> State:
-        """Bring the device, whatever state it is in, to its first sample after CONFIGURE (and ARM)."""
+        """Bring the device from any state to its first sample after CONFIGURE (and ARM)."""
         self.session.clear_fault()
         self.period_us = period_us
         self.session.configure(period_us, lease)
@@ -178,7 +178,7 @@ class Host:
         return self.sample()
 
     def sample(self) -> State:
-        """The next sample without a command: in lockstep only a reset gives one."""
+        """Return the next sample without a command; in lockstep this takes a reset."""
         if not self.lockstep:
             return self.wait()
         first = self.session.reset(1)
@@ -187,13 +187,13 @@ class Host:
         return state
 
     def wait(self) -> State:
-        """A state frame that has not been waited for yet: the newest if there are several."""
+        """Return the newest state frame, waiting for one that has not been returned before."""
         self._pump(lambda: self.wire.count > self._seen and bool(self.wire.states), "state frame")
         self._seen = self.wire.count
         return self.wire.states[-1]
 
     def fresh(self) -> State:
-        """A state frame that the device sent after all that has been read: it knows of whatever was answered."""
+        """Return a state frame sent after everything read so far, which reflects all answered requests."""
         if self.lockstep:
             return self.sample()
         start = self.wire.count
@@ -202,16 +202,17 @@ class Host:
         return self.wire.states[-1]
 
     def _pump(self, done: Callable[[], bool], what: str) -> None:
-        """Read until ``done``; the session does the reading, so that it never misses the middle of a frame."""
+        """Read until ``done``; the session does the reading, so that it never starts in the middle of a frame."""
         limit_ns = self._now() + _PATIENCE_NS
         while not done():
-            assert self._now() < limit_ns, f"no {what} came"
+            assert self._now() < limit_ns, f"no {what} arrived"
             self.session.wait_state(self._now() + _LOOK_NS)
 
     def act(self, state: State, values: Counts) -> State:
-        """Command ``values`` in answer to ``state``, or to a later frame if the host is late; the frame that tells.
+        """Command ``values`` in answer to ``state``, or to a later frame if the host is late; return the resulting
+        frame.
 
-        Late is also a command that the device still accepts but can only put out with the next sample (tau = T).
+        A command also counts as late if the device accepts it but outputs it only with the next sample (tau = T).
         """
         for _ in range(_TRIES):
             answered = state.frame
@@ -223,31 +224,31 @@ class Host:
         raise AssertionError(f"none of {_TRIES} commands was accepted")
 
     def until_rebooted(self) -> None:
-        """Wait for a HELLO of another start, asking for it in each period without a frame, as the loop does."""
+        """Wait for a HELLO from another start, requesting one in each period without a frame, as the loop does."""
         limit_ns = self._now() + _PATIENCE_NS
         while not self.session.rebooted:
-            assert self._now() < limit_ns, "no HELLO of another start came"
+            assert self._now() < limit_ns, "no HELLO from another start arrived"
             if self.session.wait_state(self._now() + self.period_ns) is None:
                 self.session.request_hello()
 
     def listen(self, periods: int) -> None:
-        """Read whatever comes for so many periods of ``period_us``, if any was set, else of 10 ms."""
+        """Read everything that arrives during a number of periods of ``period_us``, or of 10 ms if none was set."""
         until_ns = self._now() + periods * (self.period_ns or 10_000_000)
         while self._now() < until_ns:
             self.session.wait_state(until_ns)
 
     def latest(self) -> State:
-        """The newest state frame that has been read."""
+        """Return the newest state frame read so far."""
         return self.wire.states[-1]
 
     def again(self) -> Host:
-        """Another host on the same line, which has only just connected."""
+        """Return another host on the same connection, which has only just connected."""
         return Host(self._transport, self.rig, self._clock, self.share)
 
     # -- below the session -----------------------------------------------------------------------------------------
 
     def send(self, *bodies: bytes) -> None:
-        """Send frames in one piece."""
+        """Send frames in one write."""
         self.send_raw(b"".join(encode_frame(body) for body in bodies))
 
     def send_raw(self, data: bytes) -> None:
@@ -255,14 +256,14 @@ class Host:
         assert self.wire.write(data) == len(data)
 
     def command(self, answers: int, values: Counts) -> bytes:
-        """Body of a COMMAND."""
+        """Return the body of a COMMAND."""
         return self._commands.encode(answers, values)
 
     def replies(self) -> list[bytes]:
-        """What the device has sent, up to its answer to a HELLO_REQUEST sent now, that is no state frame.
+        """Return all frames other than states that arrive before the answer to a HELLO_REQUEST sent now.
 
-        Everything is answered in order, so whoever ignores something has not answered it by then.  That HELLO itself
-        is left out, and so are answers to requests of the session, which repeats them where a host or a device is late.
+        Answers come in order, so a message without an answer by then has been ignored.  That HELLO itself is left out,
+        and so are answers to the session's requests, which are repeated when host or device is late.
         """
         start = len(self.wire.bodies)
         self.send(bytes([MessageType.HELLO_REQUEST]))
@@ -274,7 +275,7 @@ class Host:
         return [body for body in others() if body[0] != MessageType.HELLO and not _of_session(body)]
 
     def respond(self, body: bytes) -> Response:
-        """Send a REQUEST's body as it is, once, and return the response."""
+        """Send the body of a REQUEST as it is, once, and return the response."""
         start = len(self.wire.bodies)
         self.send(body)
 
@@ -285,12 +286,12 @@ class Host:
         return m.decode_response(responses()[0])
 
     def request(self, op: int, payload: bytes = b"") -> bytes:
-        """Body of a REQUEST with an id of its own, none of the session's."""
+        """Return the body of a REQUEST with an id that the session does not use."""
         self._request_id += 1
         return m.encode_request(m.Request(self._request_id, op, payload))
 
     def result(self, op: int, payload: bytes = b"") -> Result:
-        """Outcome of a request."""
+        """Send a request and return its result."""
         body = self.request(op, payload)
         response = self.respond(body)
         assert (response.id, response.op) == (self._request_id, op)
@@ -298,7 +299,7 @@ class Host:
         return Result(response.result)
 
     def close(self) -> None:
-        """Leave the device disarmed and close the line."""
+        """Leave the device disarmed and close the connection."""
         try:
             self.session.disarm()
         except (LinkError, RequestRefused):
@@ -308,9 +309,10 @@ class Host:
 
 
 def continuous(host: Host) -> bool:
-    """Whether each period starts with what the one before ended with, or with the safe output where SAFE says so.
+    """Whether each period starts with the output at the end of the previous one, or with the safe output if SAFE is
+    set.
 
-    Frames that the host has not received are skipped.
+    Frames that the host did not receive are skipped.
     """
     return all(
         b.u_start == (host.safe if a.status & Status.SAFE else a.u_end)
@@ -320,14 +322,14 @@ def continuous(host: Host) -> bool:
 
 
 def truthful(host: Host) -> bool:
-    """Whether no frame calls an output safe that it, or the next frame, reports at another value."""
+    """Whether no frame reports SAFE while it, or the next frame, reports another output."""
     states = host.wire.states
     before = {s.frame: s for s in states}
     return not any(contradicts_safe(s, before.get(s.frame - 1), host.safe) for s in states)
 
 
 def rig_of(transport: Transport, clock: Clock, timeout_s: float = 5.0) -> Rig:
-    """The rig that a device describes itself; raises LinkError, WireError or RequestRefused."""
+    """Return the rig described by a device itself; raises LinkError, WireError or RequestRefused."""
     session = DeviceSession(transport, Rig("", (), (), ()), clock)
     hello = session.ask_hello(timeout_s)
     indices = range(hello.n_sensors + hello.n_actuators)

@@ -1,4 +1,4 @@
-"""Conformance of a device that runs in its own time: samples, the lease, faults (``hw/PROTOCOL.md`` §3, §4)."""
+"""Conformance of a device with a clock of its own: samples, lease, faults (``hw/PROTOCOL.md`` §3, §4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRIES = 50
 
 
 class PacedConformance(DeviceConformance):
-    """Hardware, or a twin whose time runs by itself."""
+    """Hardware, or a twin whose time advances by itself."""
 
     lease: int = 5
 
@@ -42,7 +42,7 @@ class PacedConformance(DeviceConformance):
         self.until_fault(host)
 
     def until_fault(self, host: Host) -> State:
-        """Keep silent until a fault latches; its first frame."""
+        """Send nothing until a fault latches; return its first frame."""
         while not host.latest().fault:
             host.wait()
         return next(s for s in host.wire.states if s.fault)
@@ -60,7 +60,7 @@ class PacedConformance(DeviceConformance):
     @rules("P267")
     @cases("op", list(Op))
     def test_every_operation_is_answered_within_50_ms(self, host: Host, op: Op) -> None:
-        """Between the frame before the request and the one after the answer; a host that was late tries again."""
+        """Measured between the frame before the request and the one after the answer; a late host tries again."""
         if op is Op.RESET and not host.can_reset:
             raise NotRun("not a simulator")
         took_us: list[int] = []
@@ -83,7 +83,7 @@ class PacedConformance(DeviceConformance):
             armed.act(armed.latest(), armed.part(2))
         for s in armed.wire.states:
             assert 0 <= s.tau_us <= self.period_us
-            assert s.answers in (0, s.frame - 1) or s.tau_us == self.period_us  # else it holds what it had
+            assert s.answers in (0, s.frame - 1) or s.tau_us == self.period_us  # otherwise it holds its output
 
     @rules("P234", "P253", "P311", "P411", "P412", "P414", "P415")
     def test_the_lease_runs_out_exactly_its_periods_after_the_last_accepted_command(self, host: Host) -> None:
@@ -97,7 +97,7 @@ class PacedConformance(DeviceConformance):
         assert len(after) == 1 + self.lease
         assert [s.lease_left for s in after[:-1]] == list(range(self.lease, 0, -1))
         assert {flags(s) for s in after[:-1]} == {Status.ARMED}
-        assert {s.u_end for s in after} == {host.part(2)}  # held up to the sample at which it ran out
+        assert {s.u_end for s in after} == {host.part(2)}  # held until the sample at which the lease expired
         assert Fault(fault.fault) is Fault.LEASE
         assert flags(fault) == Status.FAULT | Status.SAFE
         host.wait()
@@ -111,7 +111,7 @@ class PacedConformance(DeviceConformance):
         host.begin(self.period_us, self.lease)
         fault = self.until_fault(host)
         armed = [s for s in host.wire.states if s.status & Status.ARMED and s.frame < fault.frame]
-        assert len(armed) == self.lease  # the period in which ARM came does not count
+        assert len(armed) == self.lease  # the period in which ARM arrived does not count
         assert [s.lease_left for s in armed] == list(range(self.lease, 0, -1))
         assert {s.u_end for s in armed} == {host.safe}
 
@@ -122,7 +122,7 @@ class PacedConformance(DeviceConformance):
         for _ in range(5):
             state = armed.act(armed.latest(), armed.part(2))
             number = armed.session.reset(1)
-            armed.session.send_command(number - 1, armed.part(4))  # would answer the latest frame, were it not for that
+            armed.session.send_command(number - 1, armed.part(4))  # the latest frame, but older than RESET's
             while (state := armed.wait()).frame < number:
                 pass
             first = next(s for s in armed.wire.states if s.frame == number)
@@ -188,7 +188,7 @@ class PacedConformance(DeviceConformance):
         fault = self.until_fault(host)
         assert host.respond(arm) == response  # although it could not be carried out now
         assert host.replies() == []
-        assert host.respond(arm).result == Result.NOT_NOW  # the HELLO made the device forget
+        assert host.respond(arm).result == Result.NOT_NOW  # the HELLO cleared its store
         host.wait()
         assert all(not s.status & Status.ARMED for s in host.wire.states if s.frame >= fault.frame)
 

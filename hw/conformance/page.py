@@ -1,4 +1,4 @@
-"""Content of the protocol's page: numbers of the rules with their sentences, bytes that must be refused."""
+"""Content of the protocol page: rule numbers with their sentences, and bytes that must be refused."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ PAGE: Final = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf
 
 
 def block(language: str) -> str:
-    """The page's only block of a language."""
+    """Return the page's only code block in a language."""
     found = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert len(found) == 1, f"one block of {language} on the page"
     return str(found[0])
 
 
 def refused_chunks() -> list[bytes]:
-    """Bytes between two zeros that a receiver must refuse."""
+    """Return chunks between two zeros that a receiver must refuse."""
     return [bytes.fromhex("".join(line.split()[1:])) for line in block("refused").splitlines()]
 
 
 def rules() -> list[str]:
-    """Numbers of the rules, in the page's order: P of the device, H of the host."""
+    """Return the rule numbers in the page's order: P for the device, H for the host."""
     return re.findall(r"\[([PH]\d{3})\]", PAGE)
 
 
 def sentences() -> dict[str, str]:
-    """What each rule says, by its number: the sentence or the row of a table that ends with it."""
+    """Return the text of each rule by its number: the sentence or table row that ends with the number."""
     found: dict[str, str] = {}
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:\* |\d\. |\|))", PAGE):
         rest = " ".join(paragraph.split())
@@ -40,7 +40,7 @@ def sentences() -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """A sentence without the marks of its page."""
+    """Strip a sentence of its markup."""
     if text.startswith("|"):
         return " | ".join(cell for raw in text.strip("| ").split("|") if (cell := raw.strip()))
     sentence = re.split(r"(?<=[.:])\s+(?=[A-Z*`(])", text.strip())[-1]

@@ -14,12 +14,12 @@ _CAPABILITY_BITS = sum(m.Capability)
 
 
 def sent_states(host: Host) -> list[State]:
-    """Every state frame that came, those from before the last CONFIGURE included."""
+    """Return every state frame received, those from before the last CONFIGURE included."""
     return [host.wire.layout.decode(body) for body in host.wire.bodies if body[0] == MessageType.STATE]
 
 
 class RefusalConformance:
-    """Order of results, unused bits, numbers, repetition; part of every device's conformance."""
+    """Order of results, unused bits, numbering and repetition; part of every device's conformance."""
 
     period_us: int
 
@@ -75,9 +75,9 @@ class RefusalConformance:
         assert all(s.u_end != values for s in armed.wire.states)
 
     def reset_and_driven(self, armed: Host) -> tuple[bytes, Response]:
-        """A RESET and its response, and since then a command."""
+        """Send a RESET, then a command; return the request and its response."""
         if not armed.can_reset:
-            raise NotRun("seen by RESET alone")
+            raise NotRun("observable only through RESET")
         reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
         response = armed.respond(reset)
         armed.wait()

@@ -1,4 +1,4 @@
-"""Runs checks against a device, one by one, and says which rules they found kept, broken or not applicable."""
+"""Runner of checks against a device, and the resulting verdict on each rule: holds, failed, not run."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Check(NamedTuple):
     """One check in one of its cases."""
 
     name: str
-    """Of the method, in words, with its case in brackets."""
+    """Method name in words, with the case in brackets."""
     rules: tuple[str, ...]
     method: str
     arguments: dict[str, Any]
     needs: tuple[str, ...]
-    """Which of ``host`` and ``armed`` it takes."""
+    """Required fixtures: ``host``, ``armed`` or both."""
 
 
 class Outcome(NamedTuple):
-    """What a check found."""
+    """Result of a check."""
 
     check: Check
     verdict: Verdict
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 
 def checks_of(kind: type[DeviceConformance], only: Collection[str] = ()) -> list[Check]:
-    """Checks of a class in the order of the page; with ``only``, those of rules whose numbers begin so."""
+    """Return the checks of a class in page order; with ``only``, those of rules whose numbers start with an entry."""
     order = {number: at for at, number in enumerate(numbers())}
     found = [check for name, method in inspect.getmembers(kind, callable) for check in _cases(name, method)]
     wanted = [check for check in found if not only or any(n.startswith(tuple(only)) for n in check.rules)]
@@ -63,7 +63,7 @@ def _cases(name: str, method: Callable[..., Any]) -> Iterator[Check]:
 
 
 def run(subject: DeviceConformance, check: Check) -> Outcome:
-    """Run one check; raises LinkError or DeviceMismatch where the device does not even connect."""
+    """Run one check; raises LinkError or DeviceMismatch if the device does not even connect."""
     host = subject.connect()
     try:
         given = {"host": lambda: host, "armed": lambda: subject.armed_by(host)}
@@ -72,7 +72,7 @@ def run(subject: DeviceConformance, check: Check) -> Outcome:
         return Outcome(check, "not run", str(reason))
     except AssertionError as error:
         return Outcome(check, "failed", _place(error))
-    except (LinkError, RequestRefused, DeviceMismatch, ValueError) as error:  # ValueError: of undecodable messages
+    except (LinkError, RequestRefused, DeviceMismatch, ValueError) as error:  # ValueError: undecodable messages
         return Outcome(check, "failed", str(error))
     finally:
         host.close()
@@ -80,7 +80,7 @@ def run(subject: DeviceConformance, check: Check) -> Outcome:
 
 
 def _place(error: AssertionError) -> str:
-    """The condition that did not hold, as the check has it, and where."""
+    """Describe the failed condition as written in the check, and its location."""
     steps = [at for at in traceback.walk_tb(error.__traceback__) if Path(at[0].f_code.co_filename).parent == _HERE]
     frame, line = steps[-1]
     condition = linecache.getline(frame.f_code.co_filename, line).strip().removeprefix("assert ")
@@ -91,7 +91,7 @@ def _place(error: AssertionError) -> str:
 
 
 def _values(condition: str, local: dict[str, Any]) -> Iterator[str]:
-    """Values of the plain names in a condition, where they are short."""
+    """List values of the plain names in a condition if they are short."""
     for name, value in local.items():
         text = repr(value)
         if name in condition and name not in ("self", "host", "armed") and len(text) <= 400 and "<" not in text:
@@ -99,21 +99,21 @@ def _values(condition: str, local: dict[str, Any]) -> Iterator[str]:
 
 
 class Tally:
-    """Verdict on each rule, from the outcomes of the checks that show it."""
+    """Verdict on each rule, from the outcomes of the checks that cover it."""
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
 
     def of(self, number: str) -> Verdict:
-        """``failed`` if any check of it failed, ``holds`` if one held, else ``not run``."""
+        """Return ``failed`` if any check of a rule failed, ``holds`` if one held, otherwise ``not run``."""
         found = {outcome.verdict for outcome in self.outcomes if number in outcome.check.rules}
         return "failed" if "failed" in found else "holds" if "holds" in found else "not run"
 
     def having(self, verdict: Verdict, among: Iterable[str]) -> list[str]:
-        """Rules with a verdict, in order."""
+        """Return the rules with a verdict, in order."""
         return [number for number in among if self.of(number) == verdict]
 
     def reasons(self, number: str) -> list[str]:
-        """Why checks of a rule were not run, each reason once."""
+        """Return the reasons why checks of a rule were not run, without duplicates."""
         found = [o.why for o in self.outcomes if number in o.check.rules and o.verdict == "not run"]
         return list(dict.fromkeys(found))

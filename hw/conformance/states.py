@@ -19,18 +19,18 @@ _AFTER: Final[dict[Op, tuple[DeviceState, DeviceState, DeviceState]]] = {
     Op.CLEAR_FAULT: ("disarmed", "disarmed", "disarmed"),
     Op.RESET: ("disarmed", "armed", "fault"),
 }
-"""The state after an operation, by the one before."""
+"""State after each operation, indexed by the state before."""
 
 
 def state_of(frame: State) -> DeviceState:
-    """The state of §3 that a frame shows."""
+    """Return the state of §3 shown by a frame."""
     if frame.status & Status.FAULT:
         return "fault"
     return "armed" if frame.status & Status.ARMED else "disarmed"
 
 
 def sound_payload(op: Op, host: Host, period_us: int) -> bytes:
-    """A payload with which an operation is not refused; LIMITS to the lowest output alone."""
+    """Return a payload with which an operation is accepted; for LIMITS, the lowest output alone."""
     low = host.actuators[0].low
     return {
         Op.DESCRIBE: b"\0",
@@ -41,7 +41,7 @@ def sound_payload(op: Op, host: Host, period_us: int) -> bytes:
 
 
 class StateConformance:
-    """The table of states; part of every device's conformance."""
+    """Table of states; part of every device's conformance."""
 
     period_us: int
 
@@ -60,7 +60,7 @@ class StateConformance:
     @cases("state", STATES)
     def test_hello_and_channels_are_told_in_every_state(self, host: Host, state: DeviceState) -> None:
         self.bring_to(host, state)
-        assert host.replies() == []  # a HELLO came
+        assert host.replies() == []  # only a HELLO arrived
         for index in range(len(host.channels)):
             assert host.result(Op.DESCRIBE, bytes([index])) == Result.OK
         assert state_of(host.fresh()) == state
