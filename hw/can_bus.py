@@ -60,13 +60,13 @@ class CanTransport:
 
     def read(self, timeout_ns: int) -> bytes:
         """Return the payloads that have arrived, in order; raises the errors of ``Transport.read``."""
-        read, until_ns = b"", time.monotonic_ns() + timeout_ns
+        read, deadline_ns = b"", time.monotonic_ns() + timeout_ns
         while len(read) <= READ_BYTES - _FD_SIZES[-1]:
-            left_ns = 0 if read or timeout_ns <= 0 else max(until_ns - time.monotonic_ns(), 0)
+            left_ns = 0 if read or timeout_ns <= 0 else max(deadline_ns - time.monotonic_ns(), 0)
             try:
-                message = self._opened().recv(left_ns / _NS)
+                message = self._open_bus().recv(left_ns / _NS)
             except (OSError, _can_error()) as error:
-                raise self._lost(error) from error
+                raise self._closed_error(error) from error
             if message is None:
                 break
             ours = message.arbitration_id == self._receive_id and message.is_extended_id == self._extended
@@ -79,7 +79,7 @@ class CanTransport:
         ``Transport.read``."""
         import can
 
-        bus, sent = self._opened(), 0
+        bus, n_sent = self._open_bus(), 0
         for payload in pieces(data, fd=self._fd):
             message = can.Message(
                 arbitration_id=self._id, is_extended_id=self._extended, is_fd=self._fd, data=payload, check=False
@@ -89,11 +89,11 @@ class CanTransport:
             except can.CanOperationError as error:
                 if _is_full(error):
                     break
-                raise self._lost(error) from error
+                raise self._closed_error(error) from error
             except (OSError, can.CanError) as error:
-                raise self._lost(error) from error
-            sent += len(payload)
-        return sent
+                raise self._closed_error(error) from error
+            n_sent += len(payload)
+        return n_sent
 
     def close(self) -> None:
         """Close the bus; closing twice is harmless."""
@@ -102,12 +102,12 @@ class CanTransport:
             with contextlib.suppress(OSError, _can_error()):
                 self._bus.shutdown()
 
-    def _opened(self) -> can.BusABC:
+    def _open_bus(self) -> can.BusABC:
         if not self._open:
             raise LinkError(f"{self._name}: the bus was closed by this process")
         return self._bus
 
-    def _lost(self, error: Exception) -> LineClosed:
+    def _closed_error(self, error: Exception) -> LineClosed:
         return LineClosed(f"{self._name}: {error}; check the interface (`ip -details link`), cable and terminators")
 
 

@@ -152,6 +152,6 @@ class ClockSync:
             lowest = min(range(len(xs)), key=lambda i: ys[i] - self._nominal * xs[i])
             self._at_us, self._at_ns = xs[lowest], ys[lowest]
             return
-        left = min(bisect_right(xs, hull.sum_x // hull.count), len(xs) - 1) - 1
-        self._at_us, self._at_ns = xs[left], ys[left]
-        self._rate = (ys[left + 1] - ys[left]) / (xs[left + 1] - xs[left])
+        left_ns = min(bisect_right(xs, hull.sum_x // hull.count), len(xs) - 1) - 1
+        self._at_us, self._at_ns = xs[left_ns], ys[left_ns]
+        self._rate = (ys[left_ns + 1] - ys[left_ns]) / (xs[left_ns + 1] - xs[left_ns])

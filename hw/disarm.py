@@ -64,29 +64,29 @@ class _Conversation:
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self._transport, self._clock = transport, clock
         self._reader = FrameReader(LinkCounters())
-        self._waiting: deque[bytes] = deque()
+        self._pending: deque[bytes] = deque()
         """Frames read but not yet processed: a simulator's state may arrive in one read with the answer before it."""
         self._ids = count(1)
 
     def ask(self, frame: bytes, seconds: float, take: Callable[[bytes], T | None]) -> T | None:
         """Repeat a frame until ``take`` returns a result for an answer; return that, or None after ``seconds``."""
-        clock, waiting = self._clock, self._waiting
+        clock, pending = self._clock, self._pending
         limit_ns = clock.monotonic_ns() + round(seconds * 1e9)
         while (now_ns := clock.monotonic_ns()) < limit_ns:
             if frame:
                 self._transport.write(frame)
-            again_ns = min(limit_ns, now_ns + _RETRY_NS)
-            while waiting or (left_ns := again_ns - clock.monotonic_ns()) > 0:
-                if not waiting:
+            retry_ns = min(limit_ns, now_ns + _RETRY_NS)
+            while pending or (left_ns := retry_ns - clock.monotonic_ns()) > 0:
+                if not pending:
                     data = self._transport.read(left_ns)
-                    waiting.extend(self._reader.feed(data) if data else ())
-                while waiting:
+                    pending.extend(self._reader.feed(data) if data else ())
+                while pending:
                     try:
-                        taken = take(waiting.popleft())
+                        result = take(pending.popleft())
                     except WireError:
                         continue
-                    if taken is not None:
-                        return taken
+                    if result is not None:
+                        return result
         return None
 
     def request(self, rig: str, op: Op, payload: bytes = b"") -> bytes:
@@ -124,8 +124,8 @@ class _States:
             start, end = self._contradictory.u_start, self._contradictory.u_end
             outputs = f"outputs of {start} and {end} counts (safe: {tuple(self._safe)})"
             return f" and reports its safe output in force, but {outputs}; cut the power of its actuators"
-        what = "none arrived" if self.last is None else "none showed its outputs safe"
-        return f", but of its state frames, {what}"
+        problem_text = "none arrived" if self.last is None else "none showed its outputs safe"
+        return f", but of its state frames, {problem_text}"
 
 
 def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disarmed:
@@ -141,8 +141,8 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
     rig = hello.rig
     device.request(rig, Op.DISARM)
     actuators = range(hello.n_sensors, hello.n_sensors + hello.n_actuators)
-    described = (device.request(rig, Op.DESCRIBE, bytes([index])) for index in actuators)
-    states = _States(hello, [_safe_value(each, transport.name) for each in described])
+    payloads = (device.request(rig, Op.DESCRIBE, bytes([index])) for index in actuators)
+    states = _States(hello, [_safe_value(each, transport.name) for each in payloads])
     if device.ask(b"", _frames_s(hello, hello.period_max_us), states.take) is not None:
         return Disarmed(rig, configured=False)
     if states.last is None:
@@ -172,8 +172,8 @@ def _answer(body: bytes, id_: int, op: Op) -> bytes | None:
     return response.payload if response.id == id_ and response.op == op and response.result == Result.OK else None
 
 
-def _safe_value(described: bytes, name: str) -> int:
+def _safe_value(payload: bytes, name: str) -> int:
     try:
-        return decode_channel(described).safe
+        return decode_channel(payload).safe
     except WireError as error:
         raise LinkError(f"{name}: {error} from the device; check its firmware") from error

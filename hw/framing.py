@@ -70,13 +70,13 @@ def encode_in_python(body: bytes) -> bytes:
         if not body:
             raise FrameError("a frame needs a body")
         raise FrameTooLongError(f"body of {len(body)} bytes, at most {MAX_BODY_BYTES} fit into a frame")
-    stuffed = b"%b%b" % (body, zlib.crc32(body).to_bytes(4, "little"))
-    wire = bytearray(b"\0\0%b\0" % stuffed)
-    at = 1
-    for run in stuffed.split(b"\0"):
+    n_data = b"%b%b" % (body, zlib.crc32(body).to_bytes(4, "little"))
+    wire = bytearray(b"\0\0%b\0" % n_data)
+    index = 1
+    for run in n_data.split(b"\0"):
         code = len(run) + 1
-        wire[at] = code
-        at += code
+        wire[index] = code
+        index += code
     return bytes(wire)
 
 
@@ -86,14 +86,14 @@ def decode_in_python(chunk: bytes) -> bytes:
     if size > MAX_CHUNK_BYTES:
         raise FrameTooLongError(f"{size} bytes without a delimiter, at most {MAX_CHUNK_BYTES} make a frame")
     plain = bytearray(chunk)
-    at = 0
-    while at < size:
-        code = plain[at]
+    index = 0
+    while index < size:
+        code = plain[index]
         if not code:
             raise CobsError("zero byte inside a frame")
-        plain[at] = 0
-        at += code
-    if at != size:
+        plain[index] = 0
+        index += code
+    if index != size:
         raise CobsError("block lengths run past the end of the frame")
     if size < MIN_CHUNK_BYTES:
         raise CrcError(f"{size} bytes are too few for a type byte and a CRC")

@@ -14,9 +14,9 @@ RESOLUTION_TOLERANCE: Final = 1e-6
 class DeviceMismatch(Exception):
     """Device other than the configured one; the message states the difference, with both values."""
 
-    def __init__(self, what: str, device: object, host: object) -> None:
-        super().__init__(f"{what}: the device has {device}, the configuration {host}")
-        self.what = what
+    def __init__(self, subject: str, device: object, host: object) -> None:
+        super().__init__(f"{subject}: the device has {device}, the configuration {host}")
+        self.subject = subject
         self.device = device
         self.host = host
 
@@ -27,7 +27,7 @@ class LimitsWider(DeviceMismatch):
 
 def check_hello(hello: Hello, rig: Rig) -> None:
     """Compare the hello with the rig; raises DeviceMismatch at the first difference."""
-    for what, device, host in (
+    for subject, device, host in (
         ("protocol version", hello.protocol, PROTOCOL_VERSION),
         ("rig name", hello.rig, rig.name),
         ("number of sensors", hello.n_sensors, len(rig.sensors)),
@@ -35,7 +35,7 @@ def check_hello(hello: Hello, rig: Rig) -> None:
         ("safe output (rig.safe_output)", _safe_output(hello), rig.safe_output),
     ):
         if device != host:
-            raise DeviceMismatch(what, device, host)
+            raise DeviceMismatch(subject, device, host)
 
 
 def _safe_output(hello: Hello) -> str:
@@ -48,34 +48,38 @@ def check_channels(channels: Sequence[Channel], rig: Rig) -> None:
     Names, order, units, wrapping, safe values and resolutions (relative 1e-6) must be equal; the rig's actuator limits
     may be tighter than the device's (to half a count), never wider (LimitsWider).
     """
-    wanted: tuple[Sensor | Actuator, ...] = (*rig.sensors, *rig.actuators)
+    expected_channels: tuple[Sensor | Actuator, ...] = (*rig.sensors, *rig.actuators)
     names = [c.name for c in channels]
-    if names != [w.name for w in wanted]:
-        raise DeviceMismatch("channel names, in order,", ", ".join(names), ", ".join(w.name for w in wanted))
-    for channel, want in zip(channels, wanted, strict=True):
-        kind = "actuator" if isinstance(want, Actuator) else "sensor"
-        label = f"{kind} '{want.name}'"
-        if channel.is_actuator != isinstance(want, Actuator):
-            raise DeviceMismatch(f"kind of '{want.name}'", "an actuator" if channel.is_actuator else "a sensor", kind)
-        if channel.unit != want.unit:
-            raise DeviceMismatch(f"unit of {label}", channel.unit, want.unit)
+    if names != [w.name for w in expected_channels]:
+        raise DeviceMismatch("channel names, in order,", ", ".join(names), ", ".join(w.name for w in expected_channels))
+    for channel, expected in zip(channels, expected_channels, strict=True):
+        kind = "actuator" if isinstance(expected, Actuator) else "sensor"
+        label = f"{kind} '{expected.name}'"
+        if channel.is_actuator != isinstance(expected, Actuator):
+            raise DeviceMismatch(
+                f"kind of '{expected.name}'", "an actuator" if channel.is_actuator else "a sensor", kind
+            )
+        if channel.unit != expected.unit:
+            raise DeviceMismatch(f"unit of {label}", channel.unit, expected.unit)
         # Negated so that a NaN from the device counts as a difference.
-        if not abs(channel.resolution - want.resolution) <= RESOLUTION_TOLERANCE * want.resolution:
-            raise DeviceMismatch(f"resolution of {label}", channel.resolution, want.resolution)
-        if isinstance(want, Sensor):
-            if channel.wrap != want.wrap:
-                raise DeviceMismatch(f"wrapping of {label}", channel.wrap, want.wrap)
+        if not abs(channel.resolution - expected.resolution) <= RESOLUTION_TOLERANCE * expected.resolution:
+            raise DeviceMismatch(f"resolution of {label}", channel.resolution, expected.resolution)
+        if isinstance(expected, Sensor):
+            if channel.wrap != expected.wrap:
+                raise DeviceMismatch(f"wrapping of {label}", channel.wrap, expected.wrap)
         else:
-            _check_range(channel, want)
+            _check_range(channel, expected)
 
 
-def _check_range(channel: Channel, want: Actuator) -> None:
-    for what, count, value, wider in (
-        ("low limit", channel.low, want.low, want.low / want.resolution < channel.low - 0.5),
-        ("high limit", channel.high, want.high, want.high / want.resolution > channel.high + 0.5),
-        ("safe value", channel.safe, want.safe, abs(want.safe / want.resolution - channel.safe) > 0.5),
+def _check_range(channel: Channel, expected: Actuator) -> None:
+    for subject, count, value, wider in (
+        ("low limit", channel.low, expected.low, expected.low / expected.resolution < channel.low - 0.5),
+        ("high limit", channel.high, expected.high, expected.high / expected.resolution > channel.high + 0.5),
+        ("safe value", channel.safe, expected.safe, abs(expected.safe / expected.resolution - channel.safe) > 0.5),
     ):
         if wider:
-            si = count * want.resolution
-            mismatch = DeviceMismatch if what == "safe value" else LimitsWider
-            raise mismatch(f"{what} of actuator '{want.name}'", f"{si:.9g} {want.unit}", f"{value:.9g} {want.unit}")
+            si = count * expected.resolution
+            mismatch = DeviceMismatch if subject == "safe value" else LimitsWider
+            raise mismatch(
+                f"{subject} of actuator '{expected.name}'", f"{si:.9g} {expected.unit}", f"{value:.9g} {expected.unit}"
+            )

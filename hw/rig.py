@@ -160,14 +160,14 @@ def is_word(name: str) -> bool:
 
 
 def _text_problem(text: str, *, unit: bool = False) -> str:
-    what = "letters, digits and % ° / ^ * · . ( ) -" if unit else "a plain word of letters, digits and _ . + -"
-    return f"expected {what}, got {text!r}"
+    allowed = "letters, digits and % ° / ^ * · . ( ) -" if unit else "a plain word of letters, digits and _ . + -"
+    return f"expected {allowed}, got {text!r}"
 
 
 def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     """List problems of a rig as (path, message) pairs; empty if valid."""
     parts = (_name_problems, _word_problems, _size_problems, _resolution_problems, _actuator_problems)
-    return [found for part in (*parts, _observation_problems, _source_problems) for found in part(rig)]
+    return [problems for part in (*parts, _observation_problems, _source_problems) for problems in part(rig)]
 
 
 def _name_problems(rig: Rig) -> Iterator[tuple[str, str]]:
@@ -243,7 +243,7 @@ def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
                 yield f"observations[{i}].{field}", _text_problem(text, unit=field == "unit")
         source = o.derivative_of or o.sensor or o.name
         if source not in sensors:
-            yield f"observations[{i}]", f"no sensor '{source}' (sensors: {', '.join(sorted(sensors))})"
+            yield f"observations[{i}]", f"no sensor '{source}' (there are: {', '.join(sorted(sensors))})"
         if not (math.isfinite(o.low) and math.isfinite(o.high) and o.low < o.high):
             yield f"observations[{i}]", f"needs low < high, got {o.low} and {o.high}"
         elif o.high - o.low < SMALLEST:
@@ -271,8 +271,8 @@ def _source_problems(rig: Rig) -> Iterator[tuple[str, str]]:
             continue
         unit = source.unit if o.derivative_of is None else per_second(source.unit)
         if not same_unit(o.unit, unit):
-            what = f"sensor '{source.name}'" if o.derivative_of is None else f"the derivative of '{source.name}'"
-            message = f"'{o.name}' is in {o.unit!r}, {what} is in {unit!r}, and units are never converted"
+            quantity = f"sensor '{source.name}'" if o.derivative_of is None else f"the derivative of '{source.name}'"
+            message = f"'{o.name}' is in {o.unit!r}, {quantity} is in {unit!r}, and units are never converted"
             yield f"observations[{i}].unit", f"{message}: use the same unit, or another sensor or derivative_of"
         if o.cutoff_hz > 0 and o.derivative_of is None:
             message = "only an estimate (derivative_of) is filtered, and this one is measured: remove cutoff_hz"

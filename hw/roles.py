@@ -42,16 +42,16 @@ def rate_of_problem(rig: Rig, place: str, velocity: str) -> str | None:
     p, v = observation_of(rig, place), observation_of(rig, velocity)
     if p is None or v is None or same_unit(v.unit, per_second(p.unit)):
         return None
-    wanted = f"expected the velocity of '{place}', in {per_second(p.unit)!r}"
-    return f"{wanted}, but '{velocity}' is in {v.unit!r}"
+    expectation = f"expected the velocity of '{place}', in {per_second(p.unit)!r}"
+    return f"{expectation}, but '{velocity}' is in {v.unit!r}"
 
 
 def speed_problem(rig: Rig, name: str, speed: float) -> str | None:
     """Message for a speed beyond an observation's readable range; None if within, or for an unknown name."""
     o = observation_of(rig, name)
-    if o is None or speed <= (most := max(map(abs, measured_range(rig, o)))):
+    if o is None or speed <= (highest := max(map(abs, measured_range(rig, o)))):
         return None
-    return f"{speed:g} {o.unit} is never reached: '{name}' reads at most {most:g} {o.unit}"
+    return f"{speed:g} {o.unit} is never reached: '{name}' reads at most {highest:g} {o.unit}"
 
 
 def place_problems(rig: Rig, place: str, magnets: Mapping[str, float]) -> Iterator[tuple[str, str]]:
@@ -60,12 +60,12 @@ def place_problems(rig: Rig, place: str, magnets: Mapping[str, float]) -> Iterat
     if o is None:
         return
     low, high = measured_range(rig, o)
-    beside = _MAGNET_MARGIN * (high - low)
-    for name, at in magnets.items():
-        if not low - beside <= at <= high + beside:
+    margin = _MAGNET_MARGIN * (high - low)
+    for name, position in magnets.items():
+        if not low - margin <= position <= high + margin:
             yield (
                 name,
-                f"{at:g} lies far from the track of '{place}', {low:g} to {high:g} {o.unit}: give it in {o.unit}",
+                f"{position:g} lies far from the track of '{place}', {low:g} to {high:g} {o.unit}: give it in {o.unit}",
             )
 
 
@@ -77,5 +77,5 @@ def lag_s(rig: Rig, name: str, period_s: float) -> float:
     o = observation_of(rig, name)
     if o is None or o.derivative_of is None:
         return 0.0
-    kept = 0.0 if o.cutoff_hz <= 0 else math.exp(-2.0 * math.pi * o.cutoff_hz * period_s)
-    return period_s * (0.5 + (kept / (1.0 - kept) if kept < 1.0 else math.inf))
+    pole = 0.0 if o.cutoff_hz <= 0 else math.exp(-2.0 * math.pi * o.cutoff_hz * period_s)
+    return period_s * (0.5 + (pole / (1.0 - pole) if pole < 1.0 else math.inf))

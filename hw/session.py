@@ -165,7 +165,7 @@ class DeviceSession:
 
     def configure(self, period_us: int, lease_periods: int) -> None:
         """Set period and lease; disarms, restores the device's own limits and starts the stream of state frames."""
-        hello = self._connected()
+        hello = self._require_hello()
         detail = (
             f"period {period_us} us, lease {lease_periods} periods; the device allows "
             f"{hello.period_min_us} to {hello.period_max_us} us and leases of 1 to {hello.lease_max}"
@@ -198,7 +198,7 @@ class DeviceSession:
 
         Raises RequestRefused if the hello does not advertise it (a real rig has a reset controller instead).
         """
-        if not self._connected().capabilities & Capability.RESET:
+        if not self._require_hello().capabilities & Capability.RESET:
             raise RequestRefused(Op.RESET, Result.UNKNOWN_OP, "its hello does not advertise it")
         payload = self.request(Op.RESET, RESET_LAYOUT.pack(seed))
         if len(payload) != NEXT_FRAME_LAYOUT.size:
@@ -247,8 +247,8 @@ class DeviceSession:
                         self._take_other(body)
             state = intake.newest
             # A read of at most one frame has emptied the buffer, so the usual case needs no second read.
-            settled = state is not None and len(data) <= self._one_frame_bytes
-            if settled or not data or self.rebooted or drains >= _MAX_DRAIN_READS:
+            is_buffer_empty = state is not None and len(data) <= self._one_frame_bytes
+            if is_buffer_empty or not data or self.rebooted or drains >= _MAX_DRAIN_READS:
                 intake.newest = None
                 return state
 
@@ -289,7 +289,7 @@ class DeviceSession:
             "check its power and cable, and that this is its port"
         )
 
-    def _connected(self) -> Hello:
+    def _require_hello(self) -> Hello:
         if self.hello is None:
             raise LinkError(f"{self._transport.name}: not connected to a device yet")
         return self.hello
@@ -301,15 +301,15 @@ class DeviceSession:
         if not data:
             return None
         self._read_ns = self._now()
-        others = []
+        other_bodies = []
         for body in self._reader.feed(data):
             if body[0] == _STATE:
                 self._intake.take(body, self._read_ns)
             else:
                 if self._tap is not None:
                     self._tap(self._read_ns, body)
-                others.append(body)
-        return others
+                other_bodies.append(body)
+        return other_bodies
 
     def _responses(self, bodies: list[bytes]) -> list[Response]:
         responses = []

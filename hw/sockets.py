@@ -33,13 +33,13 @@ class _Networked(Line, frozen=True, forbid_unknown_fields=True):
     def place(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def _connected(self, kind: socket.SocketKind, limit_s: float) -> socket.socket:
+    def _connect(self, kind: socket.SocketKind, limit_s: float) -> socket.socket:
         """Connect within ``limit_s``, name resolution included; raises LinkError."""
-        until, error = time.monotonic() + limit_s, OSError(f"its name was not found within {limit_s:g} s")
-        for family, address in _looked_up(self.host, self.port, kind, limit_s, self.place):
+        deadline_s, error = time.monotonic() + limit_s, OSError(f"its name was not found within {limit_s:g} s")
+        for family, address in _resolve(self.host, self.port, kind, limit_s, self.place):
             line = socket.socket(family, kind)
             try:
-                line.settimeout(max(until - time.monotonic(), 1e-3))
+                line.settimeout(max(deadline_s - time.monotonic(), 1e-3))
                 line.connect(address)
             except OSError as failure:
                 line.close()
@@ -51,28 +51,28 @@ class _Networked(Line, frozen=True, forbid_unknown_fields=True):
 
 
 def _unreachable(place: str, error: OSError) -> LinkError:
-    why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-    return LinkError(f"{place}: {why}; check that the device is on and reachable")
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return LinkError(f"{place}: {reason}; check that the device is on and reachable")
 
 
-def _looked_up(host: str, port: int, kind: socket.SocketKind, limit_s: float, place: str) -> _Addresses:
+def _resolve(host: str, port: int, kind: socket.SocketKind, limit_s: float, place: str) -> _Addresses:
     """Resolve a host's addresses; if the resolver does not answer in time, its thread is abandoned."""
-    found: _Addresses = []
-    failed: list[OSError | UnicodeError] = []
+    addresses: _Addresses = []
+    errors: list[OSError | UnicodeError] = []
 
-    def look_up() -> None:
+    def resolve() -> None:
         try:
-            found.extend((info[0], info[4]) for info in socket.getaddrinfo(host, port, type=kind))
+            addresses.extend((info[0], info[4]) for info in socket.getaddrinfo(host, port, type=kind))
         except (OSError, UnicodeError) as error:  # UnicodeError: the name cannot be encoded
-            failed.append(error)
+            errors.append(error)
 
-    thread = threading.Thread(target=look_up, daemon=True)
+    thread = threading.Thread(target=resolve, daemon=True)
     thread.start()
     thread.join(limit_s)
-    if failed:
-        why = getattr(failed[0], "strerror", None) or failed[0]
-        raise LinkError(f"{place}: {why}; check the device's name") from failed[0]
-    return list(found)
+    if errors:
+        reason = getattr(errors[0], "strerror", None) or errors[0]
+        raise LinkError(f"{place}: {reason}; check the device's name") from errors[0]
+    return list(addresses)
 
 
 class Tcp(_Networked, frozen=True, forbid_unknown_fields=True, tag="tcp"):
@@ -86,7 +86,7 @@ class Tcp(_Networked, frozen=True, forbid_unknown_fields=True, tag="tcp"):
     """Silence after which the kernel probes the device; it counts as lost after about as long again.  0: never."""
 
     def open(self) -> Transport:
-        line = self._connected(socket.SOCK_STREAM, self.connect_s)
+        line = self._connect(socket.SOCK_STREAM, self.connect_s)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(self.no_delay))
         if self.keepalive_s:
             idle_s = max(1, round(self.keepalive_s))
@@ -130,7 +130,7 @@ class Udp(_Networked, frozen=True, forbid_unknown_fields=True, tag="udp"):
     """Timeout of the name resolution."""
 
     def open(self) -> Transport:
-        return DatagramTransport(self._connected(socket.SOCK_DGRAM, self.look_up_s).detach(), self.place)
+        return DatagramTransport(self._connect(socket.SOCK_DGRAM, self.look_up_s).detach(), self.place)
 
 
 class Unix(Line, frozen=True, forbid_unknown_fields=True, tag="unix"):

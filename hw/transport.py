@@ -118,9 +118,9 @@ class DescriptorTransport:
     def _lost(self, error: OSError | None) -> LinkError:
         if self._fd < 0:
             return LinkError(f"{self._name}: the port was closed by this process")
-        why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
+        reason = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
         return LineClosed(
-            f"{self._name}: the device hung up{why}; check its power and cable (or that its twin is still running)"
+            f"{self._name}: the device hung up{reason}; check its power and cable (or that its twin is still running)"
         )
 
 
@@ -187,7 +187,7 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
         port = serial.Serial(path, baud_rate, timeout=0, exclusive=True)
     # SerialException is an OSError; the termios.error of a port that vanishes meanwhile is not.
     except (OSError, ValueError, termios.error) as error:
-        raise LinkError(_why_not_open(path, baud_rate, error)) from error
+        raise LinkError(_open_failure(path, baud_rate, error)) from error
     with contextlib.closing(port):
         # Ptys and some USB drivers lack this mode; `onrig doctor` reports the remaining delay.
         with contextlib.suppress(ValueError, OSError, NotImplementedError):
@@ -216,8 +216,8 @@ def _open_socket(path: str) -> DescriptorTransport:
             host.connect(path)
         except OSError as error:
             if error.errno == errno.ECONNREFUSED:
-                raise LinkError(f"{path}: nothing listens there any more; start the twin again") from error
-            raise LinkError(_why_not_open(path, 0, error)) from error
+                raise LinkError(f"{path}: nothing listens there any more; restart the device's process") from error
+            raise LinkError(_open_failure(path, 0, error)) from error
         return DescriptorTransport(host.detach(), path)
 
 
@@ -231,11 +231,11 @@ def _make_transparent(fd: int) -> None:
     termios.tcsetattr(fd, termios.TCSANOW, attributes)
 
 
-def _why_not_open(path: str, baud_rate: int, error: Exception) -> str:
+def _open_failure(path: str, baud_rate: int, error: Exception) -> str:
     code = getattr(error, "errno", None)
-    for raised in (error, error.__context__):
-        if code is None and isinstance(raised, termios.error):
-            code = raised.args[0]
+    for cause in (error, error.__context__):
+        if code is None and isinstance(cause, termios.error):
+            code = cause.args[0]
     if code in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
         return f"{path}: no such port; plug the device in, or name another port"
     if code in (errno.EACCES, errno.EPERM):

@@ -31,13 +31,13 @@ _TIMES: Final = ("s", "ms", "us", "µs", "min", "h")
 @lru_cache(maxsize=256)
 def powers(unit: str) -> Powers:
     """Parse a unit: factors of symbols with integer powers, divided by the factor or bracket after each ``/``."""
-    found: dict[str, int] = {}
-    signs, divides, at = [1], False, 0
-    while at < len(unit):
-        token = _TOKEN.match(unit, at)
+    exponents: dict[str, int] = {}
+    signs, divides, index = [1], False, 0
+    while index < len(unit):
+        token = _TOKEN.match(unit, index)
         if token is None:
             return MappingProxyType({unit.strip(): 1})
-        at, sign = token.end(), -signs[-1] if divides else signs[-1]
+        index, sign = token.end(), -signs[-1] if divides else signs[-1]
         if token["mark"] == "/":
             divides = True
         elif token["mark"] == "(":
@@ -49,11 +49,11 @@ def powers(unit: str) -> Powers:
             power = sign * int(token["power"] or {"²": 2, "³": 3}.get(token["raised"] or "", 1))
             name = _ALIASES.get(token["symbol"], token["symbol"])
             for symbol, exponent in _COMPOUND.get(name, {name: 1}).items():
-                found[symbol] = found.get(symbol, 0) + power * exponent
+                exponents[symbol] = exponents.get(symbol, 0) + power * exponent
             divides = False
         elif token[0] == "1":
             divides = False
-    return MappingProxyType({symbol: power for symbol, power in found.items() if power})
+    return MappingProxyType({symbol: power for symbol, power in exponents.items() if power})
 
 
 def same_unit(one: str, other: str) -> bool:

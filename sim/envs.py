@@ -1,7 +1,7 @@
-"""Gymnasium environments on the lockstep twin, for algorithms of other libraries.
+"""Gymnasium environments on the lockstep twin, for algorithms from other libraries.
 
 Importing this module registers ``onrig/PendulumTwin-v0``, ``onrig/MagmanTwin-v0`` and ``onrig/PendulumStar-v0``
-(gymnasium 1.x has no plugins; ``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it on the way).
+(gymnasium 1.x has no plugins; ``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it implicitly).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
 OBSERVATION_BOUND: Final = 10.0
-"""Bound of the observation space.  Velocities are normalised but not clipped: a pendulum reaches about 2."""
+"""Bound of the observation space.  Velocities are normalised but not clipped: a pendulum's reaches about 2."""
 
 Observation = NDArray[np.float32]
 Action = NDArray[np.float32]
@@ -46,15 +46,15 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
     """An episode is one episode of the task, with the device's quantization, limits and noise.
 
     Observation (n,) float32 and action (m,) float32 are normalised by the rig's ranges; actions beyond [-1, 1] are
-    clipped.  The reward is in the task's raw units times ``reward_scale``: the pendulum's are near -130 a step, and few
-    learners can handle that (docs/methods.md, "Reward scale").  ``info`` holds ``observation`` and ``applied``
-    (action), both float64 in SI.
+    clipped.  The reward is the task's raw reward times ``reward_scale``: the pendulum's raw rewards are near -130 per
+    step, too large for most learners (docs/methods.md, "Reward scale").  ``info`` holds ``observation`` and ``applied``
+    (action), both float64 in SI units.
 
     ``rig`` and ``task`` are values, names of shipped configurations or paths; ``twin`` is the YAML section
-    ``device.twin`` (line faults are ignored).
+    ``device.twin`` (connection faults are ignored).
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (declared so by gymnasium.Env)
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (declared this way by gymnasium.Env)
 
     def __init__(
         self,
@@ -123,12 +123,13 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         return observation, info
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """One control period.
+        """Advance one control period.
 
-        Raises ValueError when the action is not finite, RuntimeError when the plant diverges and until the next reset.
+        Raises ValueError if the action is non-finite; RuntimeError if the plant diverges, and from then on until the
+        next reset.
         """
         if not np.all(np.isfinite(action)):
-            raise ValueError(f"action {action} is not finite")
+            raise ValueError(f"action {action} is non-finite")
         applied = self._actions.si(np.clip(action, -1.0, 1.0))
         counts = tuple(np.rint(applied / self._resolution).astype(int).tolist())
         self._device.handle(self._command.encode(self._device.frame, counts))
@@ -144,7 +145,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
     def _sample(self) -> tuple[Observation, dict[str, Any], tuple[float, ...], tuple[float, ...]]:
         state = self._state.decode(self._device.sample())
         if state.fault:
-            raise RuntimeError("the twin's plant diverged; give it more substeps (twin.substeps)")
+            raise RuntimeError("the twin's plant diverged; increase twin.substeps")
         acted = tuple([c * a.resolution for c, a in zip(state.u_end, self.rig.actuators, strict=True)])
         seen = self._observer.observe(state.sensors)
         if self.rig.previous_command:
@@ -167,7 +168,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
 
 
 def _load(folder: str, source: _Config | str | Path, type_: type[_Config]) -> _Config:
-    """A value unchanged; otherwise a file by path, or a shipped configuration by name."""
+    """Return a value unchanged; read a path, or a shipped configuration by name."""
     if isinstance(source, type_):
         return source
     path = find(str(source), folder)

@@ -1,4 +1,4 @@
-"""Pendulum*: the swing-up of gymnasium with a sparse reward (Oh et al. 2021, §4.1)."""
+"""Pendulum*: gymnasium's swing-up with a sparse reward (Oh et al. 2021, §4.1)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from numpy.typing import NDArray
 
 UPRIGHT_RAD: Final = math.pi / 3
-"""Largest angle from upright that counts."""
+"""Largest angle from upright that counts as upright."""
 HELD_STEPS: Final = 20
 """Consecutive steps upright after which each further one is rewarded."""
 
 
 class PendulumStar(PendulumEnv):
-    """The dynamics of ``Pendulum-v1``, torque +-2, with a reward of 1 for each step after more than 20 upright ones.
+    """Dynamics of ``Pendulum-v1``, torque +-2, with a reward of 1 for each step after more than 20 upright ones.
 
-    The paper: "reward 1.0 only if the rod is within +-pi/3 at least more than 20 steps".  Here a count of consecutive
-    steps, which is not observed: the reward is not a function of the state.
+    The paper: "reward 1.0 only if the rod is within +-pi/3 at least more than 20 steps".  Implemented as a count of
+    consecutive steps, which is not observed: the reward is not a function of the state.
     """
 
     _upright = 0
@@ -27,13 +27,13 @@ class PendulumStar(PendulumEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start at a random angle and velocity, as ``Pendulum-v1``."""
+        """Start at a random angle and velocity, as in ``Pendulum-v1``."""
         self._upright = 0
         observation, info = super().reset(seed=seed, options=options)
         return observation, info
 
     def step(self, u: NDArray[np.floating]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """One step under a torque ``u`` (1,) in N m, clipped to +-2."""
+        """Advance one step under a torque ``u`` (1,) in N m, clipped to +-2."""
         observation, _, terminated, truncated, info = super().step(u)  # type: ignore[no-untyped-call]
         angle_rad = (float(self.state[0]) + math.pi) % (2.0 * math.pi) - math.pi
         self._upright = self._upright + 1 if abs(angle_rad) <= UPRIGHT_RAD else 0

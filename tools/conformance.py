@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from onrig.hw.conformance.check import NotRun
+from onrig.hw.conformance.check import CheckSkipped
 from onrig.hw.conformance.host import Host, rig_of
 from onrig.hw.conformance.lockstep import LockstepConformance
 from onrig.hw.conformance.paced import PacedConformance
@@ -94,17 +94,17 @@ class _OnLine:
 
     def hang_up(self, host: Host) -> Host:
         if not self.hands:
-            raise NotRun("only a person knows whether the device can tell: --hands")
+            raise CheckSkipped("only a person knows whether the device can tell: --hands")
         if self._answer("can the device tell that this line is closed (USB, TCP; not a bare UART)? (yes, no)") != "yes":
-            raise NotRun("the device cannot tell")
+            raise CheckSkipped("the device cannot detect it")
         self.kept.reopen()
         return self.connect()
 
     def _ask(self, what: str) -> None:
         if not self.hands:
-            raise NotRun("it needs hands: --hands")
+            raise CheckSkipped("it needs hands: --hands")
         if self._answer(f"{what}, then Enter (s: skip)") == "s":
-            raise NotRun("skipped")
+            raise CheckSkipped("skipped")
 
     def _answer(self, question: str) -> str:
         """A person's answer; the device's frames are read meanwhile, so that what comes after it is new."""

@@ -186,7 +186,7 @@ def missing_port(path: str, machine: Machine | None = None) -> str | None:
         Path(path).stat()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        return f"there is no such port ({reason}); {list_ports(machine)}"
+        return f"no such port ({reason}); {list_ports(machine)}"
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class NotRun(Exception):
+class CheckSkipped(Exception):
     """Check that does not apply to a device, or that needs a person who is not present; the message gives the
     reason."""
 
@@ -39,14 +39,14 @@ def cases(names: str | Sequence[str], values: Iterable[Any], ids: Sequence[str] 
     """Run a check once per value of an argument, or per row of several; several markers give all combinations."""
     several = not isinstance(names, str)
     rows = tuple(tuple(value) if several else (value,) for value in values)
-    found = Cases(
+    case_table = Cases(
         tuple(names) if several else (str(names),),
         rows,
         tuple(ids) if ids is not None else tuple("-".join(map(_word, row)) for row in rows),
     )
 
     def mark(function: _F) -> _F:
-        function.cases = (*getattr(function, "cases", ()), found)  # type: ignore[attr-defined]
+        function.cases = (*getattr(function, "cases", ()), case_table)  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from onrig.hw import messages as m
-from onrig.hw.conformance.check import NotRun, cases, rules
+from onrig.hw.conformance.check import CheckSkipped, cases, rules
 from onrig.hw.conformance.faults import FaultConformance
 from onrig.hw.conformance.framing import FramingConformance
 from onrig.hw.conformance.fresh import FreshConformance
@@ -54,7 +54,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
 
     @rules("P206", "P214")
     def test_every_hello_says_the_same_and_changes_nothing(self, armed: Host) -> None:
-        told = armed.act(armed.latest(), armed.part(2))
+        applied_state = armed.act(armed.latest(), armed.part(2))
         for _ in range(5):
             assert armed.replies() == []
         hellos = {body for body in armed.wire.bodies if body[0] == MessageType.HELLO}
@@ -62,7 +62,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert not armed.session.rebooted
         after = armed.act(armed.latest(), armed.part(2))
         assert flags(after) == Status.ARMED
-        assert after.u_start == told.u_end
+        assert after.u_start == applied_state.u_end
         assert continuous(armed)
 
     @rules("P281", "P290", "P292", "P293", "P294", "P295", "P296", "P297")
@@ -100,11 +100,11 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
     def test_a_request_that_fails_says_why_and_changes_nothing(
         self, armed: Host, op: int, payload: bytes, result: Result
     ) -> None:
-        told = armed.act(armed.latest(), armed.part(2))
+        applied_state = armed.act(armed.latest(), armed.part(2))
         assert armed.result(op, payload) == result
         after = armed.act(armed.latest(), armed.part(2))
         assert flags(after) == Status.ARMED
-        assert after.u_start == told.u_end
+        assert after.u_start == applied_state.u_end
         assert continuous(armed)
         times = [s.t_us for s in armed.wire.states]
         assert {b - a for a, b in pairwise(times)} == {self.period_us}
@@ -113,7 +113,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
     def test_what_is_no_message_to_a_device_is_ignored(self, armed: Host) -> None:
         values = armed.part(2)
         command = armed.command(armed.latest().frame, values)
-        sent = len(armed.wire.bodies)
+        n_before = len(armed.wire.bodies)
         armed.send(
             b"\x00",
             b"\x7f",
@@ -127,7 +127,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
             bytes([MessageType.STATE]) + bytes(36),
         )
         assert armed.result(Op.DESCRIBE, b"\0") == Result.OK  # replies come in order, so everything has been answered
-        kinds = [body[0] for body in armed.wire.bodies[sent:] if body[0] != MessageType.STATE]
+        kinds = [body[0] for body in armed.wire.bodies[n_before:] if body[0] != MessageType.STATE]
         assert kinds == [MessageType.RESPONSE]
         armed.act(armed.latest(), armed.part(4))
         assert all(s.u_end != values for s in armed.wire.states)
@@ -148,9 +148,9 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         after = host.begin(2 * self.period_us, host.long)
         assert after.frame > before.frame
         assert after.t_us >= before.t_us + 2 * self.period_us
-        again = host.act(after, host.part(2))
+        later = host.act(after, host.part(2))
         states = host.wire.states
-        assert again.t_us - after.t_us == (again.frame - after.frame) * 2 * self.period_us
+        assert later.t_us - after.t_us == (later.frame - after.frame) * 2 * self.period_us
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
 
     @rules("P001", "P002", "P237")
@@ -172,19 +172,19 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
     @rules("P225", "P226", "P235", "P238", "P239", "P407", "P408", "P416")
     def test_a_command_is_put_out_and_held(self, armed: Host) -> None:
         first, second = armed.part(2), armed.part(4)
-        told = armed.act(armed.latest(), first)
-        assert (told.u_end, Status(told.status)) == (first, Status.ARMED)
-        assert told.tau_us < self.period_us
-        again = armed.act(armed.latest(), second)
-        assert again.u_end == second
-        assert again.answers > told.answers
+        applied_state = armed.act(armed.latest(), first)
+        assert (applied_state.u_end, Status(applied_state.status)) == (first, Status.ARMED)
+        assert applied_state.tau_us < self.period_us
+        later = armed.act(armed.latest(), second)
+        assert later.u_end == second
+        assert later.answers > applied_state.answers
         assert continuous(armed)
 
     @rules("P227")
     def test_a_command_is_not_acknowledged(self, armed: Host) -> None:
-        sent = len(armed.wire.bodies)
+        n_before = len(armed.wire.bodies)
         armed.act(armed.latest(), armed.part(2))
-        assert {body[0] for body in armed.wire.bodies[sent:]} == {MessageType.STATE}
+        assert {body[0] for body in armed.wire.bodies[n_before:]} == {MessageType.STATE}
 
     @rules("P244")
     def test_the_frame_before_configure_stays_the_latest_one(self, armed: Host) -> None:
@@ -197,21 +197,21 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
             requests = armed.request(Op.CONFIGURE, configure), armed.request(Op.ARM)
             armed.send(*requests, armed.command(state.frame, values))
             armed.replies()
-            told = armed.wire.states[0] if armed.wire.states else armed.fresh()
-            assert flags(told) & ~Status.SAFE == Status.ARMED
+            after = armed.wire.states[0] if armed.wire.states else armed.fresh()
+            assert flags(after) & ~Status.SAFE == Status.ARMED
             if armed.last_before_configure == state.frame:
                 break
             armed.begin(self.period_us, armed.long)
-        assert (told.frame, told.answers, told.u_end) == (state.frame + 1, state.frame, values)
+        assert (after.frame, after.answers, after.u_end) == (state.frame + 1, state.frame, values)
 
     @rules("P240", "P241", "P407")
     def test_commands_are_clamped_to_the_devices_own_limits(self, armed: Host) -> None:
         for index, (low, high) in enumerate(armed.reach if armed.share < 1.0 else ()):
             armed.session.limit(index, low, high)
         for extreme in (2**31 - 1, -(2**31)):
-            told = armed.act(armed.latest(), (extreme,) * len(armed.actuators))
-            assert told.u_end == tuple(high if extreme > 0 else low for low, high in armed.reach)
-            assert told.status & Status.CLAMPED
+            applied_state = armed.act(armed.latest(), (extreme,) * len(armed.actuators))
+            assert applied_state.u_end == tuple(high if extreme > 0 else low for low, high in armed.reach)
+            assert applied_state.status & Status.CLAMPED
         assert not armed.act(armed.latest(), armed.part(2)).status & Status.CLAMPED
 
     @rules("P317", "P318")
@@ -298,7 +298,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
     @rules("P261", "P287", "P309", "P322", "P323", "P324")
     def test_a_reset_starts_from_the_start_state_with_the_safe_output_still_armed(self, armed: Host) -> None:
         if not armed.can_reset:
-            raise NotRun("not a simulator")
+            raise CheckSkipped("not a simulator")
         starts = []
         for seed in (1, 2**64 - 1):
             for _ in range(5):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from onrig.hw.conformance.check import NotRun, cases, rules
+from onrig.hw.conformance.check import CheckSkipped, cases, rules
 from onrig.hw.conformance.host import Host
 from onrig.hw.messages import Fault, Op, Result, State, Status
 
@@ -20,41 +20,41 @@ class FaultConformance:
 
     def press_estop(self, *, pressed: bool) -> None:
         """Press or release the connected device's emergency stop, if the test can do so."""
-        raise NotRun("the emergency stop must be pressed by hand")
+        raise CheckSkipped("the emergency stop must be pressed by hand")
 
     def kill_sensors(self, *, dead: bool) -> None:
         """Disconnect or reconnect the sensors, if the test can do so."""
-        raise NotRun("the sensors' cable must be unplugged by hand")
+        raise CheckSkipped("the sensors' cable must be unplugged by hand")
 
     def reboot(self) -> None:
         """Power-cycle the device while the connection stays open, if the test can do so."""
-        raise NotRun("the device must be power-cycled by hand")
+        raise CheckSkipped("the device must be power-cycled by hand")
 
     def hang_up(self, host: Host) -> Host:
         """Close the connection and reconnect, if the device can detect that."""
-        raise NotRun("the device cannot detect it")
+        raise CheckSkipped("the device cannot detect it")
 
     @rules("P313", "P407")
     @cases("state", ["disarmed", "armed"])
     def test_the_estop_makes_safe_at_once_and_latches_until_it_is_released_and_cleared(
         self, host: Host, state: Literal["disarmed", "armed"]
     ) -> None:
-        told = host.begin(self.period_us, host.long, arm=state == "armed")
+        applied_state = host.begin(self.period_us, host.long, arm=state == "armed")
         if state == "armed":
-            told = host.act(host.latest(), host.part(2))
+            applied_state = host.act(host.latest(), host.part(2))
         self.press_estop(pressed=True)
         try:
-            first = until(host, Fault.ESTOP)
+            first = wait_for_fault(host, Fault.ESTOP)
             assert (first.u_end, first.answers) == (host.safe, 0)
             if not (host.lockstep or self.by_hand):
-                assert first.u_start == told.u_end
+                assert first.u_start == applied_state.u_end
             assert host.result(Op.ARM) == Result.NOT_NOW
             assert host.result(Op.CLEAR_FAULT) == Result.NOT_NOW
         finally:
             self.press_estop(pressed=False)
         for _ in range(3):
             assert Fault(host.fresh().fault) is Fault.ESTOP
-        assert cleared(host)
+        assert clears_all_faults(host)
 
     @rules("P242", "P312", "P601")
     @cases("state", ["disarmed", "armed"])
@@ -62,22 +62,22 @@ class FaultConformance:
         host.begin(self.period_us, host.long, arm=state == "armed")
         self.kill_sensors(dead=True)
         try:
-            until(host, Fault.SENSOR)
+            wait_for_fault(host, Fault.SENSOR)
             assert host.result(Op.ARM) == Result.NOT_NOW
         finally:
             self.kill_sensors(dead=False)
         host.fresh()
         assert Fault(host.fresh().fault) is Fault.SENSOR
-        assert cleared(host)
+        assert clears_all_faults(host)
 
     @rules("P251", "P252", "P312")
     def test_a_graver_fault_takes_the_place_of_a_lesser_one_and_not_the_other_way_round(self, host: Host) -> None:
         host.begin(self.period_us, host.long)
         self.kill_sensors(dead=True)
         try:
-            until(host, Fault.SENSOR)
+            wait_for_fault(host, Fault.SENSOR)
             self.press_estop(pressed=True)
-            until(host, Fault.ESTOP)
+            wait_for_fault(host, Fault.ESTOP)
             for _ in range(3):
                 assert Fault(host.fresh().fault) is Fault.ESTOP
         finally:
@@ -85,7 +85,7 @@ class FaultConformance:
             self.press_estop(pressed=False)
         host.fresh()
         assert Fault(host.fresh().fault) is Fault.ESTOP
-        assert cleared(host)
+        assert clears_all_faults(host)
 
     @rules("P220", "P301", "P306", "P310")
     def test_a_restart_is_noticed_within_three_periods_and_needs_arming(self, host: Host) -> None:
@@ -98,13 +98,13 @@ class FaultConformance:
             assert host.now_ns - since_ns <= 3 * host.period_ns
         host.send(host.command(last.frame, host.part(2)))
         assert host.result(Op.ARM) == Result.NOT_NOW
-        again = host.again()
-        again.begin(self.period_us, again.long, arm=False)
-        first = again.wire.states[0]
+        host_after = host.again()
+        host_after.begin(self.period_us, host_after.long, arm=False)
+        first = host_after.wire.states[0]
         assert (first.frame, first.answers, first.u_start, first.u_end) == (1, 0, host.safe, host.safe)
         assert Status(first.status) & ~Status.FIRST == Status.SAFE
-        assert again.result(Op.ARM) == Result.OK
-        again.act(again.fresh(), again.part(2))
+        assert host_after.result(Op.ARM) == Result.OK
+        host_after.act(host_after.fresh(), host_after.part(2))
 
     @rules("P314")
     def test_an_armed_device_falls_safe_with_a_fault_when_its_host_hangs_up(self, host: Host) -> None:
@@ -115,11 +115,11 @@ class FaultConformance:
         assert Status(state.status) & ~Status.FIRST == Status.FAULT | Status.SAFE
         assert (Fault(state.fault), state.u_end) == (Fault.LEASE, host.safe)
         assert host.result(Op.ARM) == Result.NOT_NOW
-        assert cleared(host)
+        assert clears_all_faults(host)
         host.close()
 
 
-def until(host: Host, fault: Fault) -> State:
+def wait_for_fault(host: Host, fault: Fault) -> State:
     """Return the first frame that reports a fault."""
     for _ in range(_TRIES):
         read = len(host.wire.states)
@@ -131,8 +131,8 @@ def until(host: Host, fault: Fault) -> State:
     raise AssertionError(f"no {fault.name} in {_TRIES} frames")
 
 
-def cleared(host: Host) -> bool:
+def clears_all_faults(host: Host) -> bool:
     """Whether CLEAR_FAULT releases all faults."""
-    done = host.result(Op.CLEAR_FAULT) == Result.OK
+    result = host.result(Op.CLEAR_FAULT) == Result.OK
     state = host.fresh()
-    return done and state.fault == Fault.NONE and not state.status & (Status.FAULT | Status.ARMED)
+    return result and state.fault == Fault.NONE and not state.status & (Status.FAULT | Status.ARMED)

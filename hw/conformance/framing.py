@@ -50,10 +50,10 @@ class FramingConformance:
     def test_a_damaged_frame_is_neither_obeyed_nor_answered(self, host: Host) -> None:
         host.begin(self.period_us, host.long, arm=False)
         wire = encode_frame(host.request(Op.ARM))
-        for at in range(1, len(wire) - 1):
+        for index in range(1, len(wire) - 1):
             for bit in (0x01, 0x80):
                 damaged = bytearray(wire)
-                damaged[at] ^= bit
+                damaged[index] ^= bit
                 host.send_raw(bytes(damaged))
         assert host.replies() == []
         assert not host.sample().status & Status.ARMED
@@ -87,10 +87,10 @@ class FramingConformance:
             assert armed.replies() == []
         # The first frame, and the last chunk read, may be incomplete.
         stream = bytes(armed.wire.raw[start:])
-        whole = re.findall(rb"\0([^\0]+)\0", stream)
-        assert len(whole) >= 10
-        assert sum(len(chunk) + 2 for chunk in whole) >= len(stream) - 256
+        complete = re.findall(rb"\0([^\0]+)\0", stream)
+        assert len(complete) >= 10
+        assert sum(len(chunk) + 2 for chunk in complete) >= len(stream) - 256
         s, a = armed.hello.n_sensors, armed.hello.n_actuators
-        states = {len(chunk) + 2 for chunk in whole if chunk[1:2] == bytes([MessageType.STATE])}
+        states = {len(chunk) + 2 for chunk in complete if chunk[1:2] == bytes([MessageType.STATE])}
         assert states == {32 + 4 * s + 8 * a}
         assert len(encode_frame(bytes(CommandLayout(a).size))) == 12 + 4 * a

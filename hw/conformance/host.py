@@ -90,13 +90,13 @@ class Host:
     def __init__(self, transport: Transport, rig: Rig, clock: Clock, share: float = 1.0) -> None:
         self.rig, self.share = rig, share
         self._transport, self._clock = transport, clock
-        self._now = clock.monotonic_ns
+        self._now_ns = clock.monotonic_ns
         self.wire = Wire(transport, m.StateLayout(len(rig.sensors), len(rig.actuators)))
         self.session = DeviceSession(self.wire, rig, clock)
         self.hello: Hello = self.session.connect()
         self.channels = self.session.channels
         self._commands = m.CommandLayout(len(rig.actuators))
-        self._seen = 0
+        self._n_waited = 0
         self._request_id = _OWN_IDS
         self.period_us = 0
 
@@ -115,7 +115,7 @@ class Host:
     @property
     def now_ns(self) -> int:
         """Time of the host's clock."""
-        return self._now()
+        return self._now_ns()
 
     @property
     def period_ns(self) -> int:
@@ -188,8 +188,8 @@ class Host:
 
     def wait(self) -> State:
         """Return the newest state frame, waiting for one that has not been returned before."""
-        self._pump(lambda: self.wire.count > self._seen and bool(self.wire.states), "state frame")
-        self._seen = self.wire.count
+        self._pump(lambda: self.wire.count > self._n_waited and bool(self.wire.states), "state frame")
+        self._n_waited = self.wire.count
         return self.wire.states[-1]
 
     def fresh(self) -> State:
@@ -198,15 +198,15 @@ class Host:
             return self.sample()
         start = self.wire.count
         self._pump(lambda: self.wire.count > start and bool(self.wire.states), "state frame")
-        self._seen = self.wire.count
+        self._n_waited = self.wire.count
         return self.wire.states[-1]
 
-    def _pump(self, done: Callable[[], bool], what: str) -> None:
-        """Read until ``done``; the session does the reading, so that it never starts in the middle of a frame."""
-        limit_ns = self._now() + _PATIENCE_NS
-        while not done():
-            assert self._now() < limit_ns, f"no {what} arrived"
-            self.session.wait_state(self._now() + _LOOK_NS)
+    def _pump(self, is_done: Callable[[], bool], subject: str) -> None:
+        """Read until ``is_done``; the session does the reading, so that it never starts in the middle of a frame."""
+        limit_ns = self._now_ns() + _PATIENCE_NS
+        while not is_done():
+            assert self._now_ns() < limit_ns, f"no {subject} arrived"
+            self.session.wait_state(self._now_ns() + _LOOK_NS)
 
     def act(self, state: State, values: Counts) -> State:
         """Command ``values`` in answer to ``state``, or to a later frame if the host is late; return the resulting
@@ -215,26 +215,30 @@ class Host:
         A command also counts as late if the device accepts it but outputs it only with the next sample (tau = T).
         """
         for _ in range(_TRIES):
-            answered = state.frame
-            self.session.send_command(answered, values)
+            answers_frame = state.frame
+            self.session.send_command(answers_frame, values)
             state = self.wait()
-            told = next((s for s in self.wire.states if s.answers == answered), None)
-            if told is not None and told.frame == answered + 1 and told.tau_us < self.period_us:
-                return told
+            applied_state = next((s for s in self.wire.states if s.answers == answers_frame), None)
+            if (
+                applied_state is not None
+                and applied_state.frame == answers_frame + 1
+                and applied_state.tau_us < self.period_us
+            ):
+                return applied_state
         raise AssertionError(f"none of {_TRIES} commands was accepted")
 
     def until_rebooted(self) -> None:
         """Wait for a HELLO from another start, requesting one in each period without a frame, as the loop does."""
-        limit_ns = self._now() + _PATIENCE_NS
+        limit_ns = self._now_ns() + _PATIENCE_NS
         while not self.session.rebooted:
-            assert self._now() < limit_ns, "no HELLO from another start arrived"
-            if self.session.wait_state(self._now() + self.period_ns) is None:
+            assert self._now_ns() < limit_ns, "no HELLO from another start arrived"
+            if self.session.wait_state(self._now_ns() + self.period_ns) is None:
                 self.session.request_hello()
 
     def listen(self, periods: int) -> None:
         """Read everything that arrives during a number of periods of ``period_us``, or of 10 ms if none was set."""
-        until_ns = self._now() + periods * (self.period_ns or 10_000_000)
-        while self._now() < until_ns:
+        until_ns = self._now_ns() + periods * (self.period_ns or 10_000_000)
+        while self._now_ns() < until_ns:
             self.session.wait_state(until_ns)
 
     def latest(self) -> State:
@@ -268,11 +272,11 @@ class Host:
         start = len(self.wire.bodies)
         self.send(bytes([MessageType.HELLO_REQUEST]))
 
-        def others() -> list[bytes]:
+        def other_bodies() -> list[bytes]:
             return [body for body in self.wire.bodies[start:] if body[0] != MessageType.STATE]
 
-        self._pump(lambda: any(body[0] == MessageType.HELLO for body in others()), "HELLO")
-        return [body for body in others() if body[0] != MessageType.HELLO and not _of_session(body)]
+        self._pump(lambda: any(body[0] == MessageType.HELLO for body in other_bodies()), "HELLO")
+        return [body for body in other_bodies() if body[0] != MessageType.HELLO and not _of_session(body)]
 
     def respond(self, body: bytes) -> Response:
         """Send the body of a REQUEST as it is, once, and return the response."""
@@ -324,8 +328,8 @@ def continuous(host: Host) -> bool:
 def truthful(host: Host) -> bool:
     """Whether no frame reports SAFE while it, or the next frame, reports another output."""
     states = host.wire.states
-    before = {s.frame: s for s in states}
-    return not any(contradicts_safe(s, before.get(s.frame - 1), host.safe) for s in states)
+    previous = {s.frame: s for s in states}
+    return not any(contradicts_safe(s, previous.get(s.frame - 1), host.safe) for s in states)
 
 
 def rig_of(transport: Transport, clock: Clock, timeout_s: float = 5.0) -> Rig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from onrig.hw import messages as m
-from onrig.hw.conformance.check import NotRun, cases, rules
+from onrig.hw.conformance.check import CheckSkipped, cases, rules
 from onrig.hw.conformance.device import DeviceConformance, flags
 from onrig.hw.conformance.host import Host, truthful
 from onrig.hw.conformance.states import sound_payload
@@ -62,20 +62,20 @@ class PacedConformance(DeviceConformance):
     def test_every_operation_is_answered_within_50_ms(self, host: Host, op: Op) -> None:
         """Measured between the frame before the request and the one after the answer; a late host tries again."""
         if op is Op.RESET and not host.can_reset:
-            raise NotRun("not a simulator")
-        took_us: list[int] = []
-        while len(took_us) < _TRIES:
+            raise CheckSkipped("not a simulator")
+        durations_us: list[int] = []
+        while len(durations_us) < _TRIES:
             host.begin(self.period_us, host.long, arm=False)
-            asked, read = host.fresh(), len(host.wire.bodies)
+            request_frame, read = host.fresh(), len(host.wire.bodies)
             assert host.result(op, sound_payload(op, host, self.period_us)) == Result.OK
             host.fresh()
             kinds = [body[0] for body in host.wire.bodies[read:]]
-            answered = read + kinds.index(MessageType.RESPONSE)
-            after = next(b for b in host.wire.bodies[answered:] if b[0] == MessageType.STATE)
-            took_us.append(host.wire.layout.decode(after).t_us - asked.t_us)
-            if took_us[-1] <= _ANSWERED_US:
+            reply_frame = read + kinds.index(MessageType.RESPONSE)
+            after = next(b for b in host.wire.bodies[reply_frame:] if b[0] == MessageType.STATE)
+            durations_us.append(host.wire.layout.decode(after).t_us - request_frame.t_us)
+            if durations_us[-1] <= _ANSWERED_US:
                 return
-        raise AssertionError(f"{op.name} took {min(took_us)} us at best")
+        raise AssertionError(f"{op.name} took {min(durations_us)} us at best")
 
     @rules("P236", "P407")
     def test_a_switch_lies_within_its_period(self, armed: Host) -> None:
@@ -92,8 +92,8 @@ class PacedConformance(DeviceConformance):
         host.act(host.latest(), host.part(2))
         fault = self.until_fault(host)
         states = [s for s in host.wire.states[read:] if s.frame <= fault.frame]
-        answered = max(s.answers for s in states)
-        after = [s for s in states if s.frame > answered]
+        reply_frame = max(s.answers for s in states)
+        after = [s for s in states if s.frame > reply_frame]
         assert len(after) == 1 + self.lease
         assert [s.lease_left for s in after[:-1]] == list(range(self.lease, 0, -1))
         assert {flags(s) for s in after[:-1]} == {Status.ARMED}
@@ -118,7 +118,7 @@ class PacedConformance(DeviceConformance):
     @rules("P325", "P406")
     def test_a_reset_drops_commands_until_its_first_frame(self, armed: Host) -> None:
         if not armed.can_reset:
-            raise NotRun("not a simulator")
+            raise CheckSkipped("not a simulator")
         for _ in range(5):
             state = armed.act(armed.latest(), armed.part(2))
             number = armed.session.reset(1)
@@ -134,25 +134,25 @@ class PacedConformance(DeviceConformance):
     @cases("op", [Op.ARM, Op.RESET])
     def test_some_requests_renew_the_lease(self, host: Host, op: Op) -> None:
         if op == Op.RESET and not host.can_reset:
-            raise NotRun("not a simulator")
+            raise CheckSkipped("not a simulator")
         host.begin(self.period_us, self.lease)
-        told = host.act(host.latest(), host.part(2))
-        while host.latest().frame < told.frame + 2:
+        applied_state = host.act(host.latest(), host.part(2))
+        while host.latest().frame < applied_state.frame + 2:
             host.wait()
         assert host.result(op, m.RESET_LAYOUT.pack(1) if op == Op.RESET else b"") == Result.OK
-        lefts = [s.lease_left for s in host.wire.states if s.frame > told.frame]
+        leases_left = [s.lease_left for s in host.wire.states if s.frame > applied_state.frame]
         fault = self.until_fault(host)
-        lefts = [s.lease_left for s in host.wire.states if told.frame <= s.frame < fault.frame]
-        renewed = max(i for i in range(len(lefts)) if lefts[i] == self.lease)
+        leases_left = [s.lease_left for s in host.wire.states if applied_state.frame <= s.frame < fault.frame]
+        renewed = max(i for i in range(len(leases_left)) if leases_left[i] == self.lease)
         assert renewed > 0
-        assert lefts[renewed:] == list(range(self.lease, 0, -1))
+        assert leases_left[renewed:] == list(range(self.lease, 0, -1))
 
     @rules("P413")
     def test_every_accepted_command_renews_the_lease(self, host: Host) -> None:
         host.begin(self.period_us, host.long)
         for _ in range(30):
-            told = host.act(host.latest(), host.part(2))
-            assert told.lease_left == host.long
+            applied_state = host.act(host.latest(), host.part(2))
+            assert applied_state.lease_left == host.long
         assert {s.fault for s in host.wire.states} == {0}
 
     @rules("P304", "P306", "P307", "P308", "P309", "P310", "P323")
@@ -194,12 +194,12 @@ class PacedConformance(DeviceConformance):
 
     @rules("P321", "P326")
     def test_disarming_acts_within_the_period(self, armed: Host) -> None:
-        told = armed.act(armed.latest(), armed.part(2))
+        applied_state = armed.act(armed.latest(), armed.part(2))
         armed.session.disarm()
         state = armed.wait()
         while state.status & Status.ARMED:
             state = armed.wait()
-        first = next(s for s in armed.wire.states if s.frame > told.frame and not s.status & Status.ARMED)
+        first = next(s for s in armed.wire.states if s.frame > applied_state.frame and not s.status & Status.ARMED)
         assert (first.u_start, first.u_end, first.answers) == (armed.part(2), armed.safe, 0)
         assert first.tau_us <= self.period_us
 
@@ -215,12 +215,12 @@ class PacedConformance(DeviceConformance):
     @rules("P409")
     def test_of_two_switches_in_a_period_the_last_is_told(self, armed: Host) -> None:
         for _ in range(5):
-            told = armed.act(armed.latest(), armed.part(2))
+            applied_state = armed.act(armed.latest(), armed.part(2))
             state = armed.latest()
             armed.send(armed.command(state.frame, armed.part(4)), armed.request(Op.DISARM))
             while armed.latest().status & Status.ARMED:
                 armed.wait()
-            first = next(s for s in armed.wire.states if s.frame > told.frame and not s.status & Status.ARMED)
+            first = next(s for s in armed.wire.states if s.frame > applied_state.frame and not s.status & Status.ARMED)
             assert (first.u_end, first.answers) == (armed.safe, 0)
             assert first.u_start in (armed.part(2), armed.part(4))
             assert first.tau_us <= self.period_us

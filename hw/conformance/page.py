@@ -13,9 +13,9 @@ PAGE: Final = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf
 
 def block(language: str) -> str:
     """Return the page's only code block in a language."""
-    found = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    assert len(found) == 1, f"one block of {language} on the page"
-    return str(found[0])
+    matches = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert len(matches) == 1, f"one block of {language} on the page"
+    return str(matches[0])
 
 
 def refused_chunks() -> list[bytes]:
@@ -30,13 +30,13 @@ def rules() -> list[str]:
 
 def sentences() -> dict[str, str]:
     """Return the text of each rule by its number: the sentence or table row that ends with the number."""
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:\* |\d\. |\|))", PAGE):
-        rest = " ".join(paragraph.split())
-        while (match := re.search(r"\[([PH]\d{3})\]", rest)) is not None:
-            found[match[1]] = _plain(rest[: match.start()])
-            rest = rest[match.end() :]
-    return found
+        remainder = " ".join(paragraph.split())
+        while (match := re.search(r"\[([PH]\d{3})\]", remainder)) is not None:
+            matches[match[1]] = _plain(remainder[: match.start()])
+            remainder = remainder[match.end() :]
+    return matches
 
 
 def _plain(text: str) -> str:

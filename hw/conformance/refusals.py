@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from onrig.hw import messages as m
-from onrig.hw.conformance.check import NotRun, cases, rules
+from onrig.hw.conformance.check import CheckSkipped, cases, rules
 from onrig.hw.conformance.host import Host, continuous
 from onrig.hw.messages import Fault, MessageType, Op, Response, Result, State, Status
 
@@ -77,7 +77,7 @@ class RefusalConformance:
     def reset_and_driven(self, armed: Host) -> tuple[bytes, Response]:
         """Send a RESET, then a command; return the request and its response."""
         if not armed.can_reset:
-            raise NotRun("observable only through RESET")
+            raise CheckSkipped("observable only through RESET")
         reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
         response = armed.respond(reset)
         armed.wait()
@@ -98,9 +98,9 @@ class RefusalConformance:
     def test_after_a_hello_the_same_request_is_carried_out_anew(self, armed: Host) -> None:
         reset, response = self.reset_and_driven(armed)
         assert armed.replies() == []
-        again = armed.respond(reset)
-        assert again.result == Result.OK
-        (number,) = m.NEXT_FRAME_LAYOUT.unpack(again.payload)
+        repeated = armed.respond(reset)
+        assert repeated.result == Result.OK
+        (number,) = m.NEXT_FRAME_LAYOUT.unpack(repeated.payload)
         assert number > m.NEXT_FRAME_LAYOUT.unpack(response.payload)[0]
         while armed.latest().frame < number:
             armed.wait()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from onrig.hw.conformance.check import Cases, NotRun
+from onrig.hw.conformance.check import Cases, CheckSkipped
 from onrig.hw.conformance.device import DeviceConformance
 from onrig.hw.conformance.page import rules as numbers
 from onrig.hw.identity import DeviceMismatch
@@ -43,10 +43,10 @@ class Outcome(NamedTuple):
 
 def checks_of(kind: type[DeviceConformance], only: Collection[str] = ()) -> list[Check]:
     """Return the checks of a class in page order; with ``only``, those of rules whose numbers start with an entry."""
-    order = {number: at for at, number in enumerate(numbers())}
-    found = [check for name, method in inspect.getmembers(kind, callable) for check in _cases(name, method)]
-    wanted = [check for check in found if not only or any(n.startswith(tuple(only)) for n in check.rules)]
-    return sorted(wanted, key=lambda check: min(order[number] for number in check.rules))
+    order = {number: position for position, number in enumerate(numbers())}
+    checks = [check for name, method in inspect.getmembers(kind, callable) for check in _cases(name, method)]
+    selected = [check for check in checks if not only or any(n.startswith(tuple(only)) for n in check.rules)]
+    return sorted(selected, key=lambda check: min(order[number] for number in check.rules))
 
 
 def _cases(name: str, method: Callable[..., Any]) -> Iterator[Check]:
@@ -55,8 +55,8 @@ def _cases(name: str, method: Callable[..., Any]) -> Iterator[Check]:
     marks: tuple[Cases, ...] = getattr(method, "cases", ())
     needs = tuple(n for n in inspect.signature(method).parameters if n in ("host", "armed"))
     for rows in itertools.product(*(zip(mark.rows, mark.ids, strict=True) for mark in marks)):
-        given = zip(marks, rows, strict=True)
-        arguments = {key: value for mark, (row, _) in given for key, value in zip(mark.names, row, strict=True)}
+        marked_rows = zip(marks, rows, strict=True)
+        arguments = {key: value for mark, (row, _) in marked_rows for key, value in zip(mark.names, row, strict=True)}
         case = ", ".join(word for _, word in rows)
         words = name.removeprefix("test_").replace("_", " ")
         yield Check(f"{words} [{case}]" if case else words, method.rules, name, arguments, needs)  # type: ignore[attr-defined]
@@ -66,12 +66,12 @@ def run(subject: DeviceConformance, check: Check) -> Outcome:
     """Run one check; raises LinkError or DeviceMismatch if the device does not even connect."""
     host = subject.connect()
     try:
-        given = {"host": lambda: host, "armed": lambda: subject.armed_by(host)}
-        getattr(subject, check.method)(**{need: given[need]() for need in check.needs}, **check.arguments)
-    except NotRun as reason:
+        fixtures = {"host": lambda: host, "armed": lambda: subject.armed_by(host)}
+        getattr(subject, check.method)(**{need: fixtures[need]() for need in check.needs}, **check.arguments)
+    except CheckSkipped as reason:
         return Outcome(check, "not run", str(reason))
     except AssertionError as error:
-        return Outcome(check, "failed", _place(error))
+        return Outcome(check, "failed", _describe_failure(error))
     except (LinkError, RequestRefused, DeviceMismatch, ValueError) as error:  # ValueError: undecodable messages
         return Outcome(check, "failed", str(error))
     finally:
@@ -79,15 +79,17 @@ def run(subject: DeviceConformance, check: Check) -> Outcome:
     return Outcome(check, "holds")
 
 
-def _place(error: AssertionError) -> str:
+def _describe_failure(error: AssertionError) -> str:
     """Describe the failed condition as written in the check, and its location."""
-    steps = [at for at in traceback.walk_tb(error.__traceback__) if Path(at[0].f_code.co_filename).parent == _HERE]
+    steps = [
+        step for step in traceback.walk_tb(error.__traceback__) if Path(step[0].f_code.co_filename).parent == _HERE
+    ]
     frame, line = steps[-1]
     condition = linecache.getline(frame.f_code.co_filename, line).strip().removeprefix("assert ")
-    said = f"{error}: " if str(error) and not str(error).startswith("assert ") else ""
+    message = f"{error}: " if str(error) and not str(error).startswith("assert ") else ""
     values = ", ".join(_values(condition, frame.f_locals))
-    seen = f" with {values}" if values else ""
-    return f"{said}{condition}{seen} ({Path(frame.f_code.co_filename).name}:{line})"
+    suffix = f" with {values}" if values else ""
+    return f"{message}{condition}{suffix} ({Path(frame.f_code.co_filename).name}:{line})"
 
 
 def _values(condition: str, local: dict[str, Any]) -> Iterator[str]:
@@ -106,8 +108,8 @@ class Tally:
 
     def of(self, number: str) -> Verdict:
         """Return ``failed`` if any check of a rule failed, ``holds`` if one held, otherwise ``not run``."""
-        found = {outcome.verdict for outcome in self.outcomes if number in outcome.check.rules}
-        return "failed" if "failed" in found else "holds" if "holds" in found else "not run"
+        verdicts = {outcome.verdict for outcome in self.outcomes if number in outcome.check.rules}
+        return "failed" if "failed" in verdicts else "holds" if "holds" in verdicts else "not run"
 
     def having(self, verdict: Verdict, among: Iterable[str]) -> list[str]:
         """Return the rules with a verdict, in order."""
@@ -115,5 +117,5 @@ class Tally:
 
     def reasons(self, number: str) -> list[str]:
         """Return the reasons why checks of a rule were not run, without duplicates."""
-        found = [o.why for o in self.outcomes if number in o.check.rules and o.verdict == "not run"]
-        return list(dict.fromkeys(found))
+        all_reasons = [o.why for o in self.outcomes if number in o.check.rules and o.verdict == "not run"]
+        return list(dict.fromkeys(all_reasons))

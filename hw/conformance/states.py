@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from onrig.hw import messages as m
-from onrig.hw.conformance.check import NotRun, cases, rules
+from onrig.hw.conformance.check import CheckSkipped, cases, rules
 from onrig.hw.conformance.host import Host
 from onrig.hw.messages import MessageType, Op, Result, State, Status
 
@@ -70,7 +70,7 @@ class StateConformance:
     @cases("op", list(_AFTER))
     def test_each_operation_leads_where_the_table_says(self, host: Host, state: DeviceState, op: Op) -> None:
         if op is Op.RESET and not host.can_reset:
-            raise NotRun("not a simulator")
+            raise CheckSkipped("not a simulator")
         self.bring_to(host, state)
         refused = op is Op.ARM and state == "fault"
         result = host.result(op, sound_payload(op, host, self.period_us))
@@ -83,9 +83,9 @@ class StateConformance:
         self.bring_to(host, state)
         for _ in range(3):
             host.send(host.command(host.latest().frame, host.part(2)))
-            told = host.fresh()
-            assert (told.u_start, told.u_end, told.answers) == (host.safe, host.safe, 0)
-            assert told.status & Status.SAFE
+            state_after = host.fresh()
+            assert (state_after.u_start, state_after.u_end, state_after.answers) == (host.safe, host.safe, 0)
+            assert state_after.status & Status.SAFE
 
     @rules("P267")
     def test_requests_are_carried_out_in_the_order_of_their_arrival(self, host: Host) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from onrig.hw.bounds import AboveZero
 from onrig.hw.clock import Clock
-from onrig.hw.device.output import INT32_MAX, INT32_MIN, Counts, Held, count_range
+from onrig.hw.device.output import INT32_MAX, INT32_MIN, Counts, Setpoint, count_range
 from onrig.hw.device.protocol import Offer, ProtocolDevice
 from onrig.hw.messages import Fault
 from onrig.hw.rig import Rig, Sensor
@@ -73,7 +73,7 @@ class Driver:
         """Release the driver's resources."""
 
 
-class DriverFailed(Exception):
+class DriverError(Exception):
     """Driver that failed even to make its actuators safe; a message of one line."""
 
 
@@ -88,41 +88,41 @@ class DrivenDevice(ProtocolDevice):
         self._feeds = False
         self._fed_ns = 0
         """Time at which the controller's watchdog was last armed or fed."""
-        self._in_force: Held | None = None
+        self._in_force: Setpoint | None = None
         offer = Offer(boot_id, settings.period_min_us, settings.period_max_us, _LEASE_MAX)
         super().__init__(rig, offer, settings.latency_us)
-        self._put_out(0)
+        self._update_output(0)
 
     def handle(self, body: bytes, offset_us: int = 0) -> list[bytes]:
         """Handle a message like ``ProtocolDevice.handle``, and apply its effect on the output before the answer."""
         self._check_watchdog()
         replies = super().handle(body, offset_us)
-        self._put_out(offset_us)
+        self._update_output(offset_us)
         return replies
 
     def link_lost(self, offset_us: int = 0) -> None:
         super().link_lost(offset_us)
-        self._put_out(offset_us)
+        self._update_output(offset_us)
 
     def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:
         super().press_estop(pressed=pressed, offset_us=offset_us)
-        self._put_out(offset_us)
+        self._update_output(offset_us)
 
     def skip(self, periods: int) -> None:
         super().skip(periods)
-        self._put_out(0)
+        self._update_output(0)
 
     def sample(self) -> bytes:
         frame = super().sample()
-        self._put_out(0)
+        self._update_output(0)
         return frame
 
     def close(self) -> None:
-        """Make the actuators safe and release the driver; raises DriverFailed."""
+        """Make the actuators safe and release the driver; raises DriverError."""
         try:
             self._driver.safe()
         except Exception as error:
-            raise DriverFailed(str(error)) from error
+            raise DriverError(str(error)) from error
         finally:
             with contextlib.suppress(Exception):
                 self._driver.close()
@@ -131,7 +131,7 @@ class DrivenDevice(ProtocolDevice):
         if self.failure is not None:
             return None
         try:
-            self.look_at_estop(self.period_us)
+            self.poll_estop(self.period_us)
             if self.failure is not None:
                 return None
             values = self._driver.sample()
@@ -156,7 +156,7 @@ class DrivenDevice(ProtocolDevice):
             self._trip(Fault.LEASE)
             self._output.restart()
 
-    def look_at_estop(self, offset_us: int = 0) -> None:
+    def poll_estop(self, offset_us: int = 0) -> None:
         """Poll the e-stop between samples; `sample` polls it by itself."""
         if self.failure is not None:
             return
@@ -172,10 +172,10 @@ class DrivenDevice(ProtocolDevice):
         """Counts of a sample; None if a value is non-finite or outside its sensor's limits."""
         counts = []
         for value, sensor in zip(values, self.rig.sensors, strict=True):
-            counted = float(value) / sensor.resolution
-            if not math.isfinite(counted):
+            counts_of_sample = float(value) / sensor.resolution
+            if not math.isfinite(counts_of_sample):
                 return None
-            count, (low, high) = round(counted), self._range_of(sensor)
+            count, (low, high) = round(counts_of_sample), self._range_of(sensor)
             if sensor.wrap:
                 count = (count - low) % (high - low + 1) + low
             if not low <= count <= high:
@@ -192,31 +192,31 @@ class DrivenDevice(ProtocolDevice):
     def _may_clear(self) -> bool:
         return super()._may_clear() and self.failure is None
 
-    def _put_out(self, offset_us: int) -> None:
+    def _update_output(self, offset_us: int) -> None:
         """Bring the driver's output and watchdog into line with what is in force, if that has changed."""
-        held, settings = self._output.end, self._settings
+        setpoint, settings = self._output.end, self._settings
         try:
             if self.armed and not self._feeds and settings.watchdog_s is not None:
                 self._fed_ns = self._now_ns()
                 self._driver.arm_watchdog(settings.watchdog_s)
             self._feeds = self.armed and settings.watchdog_s is not None
-            if held == self._in_force or self.failure is not None:
+            if setpoint == self._in_force or self.failure is not None:
                 return
-            if held.answers or (self.armed and not held.released and self.rig.releases):
-                self._driver.apply([c * r for c, r in zip(held.counts, self._resolutions, strict=True)])
+            if setpoint.answers or (self.armed and not setpoint.released and self.rig.releases):
+                self._driver.apply([c * r for c, r in zip(setpoint.counts, self._resolutions, strict=True)])
             else:
                 self._driver.safe()
-            self._in_force = held
+            self._in_force = setpoint
         except Exception as error:
             self._fail(error, offset_us)
 
     def _fail(self, error: Exception, offset_us: int = 0) -> None:
-        """Make the actuators safe after an exception of the driver, which is not used again; raises DriverFailed."""
+        """Make the actuators safe after an exception of the driver, which is not used again; raises DriverError."""
         self.failure, self._feeds = error, False
         self._trip(Fault.INTERNAL)
         self._output.fall_safe(self._within_period(offset_us))
         try:
             self._driver.safe()
         except Exception as again:
-            raise DriverFailed(str(again)) from error
+            raise DriverError(str(again)) from error
         self._in_force = self._output.end

@@ -15,7 +15,7 @@ Pieces = list[tuple[int, Counts | None]]
 """Intervals of constant output: duration (us), and counts or None while the actuators are released."""
 
 
-class Held(NamedTuple):
+class Setpoint(NamedTuple):
     """A setpoint in force."""
 
     counts: Counts
@@ -31,8 +31,8 @@ class Output:
     def __init__(self, rig: Rig) -> None:
         self.own_limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
         self.limits = list(self.own_limits)
-        driven = Held(tuple(round(a.safe / a.resolution) for a in rig.actuators), 0, False)
-        self._driven, self._fallen = driven, driven._replace(released=rig.releases)
+        driven = Setpoint(tuple(round(a.safe / a.resolution) for a in rig.actuators), 0, False)
+        self._driven, self._safe_setpoint = driven, driven._replace(released=rig.releases)
         self.restart()
 
     @property
@@ -41,8 +41,8 @@ class Output:
 
     def restart(self) -> None:
         """Begin a period with the safe output in force."""
-        self.start = self.end = self._fallen
-        self._switches: list[tuple[int, Held]] = []
+        self.start = self.end = self._safe_setpoint
+        self._switches: list[tuple[int, Setpoint]] = []
 
     def command(self, counts: Counts, answers: int, at_us: int, period_us: int) -> None:
         """Clamp a command and apply it from ``at_us`` into the period, or at the latest from the period's end.
@@ -50,38 +50,40 @@ class Output:
         In the latter case the frame that ends the period already reports it, so that the host knows the output from
         then on.
         """
-        clamped = tuple([min(max(c, low), high) for c, (low, high) in zip(counts, self.limits, strict=True)])
-        held = Held(clamped, answers, clamped != counts)
-        self._switches.append((min(at_us, period_us), held))
-        self.end = held
+        clamped_counts = tuple([min(max(c, low), high) for c, (low, high) in zip(counts, self.limits, strict=True)])
+        setpoint = Setpoint(clamped_counts, answers, clamped_counts != counts)
+        self._switches.append((min(at_us, period_us), setpoint))
+        self.end = setpoint
 
     def fall_safe(self, at_us: int) -> None:
         """Output the safe value at once and discard a pending command."""
         while self._switches and self._switches[-1][0] > at_us:
             self._switches.pop()
         in_force = self._switches[-1][1] if self._switches else self.start
-        if in_force is not self._fallen:
-            self._switches.append((at_us, self._fallen))
-        self.end = self._fallen
+        if in_force is not self._safe_setpoint:
+            self._switches.append((at_us, self._safe_setpoint))
+        self.end = self._safe_setpoint
 
     def tau_us(self, period_us: int) -> int:
         """Offset of the value's last switch; the period's length if there was none."""
-        before = [self.start, *[held for _, held in self._switches]]
+        predecessors = [self.start, *[setpoint for _, setpoint in self._switches]]
         switches = [
-            at_us for (at_us, held), last in zip(self._switches, before, strict=False) if held.answers or last.answers
+            at_us
+            for (at_us, setpoint), predecessor in zip(self._switches, predecessors, strict=False)
+            if setpoint.answers or predecessor.answers
         ]
         return switches[-1] if switches else period_us
 
     def pieces(self, until_us: int) -> Pieces:
         """Intervals of constant output (duration in us, counts) from the period's start."""
         pieces: Pieces = []
-        since, counts = 0, _effective(self.start)
-        for at_us, held in [*self._switches, (until_us, self.end)]:
+        start_us, counts = 0, _effective(self.start)
+        for at_us, setpoint in [*self._switches, (until_us, self.end)]:
             at_us = min(at_us, until_us)
-            if at_us > since:
-                pieces.append((at_us - since, counts))
-                since = at_us
-            counts = _effective(held)
+            if at_us > start_us:
+                pieces.append((at_us - start_us, counts))
+                start_us = at_us
+            counts = _effective(setpoint)
         return pieces
 
     def begin_period(self, *, armed: bool) -> None:
@@ -92,8 +94,8 @@ class Output:
         self._switches.clear()
 
 
-def _effective(held: Held) -> Counts | None:
-    return None if held.released else held.counts
+def _effective(setpoint: Setpoint) -> Counts | None:
+    return None if setpoint.released else setpoint.counts
 
 
 class Lease:
@@ -105,19 +107,19 @@ class Lease:
 
     def renew(self) -> None:
         """Start a fresh lease; the current, partial period does not count."""
-        self._missed = 0
+        self._n_missed = 0
         self._fresh = True
 
     def end_period(self, answered: bool) -> bool:
         """Count a complete period; return True if the lease has expired."""
-        self._missed = 0 if answered or self._fresh else self._missed + 1
+        self._n_missed = 0 if answered or self._fresh else self._n_missed + 1
         self._fresh = False
-        return self._missed >= self.periods
+        return self._n_missed >= self.periods
 
     @property
     def left(self) -> int:
         """Number of periods that may still end without a command, the current one included."""
-        return max(0, self.periods - self._missed)
+        return max(0, self.periods - self._n_missed)
 
 
 def count_range(resolution: float, wrap: bool) -> tuple[int, int]:

@@ -65,10 +65,10 @@ class ProtocolDevice:
     def _cut_period(self, offset_us: int) -> None:
         """End the current period at an offset, without a sample."""
 
-    def _start_anew(self, seed: int) -> None:
+    def _reset_plant(self, seed: int) -> None:
         """Carry out RESET."""
 
-    def _true_period_us(self, period_us: int) -> int:
+    def _actual_period_us(self, period_us: int) -> int:
         """Actual period for a configured one."""
         return period_us
 
@@ -111,7 +111,7 @@ class ProtocolDevice:
             self._trip(Fault.ESTOP)
             self._output.fall_safe(self._within_period(offset_us))
 
-    def latch_unnamed(self) -> None:
+    def latch_without_code(self) -> None:
         """Latch a fault without a code, like firmware that sets only the bit (injected fault)."""
         self._unnamed = True
         self._disarm(0)
@@ -311,7 +311,7 @@ class ProtocolDevice:
         self._lease = Lease()
         self._lease.periods = lease_periods
         self._answered = False
-        self.period_us = self._true_period_us(period_us)
+        self.period_us = self._actual_period_us(period_us)
         self.configurations += 1
         return Result.OK
 
@@ -335,7 +335,7 @@ class ProtocolDevice:
         if not self.period_us:
             return Result.NOT_NOW, b""
         self._output.restart()
-        self._start_anew(seed)
+        self._reset_plant(seed)
         self._lease.renew()
         self._answered, self._first = False, True
         return Result.OK, m.NEXT_FRAME_LAYOUT.pack(self._next_frame)

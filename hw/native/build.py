@@ -68,11 +68,11 @@ class BuildError(Exception):
 
 def compiler() -> list[str]:
     """Return the command of the C compiler; raises BuildError."""
-    if stated := os.environ.get("CC"):
-        command = shlex.split(stated)
+    if named := os.environ.get("CC"):
+        command = shlex.split(named)
         if command and shutil.which(command[0]):
             return command
-        raise BuildError(f"no C compiler: CC is '{stated}', which is not on the path")
+        raise BuildError(f"no C compiler: CC is '{named}', which is not on the path")
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return [name]
@@ -85,24 +85,24 @@ def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
     Each library appears complete or not at all, even to a process that loads it during the build.
     """
     command = compiler()
-    macros = _output([*command, "-dM", "-E", "-x", "c", os.devnull]).split()
+    macros = _run([*command, "-dM", "-E", "-x", "c", os.devnull]).split()
     target = next((architecture for architecture in VARIANTS if f"__{architecture}__" in macros), None)
     if target is None:
         raise BuildError(f"no variant for the target of {shlex.join(command)} (known: {', '.join(VARIANTS)})")
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    built = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
         for variant, machine in VARIANTS[target].items():
-            flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED), *_spelled(machine, command)]
+            flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED), *_flags_of(machine, command)]
             name = f"libonrig-{variant}.so"
-            objects = compiled(command, flags, Path(scratch))
+            objects = compile_sources(command, flags, Path(scratch))
             link = ["-shared", *(() if sanitize else ("-s",)), *objects, "-o", f"{scratch}/{name}", "-lm"]
-            _output([*command, *flags, *link])
-            made.append(Path(scratch, name).replace(folder / name))
-    return made
+            _run([*command, *flags, *link])
+            built.append(Path(scratch, name).replace(folder / name))
+    return built
 
 
-def _spelled(machine: tuple[str, ...], command: list[str]) -> list[str]:
+def _flags_of(machine: tuple[str, ...], command: list[str]) -> list[str]:
     """Return the flags of a variant; Zig's compiler takes a hyphen in a processor's name for the end of the name."""
     zig = any(Path(word).name in ("zig", "ziglang") for word in command)
     parts = [flag.partition("=") for flag in machine]
@@ -115,20 +115,20 @@ def platform_tag(libraries: Iterable[Path]) -> str | None:
     Its version is that of the newest glibc function called by any of them.
     """
     libraries = list(libraries)
-    needed = {
+    glibc_versions = {
         (int(major), int(minor))
         for library in libraries
         for major, minor in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library.read_bytes())
     }
-    if not needed:
+    if not glibc_versions:
         return None
     names = {library.name for library in libraries}
     (architecture,) = (a for a, variants in VARIANTS.items() if {f"libonrig-{name}.so" for name in variants} & names)
-    major, minor = max(OLDEST_GLIBC, *needed)
+    major, minor = max(OLDEST_GLIBC, *glibc_versions)
     return f"manylinux_{major}_{minor}_{architecture}"
 
 
-def compiled(
+def compile_sources(
     command: Sequence[str], flags: Sequence[str], folder: Path, sources: Sequence[Source] = SOURCES
 ) -> list[str]:
     """Compile sources and return their objects in a folder; raises BuildError."""
@@ -136,22 +136,22 @@ def compiled(
     for number, source in enumerate(sources):
         # A flag, because compilers disagree on pragmas for it.
         contraction = f"-ffp-contract={'fast' if source.fused else 'off'}"
-        own = [contraction, *(f"-D{define}" for define in source.defines)]
+        source_flags = [contraction, *(f"-D{define}" for define in source.defines)]
         objects.append(f"{folder}/{number}.o")
-        _output([*command, *flags, *own, "-c", str(HERE / source.file), "-o", objects[-1]])
+        _run([*command, *flags, *source_flags, "-c", str(HERE / source.file), "-o", objects[-1]])
     return objects
 
 
-def _output(command: list[str]) -> str:
+def _run(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        first = next((line for line in lines if "error" in line), lines[0] if lines else f"code {done.returncode}")
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        first = next((line for line in lines if "error" in line), lines[0] if lines else f"code {process.returncode}")
         raise BuildError(f"{command[0]} failed: {first}")
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def main(arguments: list[str]) -> int:
@@ -162,11 +162,11 @@ def main(arguments: list[str]) -> int:
     args = parser.parse_args(arguments)
     folder = args.out or (HERE.parents[1] / "build" / "sanitized" if args.sanitize else HERE)
     try:
-        made = build(folder, sanitize=args.sanitize)
+        built = build(folder, sanitize=args.sanitize)
     except BuildError as error:
         print(f"C library not built: {error}; Python and numpy replace it, more slowly", file=sys.stderr)
         return 1
-    print("\n".join(map(str, made)))
+    print("\n".join(map(str, built)))
     return 0
 
 

@@ -77,15 +77,15 @@ def state() -> State:
     if selected == "off":
         return State(None, "none", "switched off by ONRIG_NATIVE=off")
     folder = Path(selected) if "/" in selected else Path(__file__).parent
-    able = supported(platform.machine(), cpu_flags())
+    variants = supported(platform.machine(), cpu_flags())
     if selected and "/" not in selected:
-        if selected not in able:
+        if selected not in variants:
             return State(
-                None, "none", f"ONRIG_NATIVE={selected}: this processor runs {', '.join(able) or 'no variant'}"
+                None, "none", f"ONRIG_NATIVE={selected}: this processor runs {', '.join(variants) or 'no variant'}"
             )
-        able = [selected]
+        variants = [selected]
     reason = f"no variant for this processor ({platform.machine()})"
-    for name in able:
+    for name in variants:
         path = folder / f"libonrig-{name}.so"
         if not path.is_file():
             reason = f"not built: no {path.name} in {folder}"
@@ -112,7 +112,7 @@ def supported(machine: str, flags: Set[str]) -> list[str]:
     """Return the variants that a processor supports, best first; empty if its features are unknown."""
     if machine == "aarch64":
         return ["aarch64"]
-    return [name for name, needed in LEVELS.items() if machine == "x86_64" and needed <= flags]
+    return [name for name, required_flags in LEVELS.items() if machine == "x86_64" and required_flags <= flags]
 
 
 def cpu_flags(lines: Iterable[str] | None = None) -> frozenset[str]:

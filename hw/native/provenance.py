@@ -55,10 +55,10 @@ def difference(recorded: Executor, here: Executor, available: Collection[str], l
     wishes = [] if here.torch == recorded.torch else [f"ONRIG_TORCH={recorded.torch}"]
     if recorded.kind != here.kind or recorded.variant != here.variant:
         wishes.append(f"ONRIG_NATIVE={recorded.variant or 'off'}")
-    how = f"put {' '.join(wishes)} before the command"
+    remedy = f"put {' '.join(wishes)} before the command"
     if recorded.variant and recorded.variant not in available:
-        how = f"only a machine with {recorded} gives the same{f' ({lacks})' if lacks else ''}"
-    return f"computed by {recorded}; here it would be {here}, which rounds differently: {how}"
+        remedy = f"only a machine with {recorded} gives the same{f' ({lacks})' if lacks else ''}"
+    return f"computed by {recorded}; here it would be {here}, which rounds differently: {remedy}"
 
 
 def difference_here(recorded: Executor | None) -> str | None:

@@ -41,32 +41,32 @@ _PROCESSOR: Final = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU implementer
 processor."""
 
 
-class Missing(Exception):
+class MissingToolError(Exception):
     """Missing tool; the message says in one line how to install it."""
 
 
-class Failed(Exception):
+class StepError(Exception):
     """Failed step; a message of one line."""
 
 
 def compiler(architecture: str) -> str:
-    """Return the command of the compiler for an architecture; raises Missing."""
+    """Return the command of the compiler for an architecture; raises MissingToolError."""
     zig = shutil.which("zig")
     if zig is None and (package := importlib.util.find_spec("ziglang")) is not None and package.origin is not None:
         zig = str(Path(package.origin).with_name("zig"))
     if zig is None:
-        raise Missing(f"no cross compiler: {sys.executable} -m pip install ziglang")
+        raise MissingToolError(f"no cross compiler: {sys.executable} -m pip install ziglang")
     return shlex.join([zig, "cc", "-target", f"{architecture}-linux-gnu.{'.'.join(map(str, OLDEST_GLIBC))}"])
 
 
 def build_wheels(architectures: Sequence[str], out: Path) -> dict[str, Path]:
-    """Build a wheel per architecture into ``out``; raises Missing and Failed.
+    """Build a wheel per architecture into ``out``; raises MissingToolError and StepError.
 
     They are built from a source distribution, so that untracked files in the tree cannot get into them.
     """
     out.mkdir(parents=True, exist_ok=True)
     major, minor = OLDEST_GLIBC
-    made = {}
+    wheels = {}
     with tempfile.TemporaryDirectory() as folder:
         code = f"import setuptools.build_meta as backend; backend.build_sdist({folder!r})"
         run([sys.executable, "-c", code], "the source distribution", quiet=True)
@@ -74,13 +74,13 @@ def build_wheels(architectures: Sequence[str], out: Path) -> dict[str, Path]:
         for architecture in architectures:
             pip = [*pip_of(sys.executable), "wheel", "--no-deps", "--no-build-isolation", "-w", folder, str(source)]
             run(pip, f"the wheel for {architecture}", {"CC": compiler(architecture)}, quiet=True)
-            found = list(Path(folder).glob(f"*-py3-none-manylinux_{major}_{minor}_{architecture}.whl"))
-            if not found:
-                raise Failed(
+            candidates = list(Path(folder).glob(f"*-py3-none-manylinux_{major}_{minor}_{architecture}.whl"))
+            if not candidates:
+                raise StepError(
                     f"no library in the wheel for {architecture}: CC='{compiler(architecture)}' python {BUILD}"
                 )
-            made[architecture] = Path(shutil.copy(found[0], out))
-    return made
+            wheels[architecture] = Path(shutil.copy(candidates[0], out))
+    return wheels
 
 
 BUILD: Final = "hw/native/build.py --out build/native"
@@ -97,12 +97,12 @@ def own_python(wheel: Path, folder: Path) -> Path:
 def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) -> Path:
     """Install a wheel next to the Python of an unpacked system; return a command that runs it under the emulator."""
     names = [f"qemu-{architecture}-static", f"qemu-{architecture}"]
-    emulator = next((found for name in names if (found := shutil.which(name))), None)
+    emulator = next((path for name in names if (path := shutil.which(name))), None)
     if emulator is None:
-        raise Missing(f"no {names[0]}: sudo apt install qemu-user-static")
+        raise MissingToolError(f"no {names[0]}: sudo apt install qemu-user-static")
     if not (system / "usr/bin/python3").exists():
         make = f"mmdebstrap --arch={_DEBIAN[architecture]} --variant=extract --include=python3,libstdc++6 bookworm"
-        raise Missing(f"no Python for {architecture}: sudo apt install mmdebstrap, then {make} {system}")
+        raise MissingToolError(f"no Python for {architecture}: sudo apt install mmdebstrap, then {make} {system}")
     processor = system / "proc/cpuinfo"
     if architecture == "aarch64" and not processor.exists():
         processor.parent.mkdir(exist_ok=True)
@@ -126,7 +126,7 @@ def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) 
 
 
 def test_wheel(python: Path, architecture: str, tests: Sequence[str]) -> None:
-    """Run the tree's tests against the installed wheel; raises Failed."""
+    """Run the tree's tests against the installed wheel; raises StepError."""
     code = (
         f"from onrig.hw.native import state; s = state(); assert s.variant in {list(VARIANTS[architecture])}, s.reason"
     )
@@ -146,16 +146,16 @@ def pip_of(python: str | Path) -> list[str]:
     return [str(python), "-m", "pip", "--disable-pip-version-check"]
 
 
-def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None, *, quiet: bool = False) -> str:
-    """Run a command in the tree and show its output, or return it if ``quiet``; raises Failed."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    done = subprocess.run(
-        command, cwd=ROOT, env={**inherited, **(environment or {})}, capture_output=quiet, text=True, check=False
+def run(command: Sequence[str], step: str, environment: Mapping[str, str] | None = None, *, quiet: bool = False) -> str:
+    """Run a command in the tree and show its output, or return it if ``quiet``; raises StepError."""
+    base_environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    process = subprocess.run(
+        command, cwd=ROOT, env={**base_environment, **(environment or {})}, capture_output=quiet, text=True, check=False
     )
-    if done.returncode:
-        output = (done.stderr or done.stdout or "").strip().splitlines()
-        raise Failed(f"{what} failed with code {done.returncode}{': ' + output[-1] if output else ''}")
-    return done.stdout or ""
+    if process.returncode:
+        output = (process.stderr or process.stdout or "").strip().splitlines()
+        raise StepError(f"{step} failed with code {process.returncode}{': ' + output[-1] if output else ''}")
+    return process.stdout or ""
 
 
 def main(arguments: list[str]) -> int:
@@ -179,9 +179,9 @@ def main(arguments: list[str]) -> int:
                     system = (args.system or ROOT / "build" / f"system-{architecture}").resolve()
                     python = emulated_python(architecture, wheel, system, Path(folder))
                 test_wheel(python, architecture, args.tests)
-    except (Missing, Failed) as error:
+    except (MissingToolError, StepError) as error:
         print(f"wheels: {error}", file=sys.stderr)
-        return 2 if isinstance(error, Missing) else 1
+        return 2 if isinstance(error, MissingToolError) else 1
     return 0
 
 

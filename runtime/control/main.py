@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
         report(_ME, "error", f"{port}: {error}; tighten the configuration's limits to the device's")
         return ExitCode.CONFIGURATION
     except DeviceMismatch as error:
-        remedy = _REMEDIES.get(error.what, "connect that rig, or run the configuration of this one")
+        remedy = _REMEDIES.get(error.subject, "connect that rig, or run the configuration of this one")
         report(_ME, "error", f"{port}: {error}; {remedy}")
         return ExitCode.HARDWARE
     except RequestRefused as error:

@@ -44,7 +44,7 @@ class DriverLoop:
             device.link_lost(offset_us)
         self._connected = not self._line.hung_up
         if not period_ns:
-            device.look_at_estop()
+            device.poll_estop()
         for body in self._reader.feed(data) if data else ():
             for reply in device.handle(body, offset_us):
                 self._line.write(encode_frame(reply))

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from onrig.hw.device.driven import DrivenDevice, Driver, DriverFailed
+from onrig.hw.device.driven import DrivenDevice, Driver, DriverError
 from onrig.hw.device.line import SocketLine
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime_as_device
 from onrig.runtime.driver.loop import DriverLoop
@@ -75,13 +75,13 @@ def main(arguments: list[str]) -> int:
     try:
         with contextlib.closing(SocketLine(folder / "device")) as line:
             code = _serve(config, device, line)
-    except DriverFailed as error:
+    except DriverError as error:
         code = _failed(error.__cause__ if isinstance(error.__cause__, Exception) else error, "safe() failed")
     except Exception as error:
         code = _failed(error, "the device's process failed")
     try:
         device.close()
-    except DriverFailed as error:
+    except DriverError as error:
         code = _failed(error, "safe() failed at the end")
     return code
 

@@ -1,10 +1,10 @@
-"""Polish an episode's actions: backward induction in a narrowing corridor around its own trajectory.
+"""Polishing of an episode's actions: backward induction in a narrowing corridor around its own trajectory.
 
 On a deterministic plant the best sequence of actions from a known start is the optimum.  Each pass lays a small grid
-around every state passed, passes back through them with actions near those taken, runs the result from the start, and
-keeps it if it scores higher (iterative dynamic programming, after Luus 1990).  As the corridor narrows so does the
-error of interpolation, and the reward, which is not smooth, needs no derivatives.  The result is a local optimum: the
-choice of swings was made by the induction over all states.
+around every visited state, goes backwards through them with actions near those taken, runs the result from the start,
+and keeps it if it scores higher (iterative dynamic programming, after Luus 1990).  The interpolation error shrinks with
+the corridor, and the reward, which is not smooth, needs no derivatives.  The result is a local optimum: the induction
+over all states has already chosen the swings.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from onrig.sim.baselines.task_model import TaskModel, Values
 
 PASSES: Final = 20
 _NODES: Final = 9
-"""Per state dimension across the corridor; odd, so that its middle is the trajectory."""
+"""Number of nodes per state dimension across the corridor; odd, so that the middle one is the trajectory."""
 _LEVELS: Final = 7
 """Levels of each actuator around the action taken; odd, to include the action itself."""
 _FINER: Final = 8
-"""Factor on the number of levels when the result runs."""
+"""Factor on the number of levels when the result is run."""
 _SHARE: Final = 0.1
-"""Half of the corridor and of the actions about it at first, as a share of half the range."""
+"""Initial half-width of the corridor and of the actions in it, as a share of half the range."""
 _NARROWER: Final = 0.6
 """Shrink factor after a pass without improvement."""
 _OUTSIDE: Final = 10.0
-"""Cost of being half a corridor's width outside, in sums of reward of the episode polished."""
+"""Cost of a state half a corridor's width outside, as a multiple of the polished episode's sum of rewards."""
 
 
 class _Corridor(NamedTuple):
@@ -40,11 +40,11 @@ class _Corridor(NamedTuple):
     centres: Values
     """(T + 1, d)."""
     half: Values
-    """(d,): half its width."""
+    """(d,): half-width."""
     period: Values
-    """(d,): a turn of a periodic dimension, else inf."""
+    """(d,): one turn for a periodic dimension, otherwise inf."""
     outside: float
-    """Cost per half width."""
+    """Cost per half-width outside."""
 
     def nodes(self) -> Values:
         """Offsets of the nodes of one grid from its centre, shape (n, d)."""
@@ -52,7 +52,8 @@ class _Corridor(NamedTuple):
         return np.array(list(itertools.product(across, repeat=len(self.half)))) * self.half
 
     def places(self, t: NDArray[np.intp], states: Values) -> tuple[Values, Values]:
-        """Return the place of states (n, d) in grids t (n,) in units of nodes from 0, and the cost (n,) if outside."""
+        """Return positions of states (n, d) in grids t (n,), counted in nodes from 0, and the cost (n,) of being
+        outside."""
         away = states - self.centres[t]
         for k, period in enumerate(self.period):
             if np.isfinite(period):
@@ -84,7 +85,8 @@ def polish(
 
 
 def _actions_near(model: TaskModel, actions: Values, share: float, levels: int) -> Values:
-    """Actions (n, M, m) that differ from actions (n, m) in one actuator, by some of its range or at a limit or rest."""
+    """Actions (n, M, m) that differ from actions (n, m) in one actuator: by a share of its range, or at a limit or
+    rest."""
     every = []
     for j, a in enumerate(model.rig.actuators):
         near = actions[:, j : j + 1] + 0.5 * (a.high - a.low) * share * np.linspace(-1.0, 1.0, levels)
@@ -112,7 +114,7 @@ def _induce(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share
 def _gain(
     model: TaskModel, corridor: _Corridor, after: Values, t: int, states: Values, actions: Values
 ) -> tuple[Values, Values]:
-    """Return next states (n, d) of states at step t, and reward and value from there on together (n,)."""
+    """Return next states (n, d) of states at step t, and reward plus value of the next state (n,)."""
     following, reward = model.advance(states, actions)
     place, cost = corridor.places(np.full(len(following), t + 1), following)
     return following, reward + _interpolate(after, place) - cost
@@ -132,7 +134,7 @@ def _interpolate(values: Values, place: Values) -> Values:
 
 
 def _run(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float, values: Values) -> Trajectory:
-    """Look ahead from the start with finer levels on the values of the corridor."""
+    """Look ahead from the start with finer levels, using the values of the corridor."""
     state, chosen = model.start, []
     levels = _FINER * (_LEVELS - 1) + 1
     for t in range(model.steps):

@@ -1,4 +1,4 @@
-"""The finite-horizon optimum by backward induction over a grid: no discount, one episode, the task's own mean reward.
+"""Finite-horizon optimum by backward induction over a grid: no discount, one episode, the task's own mean reward.
 
 V_t(x_i) = max_a [ r(x_i, a) + sum_i' phi_i'(f(x_i, a)) V_t+1(x_i') ],   V_T = 0
 
@@ -22,7 +22,7 @@ from onrig.sim.plants.integrate import BATCHED
 FINER: Final = 8
 """Factor on the induction's number of levels for look-ahead, where levels are cheap."""
 _BLOCK: Final = 1 << 15
-"""State-action pairs per block, so that gathered data fits the processor's cache."""
+"""State-action pairs per block, so that gathered data fits into the processor's cache."""
 
 Progress = Callable[[int, int], None]
 """Progress callback: steps done and steps in total."""
@@ -36,11 +36,11 @@ class Trajectory(NamedTuple):
     actions: Values
     """(T, m) in SI."""
     mean_reward: float
-    """Per step."""
+    """Mean reward per step."""
 
 
 class Induction(NamedTuple):
-    """The best sum of rewards from each node to the end of the episode, before each step."""
+    """Highest sum of rewards from each node to the end of the episode, before each step."""
 
     partition: Partition
     values: NDArray[np.float32]
@@ -59,18 +59,18 @@ class _Block(NamedTuple):
     reward: NDArray[np.float32]
     """(M, n)."""
     lower: NDArray[np.int32]
-    """(M, n): the lower corner of the cell of the next state, in the padded grid."""
+    """(M, n): lower corner of the next state's cell in the padded grid."""
     share: NDArray[np.float32]
     """(d, M, n): membership of the upper node on each axis."""
 
 
 def candidate_actions(model: TaskModel, states: Values, levels: int) -> Values:
-    """Actions (n, M, m) to choose from at states (n, d); ``levels`` as in :func:`discrete_actions`.
+    """Candidate actions (n, M, m) at states (n, d); ``levels`` as in :func:`discrete_actions`.
 
-    Several actuators that cost nothing: the force they exert together is what counts, so every combination of limits
-    is joined by ``levels`` from the strongest pull one way through the safe action to the strongest the other way.
-    As the pull of a coil depends on where the ball is, so do they.  Were the actuators not free, the cheapest way to a
-    force would matter too, and the fixed actions of fuzzy Q-iteration are taken.
+    If several actuators cost nothing, only their total force matters: every combination of limits is supplemented by
+    ``levels`` actions, from the strongest pull in one direction through the safe action to the strongest pull in the
+    other. They depend on the state, because the pull of a coil depends on the ball's position.  If the actuators are
+    not free, the cheapest way to produce a force matters too, and the fixed actions of fuzzy Q-iteration are used.
     """
     weights = model.task.reward.action_weights
     if len(model.rig.actuators) == 1 or any(weights.values()):
@@ -118,7 +118,8 @@ def induce(model: TaskModel, grid: Grid, progress: Progress | None = None) -> In
 
 
 def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
-    """Run one episode on the exact plant, each action the best of a finer set by its exact next state and V there."""
+    """Run one episode on the exact plant; each action is the best of a finer set by its exact next state and V
+    there."""
     levels = FINER * (induction.levels - 1) + 1
     state, chosen = model.start, []
     for t in range(model.steps):
@@ -132,7 +133,7 @@ def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
 
 
 def run(model: TaskModel, actions: Values) -> Trajectory:
-    """Apply actions (T, m) from the task's start; raises ValueError for another number of actions."""
+    """Apply actions (T, m) from the task's start; raises ValueError if their number is not that of the steps."""
     if len(actions) != model.steps:
         raise ValueError(f"needs one action for each of {model.steps} steps, got {len(actions)}")
     states, total = [model.start], 0.0

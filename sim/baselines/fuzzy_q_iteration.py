@@ -2,7 +2,7 @@
 
 theta_ij <- r(x_i, u_j) + gamma max_j' sum_i' phi_i'(f(x_i, u_j)) theta_i'j'      (synchronous)
 
-The states are partitioned by triangles: nodes on a product grid, memberships phi that are multilinear weights.
+A triangular partition divides the states: nodes on a product grid, memberships phi as multilinear weights.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from onrig.sim.baselines.task_model import TaskModel, Values
 
 SPREAD: Final = 4.0
 """Spread of the nodes of an unbounded or walled quantity: the outermost gap is about cosh(SPREAD) = 27 times the
-innermost."""
+innermost one."""
 SPREAD_PERIODIC: Final = 2.0
 
 
 class Axis(NamedTuple):
-    """Nodes of one dimension, strictly ascending; a periodic one continues from the last node to the first."""
+    """Nodes of one dimension, strictly ascending; a periodic axis continues from the last node to the first."""
 
     nodes: Values
     period: float | None = None
 
     def memberships(self, x: Values) -> tuple[NDArray[np.intp], NDArray[np.intp], Values]:
-        """Return lower node, upper node and membership of the upper one for each x; outside the nodes it saturates."""
+        """Return lower node, upper node and membership of the upper one for each x; saturates outside the nodes."""
         nodes = self.nodes
         if self.period is None:
             x = np.clip(x, nodes[0], nodes[-1])
@@ -43,7 +43,7 @@ class Axis(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """The product of some axes; node k has the row-major index of its position on each."""
+    """Product of axes; node k has the row-major index of its position on each."""
 
     axes: tuple[Axis, ...]
 
@@ -67,7 +67,7 @@ class Partition(NamedTuple):
 
 
 def dense_axis(low: float, high: float, around: float, nodes: int) -> Axis:
-    """Nodes from low to high, one of them at ``around`` and densest there; raises ValueError below 3."""
+    """Nodes from low to high, densest at ``around``, which is one of them; raises ValueError for fewer than 3 nodes."""
     if nodes < 3 or not low < around < high:
         raise ValueError(f"needs at least 3 nodes and a centre within the range, got {nodes}, {around}")
     below = min(max(round((nodes - 1) * (around - low) / (high - low)), 1), nodes - 2)
@@ -77,7 +77,7 @@ def dense_axis(low: float, high: float, around: float, nodes: int) -> Axis:
 
 
 def periodic_axis(around: float, nodes: int) -> Axis:
-    """Nodes of an angle in rad over one turn, densest about ``around``; ``nodes`` is even, so that one faces it."""
+    """Nodes of an angle in rad over one turn, densest at ``around``; ``nodes`` is even, so that one lies opposite."""
     if nodes < 4 or nodes % 2:
         raise ValueError(f"needs an even number of at least 4 nodes, got {nodes}")
     half = math.pi * _ramp(nodes // 2, SPREAD_PERIODIC)
@@ -85,7 +85,8 @@ def periodic_axis(around: float, nodes: int) -> Axis:
 
 
 def partition_for(model: TaskModel, nodes: tuple[int, ...]) -> Partition:
-    """Lay nodes over a rig's observed ranges, densest around the task's target; ``nodes`` in the order of the state."""
+    """Lay nodes over a rig's observed ranges, densest around the task's target; ``nodes`` in the order of the
+    states."""
     observed = {o.sensor or o.name: o for o in model.rig.observations}
     wrapped = {s.name for s in model.rig.sensors if s.wrap}
     target = model.task.reward.target
@@ -107,10 +108,10 @@ def _ramp(steps: int, spread: float) -> Values:
 GAMMA: Final = 0.95
 """Discount of the learners (de Bruin et al. 2018, §4)."""
 EPSILON: Final = 1e-2
-"""Iteration stops at max |change of theta| below this (as in Busoniu's own code), in units of reward; where no reward
-of a step is as large as 1, below this part of the largest."""
+"""Iteration stops at max |change of theta| below this (as in Busoniu's own code), in units of reward; if all rewards
+per step are below 1, at this fraction of the largest."""
 _CHUNK: Final = 4096
-"""State-action pairs per block, so that gathered data fits the processor's cache."""
+"""State-action pairs per block, so that gathered data fits into the processor's cache."""
 
 
 class Grid(NamedTuple):
@@ -145,7 +146,7 @@ class Backup:
         self.largest_reward = float(np.abs(self._reward).max())
 
     def __call__(self, theta: Values) -> Values:
-        """Return the next theta of one (n_nodes, M)."""
+        """Return the next theta for one (n_nodes, M)."""
         best = np.empty(len(self._reward))
         for at in range(0, len(best), _CHUNK):
             part = slice(at, at + _CHUNK)
@@ -154,7 +155,7 @@ class Backup:
 
 
 def interpolate(values: Values, index: NDArray[np.intp], weight: Values) -> Values:
-    """Rows (n, M) of node values (n_nodes, M) at memberships (n, k)."""
+    """Interpolate node values (n_nodes, M) at memberships (n, k); returns (n, M)."""
     total = values[index[:, 0]] * weight[:, :1]
     for corner in range(1, index.shape[1]):
         rows = values[index[:, corner]]
@@ -164,12 +165,12 @@ def interpolate(values: Values, index: NDArray[np.intp], weight: Values) -> Valu
 
 
 def discrete_actions(model: TaskModel, levels: int) -> Values:
-    """Actions (M, m) to choose from, ``levels`` (odd, at least 3) of one actuator, dense about its safe value.
+    """Candidate actions (M, m): ``levels`` (odd, at least 3) per actuator, densest at its safe value.
 
-    Several actuators: every combination of their limits, which gives the strongest pull either way from anywhere, and
-    each alone at ``levels - 1`` values above its safe one, which gives gentle pulls to hold with.  So the four coils
-    of the manipulator take 16 + 4 (levels - 2) actions and not levels^4; as the force of all coils on the ball is one
-    number and current costs nothing, intermediate combinations add little.
+    Several actuators: every combination of their limits, for the strongest pull in either direction from any state,
+    plus each actuator alone at ``levels - 1`` values above its safe one, for gentle holding forces.  The four coils of
+    the manipulator thus have 16 + 4 (levels - 2) actions instead of levels^4; since only the total force on the ball
+    matters and current costs nothing, intermediate combinations add little.
     """
     if levels < 3 or levels % 2 == 0:
         raise ValueError(f"needs an odd number of at least 3 levels, got {levels}")
@@ -189,9 +190,9 @@ def discrete_actions(model: TaskModel, levels: int) -> Values:
 
 
 def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = EPSILON) -> Solution:
-    """Iterate from zero until theta changes by less than ``epsilon`` (max norm); a contraction, so it ends.
+    """Iterate from zero until theta changes by less than ``epsilon`` (max norm); it ends, because it is a contraction.
 
-    Raises ValueError where a step from a node leads out of the numbers.
+    Raises ValueError if a step from a node gives a non-finite state.
     """
     if not (0.0 <= gamma < 1.0 and epsilon > 0.0):
         raise ValueError(f"needs 0 <= gamma < 1 and a positive epsilon, got {gamma} and {epsilon}")
@@ -199,7 +200,7 @@ def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = E
     actions = discrete_actions(model, grid.levels)
     backup = Backup(model, partition, actions, gamma)
     if not math.isfinite(backup.largest_reward):
-        raise ValueError("a step leads out of the numbers: the plant is too stiff for device.twin.substeps")
+        raise ValueError("a step gives a non-finite state: the plant is too stiff; increase device.twin.substeps")
     epsilon *= min(1.0, backup.largest_reward) or 1.0
     theta = np.zeros(backup.shape)
     change, iterations = np.inf, 0
@@ -212,7 +213,7 @@ def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = E
 
 
 def look_ahead(model: TaskModel, solution: Solution, state: Values, gamma: float = GAMMA) -> Values:
-    """Action (m,) that is best by the exact next state and reward of each and theta from there on."""
+    """Action (m,) that is best by its exact next state and reward, with theta for the remaining steps."""
     actions = solution.actions
     following, reward = model.advance(np.tile(state, (len(actions), 1)), actions)
     value = interpolate(solution.theta, *solution.partition.memberships(following)).max(axis=1)
@@ -221,7 +222,7 @@ def look_ahead(model: TaskModel, solution: Solution, state: Values, gamma: float
 
 
 def interpolated(solution: Solution, state: Values) -> Values:
-    """Action (m,) between the best discrete ones of the nodes around a state (Busoniu et al. 2010)."""
+    """Action (m,) interpolated between the best discrete ones at the nodes around a state (Busoniu et al. 2010)."""
     index, weight = solution.partition.memberships(state[None])
     at_nodes = solution.actions[np.argmax(solution.theta[index[0]], axis=1)]
     action: Values = weight[0] @ at_nodes
@@ -229,7 +230,7 @@ def interpolated(solution: Solution, state: Values) -> Values:
 
 
 class Reached(NamedTuple):
-    """Mean reward per step of one solution under either policy, from the task's start."""
+    """Mean reward per step of one solution with either policy, from the task's start."""
 
     look_ahead: float
     interpolated: float

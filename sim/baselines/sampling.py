@@ -1,9 +1,9 @@
 """A sampling model-predictive controller on the exact model, for any plant: the cross-entropy method.
 
-In every period it draws plans of actions around its last one, follows each on the model, and moves to the best (de
-Boer et al. 2005; samples correlated in time, elites kept and plans shifted as in Pinneri et al. 2020, iCEM).  Its score
-is what it earns: a lower bound on the optimum.  How far more could be had shows by repetition with more samples and a
-longer horizon.  Episodes and samples are one batch of the plant's arrays.
+In each period it samples action plans around the previous one, simulates each on the model, and moves towards the best
+(de Boer et al. 2005; time-correlated samples, kept elites and shifted plans as in Pinneri et al. 2020, iCEM).  Its
+score is achieved, hence a lower bound on the optimum.  Repetitions with more samples and a longer horizon show how much
+more is possible.  Episodes and samples form one batch of the plant's arrays.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ import numpy as np
 from onrig.sim.baselines.task_model import Episodes, TaskModel, Values
 
 _ELITE: Final = 0.1
-"""Share of the samples that the next round is drawn around."""
+"""Share of the samples that define the next round's distribution."""
 _KEPT: Final = 0.3
-"""Share of those that remain among the samples of the next round."""
+"""Share of the elites that are kept among the next round's samples."""
 _WIDTH: Final = 0.6
-"""Standard deviation of the first round of a period, of actions from -1 to 1."""
+"""Standard deviation of a period's first round, for actions in [-1, 1]."""
 _LEAST_WIDTH: Final = 0.03
 _CORRELATIONS: Final = (0.5, 0.8, 0.95)
-"""Of a sample's deviations from one period to the next, by turns: fine corrections and long swings."""
+"""Correlations of a sample's deviations between periods, used in turn: fine corrections and long swings."""
 _STARTS: Final = 16
-"""Populations that search for the first plan, apart from each other; the best goes on."""
+"""Number of independent populations in the search for the first plan; the best one is kept."""
 _FIRST: Final = 3
-"""Factor on the rounds of the first period, which has no plan to begin with."""
+"""Factor on the number of rounds in the first period, which has no previous plan."""
 
 
 class Effort(NamedTuple):
-    """What the controller computes in each period."""
+    """Computing effort of the controller in each period."""
 
     samples: int
-    """Plans in a round."""
+    """Plans per round."""
     horizon: int
-    """Periods that a plan looks ahead."""
+    """Horizon of a plan in periods."""
     rounds: int
-    """Rounds of samples in a period."""
+    """Rounds per period."""
 
 
 def play(
@@ -49,9 +49,9 @@ def play(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Episodes:
-    """Play episodes from the task's start under the controller, side by side.
+    """Play parallel episodes from the task's start with the controller.
 
-    ``unlived``: reward that each step counts which a termination cuts off.
+    ``unlived``: reward counted for each step that a termination cuts off.
     """
     rng = np.random.default_rng(seed)
     half, m = 0.5 * (model.action_high - model.action_low), len(model.action_low)
@@ -89,13 +89,13 @@ class _Objective(NamedTuple):
     states: Values
     """(E, d)."""
     before: Values
-    """Actions in force so far (E, m)."""
+    """(E, m): actions in force so far."""
     centre: Values
     half: Values
     unlived: float
 
     def __call__(self, plans: Values) -> Values:
-        """Sums (E, S) of plans (E, S, H, m), of actions from -1 to 1."""
+        """Sums (E, S) of plans (E, S, H, m) with actions in [-1, 1]."""
         E, S, H, m = plans.shape
         states, alive = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
         total, before = np.zeros(E * S), np.repeat(self.before, S, axis=0)
@@ -110,7 +110,7 @@ class _Objective(NamedTuple):
 
 
 def _first(objective: _Objective, plans: Values, effort: Effort, rng: np.random.Generator) -> Values:
-    """The best plan (E, H, m) of several populations, which would each end in a local optimum."""
+    """Best plan (E, H, m) of several populations, each of which would end in a local optimum."""
     E = len(plans)
     many = objective._replace(
         states=np.repeat(objective.states, _STARTS, axis=0), before=np.repeat(objective.before, _STARTS, axis=0)
@@ -122,7 +122,7 @@ def _first(objective: _Objective, plans: Values, effort: Effort, rng: np.random.
 
 
 def _improved(objective: _Objective, plans: Values, samples: int, rounds: int, rng: np.random.Generator) -> Values:
-    """The best plan (E, H, m) of some rounds that begin at ``plans``."""
+    """Best plan (E, H, m) after some rounds that start from ``plans``."""
     E, H, m = plans.shape
     n_elite, at = max(2, round(_ELITE * samples)), np.arange(E)[:, None]
     mean, width = plans, np.full(plans.shape, _WIDTH)

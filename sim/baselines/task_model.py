@@ -1,4 +1,4 @@
-"""A task on its exact plant, for many states and actions at once: the basis of every baseline, with the random one."""
+"""Task on its exact plant, batched over states and actions: basis of all baselines, and the random one itself."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from onrig.sim.synthetic.model import UNSEEN, model_problems
 Values = NDArray[np.float64]
 
 EPISODES: Final = 10_000
-"""Episodes of the random controller."""
+"""Number of episodes of the random controller."""
 
 
 class TaskModel(msgspec.Struct, frozen=True):
-    """One period of a plant and the reward it earns, in SI units and float64; no noise, no counts, no delay.
+    """One period of a plant and the reward for it, in SI units and float64; no noise, no counts, no delay.
 
     Expects a combination without :func:`task_model_problems`.
     """
@@ -59,23 +59,23 @@ class TaskModel(msgspec.Struct, frozen=True):
         return np.array([a.safe for a in self.rig.actuators])
 
     def advance(self, states: Values, actions: Values) -> tuple[Values, Values]:
-        """Return next states (n, d) and rewards (n,) of states (n, d) under actions (n, m)."""
+        """Return next states (n, d) and rewards (n,) for states (n, d) under actions (n, m)."""
         after, seen = self._moved(states, actions)
         return after, batched_reward(self.task, self.rig)(seen, actions)
 
     def follow(
         self, states: Values, actions: Values, previous: Values | None = None
     ) -> tuple[Values, Values, NDArray[np.bool_]]:
-        """Return what ``advance`` does after ``previous`` actions (n, m), and whether each next state ends its episode.
+        """Advance like ``advance``, after ``previous`` actions (n, m); also return whether each next state is terminal.
 
-        Without ``previous`` the safe output was in force before.
+        Default of ``previous``: the safe output.
         """
         after, seen = self._moved(states, actions)
         over = batched_terminated(self.task, self.rig)(seen)
         return after, batched_reward(self.task, self.rig)(seen, actions, previous), over
 
     def _moved(self, states: Values, actions: Values) -> tuple[Values, Values]:
-        """Next states (n, d), and their observations (n, o)."""
+        """Return next states (n, d), and their observations (n, o)."""
         before: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in states.T)
         held: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in actions.T)
         after = step(self.plant, before, held, self.period_s, self.substeps)
@@ -92,12 +92,13 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     if task.targets:
         problems.append("the task has targets, which are not states of the plant")
     if are_drawn(task.all_starts):
-        problems.append("episodes of the task start differently, and a baseline is computed from one start")
+        problems.append("the task has several start states, and a baseline is computed from a single one")
     return problems
 
 
 def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
-    """Reasons why a task is none for grids of two states: fuzzy Q-iteration and the finite-horizon optimum."""
+    """Reasons why grids of two states (fuzzy Q-iteration, finite-horizon optimum) cannot solve a task; empty if they
+    can."""
     problems = [problem for problem in model_problems(rig, plant) if problem.startswith(UNSEEN)]
     if uses_previous_action(task.reward.terms, rig):
         problems.append("the reward depends on the previous action")
@@ -107,7 +108,7 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
         problems.append(f"grids have two states, this plant has {len(plant.state_names)}")
     wrapped = {s.name for s in rig.sensors if s.wrap}
     if len(rig.actuators) > 1 and wrapped.intersection(plant.state_names):
-        problems.append("grids for several actuators have no angle that wraps")
+        problems.append("grids for several actuators do not support a wrapped angle")
     for o in rig.observations:
         around = task.reward.target.get(o.name, 0.5 * (o.low + o.high))
         if (o.sensor or o.name) not in wrapped and not o.low < around < o.high:
@@ -123,15 +124,15 @@ class Estimate(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """Outcome of episodes that a termination may have cut short."""
+    """Outcome of episodes, some of which may have ended by termination."""
 
     total: Values
-    """(E,): sum of the rewards earned."""
+    """(E,): sum of rewards."""
     lived: Values
     """(E,): steps."""
 
     def mean_reward(self, steps: int, unlived: float) -> Estimate:
-        """Mean reward per step of ``steps``, where each step that a termination cut off counts as ``unlived``."""
+        """Mean reward over ``steps`` steps; each step cut off by a termination counts as ``unlived``."""
         means = (self.total + (steps - self.lived) * unlived) / steps
         error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else np.nan
         return Estimate(float(means.mean()), error)
@@ -140,10 +141,10 @@ class Episodes(NamedTuple):
 def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:
     """Mean reward per step of independent uniform actions over episodes from the task's start.
 
-    It is the zero of the normalised performance (de Bruin et al. 2018, §5.1).  Where the task terminates it is the
-    mean over the steps lived, so that such episodes score 0, too, when the steps cut off count as much.
+    It is the zero of the normalised performance (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean
+    over the steps before termination, so that such episodes also score 0 if the remaining steps count the same.
 
-    Episodes are independent, so that the standard error is taken over them; raises ValueError below two.
+    Episodes are independent, and the standard error is taken over them; raises ValueError for fewer than two.
     """
     if episodes < 2:
         raise ValueError(f"a standard error needs at least 2 episodes, got {episodes}")

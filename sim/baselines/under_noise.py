@@ -13,7 +13,7 @@ from onrig.sim.baselines.task_model import Estimate, TaskModel, Values
 
 REPETITIONS: Final = 50
 EPISODES: Final = 1000
-"""Episodes of each repetition, as in the paper, whose learners have the best of about that number."""
+"""Episodes per repetition, as in the paper, which takes the best of about that number for its learners."""
 
 
 def best_under_noise(
@@ -25,11 +25,11 @@ def best_under_noise(
     repetitions: int = REPETITIONS,
     seed: int = 0,
 ) -> Estimate:
-    """Mean over repetitions of the best mean reward of some noisy episodes, and its standard error.
+    """Mean and standard error, over repetitions, of the best mean reward among noisy episodes.
 
     The controller is the noise-free one, with actions interpolated between nodes.  ``sigma``: standard deviations
-    (n + m,) of the noise on the rig's observations and actions, normalised.  Noise adds as in trials
-    (``onrig.learner.trials.worlds.plants``).  Raises ValueError below two repetitions.
+    (n + m,) of the noise on the rig's observations and actions, normalised.  Noise is added as in trials
+    (``onrig.learner.trials.worlds.plants``).  Raises ValueError for fewer than two repetitions.
     """
     if repetitions < 2:
         raise ValueError(f"a standard error needs at least 2 repetitions, got {repetitions}")

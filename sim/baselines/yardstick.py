@@ -1,6 +1,6 @@
 """Reference scores of a task on successively finer grids, cached on disk.
 
-The random controller, fuzzy Q-iteration with and without noise, the finite-horizon optimum, and for any plant a
+The random controller, fuzzy Q-iteration with and without noise, the finite-horizon optimum, and, for any plant, a
 sampling controller.
 """
 
@@ -35,7 +35,7 @@ _HORIZON_ONE: Final = tuple(Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17),
 _HORIZON_SEVERAL: Final = tuple(Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33)))
 _EFFORTS: Final = tuple(Effort(s, h, 3) for s, h in ((64, 50), (128, 75), (256, 75), (512, 75)))
 _EFFORTS_IN_TURN: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20), (64, 30), (128, 40)))
-"""Of plants that are computed one after the other."""
+"""Efforts for plants that are not batched."""
 _SOURCES: Final = (
     "sim/baselines",
     "sim/plants",
@@ -49,9 +49,9 @@ _SOURCES: Final = (
     "runtime/random_streams.py",
 )
 PLAYED: Final = 4
-"""Episodes of the sampling controller, of which the scores have an interval."""
+"""Number of episodes of the sampling controller, for an interval of the score."""
 _EPISODES_IN_TURN: Final = 200
-"""Most episodes of the random controller on a plant that is computed one after the other."""
+"""Maximum number of episodes of the random controller on a plant that is not batched."""
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -64,7 +64,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Optimum(msgspec.Struct, frozen=True):
-    """Mean rewards per step that one grid gives for the finite-horizon optimum."""
+    """Mean rewards per step of the finite-horizon optimum on one grid."""
 
     grid: Grid
     estimate: float
@@ -82,13 +82,13 @@ def grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
 
 
 def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
-    """Grids of the finite-horizon optimum, coarsest first: about a minute for ``coarse``, minutes for ``fine``."""
+    """Grids of the finite-horizon optimum, coarsest first: about a minute for ``coarse``, several for ``fine``."""
     ladder = _HORIZON_ONE if model.plant.n_actions == 1 else _HORIZON_SEVERAL
     return ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
 
 
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
-    """Efforts of the sampling controller, the smallest first: a minute or two for ``coarse``, more for ``fine``."""
+    """Efforts of the sampling controller, smallest first: a minute or two for ``coarse``, more for ``fine``."""
     ladder = _EFFORTS if model.plant.batched else _EFFORTS_IN_TURN
     chosen = ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
     return tuple(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in chosen)
@@ -120,7 +120,7 @@ def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
 
 
 def noisy_baseline(model: TaskModel, grid: Grid, sigma: Sequence[float], folder: Path) -> Estimate:
-    """Best of the noisy episodes of one grid's controller (``under_noise.best_under_noise``), cached."""
+    """Best noisy episodes of one grid's controller (``under_noise.best_under_noise``), cached."""
 
     def fresh() -> list[float]:
         return list(under_noise.best_under_noise(model, fuzzy_q_iteration.solve(model, grid), np.array(sigma)))
@@ -130,7 +130,7 @@ def noisy_baseline(model: TaskModel, grid: Grid, sigma: Sequence[float], folder:
 
 
 def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progress | None = None) -> Optimum:
-    """Induction over one grid with the scores of its policy and polished actions, cached."""
+    """Induction over one grid, with the scores of its policy and of polished actions, cached."""
 
     def fresh() -> list[float]:
         induction = finite_horizon.induce(model, grid, progress)
@@ -156,7 +156,7 @@ def sampling_baseline(
 
 
 def _key(model: TaskModel, method: str, settings: list[float]) -> str:
-    """Hash of everything a result depends on: the model without name and references, settings, sources, numpy."""
+    """Hash of everything that affects a result: the model without name and references, settings, sources, numpy."""
     task = msgspec.to_builtins(model.task)
     del task["name"], task["normalization"]
     identity = {**msgspec.to_builtins(model), "task": task, "method": method, "settings": settings}
@@ -168,14 +168,14 @@ def _key(model: TaskModel, method: str, settings: list[float]) -> str:
             digest.update(file.read_bytes())
     for kind in sorted(set(_kinds(model)), key=str):
         module = inspect.getmodule(kind)
-        if module is not None and not module.__name__.startswith("onrig."):  # of another package, or a user's file
+        if module is not None and not module.__name__.startswith("onrig."):  # third-party package or user file
             with suppress(OSError, TypeError):
                 digest.update(inspect.getsource(module).encode())
     return digest.hexdigest()
 
 
 def _kinds(value: object) -> Iterator[type]:
-    """Types of the structs in a value: plant, reward terms and terminations among them."""
+    """Types of the structs in a value, such as plant, reward terms and terminations."""
     if isinstance(value, msgspec.Struct):
         yield type(value)
         yield from (kind for field in value.__struct_fields__ for kind in _kinds(getattr(value, field)))
@@ -201,7 +201,7 @@ def _cached(folder: Path, key: str, size: int, compute: Callable[[], list[float]
 
 
 def _store(path: Path, values: list[float]) -> None:
-    """Atomic write through a temporary file."""
+    """Write atomically through a temporary file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:

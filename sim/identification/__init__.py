@@ -1,1 +1,1 @@
-"""Identification: the parameters of a plant, with their joint uncertainty, from what its device reported."""
+"""Identification of a plant's parameters, with their joint uncertainty, from signals of its device."""

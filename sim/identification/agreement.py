@@ -1,7 +1,7 @@
-"""Agreement of a rig's sensors with each other, without the plant's parameters: velocities against their places.
+"""Agreement of a rig's sensors with each other, without the plant's parameters: velocities against their positions.
 
-A velocity v that reads ``gain`` times the rate of a place x, ``lag_s`` late and off by ``zero``, fulfils over a window
-x(t2) - x(t1) = (integral of v + lag (v(t2) - v(t1)) - zero (t2 - t1)) / gain, which is linear in three unknowns.
+A velocity v that reads ``gain`` times the rate of a position x, delayed by ``lag_s`` and offset by ``zero``, satisfies
+over a window x(t2) - x(t1) = (integral of v + lag (v(t2) - v(t1)) - zero (t2 - t1)) / gain, linear in three unknowns.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _LEAST_PERIODS: Final = 6
 _LONGEST_LAG: Final = 4
 """Search range of the lag, in periods."""
 _PARTS: Final = 4
-"""Parts of the recording that are compared as well, which shows what changes in its course."""
+"""Number of parts of the recording that are also compared, which reveals changes during the recording."""
 _UPPER: Final = 0.9995
 """Quantile of the 99.9 % interval's upper end."""
 _TRIM: Final = 5.0
-"""Residual of an outlier, in standard deviations (from the median)."""
+"""Residual of an outlier, in standard deviations from the median."""
 _HIDDEN: Final = (0.1, 0.5)
 """Largest share of the variance of displacement and change of velocity that may be noise."""
 _CANCELLED: Final = 0.2
-"""Least displacement as a share of the path: motion of about one period per window cancels."""
+"""Minimum displacement as a share of the path: motion with a period of about one window cancels."""
 _NEAR: Final = 0.75
-"""Largest distance of a lag from the shift that it is found from, in periods."""
+"""Maximum distance of a lag from the shift that it was found at, in periods."""
 _EXACT: Final = 0.05
-"""Residual that is no outlier, however exact the others are, as a share of the displacements."""
+"""Residual that is never an outlier, however exact the others are, as a share of the displacements."""
 _ROUNDS: Final = 4
 _NEGLIGIBLE: Final = 1e-3
-"""Error of a scale (or share of the half-range) within that of the quadrature, which is not worth a parameter."""
+"""Error of a scale (or share of the half-range) below the quadrature's error, too small for a parameter."""
 
 
 class Interval(NamedTuple):
@@ -57,7 +57,7 @@ class Interval(NamedTuple):
         return self.high < low or self.low > high
 
     def scaled(self, factor: float) -> Interval:
-        """The interval in another unit."""
+        """Return the interval in another unit."""
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(self.value * factor, low, high)
 
@@ -66,16 +66,16 @@ _UNKNOWN: Final = Interval(0.0, -np.inf, np.inf)
 
 
 class Agreement(NamedTuple):
-    """Relation of a velocity to the rate of its place."""
+    """Relation of a velocity to the rate of its position."""
 
     rate: Interval
-    """Rate of the place per unit of velocity read, 1 / gain; 0 if the signals are unrelated."""
+    """Rate of the position per unit of velocity reading, 1 / gain; 0 if the signals are unrelated."""
     lag_s: Interval
-    """Delay of the velocity with respect to the place."""
+    """Delay of the velocity with respect to the position."""
     zero: Interval
-    """Velocity read at rest."""
+    """Velocity reading at rest."""
     scatter: float
-    """Standard deviation of the windows' residuals (unit of the place)."""
+    """Standard deviation of the windows' residuals (unit of the position)."""
     outliers: float
     """Share of windows that contradict the others."""
     windows: int
@@ -87,7 +87,7 @@ class Windows(NamedTuple):
 
     period_s: float
     moved: Array
-    """(W,): displacement of the place."""
+    """(W,): displacement of the position."""
     velocity: Array
     """(W, n + 1 + 2 _LONGEST_LAG): readings from before to after the window."""
 
@@ -96,23 +96,23 @@ class Windows(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A velocity sensor, its place's sensor, and their agreement."""
+    """A velocity sensor, its position sensor, and their agreement."""
 
     place: int
-    """Index of the sensor."""
+    """Index of the velocity sensor."""
     velocity: int
-    """Index of the sensor."""
+    """Index of the position sensor."""
     whole: Agreement | None
-    """None where the signals do not determine it, as for a stuck sensor."""
+    """None if the signals do not determine it, as for a stuck sensor."""
     parts: tuple[Agreement | None, ...]
     stuck: tuple[int, int] | None
-    """Sensor that does not change its reading while the other moves, and in which part, from 1 (0: the recording)."""
+    """Sensor whose reading is constant while the other moves, and in which part, from 1 (0: the complete recording)."""
     swapped: Agreement | None
-    """With each sensor taken for the other."""
+    """Agreement with the two sensors exchanged."""
 
 
 def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
-    """Agreement of each measured velocity with its measured place, overall and in parts of the recording."""
+    """Agreement of each measured velocity with its measured position, overall and in parts of the recording."""
     names = [s.name for s in rig.sensors]
     found = []
     for place, velocity in kinematic_pairs(plant):
@@ -130,7 +130,7 @@ def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
 
 
 def _stuck(part: Windows, noise: float) -> Iterator[bool]:
-    """Whether it is the place that is stuck while the other moves (or the velocity); nothing if neither is."""
+    """Whether the position (True) or the velocity (False) is stuck while the other moves; empty if neither is."""
     if not len(part.moved):
         return
     if np.ptp(part.velocity) == 0.0 and np.std(part.moved) > _TRIM * noise:
@@ -140,13 +140,13 @@ def _stuck(part: Windows, noise: float) -> Iterator[bool]:
 
 
 def _noise(readings: Array) -> float:
-    """Standard deviation of noise, from third differences along the last axis; kinks of the motion do not count."""
+    """Standard deviation of noise, from third differences along the last axis; robust to kinks of the motion."""
     third = np.abs(np.diff(readings, 3, axis=-1))
     return 1.4826 * float(np.median(third)) / float(np.sqrt(20.0)) if third.size else 0.0
 
 
 def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, velocity: int) -> Windows:
-    """Disjoint windows of the stretches, without those near a wall by what was measured."""
+    """Disjoint windows of the stretches, without those near a wall according to the measurements."""
     period_s = recorded[0].period_s
     n = max(_LEAST_PERIODS, round(_WINDOW_S / period_s))
     moved, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _LONGEST_LAG))]
@@ -163,12 +163,12 @@ def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, ve
 
 
 def agreement_of(windows: Windows) -> Agreement | None:
-    """Robust fit of gain, lag and zero; None where the signals do not determine them."""
+    """Robust fit of gain, lag and zero; None if the signals do not determine them."""
     shifts = range(-_LONGEST_LAG, _LONGEST_LAG + 1)
     fits = {shift: fit for shift in shifts if (fit := _at_shift(windows, shift)) is not None}
-    if len(fits) <= _LONGEST_LAG:  # too little motion, of which some shift happens to show enough
+    if len(fits) <= _LONGEST_LAG:  # too little motion at most shifts
         return None
-    # A sine is explained from any shift, but with a wrong rate from those far from its lag.
+    # A sine can be explained at any shift, but with a wrong rate at those far from its lag.
     near = [fit for shift, fit in fits.items() if abs(fit.lag_s.value / windows.period_s - shift) <= _NEAR]
     return min(near, key=lambda fit: fit.scatter, default=None)
 
@@ -179,7 +179,7 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
     v = windows.velocity[:, _LONGEST_LAG + shift : windows.velocity.shape[1] - _LONGEST_LAG + shift]
     span_s = (v.shape[1] - 1) * period_s
     integral = period_s * (v @ _weights(v.shape[1]))
-    if np.std(integral) < _CANCELLED * span_s * np.std(v):  # only the quadrature's error remains
+    if np.std(integral) < _CANCELLED * span_s * np.std(v):  # only the quadrature error remains
         return None
     design = np.stack([integral, v[:, -1] - v[:, 0], np.full(len(v), span_s)], axis=1)
     kept, least = np.ones(len(v), bool), _EXACT * float(np.std(moved))
@@ -195,7 +195,7 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
     if covariance is None:
         return None
     scatter, outliers = float(np.sqrt(np.mean(residuals[kept] ** 2))), float(np.mean(~kept))
-    if rate == 0.0:  # the place never moves
+    if rate == 0.0:  # the position never changes
         return Agreement(Interval(0.0, 0.0, 0.0), _UNKNOWN, _UNKNOWN, scatter, outliers, len(moved))
     at, diluted = shift * period_s, _dilution(windows, design[kept])
     if diluted is None:
@@ -209,7 +209,7 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
 
 
 def _interval(value: float, width: float, hidden: float) -> Interval:
-    """Interval of an estimate whose size noise has reduced by up to ``hidden``."""
+    """Interval of an estimate that noise may have reduced by up to ``hidden``."""
     value, width = float(value), float(width)
     low, high = value - width, value + width
     return Interval(value, low - hidden * (value < 0), high + hidden * (value > 0))
@@ -225,13 +225,13 @@ def _dilution(windows: Windows, design: Array) -> tuple[float, float] | None:
 
 
 def _weights(samples: int) -> Array:
-    """Weights of Gregory's quadrature to third order; the trapezoid's error would look like a gain of 1/2 %."""
+    """Weights of Gregory's quadrature to third order; the trapezoid's error would look like a gain error of 0.5 %."""
     ends = np.array([3.0 / 8.0, 7.0 / 6.0, 23.0 / 24.0])
     return np.concatenate([ends, np.ones(samples - 6), ends[::-1]])
 
 
 def _covariance(design: Array, residuals: Array) -> Array | None:
-    """Heteroscedasticity-robust covariance (HC3) of a linear fit; None for a singular one."""
+    """Heteroscedasticity-robust covariance (HC3) of a linear fit; None if it is singular."""
     if len(design) < 3 * design.shape[1]:
         return None
     try:
@@ -244,7 +244,7 @@ def _covariance(design: Array, residuals: Array) -> Array | None:
 
 
 def found_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict[str, float]:
-    """Scales, lags and zeros of velocity sensors that certainly differ from those of an exact one, by name."""
+    """Scales, lags and zeros of velocity sensors that differ significantly from those of an exact one, by name."""
     errors = {}
     for pair in pairs:
         name, whole = rig.sensors[pair.velocity].name, pair.whole

@@ -28,7 +28,7 @@ _CLEAR: Final = 25.0
 
 
 class Connection(NamedTuple):
-    """The best hypothesis, how certain it is, and the coordinates fitted for it."""
+    """Best hypothesis, its certainty, and the coordinates fitted for it."""
 
     signs: Signs
     coordinates: Array
@@ -39,7 +39,7 @@ class Connection(NamedTuple):
 
 
 def most_excited(windows: Windows) -> Windows:
-    """Windows with the most motion, enough of them to find the signs."""
+    """Windows with the most motion, as many as needed to find the signs."""
     motion = np.sum(np.std(windows.readings, axis=1) / (np.std(windows.readings, axis=(0, 1)) + 1e-300), axis=1)
     return windows.chosen(np.sort(np.argsort(-motion, kind="stable")[:_MOST_WINDOWS]))
 
@@ -61,7 +61,7 @@ def find_connection(
             costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
             ways.append((float(np.median(costs)), signs, coordinates))
             least = np.minimum(least, costs)
-            if tried and ways[-1][0] > _HOPELESS * tried[0][0]:  # the sensors contradict each other for any zero
+            if tried and ways[-1][0] > _HOPELESS * tried[0][0]:  # the sensors contradict each other at every zero
                 break
         tried = sorted([*tried, min(ways, key=lambda way: way[0])], key=lambda way: way[0])
     usable = chosen.chosen(least <= _UNEXPLAINED * max(float(np.median(least)), 1.0))
@@ -81,7 +81,7 @@ def find_connection(
         return np.where(is_zero, -coordinates, coordinates)
 
     clear = _CLEAR * max(1.0, cost / usable.readings.size)
-    # A fit may stop early: either hypothesis gets the other's solution to start from as well.
+    # A fit may stop early: either hypothesis is also started from the other's solution.
     mirror = min((fitted(opposite, flipped(coordinates)), *(w for w in likely if w[1] == opposite)), key=lambda w: w[0])
     if mirror[0] < cost - clear:
         cost, _, coordinates = min(likely[0], fitted(signs, flipped(mirror[2])), key=lambda w: w[0])

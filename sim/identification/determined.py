@@ -1,9 +1,9 @@
-"""Which unknowns the signals determine: one by one, and of the declared parameters which combinations.
+"""Unknowns that the signals determine: individually, and as combinations of the declared parameters.
 
-A plant's author declares fields, such as mass and length, of which motion may show only products and ratios.  The
+A plant's author declares fields, such as mass and length, of which motion may reveal only products and ratios.  The
 posterior covariance of the declared parameters, each in units of its prior, has an eigenvector for every combination;
-where its standard deviation stays above ``THRESHOLD``, the signals do not determine it, and one of its parameters is
-held at its configured value.
+if its standard deviation stays above ``THRESHOLD``, the signals do not determine it, and one of its parameters is held
+at its configured value.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from onrig.sim.identification.model import Unknown
 from onrig.sim.plants.integrate import Array
 
 THRESHOLD: Final = 0.7
-"""Posterior over prior standard deviation from which on a parameter, or a combination, counts as not identifiable.
+"""Ratio of posterior to prior standard deviation from which a parameter or a combination counts as not identifiable.
 The prior of a parameter is a factor e, or a quarter of its bounds."""
 _TAKES_PART: Final = 0.2
-"""Component of the unit vector of a combination from which on a parameter is named as one of it."""
+"""Component of a combination's unit vector from which a parameter is reported as part of it."""
 _ALIKE: Final = 1e-3
-"""Difference of shares in the combinations that are not determined below which two parameters are alike."""
+"""Difference of the shares in undetermined combinations below which two parameters are equivalent."""
 
 
 class Determined(NamedTuple):
-    """Which unknowns are fitted."""
+    """Partition of the unknowns into fitted and held ones."""
 
     free: NDArray[np.bool_]
     """(p,)."""
     held: dict[str, tuple[str, ...]]
-    """Declared parameters that the signals do not tell from others, each with these."""
+    """Declared parameters that the signals cannot distinguish from others, each with those others."""
 
 
 def determined(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str]) -> Determined:
@@ -63,7 +63,7 @@ def determined(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str])
 
 
 def _undetermined(covariance: Array) -> tuple[int, list[int]] | None:
-    """The parameter with the largest share in combinations that are not determined, and those it is not told from."""
+    """Parameter with the largest share in undetermined combinations, and those it cannot be distinguished from."""
     if not len(covariance):
         return None
     variances, directions = np.linalg.eigh(covariance)
@@ -71,13 +71,13 @@ def _undetermined(covariance: Array) -> tuple[int, list[int]] | None:
     if not vague.shape[1]:
         return None
     shares = np.sum(vague**2, axis=1)
-    worst = int(np.flatnonzero(shares > shares.max() - _ALIKE)[-1])  # of equals the one declared last
+    worst = int(np.flatnonzero(shares > shares.max() - _ALIKE)[-1])  # ties go to the one declared last
     along = vague @ vague[worst]
     along /= np.linalg.norm(along)
     return worst, [k for k in range(len(along)) if k != worst and abs(along[k]) > _TAKES_PART]
 
 
 def with_held(fit: Fit, unknowns: Sequence[Unknown], free: NDArray[np.bool_]) -> Fit:
-    """The fit with the unknowns that are not free at their initial value (imperfections at 0)."""
+    """Return the fit with the unknowns that are not free at their initial values (imperfections at 0)."""
     back = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]
     return fit._replace(coordinates=np.where(free, fit.coordinates, back))

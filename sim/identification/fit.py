@@ -1,7 +1,7 @@
 """Least squares on simulated trajectories: multiple shooting over short windows with free initial states.
 
 The initial states are eliminated by variable projection (Golub and Pereyra 2003, with Kaufman's Jacobian), so the
-solver sees only the parameters.
+solver optimises only the parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROUNDS: Final = 2
 """Gauss-Newton rounds of the initial states per evaluation; their error enters the projected residuals squared."""
 _LAST_ROUNDS: Final = 8
 _FAR_OFF: Final = 1e6
-"""Residual of a trajectory that is not finite."""
+"""Residual of a non-finite trajectory."""
 
 
 class Fit(NamedTuple):
@@ -42,7 +42,7 @@ class Fit(NamedTuple):
 
 
 class Shooting:
-    """Residuals of a model with given standard deviations of its sensors' noise, as functions of the coordinates."""
+    """Residuals of a model for given standard deviations of its sensors' noise, as functions of the coordinates."""
 
     def __init__(self, model: Model, sigma: Array, coordinates: Array, starts: Array | None = None) -> None:
         self.model, self.sigma = model, sigma
@@ -66,7 +66,7 @@ class Shooting:
         return np.asarray((self.model.windows.readings / self.sigma).reshape(self.model.windows.size, -1))
 
     def settled(self, coordinates: Array, starts: Array, rounds: int = _ROUNDS) -> tuple[Array, Array, Array]:
-        """Best starts (W, n) for the coordinates (p,), the residuals (W, R) there and their derivative (W, R, n)."""
+        """Best starts (W, n) for the coordinates (p,), with residuals (W, R) and their derivative (W, R, n) there."""
         n, measured = self._n, self._measured()
         shifts = np.vstack([np.zeros(n), np.diag(self._steps)])
         many = np.repeat(coordinates[None], n + 1, axis=0)
@@ -95,12 +95,12 @@ class Shooting:
         return best[0], best[1], best[2]
 
     def window_costs(self, coordinates: Array, rounds: int = 3) -> Array:
-        """Mean square of each window's weighted residuals (W,), starts settled."""
+        """Mean square of each window's weighted residuals (W,), at the best starts."""
         _, residuals, _ = self.settled(coordinates, self._starts, rounds)
         return np.asarray(np.mean(residuals**2, axis=1))
 
     def residuals(self, coordinates: Array) -> Array:
-        """Projected residuals, flat, for the solver."""
+        """Projected residuals, flattened for the solver."""
         found = self.settled(coordinates, self._starts)
         self._last = (coordinates, found)
         _, residuals, slopes = found
@@ -116,7 +116,7 @@ class Shooting:
         return _projected(slopes, slopes_p).reshape(-1, len(coordinates))
 
     def _slopes(self, coordinates: Array, starts: Array) -> Array:
-        """Derivative (W, R, p) of the weighted predictions by the coordinates, at fixed starts."""
+        """Derivative (W, R, p) of the weighted predictions with respect to the coordinates, at fixed starts."""
         p = len(coordinates)
         signs = np.where(coordinates + self._steps_p > self._bounds()[1], -1.0, 1.0) * self._steps_p
         many = coordinates + np.vstack([np.zeros(p), np.diag(signs)])
@@ -129,7 +129,7 @@ class Shooting:
         return ends.min(axis=1), ends.max(axis=1)
 
     def solve(self, coordinates: Array, free: NDArray[np.bool_], tolerance: float, evaluations: int = 30) -> Fit:
-        """Minimise over the coordinates that are ``free`` (p,), from the ones given, to a relative tolerance."""
+        """Minimise over the ``free`` coordinates (p,), starting from the given ones, to a relative tolerance."""
         low, high = self._bounds()
         margin = 1e-9 * (high - low)
         fixed = np.clip(coordinates, low + margin, high - margin)
@@ -153,7 +153,7 @@ class Shooting:
         return self.at(whole(solution.x))
 
     def at(self, coordinates: Array) -> Fit:
-        """The fit at given coordinates, starts settled."""
+        """Return the fit at given coordinates, with the best starts."""
         starts, residuals, slopes = self.settled(coordinates, self._starts, _LAST_ROUNDS)
         self._starts = starts
         slopes_p = self._slopes(coordinates, starts)
@@ -186,6 +186,6 @@ def _solve(slopes: Array, residuals: Array, damping: Array) -> Array:
 
 
 def _projected(slopes: Array, vectors: Array) -> Array:
-    """Vectors (W, R, k) without what lies in the span of the slopes (W, R, n)."""
+    """Vectors (W, R, k) minus their projection onto the span of the slopes (W, R, n)."""
     inner = np.linalg.solve(_gram(slopes, 0.0), np.swapaxes(slopes, 1, 2) @ vectors)
     return np.asarray(vectors - slopes @ inner)

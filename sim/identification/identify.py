@@ -1,6 +1,7 @@
 """Plant identification: connection signs, parameters, noise and joint uncertainty from recorded signals.
 
-A result exists only if the signals agree with each other and with the plant; otherwise ``Implausible`` lists why not.
+A result exists only if the signals agree with each other and with the plant; otherwise ``Implausible`` lists the
+reasons.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, Array
 
 SHORT_S: Final = 0.2
-"""Windows for the first fit: a poor initial guess cannot diverge far within them."""
+"""Window length of the first fit: within it a poor initial guess cannot diverge far."""
 LONG_S: Final = 0.5
-"""Windows for the final fit."""
+"""Window length of the final fit."""
 _DELAYS: Final = (0.5, 1.5, 2.5, 3.5)
 """Initial guesses of the delay, in periods."""
 _COARSE, _FINE = 1e-4, 2e-6
 _UNEXPLAINED: Final = 4.0
-"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone is within half of it."""
+"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone stays below half of it."""
 _LEAST: Final = 1.0
 MOST_DECLARED: Final = 12
-"""Declared parameters that are estimated together."""
+"""Maximum number of declared parameters that are estimated together."""
 _MOST_WINDOWS: Final = 400
 """Longer recordings are thinned out evenly."""
 
 
 def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Identified:
-    """Identification from recorded stretches.
+    """Identify a plant from recorded stretches.
 
-    ``plant`` is the initial guess; its lumped parameters may be off by a factor of several.  Raises Implausible, and
-    ValueError if the recording is too short.
+    ``plant`` is the initial guess; its lumped parameters may be wrong by a factor of several.  Raises Implausible if
+    the signals allow no result, ValueError if the recording is too short.
     """
     if not recorded:
         raise ValueError("nothing was recorded")
@@ -89,7 +90,7 @@ def _fitted(
         clear, beyond = model.free_of_walls(coordinates), model.beyond_walls(coordinates)
         usable = windows.chosen(explained & clear)
         if not usable.size:
-            raise Implausible(["no window fits this plant and is free of contact with a wall"])
+            raise Implausible(["no window both fits this plant and is free of wall contact"])
         model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
         return (
             Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance),
@@ -104,9 +105,9 @@ def _fitted(
     fit = with_held(fit, unknowns, free)
     if not free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
-    if held:  # the others take up what the held ones leave
+    if held:  # the others compensate for the held ones
         fit, *_ = fitted(short, sigma, fit.coordinates, _COARSE)
-    for tolerance in (_COARSE, _FINE):  # the short windows give poor weights
+    for tolerance in (_COARSE, _FINE):  # short windows give poor weights
         fit, usable, unexplained = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
     model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
     fit = Shooting(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).at(fit.coordinates)
@@ -116,7 +117,7 @@ def _fitted(
 
 
 def contradictions(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:
-    """Certain defects of the sensors in a short, gentle recording, one line each."""
+    """Significant defects of the sensors in a short, gentle recording, one line each."""
     return certain_problems(rig, recorded, pairs_of(plant, rig, recorded)) if recorded else []
 
 

@@ -1,4 +1,4 @@
-"""The fitted model: a plant with unknown parameters behind sensors and actuators of unknown sign and zero."""
+"""Fitted model: a plant with unknown parameters behind sensors and actuators of unknown sign and zero."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SCALE: Final = "scale_"
 LAG: Final = "lag_"
 """Name prefix of a velocity sensor's delay (s) with respect to the other sensors."""
 _FAR: Final = 1e3
-"""Largest factor between a positive parameter and its initial guess."""
+"""Maximum factor between a positive parameter and its initial guess."""
 _IMPOSSIBLE: Final = 0.05
-"""Distance beyond a wall that no zero or noise explains, as a share of the half-range."""
+"""Distance beyond a wall that neither zero nor noise can explain, as a share of the half-range."""
 _SMALL: Final = 1e-6
 _KINKED: Final = 2e-4
-"""Difference step, as a share of the range, of parameters whose trajectories have kinks (stops, small commands)."""
+"""Difference step, as a share of the range, for parameters whose trajectories have kinks (stops, small commands)."""
 
 
 class Unknown(NamedTuple):
-    """An unknown parameter and the coordinate it is fitted in."""
+    """An unknown parameter and its coordinate in the fit."""
 
     name: str
     unit: str
@@ -64,16 +64,16 @@ class Signs(NamedTuple):
 def unknowns_of(
     plant: Plant, rig: Rig, period_s: float, errors: Mapping[str, float] = MappingProxyType({})
 ) -> tuple[Unknown, ...]:
-    """Unknowns of a plant: lumped parameters, imperfections, the zero of each position sensor.
+    """Unknowns of a plant: lumped parameters, imperfections, and the zero of each position sensor.
 
-    ``errors``: initial guess of further sensor errors, by their names (SCALE, LAG or ZERO and a sensor's name).
+    ``errors``: initial guess of further sensor errors, by name (SCALE, LAG or ZERO plus a sensor's name).
     """
     declared = {p.name: p for p in plant.parameters()}
     velocities = velocities_of(plant)
     found = []
     for name, nominal in plant.identifiable.items():
         if nominal == 0.0 and name not in plant.lumped:
-            continue  # without a magnitude to begin with
+            continue  # no initial magnitude
         low, high = sorted((nominal / _FAR, nominal * _FAR))
         parameter = declared.get(name)
         if parameter is not None:
@@ -103,7 +103,7 @@ def unknowns_of(
 
 
 def kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
-    """States (place, velocity) of which the second is the first one's rate, whatever the action."""
+    """Pairs of states (position, velocity) in which the second is the rate of the first, whatever the action."""
     rng = np.random.default_rng(0)
     states = tuple(rng.uniform(0.1, 1.0, (len(plant.state_names), 8)))
     rates = plant.derivative(BATCHED, states, tuple(rng.uniform(0.1, 1.0, (plant.n_actions, 8))))
@@ -114,12 +114,12 @@ def kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
 
 
 def velocities_of(plant: Plant) -> set[str]:
-    """States that are velocities, which have no zero of their own to find."""
+    """States that are velocities, which have no zero to identify."""
     return {*plant.velocities, *(velocity for _, velocity in kinematic_pairs(plant))}
 
 
 class Model:
-    """Readings of the windows as a function of coordinates (V, p) and starts (V, W, n)."""
+    """Readings in the windows as a function of coordinates (V, p) and starts (V, W, n)."""
 
     def __init__(
         self, plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, signs: Signs, substeps: int
@@ -141,7 +141,7 @@ class Model:
         return {u.name: u.value(coordinates[:, i : i + 1]) for i, u in enumerate(self.unknowns)}
 
     def predict(self, coordinates: Array, starts: Array) -> Array:
-        """Readings (V, W, L + 1, s); not finite where the plant leaves the numbers."""
+        """Readings (V, W, L + 1, s); non-finite if the plant diverges."""
         values = self.values(coordinates)
         delay_s = values["delay_s"][:, 0]
         inside = {n: values[n] for n in (*self.plant.identifiable, "dry_friction", "dead_band") if n in values}
@@ -161,13 +161,13 @@ class Model:
         return np.asarray(readings * self._sensor_signs)
 
     def free_of_walls(self, coordinates: Array) -> NDArray[np.bool_]:
-        """Windows (W,) in which the plant moved freely throughout, by what was measured."""
+        """Mask (W,) of windows in which the plant moved freely throughout, according to the measurements."""
         seen = self._measured(coordinates)
         free = np.broadcast_to(self.plant.moves_freely(seen), seen[0].shape)
         return np.asarray(np.all(free, axis=1))
 
     def beyond_walls(self, coordinates: Array) -> NDArray[np.bool_]:
-        """Windows (W,) in which a sensor reads what the plant's walls make impossible, by more than a small error."""
+        """Mask (W,) of windows with a reading that the plant's walls make impossible, by more than a small error."""
         seen = self._measured(coordinates)
         possible = self.plant.constrain(BATCHED, seen)
         beyond, velocities = np.zeros(self.windows.size, bool), velocities_of(self.plant)
@@ -178,7 +178,7 @@ class Model:
         return beyond
 
     def _measured(self, coordinates: Array) -> tuple[Array, ...]:
-        """States (n) of (W, L + 1) by what was measured, 0 where nothing was."""
+        """Measured states (n) of (W, L + 1), 0 if not measured."""
         seen = np.zeros((len(self.plant.state_names), *self.windows.readings.shape[:2]))
         for i, (state, at) in enumerate(zip(self.states, self._zeros, strict=True)):
             zero = coordinates[at] if at is not None else 0.0
@@ -186,7 +186,7 @@ class Model:
         return tuple(seen)
 
     def first_starts(self, coordinates: Array) -> Array:
-        """Starts (W, n) to begin with: as measured, a velocity that is not measured from its place, anything else 0."""
+        """Initial starts (W, n): measured values; an unmeasured velocity from its position; anything else 0."""
         readings = self.windows.readings * self._sensor_signs
         starts = np.zeros((self.windows.size, len(self.plant.state_names)))
         for i, (state, at) in enumerate(zip(self.states, self._zeros, strict=True)):

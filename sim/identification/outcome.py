@@ -18,7 +18,7 @@ from onrig.sim.plants.integrate import Array
 
 
 class Implausible(ValueError):
-    """The signals contradict each other or the plant, or do not determine anything; ``problems`` has a line each."""
+    """Signals that contradict each other or the plant, or determine nothing; ``problems`` has one line per reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -37,11 +37,12 @@ class Identified(NamedTuple):
     noise: Noise
     joint: Joint
     free: NDArray[np.bool_]
-    """(p,): the identifiable parameters; the others keep their initial value."""
+    """(p,): the identifiable parameters; the others keep their initial values."""
     unexplained: NDArray[np.bool_]
     """Mask of unexplained windows, in order, among those clear of walls or impossibly far beyond them."""
     held: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """Parameters that the signals do not tell from others, each with these; they keep their initial value."""
+    """Parameters that the signals cannot distinguish from others, each with those others; they keep their initial
+    values."""
 
     @property
     def half_widths(self) -> Array:

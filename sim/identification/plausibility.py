@@ -1,4 +1,4 @@
-"""Plausibility of a fit: whether the plant explains the signals, and its parameters make sense."""
+"""Plausibility of a fit: whether the plant explains the signals, and whether its parameters make sense."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from onrig.sim.plants import Plant
 from onrig.sim.twin.options import sensor_half_range
 
 UNEXPLAINED: Final = 0.1
-"""Largest share of the windows clear of walls that may contradict the fit, such as a hand's touch."""
+"""Maximum share of the windows clear of walls that may contradict the fit, for example because of a hand's touch."""
 _TOUCHED: Final = 2
-"""Windows that may contradict the fit in a recording however short."""
+"""Number of windows that may contradict the fit in a recording of any length."""
 CORRELATION: Final = 0.3
-"""Lag-1 autocorrelation from which on residuals are not white."""
+"""Lag-1 autocorrelation from which residuals count as non-white."""
 MODEL_ERROR: Final = 0.05
-"""Largest part of residuals that are not white, as a share of the motion within windows."""
+"""Maximum non-white part of residuals, as a share of the motion within windows."""
 NOISE: Final = 0.05
-"""Largest noise of a sensor, as a share of its half-range."""
+"""Maximum noise of a sensor, as a share of its half-range."""
 DRIFT: Final = 0.01
-"""Largest change of a zero in the course of the recording, as a share of the half-range."""
+"""Maximum change of a zero during the recording, as a share of the half-range."""
 _FACTOR: Final = 30.0
-"""Largest factor between a parameter and its initial guess."""
+"""Maximum factor between a parameter and its initial guess."""
 _AT_BOUND: Final = 0.01
 _PARTS: Final = 4
 _QUANTILE: Final = 3.29
@@ -36,16 +36,16 @@ _WHITE: Final = 20.0
 
 
 class Residuals(NamedTuple):
-    """Character of one sensor's residuals within windows."""
+    """Statistics of one sensor's residuals within windows."""
 
     correlation: float
     """Lag-1 autocorrelation."""
     model_error: float
-    """Standard deviation of the part that is not white, as a share of the motion."""
+    """Standard deviation of the non-white part, as a share of the motion."""
 
 
 class Drift(NamedTuple):
-    """Change of a sensor's zero in the course of a recording (SI)."""
+    """Change of a sensor's zero during a recording (SI units)."""
 
     most: float
     """Upper bound of its distance from the average zero."""
@@ -59,7 +59,7 @@ def fit_problems(found: Identified, plant: Plant, rig: Rig) -> list[str]:
 
 
 def residuals_of(found: Identified) -> list[Residuals]:
-    """Character of each sensor's residuals."""
+    """Statistics of each sensor's residuals."""
     residuals = []
     for i in range(found.fit.residuals.shape[2]):
         r = found.fit.residuals[..., i]
@@ -72,7 +72,7 @@ def residuals_of(found: Identified) -> list[Residuals]:
 
 
 def drift_of(found: Identified, unknown: int) -> Drift:
-    """Drift of an unknown, with the other ones as they are: one Gauss-Newton step in each quarter."""
+    """Drift of an unknown with the others held constant: one Gauss-Newton step in each quarter."""
     slopes, left = found.fit.jacobian[:, :, unknown], found.fit.projected
     moves, errors = [], []
     for part in np.array_split(np.arange(len(left)), _PARTS):
@@ -89,13 +89,13 @@ def drift_of(found: Identified, unknown: int) -> Drift:
 
 def _connection_problems(found: Identified) -> Iterator[str]:
     if not found.connection.known and not found.connection.mirrored:
-        yield "signs: others explain the signals nearly as well: excite the plant longer or more strongly"
+        yield "signs: other signs explain the signals nearly as well: excite the plant longer or more strongly"
     missed, windows = np.flatnonzero(found.unexplained), found.unexplained.size
     if len(missed) > max(UNEXPLAINED * windows, _TOUCHED):
         share, (first, last) = len(missed) / windows, np.quantile(missed / windows, [0.1, 0.9])
         yield (
             f"the plant does not explain {share:.0%} of the windows (at most {UNEXPLAINED:.0%}), most of them from "
-            f"{first:.0%} to {last:.0%} of the recording: look for a sensor or actuator that changes, a touch, a slip"
+            f"{first:.0%} to {last:.0%} of the recording: look for a changing sensor or actuator, a touch or a slip"
         )
 
 
@@ -103,8 +103,8 @@ def _residual_problems(found: Identified, rig: Rig) -> Iterator[str]:
     for i, (sensor, character) in enumerate(zip(rig.sensors, residuals_of(found), strict=True)):
         if character.correlation > CORRELATION and character.model_error > MODEL_ERROR:
             yield (
-                f"{sensor.name}: residuals are not white (autocorrelation {character.correlation:.2f}, at most "
-                f"{CORRELATION:g}), the plant misses {character.model_error:.1%} of the motion (at most "
+                f"{sensor.name}: residuals are non-white (autocorrelation {character.correlation:.2f}, at most "
+                f"{CORRELATION:g}), the plant does not explain {character.model_error:.1%} of the motion (at most "
                 f"{MODEL_ERROR:.0%}): check the sensor's scale and unit, and that this is the plant"
             )
         noise, half = float(found.noise.total[i]), sensor_half_range(rig, sensor.name)

@@ -1,4 +1,4 @@
-"""Recorded signals in SI units, and the short windows a model is fitted to."""
+"""Recorded signals in SI units, and the short windows to which a model is fitted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onrig.runtime.record import Step
 from onrig.sim.plants.integrate import Array
 
 HISTORY: Final = 6
-"""Periods of earlier commands kept with each window, the upper bound of the delay."""
+"""Number of periods of earlier commands kept with each window, the upper bound of the delay."""
 
 
 class Stretch(NamedTuple):
@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
     u_start: Array
     """(n - 1, m): the command in force at the start of each period."""
     u_end: Array
-    """(n - 1, m): the one in force at its end."""
+    """(n - 1, m): the command in force at the end of each period."""
     tau_s: Array
     """(n - 1,): time of the switch between them, from the sample on."""
 

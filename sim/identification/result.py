@@ -1,4 +1,4 @@
-"""The result file: parameters for the twin, the spread for the shield, and the joint uncertainty."""
+"""Result file: parameters for the twin, the spread for the shield, and the joint uncertainty."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from onrig.sim.twin.options import sensor_half_range
 
 SAMPLES: Final = 200
 SHIELDED: Final = 0.999
-"""Confidence level of the intervals the shield covers."""
+"""Confidence level of the intervals covered by the shield."""
 _MIN_SPREAD: Final = 0.05
-"""Lower bound of the spread: a plant changes with temperature and wear."""
+"""Minimum spread: a plant changes with temperature and wear."""
 _LEAST_APART: Final = 0.01
-"""The same for parameters other than the lumped ones, which are geometry."""
+"""Minimum spread of parameters other than the lumped ones, which are geometric."""
 _CLOSE: Final = 0.95
 _VAGUE: Final = 0.5
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
@@ -48,7 +48,7 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     low: float
     high: float
     logarithmic: bool
-    """Whether the covariance is of its logarithm."""
+    """Whether the covariance refers to its logarithm."""
 
 
 class SensorNoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +58,7 @@ class SensorNoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     low: float
     high: float
     alone: float
-    """Without rounding to counts; 0 if rounding hides it."""
+    """Standard deviation without rounding to counts; 0 if rounding hides it."""
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,11 +76,11 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     signs: dict[str, int]
     """Sign of each sensor and actuator: +1, or -1 if reversed."""
     not_known: tuple[str, ...]
-    """Parameters that are not identifiable from these signals, with reasons."""
+    """Parameters that these signals cannot identify, with reasons."""
     covariance: tuple[tuple[float, ...], ...]
-    """Covariance of the parameters in their order; of the logarithm where ``logarithmic``."""
+    """Covariance of the parameters in their order; of the logarithm if ``logarithmic``."""
     samples: tuple[tuple[float, ...], ...]
-    """Draws of the parameters in their order."""
+    """Samples of the parameters in their order."""
 
 
 def result_of(
@@ -91,7 +91,7 @@ def result_of(
     source: str,
     envelope: Mapping[str, Envelope] = MappingProxyType({}),
 ) -> Result:
-    """Result of an identification; ``plant`` is the initial guess, ``box`` the shield's present plants.
+    """Result of an identification; ``plant`` is the initial guess, ``box`` the shield's current plant box.
 
     ``envelope`` is the shield's, by observation.
     """
@@ -153,12 +153,12 @@ def _certain(found: Identified) -> set[str]:
 def _predicted(
     found: Identified, plant: Plant, rig: Rig, box: PlantBox | None, envelope: Mapping[str, Envelope]
 ) -> dict[str, Any]:
-    """Lumped parameters, their spread, the largest dead band, the longest delay, and errors of sensors that are off."""
+    """Lumped parameters, their spread, the largest dead band, the longest delay, and errors of inaccurate sensors."""
     wide = half_widths(found.joint, SHIELDED)
     lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
     missed = [r.model_error for r in residuals_of(found) if r.correlation > CORRELATION]
     spread = max([_MIN_SPREAD, *missed, *(math.expm1(wide[i]) for i in lumped)])
-    if box is not None and not all(found.free[i] for i in lumped):  # undetermined parameters remain as uncertain
+    if box is not None and not all(found.free[i] for i in lumped):  # undetermined parameters keep their uncertainty
         spread = max(spread, box.spread)
     section: dict[str, Any] = {
         found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
@@ -201,23 +201,23 @@ def _undetermined(
     if found.connection.mirrored:
         yield (
             "All signs at once: this plant is symmetric, so reversing all channels gives the same signals. "
-            "Turn the rig by hand to see which way its sensor counts."
+            "Turn the rig by hand to see in which direction its sensor counts."
         )
     elif not found.connection.known:
         yield "Signs: other signs explain the signals nearly as well; more excitation is needed."
     for p, known in zip(parameters, found.free.tolist(), strict=True):
         if p.name in found.held:
-            yield f"{p.name}: the signals do not tell it from {', '.join(found.held[p.name])}; it stays {p.value:.6g}."
+            yield f"{p.name}: indistinguishable from {', '.join(found.held[p.name])}; it remains {p.value:.6g}."
         elif not known:
-            yield f"{p.name}: the recorded signals do not depend on it; it stays {p.value:.6g}."
+            yield f"{p.name}: the recorded signals do not depend on it; it remains {p.value:.6g}."
         elif p.name in _IMPERFECTIONS and p.name not in _certain(found):
             most = f"{p.high:.3g} {p.unit}".rstrip()
-            yield f"{p.name}: not significantly different from 0; at most {most}. The twin has none."
+            yield f"{p.name}: not significantly different from 0; at most {most}. The twin omits it."
         elif p.name in (*plant.identifiable, *_IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE * abs(p.value):
-            yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}, not enough excitation."
+            yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}; the excitation is insufficient."
     for name in plant.identifiable:
         if name not in [p.name for p in parameters]:
-            yield f"{name}: it is 0 in the configuration; give a value to begin with."
+            yield f"{name}: it is 0 in the configuration; give an initial value."
     scale = np.sqrt(np.diag(found.joint.covariance))
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = found.joint.covariance / np.outer(scale, scale)
@@ -232,12 +232,12 @@ def _undetermined(
         alike = [p.name for p in plant.parameters() if p.name not in _IMPERFECTIONS and p.name not in plant.separable]
         yield (
             f"{', '.join(alike)} individually: motion depends only on {', '.join(plant.lumped)}; the twin's values are "
-            "one choice with these."
+            "one choice that satisfies this."
         )
 
 
 def write_result(result: Result, path: Path, refusals: Sequence[str] = ()) -> None:
-    """Write a result file; ``refusals`` are why its configuration cannot use it.  Raises OSError."""
+    """Write a result file; ``refusals``: reasons why its configuration cannot use it.  Raises OSError."""
     usage = "; ".join(refusals) or "use it in a run as `identified: FILE`"
     path.write_text(_HEAD.format(usage) + dump(msgspec.to_builtins(result)), encoding="utf-8")
 

@@ -18,18 +18,18 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
 
 _SIGMAS: Final = 4.0
-"""Standard deviations of a sensor's noise that the shield covers."""
+"""Number of standard deviations of a sensor's noise covered by the shield."""
 _DRAWN: Final = 20_000
-"""Draws of states, parameters and corners of the ranges for the largest acceleration."""
+"""Number of sampled states, parameters and corners of the ranges for the largest acceleration."""
 
 
 def sensor_errors(
     found: Identified, wide: Array, plant: Plant, rig: Rig, box: PlantBox, envelope: Mapping[str, Envelope]
 ) -> dict[str, float]:
-    """``sensor_error`` of the measured observations that the shield reads, of those sensors that are off.
+    """``sensor_error`` of the measured observations used by the shield, for sensors that are inaccurate.
 
-    A zero and its drift come on top of the present bound; noise, scale and lag do only as far as it does not cover
-    them.  ``wide`` (p,) are the half-widths to cover.
+    A zero and its drift are added to the current bound; noise, scale and lag only as far as it does not cover them.
+    ``wide`` (p,): half-widths to cover.
     """
     errors = {}
     for i, sensor in enumerate(rig.sensors):
@@ -55,13 +55,13 @@ def sensor_errors(
 
 
 def _certain_size(found: Identified, wide: Array, unknown: int) -> float:
-    """Upper bound of a coordinate's size if it certainly differs from 0, else 0."""
+    """Upper bound of a coordinate's magnitude if it differs significantly from 0, otherwise 0."""
     size, width = abs(float(found.fit.coordinates[unknown])), float(wide[unknown])
     return size + width if size > width else 0.0
 
 
 def _zero_error(found: Identified, wide: Array, unknown: int | None) -> float:
-    """Upper bound of a sensor's zero, if it is off, and of its drift, if it drifts."""
+    """Upper bound of a sensor's zero, if significant, plus its drift, if significant."""
     if unknown is None:
         return 0.0
     off = abs(float(found.fit.coordinates[unknown])) > found.half_widths[unknown]
@@ -71,7 +71,8 @@ def _zero_error(found: Identified, wide: Array, unknown: int | None) -> float:
 
 
 def _fastest_change(found: Identified, wide: Array, plant: Plant, rig: Rig, most: float) -> float:
-    """Largest acceleration of the identified plant at velocities up to ``most``, every parameter at its worst end."""
+    """Largest acceleration of the identified plant at velocities up to ``most``, with every parameter at its worst
+    end."""
     ranges = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}
     rng = np.random.default_rng(0)
     states = [rng.uniform(*ranges.get(name, (0.0, 0.0)), _DRAWN) for name in plant.state_names[:-1]]

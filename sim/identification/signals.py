@@ -1,4 +1,4 @@
-"""Defects of recorded signals, independent of the plant: stuck and coarse sensors, velocities that are no rates."""
+"""Defects of recorded signals, independent of the plant: stuck and coarse sensors, velocities that are not rates."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from onrig.sim.twin.options import sensor_half_range
 
 GAIN_TOLERANCE: Final = 0.05
 LAG_TOLERANCE: Final = 0.5
-"""Periods; a velocity from the differences of one period is half of it late."""
+"""Maximum lag in periods; a velocity from differences over one period lags by half of it."""
 ZERO_TOLERANCE: Final = 0.02
-"""Share of the half-range of the velocity's observation."""
+"""Maximum zero, as a share of the half-range of the velocity's observation."""
 STEP_TOLERANCE: Final = 0.02
 """Largest step between readings, as a share of the half-range."""
 _OUTLIERS: Final = 0.1
-"""Largest share of windows that may contradict the others."""
+"""Maximum share of windows that may contradict the others."""
 _TOUCHED: Final = 4
-"""Windows that may do so in a recording however short, such as at a wall."""
+"""Number of windows that may do so in a recording of any length, such as at a wall."""
 
 _DEGREES: Final = 180.0 / np.pi
 _RATES: Final = (1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE))
-"""Rates of the place per unit of velocity within the tolerance of the gain."""
+"""Rates of the position per unit of velocity within the tolerance of the gain."""
 
 
 def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
-    """Contradictions and gaps in the signals: stuck or coarse sensors, velocities that are no rates."""
+    """Contradictions and gaps in the signals: stuck or coarse sensors, velocities that are not rates."""
     return [
         *_reading_problems(rig, recorded, [pair.stuck[0] for pair in pairs if pair.stuck]),
         *(
@@ -42,12 +42,13 @@ def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]
 
 
 def certain_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
-    """Velocities that are certainly not the rates of their places, even if the recording is short and gentle."""
+    """Velocities that are significantly different from the rates of their positions, even in a short, gentle
+    recording."""
     return [line for pair in pairs for line in _pair_problems(rig, recorded[0].period_s, pair)]
 
 
 def steps_of(rig: Rig, recorded: Sequence[Stretch]) -> list[float]:
-    """Smallest step between readings of each sensor (SI), a count of an honest one; 0 for a single reading."""
+    """Smallest step between readings of each sensor (SI units), one count for a correct one; 0 for a single reading."""
     steps = []
     for i, sensor in enumerate(rig.sensors):
         counts = np.unique(np.round(np.concatenate([s.readings[:, i] for s in recorded]) / sensor.resolution))
@@ -68,7 +69,7 @@ def _reading_problems(rig: Rig, recorded: Sequence[Stretch], reported: Sequence[
 
 
 def _open_questions(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterator[str]:
-    """Questions that the signals leave open."""
+    """Aspects that the signals leave undetermined."""
     both = f"{rig.sensors[pair.velocity].name} and {rig.sensors[pair.place].name}"
     more = "excite the plant longer or more strongly, clear of walls"
     if pair.whole is None:
@@ -81,7 +82,7 @@ def _open_questions(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterat
 
 
 def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
-    """Certain disagreements of one pair: of the scale or, if it is right, of lag and zero."""
+    """Significant disagreements of one pair: of the scale or, if that is correct, of lag and zero."""
     place, velocity, whole = rig.sensors[pair.place], rig.sensors[pair.velocity], pair.whole
     both = f"{velocity.name} and {place.name}"
     if pair.stuck is not None:
@@ -126,7 +127,7 @@ def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, whole: Agreement) ->
 
 
 def _follows(rate: Interval) -> bool | None:
-    """Whether the velocity is the rate of the place up to its sign; None if the interval allows either."""
+    """Whether the velocity is the rate of the position up to its sign; None if the interval allows either."""
     size = rate if rate.value > 0 else rate.scaled(-1.0)
     if size.within(*_RATES):
         return True
@@ -146,7 +147,7 @@ def _wrong_scale(place: str, velocity: str, rate: Interval) -> str:
 
 
 def _changed_part(pair: Pair) -> tuple[int, Interval] | None:
-    """First quarter in which the pair certainly behaves differently than before, and its rate."""
+    """First quarter in which the pair behaves significantly differently than before, and its rate."""
     usual = next((part for part in pair.parts if part is not None and _follows(part.rate)), pair.whole)
     sign = 1.0 if usual is None or usual.rate.value > 0 else -1.0
     for k, part in enumerate(pair.parts, 1):

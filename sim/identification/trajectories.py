@@ -1,4 +1,4 @@
-"""Batched trajectories of many plant variations over many windows, under delayed commands."""
+"""Batched trajectories of many plant variations over many windows, with delayed commands."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Pieces(NamedTuple):
 def delayed(windows: Windows, delay_s: Array) -> Pieces:
     """Commands of the windows as they reach the plant after each delay (V,).
 
-    With a delay of q T + f period k sees the last f seconds of period k - q - 1, then the first T - f of k - q.  Equal
-    commands that follow each other are one: where the integration is cut shows in how dry friction stops the plant,
-    and a delay would seem to act where nothing was commanded.
+    With a delay of q T + f, period k contains the last f seconds of period k - q - 1, then the first T - f of k - q. 
+    Equal consecutive commands are merged: the points at which the integration is split affect how dry friction stops
+    the plant, so a delay would otherwise have an effect even without commands.
     """
     period_s = windows.period_s
     late = np.minimum(np.floor(delay_s / period_s), HISTORY - 1).astype(int)
@@ -54,7 +54,7 @@ def delayed(windows: Windows, delay_s: Array) -> Pieces:
 def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, substeps: int) -> Array:
     """States (V, W, L + 1, n) from starts (V, W, n), for a plant whose parameters are numbers or arrays (V, 1).
 
-    ``substeps`` per period as on the twin; a piece of a period takes its share, rounded up.
+    ``substeps`` per period as in the twin; each part of a period gets its share, rounded up.
     """
     pieces = delayed(windows, delay_s)
     steps = [_steps(substeps * float(np.max(d)) / windows.period_s) for d in pieces.durations_s]
@@ -77,7 +77,7 @@ def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, subs
 
 
 def _engaged_before(plant: Plant, windows: Windows) -> tuple[Array, ...]:
-    """What the plant's backlash passed on before each window (W,), by the commands before it; empty without one."""
+    """Backlash output before each window (W,), from the commands before it; empty without backlash."""
     width = plant.backlash
     if width is msgspec.UNSET:
         return ()
@@ -88,5 +88,5 @@ def _engaged_before(plant: Plant, windows: Windows) -> tuple[Array, ...]:
 
 
 def _steps(needed: float) -> int:
-    """Integration steps of a piece, rounded up with a tolerance."""
+    """Integration steps for a part of a period, rounded up with a tolerance."""
     return 0 if needed <= 0.0 else max(1, math.ceil(needed - _HARDLY))

@@ -20,7 +20,7 @@ from onrig.sim.plants.integrate import Array
 _QUANTISED: Final = 1.0 / 12.0
 """Variance of a rounding error, in counts squared."""
 _LEAST_SEPARATION: Final = 0.25
-"""Noise below this share of a count's own rounding error cannot be distinguished from it."""
+"""Share of a count's rounding error below which noise cannot be distinguished from it."""
 
 _LEAST_FREEDOM: Final = 4.0
 _UPPER: Final = 0.975
@@ -31,7 +31,7 @@ class Noise(NamedTuple):
 
     total: Array
     alone: Array
-    """0 if rounding hides it."""
+    """Standard deviation without rounding; 0 if rounding hides it."""
     spread: Array
     """Standard error of the logarithm of ``total``."""
 
@@ -61,7 +61,7 @@ def noise_of(fit: Fit, resolutions: Array) -> Noise:
 
 
 def joint_of(fit: Fit, free: NDArray[np.bool_]) -> Joint:
-    """Joint distribution of the free coordinates; raises LinAlgError for a singular problem."""
+    """Joint distribution of the free coordinates; raises LinAlgError if the problem is singular."""
     jacobian = fit.jacobian[:, :, free]
     information = np.swapaxes(jacobian, 1, 2) @ jacobian
     white = np.linalg.inv(np.sum(information, axis=0))

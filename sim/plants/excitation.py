@@ -1,4 +1,4 @@
-"""Excitations for identification: signals that make a plant's parameters observable.  The shield limits them."""
+"""Excitations for identification: signals that make a plant's parameters observable, within the shield's limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from onrig.hw.rig import Rig
 
 CommandLaw = Callable[[float, Sequence[float]], tuple[float, ...]]
-"""Command (m,) as a function of elapsed seconds and the observation (n,), both SI."""
+"""Command (m,) as a function of elapsed seconds and the observation (n,), both in SI units."""
 
 
 class Excitation(NamedTuple):
@@ -21,7 +21,7 @@ class Excitation(NamedTuple):
 
 
 def rest(rig: Rig, duration_s: float) -> Excitation:
-    """The safe output."""
+    """Hold the safe output."""
     safe = tuple(a.safe for a in rig.actuators)
     return Excitation("rest", duration_s, lambda t, observation: safe)
 

@@ -1,6 +1,6 @@
 """Fourth-order Runge-Kutta with a held action (de Bruin et al. 2018, App. A), for one plant or many at once.
 
-Everything is written once for floats and for numpy arrays, with the functions of :class:`Maths` besides arithmetic.
+The code is written once for floats and for numpy arrays, using arithmetic and the functions of :class:`Maths`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Dynamics(Protocol):
         """Time derivative of the state."""
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap angles and apply walls, as at a sample."""
+        """Wrap angles and apply walls, at a sample."""
 
 
 def rk4(xp: Maths[V], plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
@@ -76,7 +76,7 @@ def rk4(xp: Maths[V], plant: Dynamics, state: tuple[V, ...], action: tuple[V, ..
 def advance(
     plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], dt: V | float, substeps: int = SUBSTEPS
 ) -> tuple[V, ...]:
-    """State after ``dt`` seconds under a held ``action``; no walls and no wrapping inside (see :func:`step`).
+    """State after ``dt`` seconds under a held ``action``, without walls or wrapping in between (see :func:`step`).
 
     Components are floats, or numpy arrays of one common shape for a batch of plants.
     """
@@ -100,9 +100,9 @@ def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, 
 
 
 def engaged(xp: Maths[V], backlash: V | float, before: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-    """Action behind a gear's play of width ``backlash``, which passed ``before`` (the play operator).
+    """Action behind a gear's play of width ``backlash`` that has passed ``before`` so far (the play operator).
 
-    It follows the action at half the width and holds its value while the action crosses the gap.
+    It follows the action at a distance of half the width, and holds its value while the action crosses the gap.
     """
     half = 0.5 * backlash
     return tuple(
@@ -124,7 +124,8 @@ def step(
 def _after_dry_friction(
     xp: Maths[V], plant: Dynamics, before: tuple[V, ...], after: tuple[V, ...], taken: V | float
 ) -> tuple[V, ...]:
-    """State after dry friction removed ``taken`` of each velocity; a plant that is stuck as a whole does not creep."""
+    """State after dry friction has reduced each velocity by ``taken``; a plant at rest in all velocities does not
+    creep."""
     braked: list[Any] = list(after)
     stuck: Any = True
     for at in plant.velocities_at:
@@ -135,7 +136,7 @@ def _after_dry_friction(
 
 
 def _within(xp: Maths[V], value: V, limit: V | float) -> V:
-    """A value, at most ``limit`` in either direction."""
+    """Clip a value to ``limit`` in either direction."""
     return xp.where(value > limit, limit, xp.where(value < -limit, -limit, value))
 
 

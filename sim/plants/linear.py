@@ -1,6 +1,6 @@
-"""A linear plant x' = A x + B u, written in YAML alone: names, matrices, walls and angles that wrap.
+"""A linear plant x' = A x + B u, written entirely in YAML: names, matrices, walls and wrapped angles.
 
-A motor with a flywheel, of which the voltage sets the acceleration::
+A motor with a flywheel, whose voltage sets the acceleration::
 
     plant:
       kind: linear
@@ -24,7 +24,7 @@ from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Parameter, Plant, declared_parameters, wrapped
 
 _LEAST: Final = 1e-12
-"""Smallest size of an entry that is a parameter: an entry of 0 is none."""
+"""Minimum size of an entry that is a parameter: an entry of 0 is not one."""
 _NEAR: Final = 0.01
 """Distance from a wall within which a state counts as touching it, as a share of the distance between the walls."""
 
@@ -33,7 +33,7 @@ class Linear(Plant, frozen=True, tag="linear"):
     """Matrices and names of states and actions; the rig's sensors and actuators have the same names."""
 
     states: tuple[str, ...]
-    """Names of the states, which the rig's sensors and the task's start use."""
+    """Names of the states, used by the rig's sensors and the task's start."""
     actions: tuple[str, ...]
     """Names of the rig's actuators, in its order."""
     A: tuple[tuple[Quantity, ...], ...]
@@ -41,14 +41,14 @@ class Linear(Plant, frozen=True, tag="linear"):
     B: tuple[tuple[Quantity, ...], ...]
     """One row per state: its rate of change per unit of each action."""
     velocities_of: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """Place to velocity, both states; left out: as A says (a row that is 1 at one state and 0 elsewhere)."""
+    """Position to velocity, both states; default: taken from A (a row that is 1 at one state and 0 elsewhere)."""
     walls: dict[str, tuple[Quantity, Quantity]] | msgspec.UnsetType = msgspec.UNSET
-    """Lowest and highest value of a state: there it stops, and so does its velocity."""
+    """Lowest and highest value of a state: its velocity stops there as well."""
     wrap: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Angles in rad that continue from pi at -pi."""
+    """Angles in rad that wrap from pi to -pi."""
 
     def __post_init__(self) -> None:
-        """Check shapes and names; ValueError says what is wrong, and where."""
+        """Check shapes and names; raises ValueError with field and problem."""
         for field, columns, of in (("A", self.states, "state"), ("B", self.actions, "action")):
             rows: Sequence[Sequence[Any]] = getattr(self, field)
             if len(rows) != len(self.states):
@@ -58,13 +58,13 @@ class Linear(Plant, frozen=True, tag="linear"):
                     raise ValueError(f"{field}: expected {len(columns)} numbers, one per {of}, for {name}: {len(row)}")
         for field, names in (("states", self.states), ("actions", self.actions)):
             if not names or len(set(names)) < len(names):
-                raise ValueError(f"{field}: expected at least one name, each once, got {', '.join(names) or 'none'}")
+                raise ValueError(f"{field}: expected one or more distinct names, got {', '.join(names) or 'none'}")
         pairs = self.velocities_of or {}
         used = {"velocities_of": (*pairs, *pairs.values()), "walls": tuple(self.walls or ()), "wrap": self.wrap or ()}
         for field, names in used.items():
             for name in names:
                 if name not in self.states:
-                    raise ValueError(f"{field}: '{name}' is no state (there are: {', '.join(self.states)})")
+                    raise ValueError(f"{field}: '{name}' is not a state (there are: {', '.join(self.states)})")
         for name, (low, high) in (self.walls or {}).items():
             if not low < high:
                 raise ValueError(f"walls: expected the lower end first for {name}, got {low:g} and {high:g}")
@@ -83,12 +83,12 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     @property
     def velocities_at(self) -> tuple[int, ...]:
-        """Velocities of places; the last state where there are none."""
+        """Indices of the positions' velocities; the last state if there are none."""
         return tuple(sorted(set(self._velocity_of.values()))) or (len(self.states) - 1,)
 
     @property
     def _velocity_of(self) -> dict[int, int]:
-        """Index of each place to that of its velocity."""
+        """Index of each position to that of its velocity."""
         if self.velocities_of is not msgspec.UNSET:
             return {self.states.index(place): self.states.index(v) for place, v in self.velocities_of.items()}
         return {i: row.index(1.0) for i, row in enumerate(self.A) if self._is_rate(i)}
@@ -100,7 +100,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         return is_unit and row[i] == 0.0 and not any(isinstance(b, np.ndarray) or b for b in self.B[i])
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """A x + B u; entries that are 0 are not added up."""
+        """A x + B u; zero entries are skipped."""
         found: tuple[V, ...] = self._rates(state, action)
         return found
 
@@ -118,7 +118,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         return total
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap angles; at a wall hold a place, and stop a velocity that leads into it."""
+        """Wrap angles; at a wall hold a position, and stop a velocity that points into it."""
         kept = list(state)
         for name in self.wrap or ():
             at = self.states.index(name)
@@ -134,7 +134,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         return tuple(kept)
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
-        """Whether the places are clear of their walls."""
+        """Whether the positions are clear of their walls."""
         free: Any = True
         for name, (low, high) in (self.walls or {}).items():
             x, near = state[self.states.index(name)], _NEAR * (high - low)
@@ -146,7 +146,7 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     @property
     def _entries(self) -> dict[str, tuple[str, int, int]]:
-        """Matrix, row and column of every entry that physics sets, by name: neither 0 nor that of a place."""
+        """Matrix, row and column of every physical entry by name: neither 0 nor part of a position's row."""
         found = {}
         for i, row in enumerate(self.states):
             if not self._is_rate(i):
@@ -159,7 +159,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         return found
 
     def parameters(self) -> list[Parameter]:
-        """Imperfections, and the sizes of the entries of A and B that are not 0; their signs remain as configured."""
+        """Imperfections, and the magnitudes of the nonzero entries of A and B; their signs remain as configured."""
         sizes = [
             Parameter(name, f"1/s of {self.states[i]}", _LEAST, LARGEST, abs(self.number(name)))
             for name, (_, i, _) in self._entries.items()
@@ -168,7 +168,7 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     @property
     def identifiable(self) -> dict[str, Any]:
-        """Sizes of the entries of A and B that are not 0."""
+        """Magnitudes of the nonzero entries of A and B."""
         return {name: abs(self.number(name)) for name in self._entries}
 
     def number(self, name: str) -> Any:
@@ -179,7 +179,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         return getattr(self, matrix)[i][j]
 
     def varied(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with other imperfections and sizes of entries; raises as ``Plant.varied`` does."""
+        """Copy with other imperfections and entry magnitudes; raises the errors of ``Plant.varied``."""
         entries = self._entries
         matrices = {matrix: [list(row) for row in getattr(self, matrix)] for matrix in ("A", "B")}
         for name, (matrix, i, j) in entries.items():

@@ -40,14 +40,14 @@ class Magman(Plant, frozen=True, tag="magman"):
     c2: Annotated[Positive, unit("m^2")] = 1.75e-4
     """Width of a coil's field, squared."""
     first_magnet: Annotated[Quantity, unit("m")] = 0.025
-    """Centre of the first coil: 0.025 j with j from 1, as printed; 0 would read "position relative to the centre of the
-    first magnet" literally."""
+    """Centre of the first coil: 0.025 j with j from 1, as printed; a literal reading of "position relative to the
+    centre of the first magnet" would give 0."""
     magnet_spacing: Annotated[Positive, unit("m")] = 0.025
-    """Distance of a coil to the next."""
+    """Distance between neighbouring coils."""
     wall_low: Annotated[Quantity, unit("m")] = -0.035
     """Position of the wall before the first coil."""
     wall_high: Annotated[Quantity, unit("m")] = 0.105
-    """Position of the wall behind the last one."""
+    """Position of the wall after the last coil."""
     wall_speed: Annotated[NotNegative, unit("m/s")] = 0.01
     """Rebound speed at a wall."""
     magnets: tuple[Quantity, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -78,11 +78,11 @@ class Magman(Plant, frozen=True, tag="magman"):
             d = position - (magnets[j] if magnets else centre)
             reach = d * d + c2
             force = force - self.c1 * d / (reach * reach * reach) * squared_current
-            centre = centre + self.magnet_spacing  # summed up: `j * magnet_spacing` would round differently
+            centre = centre + self.magnet_spacing  # accumulated: `j * magnet_spacing` would round differently
         return (velocity, force / self.mass)
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Stop a ball beyond a wall at the wall and send it slowly back, as at a sample."""
+        """Stop a ball beyond a wall at the wall and send it slowly back, at a sample."""
         position, velocity = state
         below, above = position < self.wall_low, position > self.wall_high
         return (
@@ -131,7 +131,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         return plant.with_lumped(box.nominal)
 
     def beyond(self, box: PlantBox, rig: Rig) -> Iterator[str]:
-        """Width of the fields and places of the coils."""
+        """Width of the fields and positions of the coils."""
         if not isinstance(box, MagmanBox):
             return
         low, high = box.c2_bounds
@@ -140,7 +140,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         for actuator, at in zip(rig.actuators, self.centres, strict=False):
             assumed = box.magnets.get(actuator.name)
             if assumed is None or abs(assumed - at) > _ROUNDING:
-                assumption = "knows of no coil there" if assumed is None else f"assumes {assumed:g} m"
+                assumption = "has no coil there" if assumed is None else f"assumes {assumed:g} m"
                 yield f"the twin's {actuator.name} is at {at:g} m, the shield {assumption}"
 
     def sketch(self, rig: Rig) -> Sketch | None:
@@ -151,7 +151,7 @@ class Magman(Plant, frozen=True, tag="magman"):
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
-        """Every coil ahead of the motion; a servo to a place between two magnets."""
+        """Every coil ahead of the motion; a servo to a position between two magnets."""
         box = narrowed(box, MagmanBox)
         names = [o.name for o in rig.observations]
         position, velocity = names.index(box.position), names.index(box.velocity)
@@ -180,7 +180,7 @@ class Magman(Plant, frozen=True, tag="magman"):
 
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
-        """Speeds at which some commands pass, along the track."""
+        """Speeds at which some commands can pass, along the track."""
         box, rig = narrowed(box, MagmanBox), setting.rig
         prediction, envelope = box.prediction(setting), setting.envelope[box.velocity]
         names = [o.name for o in rig.observations]
@@ -188,7 +188,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         position = np.linspace(track.low, track.high, _POINTS)
 
         def fastest(command: Sequence[float]) -> Array:
-            """Highest speed at each position at which a command passes."""
+            """Highest speed at each position at which a command can pass."""
             speeds = []
             for x in position.tolist():
                 low, high = 0.0, envelope.high
@@ -218,7 +218,7 @@ class Magman(Plant, frozen=True, tag="magman"):
 def _to_and_fro(
     pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int
 ) -> CommandLaw:
-    """Two coils in alternation; a ball that leaves their reach is first drawn back."""
+    """Two alternating coils; a ball that leaves their reach is first drawn back."""
     ends = centres.index(min(centres)), centres.index(max(centres))
     low, high = centres[ends[0]] - _REACH_M, centres[ends[1]] + _REACH_M
 

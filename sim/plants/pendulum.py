@@ -19,8 +19,8 @@ from onrig.sim.plants.integrate import Array, Maths, V, step
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit, wrapped
 
 INERTIA: Final = {"paper": 9.41e-4, "hardware": 1.91e-4}
-"""kg m^2.  The paper prints 9.41e-4; its authors' code and three public files of the same device have 1.91e-4, which
-fits a point mass of M l^2 = 9.7e-5 far better.  Both presets ship; the text's is the default."""
+"""kg m^2.  The paper prints 9.41e-4; its authors' code and three public files of the same device use 1.91e-4, which
+fits a point mass of M l^2 = 9.7e-5 far better.  Both presets are included; the paper's is the default."""
 
 
 class Pendulum(Plant, frozen=True, tag="pendulum"):
@@ -53,7 +53,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return INERTIA[self.inertia] if isinstance(self.inertia, str) else self.inertia
 
     def number(self, name: str) -> Any:
-        """A parameter as a number, the inertia too."""
+        """Parameter as a number, also the inertia."""
         return self.inertia_kg_m2 if name == "inertia" else getattr(self, name)
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
@@ -71,7 +71,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return (wrapped(xp, angle), velocity)
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
-        """The mass on its bearings: without a current the motor neither pushes nor brakes."""
+        """The mass on its bearings: without current the motor neither drives nor brakes."""
         zero = np.zeros_like(np.asarray(self.torque_constant, np.float64))
         return self.varied({"torque_constant": zero if zero.ndim else 0.0, "damping": self.damping * friction_share})
 
@@ -89,7 +89,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         """Copy with another mass, damping, torque constant and resistance, and the same inertia."""
         gravity, damping, gain = (np.asarray(values[name], np.float64) for name in self.lumped)
         inertia = self.inertia_kg_m2
-        # Torque constant and resistance give the gain together; a small constant leaves the rest of the damping to b.
+        # Torque constant and resistance together give the gain; a small constant leaves the rest of the damping to b.
         torque_constant = np.minimum(self.torque_constant, np.maximum(0.5 * damping / gain, 1e-12))
         changed = {
             "mass": gravity * inertia / (self.gravity * self.length),
@@ -161,12 +161,13 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
-        """The phase plane, with what passes under some voltages and a swing-up."""
+        """Phase plane with safe set, limit curves for some voltages, and a swing-up."""
         upper, lower = (upper_side(case) for case in cases(narrowed(box, PendulumBox), setting))
         angle = np.linspace(-np.pi, np.pi, NODES, endpoint=False)
 
         def mirrored(curve: Array) -> Array:
-            """The lower side's curve at the same angles: at -pi its own value, else that at the opposite angle."""
+            """Curve of the lower side at the same angles: at -pi its own value, otherwise that at the opposite
+            angle."""
             return -np.roll(curve[::-1], 1)
 
         middle = (LEVELS - 1) // 2

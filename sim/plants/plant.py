@@ -1,9 +1,9 @@
-"""The plant interface: dynamics, parameters, and optional data for safety tests and drawings.
+"""Plant interface: dynamics, parameters, and optional data for safety tests and drawings.
 
 A plant is one file of this package: a frozen struct that derives from :class:`Plant`.  Its fields are its parameters,
 in YAML under ``device.twin.plant``; each has a unit and bounds.  A field may hold an array over trials, so
 that one step advances many different plants (:meth:`Plant.varied`).  Only ``state_names``, ``n_actions`` and
-``derivative`` are required; the rest serves the shield's test campaigns and the pictures.
+``derivative`` are required; the rest is used by the shield's test campaigns and the pictures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onrig.sim.plants.integrate import Array, Maths, V, rk4
 
 Command = tuple[float, ...]
 Law = Callable[[Sequence[float]], Command]
-"""A policy: from a state (n,) in SI, in the rig's order, to a command (m,)."""
+"""A policy: from a state (n,) in SI units, in the rig's order, to a command (m,)."""
 Box = TypeVar("Box")
 
 
@@ -49,24 +49,24 @@ class Adversaries(NamedTuple):
     """Adversarial policies for testing the shield on a plant."""
 
     push: Law
-    """The command that currently adds the most energy."""
+    """Command that currently adds the most energy."""
     aim: Law
-    """The rig's task, without regard for limits."""
+    """Policy for the rig's task that ignores limits."""
 
 
 class Curve(NamedTuple):
-    """A line in a picture of a safe set."""
+    """A curve in a picture of a safe set."""
 
     x: Array
     y: Array
     label: str
     colour: str
     dashes: str
-    """Line style of matplotlib; empty for points."""
+    """matplotlib line style; empty for points."""
 
 
 class SafeSet(NamedTuple):
-    """A safe set over the plane of place and velocity."""
+    """A safe set in the plane of position and velocity."""
 
     place: Array
     low: Array
@@ -80,29 +80,30 @@ class SafeSet(NamedTuple):
 class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """Dynamics x' = f(x, u) of states x (the last one a velocity) under a held action u, and their imperfections.
 
-    The imperfections are off by default, at no cost.  An action passes delay, backlash, dead band and saturation in
-    this order.  Errors of sensors are the twin's (``sensor_zero``, ``sensor_noise``), steps of sensors and actuators
-    the rig's (``resolution``).
+    The imperfections are off by default, at no cost.  An action passes through delay, backlash, dead band and
+    saturation in this order.  Sensor errors belong to the twin (``sensor_zero``, ``sensor_noise``), quantisation of
+    sensors and actuators to the rig (``resolution``).
     """
 
     dry_friction: Annotated[NotNegative, unit("unit/s^2")] | msgspec.UnsetType = msgspec.UNSET
-    """Deceleration by dry friction; within one integration step it brings the velocity to rest and no further."""
+    """Deceleration by dry friction; it stops the velocity within an integration step but does not reverse it."""
     dead_band: Annotated[NotNegative, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
-    """Actions up to this size have no effect, larger ones act by the excess."""
+    """Actions up to this size have no effect; larger ones act by the excess."""
     delay_s: Annotated[Seconds, unit("s")] | msgspec.UnsetType = msgspec.UNSET
     """Delay from an actuator's output to its effect; invisible to the device."""
     backlash: Annotated[NotNegative, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
-    """Play between an actuator and the plant: after a reversal, an action acts once it has changed by this width."""
+    """Play between an actuator and the plant: after a reversal, an action takes effect once it has changed by this
+    width."""
     saturation: Annotated[Positive, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
     """Largest effective action, such as a torque limit; larger ones act like this one."""
 
     separable: ClassVar[tuple[str, ...]] = ()
-    """Fields that are identifiable besides the lumped parameters (``onrig identify``)."""
+    """Fields that are identifiable in addition to the lumped parameters (``onrig identify``)."""
     batched: ClassVar[bool] = True
-    """Whether a step of many plants takes little longer than that of one."""
+    """Whether a step of many plants takes little longer than a step of one."""
     file_field: ClassVar[str] = ""
-    """Field with the path of a file, relative to the configuration. The field ``sha256``, which such a plant has too, is set
-    to the file's digest when a configuration is read; files that the file includes are not part of it."""
+    """Field with the path of a file, relative to the configuration.  Such a plant also has a field ``sha256``, which is
+    set to the file's digest when a configuration is read; files included by the file are not part of it."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -116,21 +117,21 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """Names that the rig's actuators must have, in this order; empty where they may have any."""
+        """Names that the rig's actuators must have, in this order; empty if any names are allowed."""
         return ()
 
     @property
     def velocities_at(self) -> tuple[int, ...]:
-        """Indices of the states that are velocities, which dry friction brakes; by default the last one."""
+        """Indices of the states that are velocities, to which dry friction applies; by default the last one."""
         return (len(self.state_names) - 1,)
 
     @property
     def velocities(self) -> tuple[str, ...]:
-        """Names of these states."""
+        """Names of the states that are velocities."""
         return tuple(self.state_names[at] for at in self.velocities_at)
 
     def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
-        """State after ``h`` seconds: one Runge-Kutta step, or the solver of the plant's own."""
+        """State after ``h`` seconds: one Runge-Kutta step, or a step of the plant's own solver."""
         return rk4(xp, self, state, action, h)
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
@@ -138,7 +139,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         raise NotImplementedError
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap angles and apply walls, as at a sample."""
+        """Wrap angles and apply walls, at a sample."""
         return state
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
@@ -146,7 +147,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         return True
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
-        """The plant with its actuators disconnected, which feels no action, and this share of its remaining friction.
+        """The plant with disconnected actuators, which ignores actions, and this share of its remaining friction.
 
         By default it is the plant under the action 0.
         """
@@ -163,13 +164,13 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         ]
 
     def number(self, name: str) -> Any:
-        """A parameter's value as a number (or array), with named presets resolved."""
+        """A parameter's value as a number (or array), with presets resolved."""
         return getattr(self, name)
 
     def varied(self, values: Mapping[str, float | Array]) -> Self:
         """Copy with other parameters, each a number or an array over trials.
 
-        Raises ValueError for a value out of bounds and KeyError for an unknown name.
+        Raises ValueError if a value is out of bounds and KeyError for an unknown name.
         """
         declared = declared_parameters(type(self))
         for name, value in values.items():
@@ -186,7 +187,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @property
     def lumped(self) -> dict[str, Any]:
-        """Lumped parameters by the names that its family has in ``limits.predicted``."""
+        """Lumped parameters, by their names in ``limits.predicted``."""
         return {}
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
@@ -197,8 +198,8 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     def identifiable(self) -> dict[str, Any]:
         """Identifiable parameters: the lumped ones and the fields in ``separable``.
 
-        A plant that names neither has all fields with unit and bounds, up to 12; identification finds out which of
-        them the signals tell apart.
+        If a plant defines neither, these are all fields with unit and bounds, up to 12; identification determines which
+        of them the signals can distinguish.
         """
         fields: tuple[str, ...] = self.separable
         if not fields and not self.lumped:
@@ -221,7 +222,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
-        """The nominal plant of a box; raises ValueError for a box of another family."""
+        """The nominal plant of a box; raises ValueError if the box belongs to another family."""
         raise _needs_family(cls)
 
     @classmethod
@@ -233,7 +234,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     def safe_states(
         cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
-        """Draw n places, and the lowest and highest safe velocity at each."""
+        """Draw n positions, and the lowest and highest safe velocity at each."""
         raise _needs_family(cls)
 
     @classmethod
@@ -247,14 +248,14 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 def wrapped(xp: Maths[V], angle: V) -> V:
-    """An angle (rad) within its turn from -pi (included) to pi."""
+    """Wrap an angle (rad) into [-pi, pi)."""
     within = (angle + math.pi) % (2.0 * math.pi) - math.pi
     # A remainder of a tiny negative number rounds up to a full turn.
     return xp.where(within < math.pi, within, -math.pi)
 
 
 def narrowed(box: PlantBox, family: type[Box]) -> Box:
-    """The box as one of a family; raises ValueError for another."""
+    """Return the box if it belongs to a family; raises ValueError otherwise."""
     if not isinstance(box, family):
         raise ValueError("limits.predicted and the plant are of different kinds")
     return box
@@ -267,7 +268,7 @@ def _needs_family(plant: object) -> ValueError:
 
 @lru_cache(maxsize=64)
 def declared_parameters(plant: type[Plant]) -> dict[str, tuple[str, float, float]]:
-    """Unit and bounds of each field that is a number, by name."""
+    """Unit and bounds of each numeric field, by name."""
     described = inspect.type_info(plant)
     assert isinstance(described, inspect.StructType)
     found = {}

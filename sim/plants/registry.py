@@ -1,6 +1,6 @@
-"""The plants that are registered, and what a box of plants covers of one.
+"""Registered plants, and the coverage of a plant by a plant box.
 
-A plant is registered under its kind (``onrig.runtime.registry``); the shield's part of it is described in
+A plant is registered under its kind (``onrig.runtime.registry``); the shield's counterpart is described in
 ``onrig.runtime.safety.plant_box``.
 """
 
@@ -27,10 +27,10 @@ else:
 
 
 def simulated(box: PlantBox) -> type[Plant]:
-    """The plant of a box's family; raises ValueError without one."""
+    """The plant of a box's family; raises ValueError if there is none."""
     kind = str(type(box).__struct_config__.tag)  # type: ignore[attr-defined]
     if kind not in registry.names(registry.PLANTS):
-        raise ValueError(f"there is no plant of kind '{kind}' to simulate")
+        raise ValueError(f"no plant of kind '{kind}' to simulate")
     plant: type[Plant] = registry.load(registry.PLANTS, kind)
     return plant
 
@@ -55,6 +55,6 @@ def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
         yield f"the twin's plant has a backlash of {plant.backlash:g}, the shield covers none"
     largest = max((max(-a.low, a.high) for a in rig.actuators), default=0.0)
     if plant.saturation is not msgspec.UNSET and plant.saturation < largest:
-        yield f"the twin's plant saturates at {plant.saturation:g}, the shield counts on actions up to {largest:g}"
+        yield f"the twin's plant saturates at {plant.saturation:g}, the shield assumes actions up to {largest:g}"
     if plant.delay_s and plant.delay_s * 1e6 > box.late_us:
         yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield covers {box.late_us} us"

@@ -1,4 +1,4 @@
-"""Trial of a plant: everything that a run asks of its code, evaluated once."""
+"""Trial of a plant: each function of its code that a run uses, evaluated once."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from onrig.sim.plants.plant import Plant
 
 _MOST_POINTS: Final = 256
 _ROUNDING: Final = 1e-6
-"""Relative difference of the batched form from the scalar one beyond which they are not the same function."""
+"""Relative difference between batched and scalar form above which they count as different functions."""
 
 Point = tuple[tuple[float, ...], tuple[float, ...]]
-"""State and action, SI."""
+"""State and action, in SI units."""
 
 
 class PlantFailure(Exception):
-    """Exception of a plant's code; the message names the plant, the exception, and its file and line."""
+    """Exception in a plant's code; the message names the plant, the exception, and its file and line."""
 
     def __init__(self, plant: Plant, error: BaseException) -> None:
         super().__init__(f"{name_of(plant)} raises {describe_exception(error)}")
 
 
 def name_of(plant: Plant) -> str:
-    """A plant in messages, by its kind."""
+    """Name of a plant in messages, by its kind."""
     return f"the plant '{plant.__struct_config__.tag}'"
 
 
 def corners(plant: Plant, rig: Rig, start: Mapping[str, float]) -> list[Point]:
-    """Start state under safe, least and greatest action, then the corners of the observations' and actions' ranges.
+    """Start state under safe, minimum and maximum action, then the corners of the observations' and actions' ranges.
 
     States without an observation remain at the start.
     """
@@ -50,7 +50,7 @@ def corners(plant: Plant, rig: Rig, start: Mapping[str, float]) -> list[Point]:
 
 
 def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s: float, substeps: int) -> Iterator[str]:
-    """List what is wrong with the results of a plant's code; raises whatever that code raises.
+    """List problems with the results of a plant's code; raises whatever that code raises.
 
     Rig and start must fit the plant.
     """
@@ -59,11 +59,11 @@ def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s:
         derivatives = [_at(plant, *point) for point in points]
         lengths = {len(found) for found in derivatives if found is not None} - {len(plant.state_names)}
         if lengths:
-            yield f"{name_of(plant)} gives derivatives of {min(lengths)} values, for {len(plant.state_names)} states"
+            yield f"{name_of(plant)} returns derivatives of {min(lengths)} values, for {len(plant.state_names)} states"
             return
         first = derivatives[0]
         if first is not None and not all(map(math.isfinite, first)):
-            yield f"{name_of(plant)} gives a derivative of {first} at the start"
+            yield f"{name_of(plant)} returns a derivative of {first} at the start"
         yield from _batched_problems(plant, points, derivatives)
         state, action = points[0]
         step(plant, state, action, period_s, substeps)
@@ -73,7 +73,7 @@ def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s:
 
 
 def _at(plant: Plant, state: tuple[float, ...], action: tuple[float, ...]) -> tuple[float, ...] | None:
-    """Derivative at a point, of floats; None where it overflows, as at a state that the plant never reaches."""
+    """Derivative at a point, for floats; None if it overflows, as at a state that the plant never reaches."""
     try:
         plant.constrain(SCALAR, state)
         return tuple(map(float, plant.derivative(SCALAR, state, action)))
@@ -91,7 +91,7 @@ def _batched_problems(
         together = tuple(float(x[n]) for x in found)
         if scalar is not None and not np.allclose(together, scalar, rtol=_ROUNDING, atol=0.0, equal_nan=True):
             yield (
-                f"{name_of(plant)} gives a derivative of {scalar} for floats and of {together} for arrays at the state "
+                f"{name_of(plant)} returns a derivative of {scalar} for floats but {together} for arrays at the state "
                 f"{points[n][0]} under {points[n][1]}"
             )
             return

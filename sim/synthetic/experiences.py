@@ -6,11 +6,11 @@ action is the policy's there, exploration included; then s' and r follow from th
 
 §6.3.1: "when a synthetic experience is about to be overwritten, we only sample a new synthetic experience with a
 certain probability.  Otherwise, the experience is left unchanged."  Taken literally together with the rule above, the
-fraction of synthetic experiences would grow to one with every pass through the buffer, or with other readings still
-depend on the refresh probability.  Here a write *renews* its slot with probability ``refresh``: then what is offered,
-synthetic with probability f, takes it.  Otherwise a synthetic experience remains, and a measured one gives way to
-the measured one offered.  So the fraction is f at any time, a synthetic experience outlives a write with probability
-1 - refresh, as in the text, and with refresh 1 this is exactly §6.2.1.
+fraction of synthetic experiences would grow to one with every pass through the buffer, or, read differently, still
+depend on the refresh probability.  Here a write *renews* its slot with probability ``refresh``: the slot then receives
+the offered experience, which is synthetic with probability f.  Otherwise a synthetic experience remains, and a measured
+one is replaced by the offered measured one.  The fraction is therefore always f, a synthetic experience survives a
+write with probability 1 - refresh, as in the text, and refresh 1 gives exactly §6.2.1.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from onrig.runtime.random_streams import Role, stream
 from onrig.sim.synthetic.model import PlantModel
 
 Policy = Callable[[NDArray[np.int64], NDArray[np.float32]], NDArray[np.floating]]
-"""``policy(rows, observations)``: what the policies that acted in ``rows`` (k,) of the batch would do at
-``observations`` (k, n_obs): (k, m).  All normalised; NaN where a policy is not to be had."""
+"""``policy(rows, observations)``: actions (k, m) at ``observations`` (k, n_obs) of the policies that acted in ``rows``
+(k,) of the batch.  All normalised; NaN if a policy is not available."""
 
 
 class Draws(NamedTuple):
@@ -48,7 +48,7 @@ class Draws(NamedTuple):
 def episode_draws(seed: int, episode: int, steps: int, n_obs: int, n_act: int) -> Draws:
     """Numbers for the ``steps`` transitions of one training episode, from a stream of its own.
 
-    The same whatever the fractions: runs that differ only in those draw the same states and actions.
+    They do not depend on the fractions: runs that differ only in those draw the same states and actions.
     """
     numbers = stream(seed, Role.SYNTHETIC, episode).random((steps, 2 + n_obs + n_act))
     return Draws(numbers[:, 0], numbers[:, 1], numbers[:, 2 : 2 + n_obs], numbers[:, 2 + n_obs :])
@@ -62,13 +62,13 @@ def resynthesise(
     noise: NDArray[np.float64],
     policy: Policy,
 ) -> Resynthesised:
-    """Replace a fraction of n transitions by synthetic ones (see the module's text).
+    """Replace a fraction of n transitions by synthetic ones (see the module docstring).
 
-    ``noise`` (n, m) is the exploration signal of each transition's tick, in normalised units and as it was before the
-    sum with the policy's action was clipped.  The spaces drawn from are the ranges of the rig, [-1, 1] normalised.  A
-    synthetic transition is flagged, keeps the policy's id, is neither truncated nor intervened in, and its exploration
-    is the 1-norm of its action's distance from the policy's (de Bruin et al. 2018, §7.1.1), so that every keeper can
-    rank it.  Where the result would not be finite, the measured transition is kept.
+    ``noise`` (n, m) is the exploration signal of each transition's tick, in normalised units, before its sum with the
+    policy's action was clipped.  States and actions are drawn from the ranges of the rig, [-1, 1] normalised.  A
+    synthetic transition is flagged, keeps the policy's id, counts neither as truncated nor as an intervention, and its
+    exploration is the 1-norm of its action's distance from the policy's (de Bruin et al. 2018, §7.1.1), so that every
+    keeper can rank it. If the result would be non-finite, the measured transition is kept.
     """
     renews = draws.renewal < synthetic.refresh
     rows = np.flatnonzero(draws.kind < synthetic.states + synthetic.actions)

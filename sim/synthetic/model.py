@@ -24,15 +24,15 @@ class Outcome(NamedTuple):
     next_observation: Stored
     """(n, n_obs), normalised."""
     reward: Stored
-    """(n,), raw units of the task."""
+    """(n,), in the task's raw units."""
     terminated: NDArray[np.bool_]
     """(n,)."""
 
 
 class PlantModel:
-    """One period of a plant seen through a rig: from normalised (s, a) to (s', r, terminated).
+    """One period of a plant with a rig's signals: from normalised (s, a) to (s', r, terminated).
 
-    The model is exact (de Bruin et al. 2018, §6.2.1, take "the real system model"): no noise, no counts.  Rows are
+    The model is exact (de Bruin et al. 2018, §6.2.1, use "the real system model"): no noise, no counts.  Rows are
     independent, so a batch may be split arbitrarily.  Expects a rig without :func:`model_problems`.
     """
 
@@ -66,13 +66,13 @@ class PlantModel:
 
 
 UNSEEN: Final = "no observation is the plant's"
-"""Beginning of the problem that a state is not observed."""
+"""Beginning of the message about an unobserved state."""
 
 
 def model_problems(rig: Rig, plant: Plant) -> list[str]:
     """Reasons why the next state cannot be computed from the rig's observations; empty if it can."""
     problems = [
-        f"observation '{o.name}' is an estimate from '{o.derivative_of}', not known after a state drawn anew"
+        f"observation '{o.name}' is an estimate from '{o.derivative_of}', undefined for a redrawn state"
         for o in rig.observations
         if o.derivative_of is not None
     ]
@@ -82,7 +82,7 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
         problems.append("the plant has backlash, so its state alone does not determine the next one")
     observed = _observed(rig)
     problems.extend(
-        f"{UNSEEN} '{name}', without which its next state is not known"
+        f"{UNSEEN} '{name}', without which its next state is unknown"
         for name in plant.state_names
         if name not in observed
     )
@@ -90,5 +90,5 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
 
 
 def _observed(rig: Rig) -> Mapping[str, int]:
-    """Index of the observation that is each sensor's value."""
+    """Index of the observation that equals each sensor's value."""
     return {o.sensor or o.name: i for i, o in enumerate(rig.observations) if o.derivative_of is None}

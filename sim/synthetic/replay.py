@@ -1,7 +1,7 @@
-"""The replay process of a twin's run with synthetic experiences.
+"""Replay process of a twin's run with synthetic experiences.
 
-``python -m onrig.sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``onrig.runtime.replay.main`` with the plant, which
-only ``sim`` has.
+``python -m onrig.sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``onrig.runtime.replay.main`` with a plant, which
+only ``sim`` provides.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.main import twin_options
 
 _KEPT: Final = 4
-"""Episodes whose random numbers are cached."""
+"""Number of episodes whose random numbers are cached."""
 _SESSIONS: Final = 4
-"""Cached policy sessions."""
+"""Number of cached policy sessions."""
 
 
 class FiledPolicies:
-    """Policies from a run's folder ``policies/``, which has each from its admission on."""
+    """Policies in a run's folder ``policies/``, which contains each one from its admission on."""
 
     def __init__(self, rig: Rig, folder: Path) -> None:
         self._folder, self._n_act = folder, len(rig.actuators)
@@ -45,7 +45,8 @@ class FiledPolicies:
         self._sessions: dict[int, PolicySession | None] = {}
 
     def actions(self, policy_ids: NDArray[np.uint32], observations: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return (k, m) actions of (k,) policies at (k, n_obs) observations, normalised; NaN where one is not filed."""
+        """Return (k, m) actions of (k,) policies at (k, n_obs) observations, normalised; NaN if a policy has no
+        file."""
         seen = self._observations.si(observations).astype(np.float32)
         answers = np.full((len(seen), self._n_act), np.nan)
         for i, policy_id in enumerate(policy_ids.tolist()):
@@ -73,9 +74,9 @@ class FiledPolicies:
 
 
 class RunResynthesiser:
-    """Synthetic experiences of one run: a function of only the configuration and the transitions.
+    """Synthetic experiences of one run, as a function of only the configuration and the transitions.
 
-    It needs no saved state: the random numbers of a transition follow from its episode and step.
+    No state needs saving: episode and step determine the random numbers of a transition.
     """
 
     def __init__(self, config: RunConfig, run_folder: Path) -> None:
@@ -108,7 +109,7 @@ class RunResynthesiser:
         return resynthesise(self._synthetic, self._model, measured, draws, noise, policy)
 
     def _numbers(self, episode: int) -> tuple[Draws, NDArray[np.float64]]:
-        """Random numbers of an episode, and the exploration signal that the loop had in it."""
+        """Random numbers of an episode, and the loop's exploration signal in it."""
         if episode not in self._episodes:
             while len(self._episodes) >= _KEPT:
                 del self._episodes[min(self._episodes)]

@@ -1,1 +1,1 @@
-"""The device twin: a simulated device that speaks the wire protocol."""
+"""Device twin: a simulated device that speaks the wire protocol."""

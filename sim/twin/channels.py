@@ -1,4 +1,4 @@
-"""The twin's pins: delay between output and plant; sensor counts with noise."""
+"""Pins of the twin: delay between output and plant; sensor counts with noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DelayLine:
         self._in_flight: deque[tuple[int, Counts | None]] = deque([(delay_us, safe)])
 
     def shift(self, pieces: Pieces) -> Pieces:
-        """Output that reaches the plant during these pieces."""
+        """Output that reaches the plant during these intervals."""
         self._in_flight += pieces
         arrived, left_us = [], sum(duration_us for duration_us, _ in pieces)
         while left_us > 0:
@@ -63,13 +63,13 @@ class Sensing:
         self._actuator_rng = np.random.default_rng(actuators)
 
     def actuator_offsets(self) -> tuple[float, ...]:
-        """Actuator noise for one period (SI, not clipped; de Bruin et al. 2018, eq. 2)."""
+        """Actuator noise for one period (SI units, not clipped; de Bruin et al. 2018, eq. 2)."""
         if not self._actuator_noise:
             return self._zero_offsets
         return tuple(self._actuator_rng.normal(0.0, self._actuator_sigma).tolist())
 
     def read(self, state: Sequence[float]) -> tuple[int, ...] | None:
-        """Sensor counts of a plant state (SI; de Bruin et al. 2018, eq. 1, then rounding); None if it is not finite."""
+        """Sensor counts of a plant state (SI units; de Bruin et al. 2018, eq. 1, then rounding); None if non-finite."""
         noise = self._sensor_rng.normal(0.0, self._sensor_sigma).tolist() if self._sensor_noise else None
         counts = []
         for i, (component, zero, resolution, wrap, low, high) in enumerate(self._sensors):

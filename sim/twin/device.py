@@ -1,7 +1,7 @@
-"""The twin: a simulated plant beneath the protocol's half of a device, in device time, no clock and no I/O.
+"""The twin: a simulated plant beneath the protocol layer of a device, in device time, without clock or I/O.
 
-The shell around it (``onrig.sim.twin.main``) owns the line and the pacing.  The rules are those of ``onrig.hw.device``
-and the *lockstep rule* (docs/architecture.md).
+The shell around it (``onrig.sim.twin.main``) owns the connection and the pacing.  The rules are those of
+``onrig.hw.device`` and the *lockstep rule* (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from onrig.sim.twin.options import TwinOptions, twin_problems
 class TwinDevice(ProtocolDevice):
     """One simulated device.
 
-    ``start`` is the plant's state at power-on and after each reset, by name (SI), drawn by the reset's seed where it
-    is an interval or a list.  ``time_scale`` is what the hello announces; 0 means lockstep: a command then acts on the
-    full period, whatever its offset.  Raises ValueError when plant, rig and start state do not fit together.
+    ``start`` is the plant's state at power-on and after each reset, by name (SI units), drawn with the reset's seed if
+    it is an interval or a list.  ``time_scale`` is announced in the hello; 0 means lockstep: a command then acts on the
+    complete period, whatever its offset.  Raises ValueError if plant, rig and start state do not match.
     """
 
     def __init__(self, rig: Rig, options: TwinOptions, start: Starts, *, time_scale: float = 1.0) -> None:
@@ -43,7 +43,7 @@ class TwinDevice(ProtocolDevice):
         self._sensing = Sensing(rig, options)
         self._released = options.plant.released()
         self.plant_state = self._start_state
-        """State of the plant at the last sample, without noise (SI)."""
+        """State of the plant at the last sample, without noise (SI units)."""
         offer = Offer(
             options.boot_id, options.period_min_us, options.period_max_us, options.lease_max, options.reset, time_scale
         )
@@ -61,7 +61,7 @@ class TwinDevice(ProtocolDevice):
         self._read: Counts | None = None
 
     def sample(self) -> bytes:
-        """As ``ProtocolDevice.sample``; raises PlantFailure, too."""
+        """Sample like ``ProtocolDevice.sample``; also raises PlantFailure."""
         return super().sample()
 
     def _measure(self, *, first: bool) -> Counts | None:
@@ -82,13 +82,13 @@ class TwinDevice(ProtocolDevice):
     def _cut_period(self, offset_us: int) -> None:
         self._move_plant(offset_us)
 
-    def _start_anew(self, seed: int) -> None:
+    def _reset_plant(self, seed: int) -> None:
         self._sensing.reseed(seed)
         if are_drawn(self._starts):
             self._start_state = self._drawn_start(seed)
         self._rest_actuators()
 
-    def _true_period_us(self, period_us: int) -> int:
+    def _actual_period_us(self, period_us: int) -> int:
         times = 1.0 if self.options.faults.rate is msgspec.UNSET else self.options.faults.rate
         return max(round(period_us / times), 1)
 
@@ -113,7 +113,7 @@ class TwinDevice(ProtocolDevice):
                 raise PlantFailure(plant, error) from error
 
     def _rest_actuators(self) -> None:
-        """Begin as if the safe output had been in force for long, as the plant's delay and backlash remember it."""
+        """Initialise the plant's delay and backlash as if the safe output had been in force for a long time."""
         delay_us = round((self.options.plant.delay_s or 0.0) * 1e6)
         self._delay = DelayLine(delay_us, self._output.safe) if delay_us else None
         pairs = zip(self._output.safe, self._resolutions, strict=True)

@@ -1,7 +1,7 @@
-"""Fault injection: effects of a bad line or board on a byte stream, reproducible from a seed.
+"""Fault injection: effects of a bad connection or board on a byte stream, reproducible from a seed.
 
-The injector maps every wire frame, in either direction, to a list of (delay in us, bytes).  It depends neither on the
-protocol nor on a clock.
+The injector maps every wire frame, in either direction, to a list of (delay in us, bytes).  It depends on neither the
+protocol nor a clock.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Probability of each fault per wire frame in one direction."""
 
     drop: _Probability = 0.0
-    """The frame is lost."""
+    """Loss of the frame."""
     corrupt: _Probability = 0.0
-    """One byte of the frame is altered."""
+    """Corruption of one byte of the frame."""
     delay: _Probability = 0.0
-    """It arrives ``delay_us`` later."""
+    """Arrival ``delay_us`` later."""
     duplicate: _Probability = 0.0
-    """It arrives twice."""
+    """Duplicate arrival."""
 
 
 class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One fault at a known moment: from state frame ``frame`` on, for ``frames`` frames."""
+    """One fault at a known time: from state frame ``frame`` on, for ``frames`` frames."""
 
     kind: Kind
     """Kind of fault."""
@@ -44,28 +44,28 @@ class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frames: _Count = 1
     """Number of state frames."""
     direction: Direction | Literal["both"] = "both"
-    """Direction of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device.
-    While it lasts, a freeze repeats the last state frame before it to the host, the e-stop is pressed, sensors that
-    stick repeat their last reading, a stranger's hello (another boot id) follows every state frame, and a device that
-    is deaf gets no DISARM; unnamed latches a fault without a code, once."""
+    """Direction of drop, corrupt, delay and duplicate; a stall always affects both, a reboot happens once, to the
+    device. While active, a freeze repeats to the host the last state frame before it, the e-stop is pressed, stuck
+    sensors repeat their last reading, a stranger's hello (another boot id) follows every state frame, and a deaf device
+    does not receive DISARM; unnamed latches a fault without a code, once."""
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Faults of the twin and its line, at random or at known moments."""
+    """Faults of the twin and its connection, at random or at known times."""
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Seed of the random faults."""
     to_host: Rates = Rates()
     to_device: Rates = Rates()
     stall: _Probability = 0.0
-    """Per state frame: the line holds everything for ``stall_frames``, then delivers it in one burst."""
+    """Per state frame: the connection holds everything for ``stall_frames``, then delivers it in one burst."""
     stall_frames: _Count = 5
     """Length of a stall."""
     reboot: _Probability = 0.0
     """Per state frame: the device reboots with a new boot id, disarmed and unconfigured."""
     rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | msgspec.UnsetType = msgspec.UNSET
-    """Factor on the configured sample rate, also visible in the device's clock.  Not written to
-    ``config.yaml`` where it is not given."""
+    """Factor on the configured sample rate, also visible in the device's clock.  Omitted from ``config.yaml`` if
+    unset."""
     delay_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 5_000
     """Delay of a delayed frame, in device time."""
     scheduled: tuple[Scheduled, ...] = ()
@@ -92,18 +92,18 @@ class FaultInjector:
 
     @property
     def latches_unnamed(self) -> bool:
-        """Whether the device latches a fault without a code with this very frame."""
+        """Whether the device latches a fault without a code at this frame."""
         return any(fault.frame == self._count for fault in self._active.get("unnamed", ()))
 
     def state_frame(self, data: bytes) -> bytes:
-        """The wire frame sent in place of a state frame: itself, or the last one before a freeze."""
+        """Wire frame to send for a state frame: itself, or during a freeze the last one before it."""
         if "freeze" in self._active and self._last:
             return self._last
         self._last = data
         return data
 
     def begin_frame(self) -> bool:
-        """Note that the device emits its next state frame (counted from 1, reboots included); True: it reboots."""
+        """Count the device's next state frame (from 1, reboots included); return True if the device reboots."""
         self._count += 1
         n = self._count
         stall, reboot = self._device.random(2)
@@ -137,7 +137,7 @@ class FaultInjector:
         return held + [(late, data)] * copies
 
     def release(self, direction: Direction) -> list[bytes]:
-        """Wire frames that a stall held back, once it is over (empty while it lasts)."""
+        """Wire frames held back by a stall, once it is over (empty before)."""
         if self._count < self._stalled_until:
             return []
         held, self._held[direction] = self._held[direction], []

@@ -1,4 +1,4 @@
-"""Link file of a twin: the path of its line, for as long as it serves."""
+"""Link file of a twin: the path of its port, for as long as it serves."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _LINK: Final = re.compile(rb"/dev/[^\0\n]+\n|/[^\0\n]+/device\n")
 
 
 def link_problem(link: Path) -> str | None:
-    """Why a link file cannot be written: the path holds a file that no twin wrote; None if it can."""
+    """Reason why a link file cannot be written: the path holds a file that no twin wrote; None if it can."""
     if not os.path.lexists(link):
         return None
     with contextlib.suppress(OSError):
         if not link.is_symlink() and _LINK.fullmatch(read_file(link, _MOST_LINK_BYTES)):
-            return None  # of a twin that was killed
-    return f"'{link}' exists, and is no link of a twin; choose another file, or remove it"
+            return None  # left by a killed twin
+    return f"'{link}' exists and is not a twin's link file; choose another path, or remove it"
 
 
 @contextlib.contextmanager
 def linked(link: Path, path: str) -> Iterator[None]:
-    """File with the ``path`` of a line, as long as this context lasts; another twin's that replaced it is left alone.
+    """Keep a file with the ``path`` of a port during this context; if another twin has replaced it, leave it alone.
 
-    Raises OSError, also for what `link_problem` refuses.
+    Raises OSError, also if `link_problem` finds a problem.
     """
     content = f"{path}\n".encode()
     if problem := link_problem(link):

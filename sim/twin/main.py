@@ -1,7 +1,7 @@
-"""The twin's process: ``python -m onrig.sim.twin.main CONFIG [--port PORT] [--link FILE]``, with a resolved CONFIG.
+"""Process of the twin: ``python -m onrig.sim.twin.main CONFIG [--port PORT] [--link FILE]``, with a resolved CONFIG.
 
-SIGTERM ends it.  Faults on demand: SIGUSR1 presses the e-stop and SIGUSR2 releases it; SIGRTMIN cuts the sensors off
-and SIGRTMIN + 1 connects them again; SIGRTMIN + 2 switches the device off and on.
+SIGTERM ends it.  Fault injection: SIGUSR1 presses the e-stop, SIGUSR2 releases it; SIGRTMIN disconnects the sensors,
+SIGRTMIN + 1 reconnects them; SIGRTMIN + 2 power-cycles the device.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ON_DEMAND: Final[dict[int, FaultOnDemand]] = {
 
 
 def twin_options(config: RunConfig) -> TwinOptions:
-    """The twin's section of a checked configuration, typed."""
+    """The twin's section of a checked configuration, converted to its type."""
     return msgspec.convert(config.device.twin or {}, TwinOptions)
 
 
@@ -63,7 +63,7 @@ def serve(
     announce: Callable[[str], None] | None = None,
     folder: Path | None = None,
 ) -> int:
-    """Run the twin of a configuration until SIGTERM or SIGINT; returns the exit code.
+    """Run the twin of a configuration until SIGTERM or SIGINT; return the exit code.
 
     Announces its address with ``announce`` (on a terminal), or else in a report to its supervisor.  ``folder``, private
     to this user, holds its socket and its trace, if any (default: a temporary one).
@@ -81,7 +81,7 @@ def serve(
                 line = Line.pty()
             else:
                 if folder is None:
-                    folder = create_folder()  # not below TMPDIR: socket paths are limited in length
+                    folder = create_folder()  # not below TMPDIR, because socket paths are limited in length
                     passing.callback(remove_folder, folder)
                 line = SocketLine(folder / "device")
             if options.trace and folder is not None:
@@ -125,7 +125,7 @@ def _serve(
     if device.time_scale != 0:
         enter_realtime_as_device(config.realtime)
     try:
-        with np.errstate(all="ignore"):  # a plant that diverges is reported by its sensors
+        with np.errstate(all="ignore"):  # a diverging plant is reported by its sensors
             loop.run()
     except PlantFailure as failure:
         report(_NAME, "error", str(failure), fault=FaultName.PLANT_FAILED.value)

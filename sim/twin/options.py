@@ -19,7 +19,8 @@ from onrig.sim.plants.registry import AnyPlant
 from onrig.sim.twin.faults import FaultPlan
 
 DRAWN: Final = 1
-"""Stands for a boot id that is drawn; a number, because the digest of a resolved configuration names its policies."""
+"""Placeholder for a boot id drawn at start; a number, because the digest of a resolved configuration names its
+policies."""
 
 
 class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,22 +31,22 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     substeps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = SUBSTEPS
     """Runge-Kutta steps per period."""
     sensor_noise: NotNegative | dict[str, NotNegative] = 0.0
-    """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1): of
-    all sensors, or by their names; one that is not named has none."""
+    """Standard deviation per normalised unit of the observation derived from the sensor (de Bruin et al. 2018, eq. 1):
+    for all sensors, or by name; sensors without an entry have none."""
     sensor_zero: dict[str, Quantity] | msgspec.UnsetType = msgspec.UNSET
-    """Reading of a sensor at the plant's zero (SI), where not 0."""
+    """Reading of a sensor at the plant's zero (SI units), if not 0."""
     actuator_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the actuator (eq. 2); invisible to the device."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
-    """Device time from decoding a command to its effect, which is at the latest at the next sample."""
+    """Device time from decoding a command to its effect, which occurs at the next sample at the latest."""
     boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = DRAWN
     """Boot id of the twin; 1, the default, draws a new one at each start."""
     period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100
-    """Shortest sampling period that the hello offers."""
+    """Shortest sampling period offered in the hello."""
     period_max_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1_000_000
-    """Longest sampling period that the hello offers."""
+    """Longest sampling period offered in the hello."""
     lease_max: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
-    """Longest lease that the hello offers, in periods."""
+    """Longest lease offered in the hello, in periods."""
     reset: bool = True
     """Whether the hello advertises RESET; real hardware does not, and needs a reset controller."""
     line: Literal["pty", "socket"] = "pty"
@@ -53,8 +54,8 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     socket does not, which isolates the loop's own timing.
     """
     trace: bool = False
-    """Whether it tells in the run's shared memory when each frame was due and sent, as `onrig bench loop` wants to
-    know; in real or scaled time."""
+    """Whether to record in the run's shared memory when each frame was due and sent, for `onrig bench loop`; in real or
+    scaled time."""
     faults: FaultPlan = FaultPlan()
 
     def noise_of(self, sensor: str) -> float:
@@ -71,10 +72,10 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
 
 
 def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[str, str]]:
-    """List what keeps a twin from standing in for a rig, as (path below ``twin``, message) pairs."""
+    """List problems that keep a twin from simulating a rig, as (path below ``twin``, message) pairs."""
     plant = options.plant
     problems = [
-        ("plant.kind", f"{unknown_name('the plant', 'state', s.name, plant.state_names)}, which the rig senses")
+        ("plant.kind", f"{unknown_name('the plant', 'state', s.name, plant.state_names)}, which the rig measures")
         for s in rig.sensors
         if s.name not in plant.state_names
     ]
@@ -85,7 +86,7 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
     named = tuple(a.name for a in rig.actuators)
     if plant.action_names and len(named) == plant.n_actions and named != plant.action_names:
         order = ", ".join(plant.action_names)
-        problems.append(("plant.kind", f"the plant's actions are {order}, the rig's actuators {', '.join(named)}"))
+        problems.append(("plant.kind", f"the plant's actions are {order}, the rig's actuators are {', '.join(named)}"))
     for name in plant.state_names:
         if name not in start:
             problems.append(("plant.kind", f"task.start has no value for the plant's state '{name}'"))
@@ -114,12 +115,12 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
 
 
 def exact_problems(options: TwinOptions) -> list[str]:
-    """Why the next state cannot be computed from this twin's sensors; empty if it can."""
-    return ["a sensor is off (sensor_zero), so what it says is not the plant's state"] if options.sensor_zero else []
+    """Reasons why the next state cannot be computed from this twin's sensors; empty if it can."""
+    return ["a sensor has an offset (sensor_zero) and does not read the plant's state"] if options.sensor_zero else []
 
 
 def uncovered_zeros(options: TwinOptions, rig: Rig, box: PlantBox) -> Iterator[str]:
-    """Sensors that are further off than the shield covers."""
+    """Messages for sensors whose error exceeds the shield's bound."""
     zeros = options.sensor_zero or {}
     for o in rig.observations:
         sensor = next((s for s in rig.sensors if s.name == (o.sensor or o.name) and o.derivative_of is None), None)
@@ -131,26 +132,26 @@ def uncovered_zeros(options: TwinOptions, rig: Rig, box: PlantBox) -> Iterator[s
 
 
 def uncovered_latency(options: TwinOptions, box: PlantBox) -> Iterator[str]:
-    """A device that acts later than the shield covers, with a plant that by itself does not."""
+    """Messages for a device that acts later than covered by the shield, with a plant that by itself does not."""
     delay_us = (options.plant.delay_s or 0.0) * 1e6
     if delay_us <= box.late_us < delay_us + options.latency_us:
         yield f"the twin acts {delay_us + options.latency_us:g} us late, the shield covers {box.late_us} us (late_us)"
 
 
 def twin_advice(options: TwinOptions, largest: float, period_us: int) -> Iterator[tuple[str, str]]:
-    """List (path below ``twin``, message) of imperfections that are possible, and more often a mistake.
+    """List (path below ``twin``, message) of imperfections that are possible but more often a mistake.
 
-    ``largest``: command of any actuator, in its unit.
+    ``largest``: largest command of any actuator, in its unit.
     """
     if options.latency_us > period_us:
-        what = f"a command acts at the next sample at the latest, {period_us} us: longer delays are the plant's"
+        what = f"a command acts at the next sample at the latest, {period_us} us: set longer delays in the plant"
         yield "latency_us", f"{what} (plant.delay_s)"
     if (options.plant.dead_band or 0.0) >= largest:
-        yield "plant.dead_band", f"no command moves this plant, the largest is {largest:g}: give less"
+        yield "plant.dead_band", f"no command moves this plant, since the largest is {largest:g}: reduce it"
 
 
 def sensor_half_range(rig: Rig, sensor: str) -> float | None:
-    """SI value of one normalised unit of a sensor: half the range of the observation it feeds directly."""
+    """SI value of one normalised unit of a sensor: half the range of the observation derived directly from it."""
     for o in rig.observations:
         if o.derivative_of is None and (o.sensor or o.name) == sensor:
             return 0.5 * (o.high - o.low)

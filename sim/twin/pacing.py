@@ -1,8 +1,8 @@
-"""Drives a twin: in real time, scaled time or lockstep.  Absolute deadlines; the device's own time never drifts.
+"""Pacing of a twin: real time, scaled time or lockstep.  Absolute deadlines; the device's own time never drifts.
 
-On request it traces when each frame was due on the line and when it was sent: a twin's own clock stops while the
-machine keeps it from running, so its frames do not show delays.  The trace is a ring in shared memory; the
-twin writes, a benchmark reads what it has just seen frames of.
+On request it records when each frame was due on the wire and when it was sent: a twin's own clock stops while the
+machine keeps it from running, so its frames do not reveal delays.  The trace is a ring in shared memory; the
+twin writes it, and a benchmark reads the entries of frames it has just received.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _SLOT: Final = struct.Struct("=Qqq")
 
 
 class TraceWriter:
-    """The twin's end; a microsecond per frame."""
+    """Twin's end of the trace; takes a microsecond per frame."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError where the memory is not there."""
+        """Raises OSError if the shared memory cannot be created."""
         (folder / NAME).unlink(missing_ok=True)
         self._segment = Segment.create(folder / NAME, _SLOTS * _SLOT.size, _SCHEMA)
 
     def note(self, frame: int, due_ns: int, sent_ns: int) -> None:
-        """A frame is about to be sent."""
+        """Record a frame that is about to be sent."""
         _SLOT.pack_into(self._segment.body, frame % _SLOTS * _SLOT.size, frame, due_ns, sent_ns)
 
     def close(self) -> None:
@@ -51,13 +51,13 @@ class TraceWriter:
 
 
 class TraceReader:
-    """The other end; raises SegmentError without a trace."""
+    """Reader's end of the trace; raises SegmentError if there is none."""
 
     def __init__(self, folder: Path) -> None:
         self._segment = Segment.attach(folder / NAME, _SCHEMA)
 
     def times(self, frames: NDArray[np.integer]) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-        """Return, each of shape (n,), for which of the frames times are known, when they were due, and when sent; ns.
+        """Return, each of shape (n,): whether a frame's times are known, when it was due, and when it was sent, in ns.
 
         A frame is known until 2^14 more have been sent.
         """
@@ -69,18 +69,18 @@ class TraceReader:
 
 
 FaultOnDemand = Literal["press", "release", "cut", "connect", "reboot"]
-"""The e-stop pressed or released, the sensors cut off or connected again, the device switched off and on."""
+"""Press or release the e-stop, disconnect or reconnect the sensors, power-cycle the device."""
 _IDLE_NS: Final = 20_000_000
 _HAND_OVER_NS: Final = 300_000
 _SHARE: Final = 0.25
-"""Maximum share of a period for passing a frame on."""
+"""Maximum share of a period for handing a frame over."""
 
 
 def hand_over_ns(period_ns: int) -> int:
-    """From a sample to its frame's first byte, at a twin's period in ns of the host's clock.
+    """Time from a sample to its frame's first byte, for a twin's period in ns of the host's clock.
 
-    A serial line needs as long for a frame of 35 bytes at 921 600 baud.  It hides how punctually this process wakes,
-    which a microcontroller's timer does not depend on.
+    A serial port needs the same time for a frame of 35 bytes at 921 600 baud.  It hides the wake-up jitter of this
+    process, which a microcontroller's timer does not have.
     """
     return min(_HAND_OVER_NS, round(_SHARE * period_ns))
 
@@ -93,12 +93,12 @@ def _asks_to_disarm(body: bytes) -> bool:
 
 
 class TwinLoop:
-    """Carries bytes between a line and a device, and time into the device.
+    """Carries bytes between a connection and a device, and time into the device.
 
-    Samples lie on an absolute grid, and so do, a little later, their frames.  It busy-waits for that
-    moment, because a sleeper is woken late: by 60 us at the median and 165 at p99 where this was measured, more than
-    the loop itself is to be.  A twin that the machine keeps from running for a full period pauses its device time
-    instead of sending a burst: the hardware that it simulates would not have been late.  ``pauses`` counts them.
+    Samples lie on an absolute grid, and so do, a little later, their frames.  The loop busy-waits for that time,
+    because a sleeping thread wakes late: by 60 us at the median and 165 us at p99 as measured, more than the tolerance
+    of the loop under test.  If the machine keeps a twin from running for a complete period, it pauses its device time
+    instead of sending a burst: the simulated hardware would not have been late.  ``pauses`` counts these.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class TwinLoop:
                 self._answer(body, offset_us)
 
     def _emit(self, not_before_ns: int = 0) -> None:
-        """End the period and send the state frame, as punctually as can be if it is not yet time for it."""
+        """End the period and send the state frame, as punctually as possible if it is not yet due."""
         if self._injector is not None and self._injector.begin_frame():
             self._reboot()
             return
@@ -193,10 +193,10 @@ class TwinLoop:
         wire = encode_frame(device.sample())
         if injector is not None:
             wire = injector.state_frame(wire)
-            # From this sample on: the frame just taken is the last one that knows nothing of it.
+            # Takes effect from this sample on: the frame just taken is the last one without it.
             device.press_estop(pressed=self._pressed or injector.active("estop"))
             if injector.latches_unnamed:
-                device.latch_unnamed()
+                device.latch_without_code()
             if injector.active("stranger"):
                 hello = device.hello()
                 wire += encode_frame(encode_hello(hello._replace(boot_id=hello.boot_id ^ 1)))
@@ -237,7 +237,7 @@ class TwinLoop:
                 self._line.write(data)
 
     def _incoming(self, data: bytes, now: int) -> list[bytes]:
-        """Bodies that reach the device now: those just read, as the faulty line lets them through, and late ones."""
+        """Bodies that reach the device now: those just read, as passed by the faulty connection, and delayed ones."""
         bodies = self._reader.feed(data) if data else []
         if self._injector is None:
             return bodies

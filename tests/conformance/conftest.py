@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from onrig.hw.conformance.check import NotRun
+from onrig.hw.conformance.check import CheckSkipped
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -23,7 +23,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     try:
         yield
-    except NotRun as reason:
+    except CheckSkipped as reason:
         pytest.skip(str(reason))
 
 

@@ -24,7 +24,7 @@ class Driven:
 
     def press_estop(self, *, pressed: bool) -> None:
         self.driver.pressed = pressed
-        self.device.look_at_estop()
+        self.device.poll_estop()
 
     def kill_sensors(self, *, dead: bool) -> None:
         self.driver.lost = dead

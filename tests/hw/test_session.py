@@ -160,7 +160,7 @@ def test_a_refusal_names_operation_and_result(connected: Bench, result: int) -> 
 def test_arming_a_faulted_device_says_which_fault_and_what_to_do(connected: Bench) -> None:
     connected.device.results[Op.ARM] = Result.NOT_NOW
     connected.device.before_response = [state_of(3, fault=Fault.LEASE)]
-    with pytest.raises(RequestRefused, match=r"fault LEASE: no command arrived for a whole lease") as caught:
+    with pytest.raises(RequestRefused, match=r"fault LEASE: no command arrived during a complete lease") as caught:
         connected.session.arm()
     assert "\n" not in str(caught.value)
 

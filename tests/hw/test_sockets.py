@@ -156,5 +156,5 @@ def test_a_unix_socket_is_opened_by_its_path(socket_folder: Path) -> None:
         server.listen(1)
         transport = line.open()
         transport.close()
-    with pytest.raises(LinkError, match="what listened there has ended"):
+    with pytest.raises(LinkError, match="nothing listens there any more"):
         line.open()

@@ -75,7 +75,7 @@ def test_a_port_that_is_taken_is_refused_until_it_is_closed(pty: tuple[int, str]
 
 def test_a_port_that_does_not_exist_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "ttyUSB7")
-    with pytest.raises(LinkError, match=f"^{path}: there is no such port"):
+    with pytest.raises(LinkError, match=f"^{path}: no such port"):
         open_port(path)
 
 
@@ -83,7 +83,7 @@ def test_a_file_or_folder_is_no_port(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("not a port")
     for path in (plain, tmp_path):
-        with pytest.raises(LinkError, match="this is not a serial port"):
+        with pytest.raises(LinkError, match="not a serial port"):
             open_port(str(path))
 
 
@@ -92,7 +92,7 @@ def test_a_file_or_folder_is_no_port(tmp_path: Path) -> None:
     [
         (errno.EACCES, "no permission"),
         (errno.EBUSY, "in use by another process"),
-        (errno.EIO, "no other end"),
+        (errno.EIO, "the twin behind this port has ended"),
         (errno.ENOMEM, os.strerror(errno.ENOMEM)),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_port_that_vanishes_while_it_is_opened_is_a_link_error(
         raise termios.error(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(termios, call, vanished)
-    with pytest.raises(LinkError, match="no other end"):
+    with pytest.raises(LinkError, match="the twin behind this port has ended"):
         open_port(pty[1])
 
 

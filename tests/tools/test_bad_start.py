@@ -231,7 +231,7 @@ def test_a_port_that_does_not_exist(arguments: tuple[str, str], tmp_path: Path) 
     port = "/dev/ttyNOWHERE7"
     assert start(tmp_path, "pendulum", *(a.format(port) for a in arguments)) == (
         ExitCode.HARDWARE,
-        f"onrig run: {port}: there is no such port (No such file or directory); {list_ports()}",
+        f"onrig run: {port}: no such port (No such file or directory); {list_ports()}",
     )
 
 
@@ -269,7 +269,7 @@ def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
 def test_another_character_device_is_no_port(tmp_path: Path) -> None:
     failed = start(tmp_path, "pendulum", "--device", "/dev/null", *WITHOUT_LEARNER)
     assert failed.code == ExitCode.HARDWARE
-    assert failed.line == "control: /dev/null: this is not a serial port; name another one"
+    assert failed.line == "control: /dev/null: not a serial port; name another one"
 
 
 def on_device(folder: Path, device: PtyDevice, config: str = "pendulum") -> Failed:
@@ -359,7 +359,7 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "twin on no port": (
         ["twin", "pendulum", "--port", "/dev/ttyNOWHERE7"],
         ExitCode.HARDWARE,
-        "onrig twin: --port: /dev/ttyNOWHERE7: there is no such port (No such file or directory); "
+        "onrig twin: --port: /dev/ttyNOWHERE7: no such port (No such file or directory); "
         + list_ports()
         + "\n",
     ),

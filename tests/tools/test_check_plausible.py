@@ -42,7 +42,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "velocity of the angle's sensor": (
         "pendulum",
         ["rig.observations[1].sensor=angle"],
-        "'velocity' is in 'rad/s', sensor 'angle' in 'rad', and nothing converts between them",
+        "'velocity' is in 'rad/s', sensor 'angle' is in 'rad', and units are never converted",
     ),
     "degrees into rad": ("pendulum", ["rig.sensors[0]={name: angle, unit: deg, resolution: 0.01}"], "in 'deg'"),
     "wrapped degrees": ("pendulum", ["rig.sensors[0].unit=deg", "rig.observations[0].unit=deg"], "wraps is in rad"),

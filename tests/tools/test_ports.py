@@ -82,9 +82,9 @@ def test_ports_of_other_names_are_found_by_their_id(tmp_path: Path) -> None:
 def test_a_wrong_port_is_answered_with_the_ports_that_there_are(tmp_path: Path) -> None:
     machine = a_rig(tmp_path / "machine")
     there = f"ports: {BY_ID} (open in minicom (pid 42))"
-    assert missing_port("/dev/ttyNOWHERE7", machine) == f"there is no such port (No such file or directory); {there}"
+    assert missing_port("/dev/ttyNOWHERE7", machine) == f"no such port (No such file or directory); {there}"
     assert no_port(str(tmp_path), machine) == f"not a serial port; {there}"
-    assert missing_port("/dev/\0", machine) == f"there is no such port (embedded null byte); {there}"
+    assert missing_port("/dev/\0", machine) == f"no such port (embedded null byte); {there}"
     assert (missing_port("/dev/null", machine), no_port("/dev/null", machine)) == (None, None)
 
 

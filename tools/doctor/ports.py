@@ -18,7 +18,7 @@ def judge_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
     """Judge the configured port."""
     path = facts.path
     if not facts.device:
-        yield failed("port", f"{path}: there is no such port", "plug the device in; `onrig ports` lists the ports")
+        yield failed("port", f"{path}: no such port", "plug the device in; `onrig ports` lists the ports")
         return
     leads = path if path == facts.device else f"{path} ({facts.device})"
     if not facts.is_terminal:

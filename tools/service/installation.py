@@ -205,7 +205,7 @@ def _port_facts(port: str, machine: Machine) -> PortFacts:
     facts = read_port(machine, port)
     if not facts.device:
         hint = "plug the device in: the udev rule needs its USB identity"
-        raise Refused(f"{port}: there is no such port; {hint}; {list_ports(machine)}", ExitCode.HARDWARE)
+        raise Refused(f"{port}: no such port; {hint}; {list_ports(machine)}", ExitCode.HARDWARE)
     if not facts.is_terminal:
         raise Refused(f"{port}: not a serial port; name the port itself")
     return facts

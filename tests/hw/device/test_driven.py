@@ -6,7 +6,7 @@ import pytest
 
 from onrig.hw import messages as m
 from onrig.hw.clock import VirtualClock
-from onrig.hw.device.driven import DrivenDevice, DriverFailed
+from onrig.hw.device.driven import DrivenDevice, DriverError
 from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from tests.hw.device.drivers import BenchDriver, driven
@@ -115,7 +115,7 @@ def test_a_driver_that_cannot_make_safe_is_not_reported_safe(bench: tuple[Driven
     device, driver = bench
     command(device, 100)
     driver.broken = {"sample", "safe"}
-    with pytest.raises(DriverFailed, match="safe: bus error"):
+    with pytest.raises(DriverError, match="safe: bus error"):
         device.sample()
 
 
@@ -186,10 +186,10 @@ def test_a_watchdog_that_has_starved_is_noticed_by_the_clock(way: str) -> None:
 def test_an_estop_that_cannot_be_read_before_the_first_configuration_is_a_failure_of_the_driver() -> None:
     device, driver = driven(RIG)
     driver.broken = {"estop"}
-    device.look_at_estop()
+    device.poll_estop()
     assert "estop" in str(device.failure)
     assert driver.calls == ["safe", "safe"]
-    device.look_at_estop()
+    device.poll_estop()
     assert ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 3)) == Result.OK
     assert ask(device, Op.ARM) == Result.NOT_NOW
 
@@ -223,6 +223,6 @@ def test_closing_makes_safe_and_closes_even_if_that_fails(bench: tuple[DrivenDev
     device, driver = bench
     command(device, 100)
     driver.broken = {"safe"}
-    with pytest.raises(DriverFailed):
+    with pytest.raises(DriverError):
         device.close()
     assert driver.calls[-1] == "close"

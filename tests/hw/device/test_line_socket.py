@@ -80,5 +80,5 @@ def test_the_host_is_told_when_the_twin_ends(line: SocketLine) -> None:
 def test_a_socket_that_its_twin_left_behind_is_told(socket_folder: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
         left.bind(str(socket_folder / "device"))
-    with pytest.raises(LinkError, match="what listened there has ended; start it again"):
+    with pytest.raises(LinkError, match="nothing listens there any more; restart the device's process"):
         open_port(str(socket_folder / "device"))

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from onrig.hw.conformance.faults import until as until_fault
+from onrig.hw.conformance.faults import wait_for_fault
 from onrig.hw.conformance.host import Host
 from onrig.hw.messages import Capability, Fault, Op, Result
 from onrig.hw.session import RequestRefused
@@ -113,7 +113,7 @@ def test_too_much_current_stops_the_drive_until_it_is_restarted(pendulum: Pico) 
     host.act(host.latest(), (15_000,))
     assert Fault(host.fresh().fault) is Fault.NONE
     pendulum.tell(f"adc 0 {int(1.6 / 3.3 * 4096)}")
-    until_fault(host, Fault.INTERNAL)
+    wait_for_fault(host, Fault.INTERNAL)
     assert asleep(pendulum)
     pendulum.tell("adc 0 0")
     host.fresh()
@@ -129,7 +129,7 @@ def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
     pendulum.tell("suspend")
     until(lambda: brakes(pendulum))
     pendulum.tell("resume")
-    until_fault(host, Fault.LEASE)
+    wait_for_fault(host, Fault.LEASE)
     assert host.result(Op.CLEAR_FAULT) == Result.OK
     host.close()
 
@@ -186,7 +186,7 @@ def test_a_torn_cable_of_the_position_sensor_is_a_dead_sensor(magman: Pico) -> N
     begin_at_rest(host)
     host.act(host.latest(), (60_000, 60_000, 60_000, 60_000))
     magman.tell("adc 0 4095")
-    until_fault(host, Fault.SENSOR)
+    wait_for_fault(host, Fault.SENSOR)
     out = magman.outputs()
     assert [out[pin] for pin in (*COILS, ENABLE)] == [0] * 5
     host.close()

@@ -31,7 +31,7 @@ def _driver(folder: Path, variant: str, *more: str) -> Path:
     flags = [*build.FLAGS, *build.SANITIZED, *more, *build.VARIANTS[machine][variant]]
     (folder / f"{variant}.objects").mkdir()
     tape = [source for source in build.SOURCES if source.file == "tape.c"]
-    objects = build.compiled(command, flags, folder / f"{variant}.objects", tape)
+    objects = build.compile_sources(command, flags, folder / f"{variant}.objects", tape)
     source = Path(__file__).with_name("driver.c")
     subprocess.run([*command, *flags, str(source), *objects, "-o", str(made), "-lm"], check=True)
     return made

@@ -54,7 +54,7 @@ class Cable:
     def _open(self) -> LoopbackTransport:
         self._left -= 1
         if self._left > 0:
-            raise LinkError(f"{PORT}: there is no such port")
+            raise LinkError(f"{PORT}: no such port")
         self.meanwhile()
         self.plugged_in = True
         return self._line()

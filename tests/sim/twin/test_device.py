@@ -820,7 +820,7 @@ def test_sensors_that_stick_repeat_their_last_reading_while_the_plant_goes_on() 
 
 def test_a_fault_without_a_code_sets_the_bit_alone_and_is_cleared_as_any_other() -> None:
     bench = Bench().ready()
-    bench.device.latch_unnamed()
+    bench.device.latch_without_code()
     state = bench.sample()
     assert (state.status, state.fault) == (Status.FAULT | Status.SAFE, 0)
     assert bench.request(Op.ARM).result == Result.NOT_NOW

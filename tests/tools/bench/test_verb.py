@@ -22,7 +22,7 @@ def test_a_missing_library_is_said_with_its_cost(
     monkeypatch.setattr("onrig.hw.native.state", lambda: State(None, "none", "switched off by ONRIG_NATIVE=off"))
     assert main(["bench", "policy"]) == 0
     assert capsys.readouterr().err == (
-        "onrig bench: no C library (switched off by ONRIG_NATIVE=off): Python and numpy do its work: updates take 5 to "
+        "onrig bench: no C library (switched off by ONRIG_NATIVE=off): Python and numpy replace it: updates take 5 to "
         "9 times as long, prioritised sampling 3 times, a tick a third more; `onrig doctor` shows how to install it\n"
     )
 

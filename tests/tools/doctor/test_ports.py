@@ -19,7 +19,7 @@ def test_a_port_by_its_lasting_name_passes() -> None:
 def test_a_missing_port_fails_with_one_line() -> None:
     missing = PortFacts("/dev/ttyUSB7", "", "", False, False, "", None, (), False)
     (check,) = judge_ports(missing, RIG, "pi")
-    assert (check.verdict.value, check.found) == ("FAIL", "/dev/ttyUSB7: there is no such port")
+    assert (check.verdict.value, check.found) == ("FAIL", "/dev/ttyUSB7: no such port")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_service_of_the_user_is_not_written_as_root(
     [
         (["pendulum"], ExitCode.CONFIGURATION, "uses a twin"),
         (["pendulum", "--device", "{port}"], ExitCode.CONFIGURATION, "device.pace=realtime"),
-        (["{config}", "--device", "{place}/gone"], ExitCode.HARDWARE, "there is no such port"),
+        (["{config}", "--device", "{place}/gone"], ExitCode.HARDWARE, "no such port"),
         (["{config}", "--device", "{config}"], ExitCode.CONFIGURATION, "not a serial port"),
         (
             ["{config}", "--set", "link={listen: 'tcp://*:5555', keys: K}"],

@@ -25,7 +25,7 @@ def test_no_device_is_said_in_one_line_with_what_makes_it_safe(
     assert main(["disarm", str(tmp_path / "ttyUSB0")]) == ExitCode.HARDWARE
     err = capsys.readouterr().err
     assert err.count("\n") == 1
-    assert "there is no such port" in err
+    assert "no such port" in err
     assert "unconfirmed: the device goes safe by itself" in err
 
 
