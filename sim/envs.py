@@ -117,7 +117,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
                 self._targets, self.episode_steps, 1.0 / self.rate_hz, lambda i: target_stream(noise_seed, i)
             )
         self._observer.reset()
-        self._seen: list[tuple[float, ...]] = []
+        self._history: list[tuple[float, ...]] = []
         self._steps = 0
         observation, info, _, self._in_force = self._sample()
         return observation, info
@@ -136,28 +136,28 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         if not self._device.sample_due:
             raise RuntimeError("the twin refused the command: call reset() first")
         self._steps += 1
-        observation, info, seen, acted = self._sample()
-        terminated, truncated = self._terminated(seen), self._steps >= self.episode_steps
-        reward = self.reward_scale * self._reward(seen, acted, terminated, self._in_force)
-        self._in_force = acted
+        observation, info, observed, action_si = self._sample()
+        terminated, truncated = self._terminated(observed), self._steps >= self.episode_steps
+        reward = self.reward_scale * self._reward(observed, action_si, terminated, self._in_force)
+        self._in_force = action_si
         return observation, reward, terminated, truncated, info
 
     def _sample(self) -> tuple[Observation, dict[str, Any], tuple[float, ...], tuple[float, ...]]:
         state = self._state.decode(self._device.sample())
         if state.fault:
             raise RuntimeError("the twin's plant diverged; increase twin.substeps")
-        acted = tuple([c * a.resolution for c, a in zip(state.u_end, self.rig.actuators, strict=True)])
-        seen = self._observer.observe(state.sensors)
+        action_si = tuple([c * a.resolution for c, a in zip(state.u_end, self.rig.actuators, strict=True)])
+        observed = self._observer.observe(state.sensors)
         if self.rig.previous_command:
-            seen = seen + acted
+            observed = observed + action_si
         if self._targets:
-            seen = (*seen, *self._course[min(self._steps, self.episode_steps)].tolist())
-        info = {"observation": np.array(seen), "applied": np.array(acted)}
-        values = np.array(seen)
+            observed = (*observed, *self._course[min(self._steps, self.episode_steps)].tolist())
+        info = {"observation": np.array(observed), "applied": np.array(action_si)}
+        values = np.array(observed)
         if self._composition is not None:
-            self._seen = [seen, *self._seen[: self._composition.history]]
-            values = np.array(self._composition(self._seen))
-        return self._observations.normalised(values).astype(np.float32), info, seen, acted
+            self._history = [observed, *self._history[: self._composition.history]]
+            values = np.array(self._composition(self._history))
+        return self._observations.normalised(values).astype(np.float32), info, observed, action_si
 
     def _request(self, op: Op, payload: bytes = b"") -> None:
         self._request_id = self._request_id % 65535 + 1

@@ -54,13 +54,13 @@ class _Corridor(NamedTuple):
     def places(self, t: NDArray[np.intp], states: Values) -> tuple[Values, Values]:
         """Return positions of states (n, d) in grids t (n,), counted in nodes from 0, and the cost (n,) of being
         outside."""
-        away = states - self.centres[t]
+        deviation = states - self.centres[t]
         for k, period in enumerate(self.period):
             if np.isfinite(period):
-                away[:, k] -= period * np.round(away[:, k] / period)
-        away /= self.half
-        inside = np.clip(away, -1.0, 1.0)
-        return (inside + 1.0) * (0.5 * (_NODES - 1)), np.abs(away - inside).sum(axis=1) * self.outside
+                deviation[:, k] -= period * np.round(deviation[:, k] / period)
+        deviation /= self.half
+        inside = np.clip(deviation, -1.0, 1.0)
+        return (inside + 1.0) * (0.5 * (_NODES - 1)), np.abs(deviation - inside).sum(axis=1) * self.outside
 
 
 def polish(
@@ -72,15 +72,15 @@ def polish(
     period = np.array([a.period or np.inf for a in axes])
     outside = _OUTSIDE * max(1.0, abs(trajectory.mean_reward) * model.steps)
     share = _SHARE
-    for done in range(passes):
+    for n_passes in range(passes):
         corridor = _Corridor(trajectory.states, 0.5 * share * span, period, outside)
-        found = _run(model, trajectory, corridor, share, _induce(model, trajectory, corridor, share))
-        if found.mean_reward > trajectory.mean_reward:
-            trajectory = found
+        candidate = _run(model, trajectory, corridor, share, _induce(model, trajectory, corridor, share))
+        if candidate.mean_reward > trajectory.mean_reward:
+            trajectory = candidate
         else:
             share *= _NARROWER
         if progress is not None:
-            progress(done + 1, passes)
+            progress(n_passes + 1, passes)
     return trajectory
 
 
@@ -89,12 +89,12 @@ def _actions_near(model: TaskModel, actions: Values, share: float, levels: int) 
     rest."""
     every = []
     for j, a in enumerate(model.rig.actuators):
-        near = actions[:, j : j + 1] + 0.5 * (a.high - a.low) * share * np.linspace(-1.0, 1.0, levels)
-        fixed = np.broadcast_to(np.array([a.low, a.safe, a.high]), (len(actions), 3))
-        one = np.concatenate([np.clip(near, a.low, a.high), fixed], axis=1)
-        varied = np.repeat(actions[:, None, :], one.shape[1], axis=1)
-        varied[:, :, j] = one
-        every.append(varied)
+        neighbours = actions[:, j : j + 1] + 0.5 * (a.high - a.low) * share * np.linspace(-1.0, 1.0, levels)
+        fixed_levels = np.broadcast_to(np.array([a.low, a.safe, a.high]), (len(actions), 3))
+        single = np.concatenate([np.clip(neighbours, a.low, a.high), fixed_levels], axis=1)
+        variants = np.repeat(actions[:, None, :], single.shape[1], axis=1)
+        variants[:, :, j] = single
+        every.append(variants)
     return np.concatenate(every, axis=1)
 
 
@@ -135,12 +135,12 @@ def _interpolate(values: Values, place: Values) -> Values:
 
 def _run(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float, values: Values) -> Trajectory:
     """Look ahead from the start with finer levels, using the values of the corridor."""
-    state, chosen = model.start, []
+    state, actions_run = model.start, []
     levels = _FINER * (_LEVELS - 1) + 1
     for t in range(model.steps):
         actions = _actions_near(model, trajectory.actions[t : t + 1], share, levels)[0]
         following, gain = _gain(model, corridor, values[t + 1], t, np.tile(state, (len(actions), 1)), actions)
         best = int(np.argmax(gain))
         state = following[best]
-        chosen.append(actions[best])
-    return run(model, np.stack(chosen))
+        actions_run.append(actions[best])
+    return run(model, np.stack(actions_run))

@@ -81,10 +81,10 @@ def candidate_actions(model: TaskModel, states: Values, levels: int) -> Values:
     effect = _effects(model, states)
     s = np.linspace(-1.0, 1.0, levels)
     size = (s * s)[None, :, None]
-    way = np.where(s < 0.0, -1.0, 1.0)[None, :, None] * effect[:, None, :]
-    joined = safe + size * (np.where(way > 0.0, high, low) - safe)
+    direction = np.where(s < 0.0, -1.0, 1.0)[None, :, None] * effect[:, None, :]
+    joint_actions = safe + size * (np.where(direction > 0.0, high, low) - safe)
     corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
-    return np.concatenate([joined, np.broadcast_to(corners, (len(states), *corners.shape))], axis=1)
+    return np.concatenate([joint_actions, np.broadcast_to(corners, (len(states), *corners.shape))], axis=1)
 
 
 def _effects(model: TaskModel, states: Values) -> Values:
@@ -93,8 +93,8 @@ def _effects(model: TaskModel, states: Values) -> Values:
     m = len(model.rig.actuators)
 
     def acceleration(action: Values) -> Values:
-        held: tuple[Values, ...] = tuple(np.full(len(states), a) for a in action)
-        return model.plant.derivative(BATCHED, columns, held)[-1]
+        columns_of_action: tuple[Values, ...] = tuple(np.full(len(states), a) for a in action)
+        return model.plant.derivative(BATCHED, columns, columns_of_action)[-1]
 
     none = acceleration(np.zeros(m))
     return np.stack([acceleration(unit) - none for unit in np.eye(m)], axis=1)
@@ -121,15 +121,15 @@ def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
     """Run one episode on the exact plant; each action is the best of a finer set by its exact next state and V
     there."""
     levels = FINER * (induction.levels - 1) + 1
-    state, chosen = model.start, []
+    state, actions_run = model.start, []
     for t in range(model.steps):
         actions = candidate_actions(model, state[None], levels)[0]
         following, reward = model.advance(np.tile(state, (len(actions), 1)), actions)
         index, weight = induction.partition.memberships(following)
         best = int(np.argmax(reward + (weight * induction.values[t + 1][index]).sum(axis=1)))
         state = following[best]
-        chosen.append(actions[best])
-    return run(model, np.stack(chosen))
+        actions_run.append(actions[best])
+    return run(model, np.stack(actions_run))
 
 
 def run(model: TaskModel, actions: Values) -> Trajectory:
@@ -147,7 +147,7 @@ def run(model: TaskModel, actions: Values) -> Trajectory:
 def _blocks(model: TaskModel, partition: Partition, nodes: Values, levels: int) -> list[_Block]:
     many = candidate_actions(model, nodes[:1], levels).shape[1]
     size = max(1, _BLOCK // many)
-    return [_block(model, partition, nodes[at : at + size], levels) for at in range(0, len(nodes), size)]
+    return [_block(model, partition, nodes[offset : offset + size], levels) for offset in range(0, len(nodes), size)]
 
 
 def _block(model: TaskModel, partition: Partition, nodes: Values, levels: int) -> _Block:
@@ -173,8 +173,8 @@ def _padded_shape(partition: Partition) -> tuple[int, ...]:
 
 def _pad(partition: Partition, values: Values) -> Values:
     grid = values.reshape([len(a.nodes) for a in partition.axes])
-    again = [(0, int(a.period is not None)) for a in partition.axes]
-    return np.pad(grid, again, mode="wrap").ravel()
+    pad_widths = [(0, int(a.period is not None)) for a in partition.axes]
+    return np.pad(grid, pad_widths, mode="wrap").ravel()
 
 
 def _corners(partition: Partition) -> list[int]:
@@ -186,7 +186,9 @@ def _corners(partition: Partition) -> list[int]:
 
 def _interpolate(padded: Values, block: _Block, corners: list[int]) -> Values:
     """Multilinear values (M, n) at the next states of a block."""
-    found = [padded[offset:].take(block.lower) for offset in corners]
+    corner_values = [padded[offset:].take(block.lower) for offset in corners]
     for share in block.share[::-1]:
-        found = [low + share * (high - low) for low, high in zip(found[::2], found[1::2], strict=True)]
-    return found[0]
+        corner_values = [
+            low + share * (high - low) for low, high in zip(corner_values[::2], corner_values[1::2], strict=True)
+        ]
+    return corner_values[0]

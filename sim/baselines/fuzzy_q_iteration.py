@@ -53,12 +53,14 @@ class Partition(NamedTuple):
 
     def memberships(self, states: Values) -> tuple[NDArray[np.intp], Values]:
         """Nodes and weights of states (n, d): two (n, 2^d) arrays; the weights of a state sum to one."""
-        found = [axis.memberships(np.ascontiguousarray(x)) for axis, x in zip(self.axes, states.T, strict=True)]
+        memberships_by_axis = [
+            axis.memberships(np.ascontiguousarray(x)) for axis, x in zip(self.axes, states.T, strict=True)
+        ]
         indices, weights = [], []
         for corner in itertools.product((0, 1), repeat=len(self.axes)):
             index = np.zeros(len(states), np.intp)
             weight = np.ones(len(states))
-            for axis, upper, (low, high, share) in zip(self.axes, corner, found, strict=True):
+            for axis, upper, (low, high, share) in zip(self.axes, corner, memberships_by_axis, strict=True):
                 index = index * len(axis.nodes) + (high if upper else low)
                 weight = weight * (share if upper else 1.0 - share)
             indices.append(index)
@@ -87,14 +89,14 @@ def periodic_axis(around: float, nodes: int) -> Axis:
 def partition_for(model: TaskModel, nodes: tuple[int, ...]) -> Partition:
     """Lay nodes over a rig's observed ranges, densest around the task's target; ``nodes`` in the order of the
     states."""
-    observed = {o.sensor or o.name: o for o in model.rig.observations}
-    wrapped = {s.name for s in model.rig.sensors if s.wrap}
+    observations = {o.sensor or o.name: o for o in model.rig.observations}
+    wrapped_sensors = {s.name for s in model.rig.sensors if s.wrap}
     target = model.task.reward.target
     axes = []
     for name, n in zip(model.plant.state_names, nodes, strict=True):
-        o = observed[name]
+        o = observations[name]
         around = target.get(o.name, 0.5 * (o.low + o.high))
-        axes.append(periodic_axis(around, n) if name in wrapped else dense_axis(o.low, o.high, around, n))
+        axes.append(periodic_axis(around, n) if name in wrapped_sensors else dense_axis(o.low, o.high, around, n))
     return Partition(tuple(axes))
 
 
@@ -148,8 +150,8 @@ class Backup:
     def __call__(self, theta: Values) -> Values:
         """Return the next theta for one (n_nodes, M)."""
         best = np.empty(len(self._reward))
-        for at in range(0, len(best), _CHUNK):
-            part = slice(at, at + _CHUNK)
+        for offset in range(0, len(best), _CHUNK):
+            part = slice(offset, offset + _CHUNK)
             best[part] = interpolate(theta, self._index[part], self._weight[part]).max(axis=1)
         return (self._reward + self._gamma * best).reshape(self.shape)
 
@@ -179,14 +181,14 @@ def discrete_actions(model: TaskModel, levels: int) -> Values:
         a, s = actuators[0], np.linspace(-1.0, 1.0, levels)
         span = np.where(s < 0.0, a.safe - a.low, a.high - a.safe)
         return np.unique(a.safe + span * s * np.abs(s))[:, None]
-    chosen = [np.array(corner) for corner in itertools.product(*[(a.low, a.high) for a in actuators])]
+    actions = [np.array(corner) for corner in itertools.product(*[(a.low, a.high) for a in actuators])]
     safe = np.array([a.safe for a in actuators])
     for j, a in enumerate(actuators):
         for s in np.linspace(0.0, 1.0, levels):
             alone = safe.copy()
             alone[j] = a.safe + (a.high - a.safe) * s * s
-            chosen.append(alone)
-    return np.unique(np.stack(chosen), axis=0)
+            actions.append(alone)
+    return np.unique(np.stack(actions), axis=0)
 
 
 def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = EPSILON) -> Solution:
@@ -224,19 +226,19 @@ def look_ahead(model: TaskModel, solution: Solution, state: Values, gamma: float
 def interpolated(solution: Solution, state: Values) -> Values:
     """Action (m,) interpolated between the best discrete ones at the nodes around a state (Busoniu et al. 2010)."""
     index, weight = solution.partition.memberships(state[None])
-    at_nodes = solution.actions[np.argmax(solution.theta[index[0]], axis=1)]
-    action: Values = weight[0] @ at_nodes
+    node_actions = solution.actions[np.argmax(solution.theta[index[0]], axis=1)]
+    action: Values = weight[0] @ node_actions
     return action
 
 
-class Reached(NamedTuple):
+class PolicyScores(NamedTuple):
     """Mean reward per step of one solution with either policy, from the task's start."""
 
     look_ahead: float
     interpolated: float
 
 
-def mean_rewards(model: TaskModel, solution: Solution, gamma: float = GAMMA) -> Reached:
+def mean_rewards(model: TaskModel, solution: Solution, gamma: float = GAMMA) -> PolicyScores:
     """Run one episode with each policy."""
 
     def episode(*, ahead: bool) -> float:
@@ -247,4 +249,4 @@ def mean_rewards(model: TaskModel, solution: Solution, gamma: float = GAMMA) -> 
             state, total = following[0], total + float(reward[0])
         return total / model.steps
 
-    return Reached(episode(ahead=True), episode(ahead=False))
+    return PolicyScores(episode(ahead=True), episode(ahead=False))

@@ -17,11 +17,11 @@ from onrig.sim.baselines.task_model import Episodes, TaskModel, Values
 
 _ELITE: Final = 0.1
 """Share of the samples that define the next round's distribution."""
-_KEPT: Final = 0.3
+_KEPT_ELITE: Final = 0.3
 """Share of the elites that are kept among the next round's samples."""
 _WIDTH: Final = 0.6
 """Standard deviation of a period's first round, for actions in [-1, 1]."""
-_LEAST_WIDTH: Final = 0.03
+_MIN_WIDTH: Final = 0.03
 _CORRELATIONS: Final = (0.5, 0.8, 0.95)
 """Correlations of a sample's deviations between periods, used in turn: fine corrections and long swings."""
 _STARTS: Final = 16
@@ -56,30 +56,30 @@ def play(
     rng = np.random.default_rng(seed)
     half, m = 0.5 * (model.action_high - model.action_low), len(model.action_low)
     centre = model.action_low + half
-    rest = (model.safe - centre) / half
-    states, alive = np.tile(model.start, (episodes, 1)), np.ones(episodes, bool)
-    total, lived = np.zeros(episodes), np.zeros(episodes)
-    before = np.tile(model.safe, (episodes, 1))
-    plans = np.tile(rest, (episodes, effort.horizon, 1))
+    safe_action = (model.safe - centre) / half
+    states, active = np.tile(model.start, (episodes, 1)), np.ones(episodes, bool)
+    total, n_steps = np.zeros(episodes), np.zeros(episodes)
+    previous = np.tile(model.safe, (episodes, 1))
+    plans = np.tile(safe_action, (episodes, effort.horizon, 1))
     for t in range(model.steps):
         ahead = min(effort.horizon, model.steps - t)
-        objective = _Objective(model, states, before, centre, half, unlived)
+        objective = _Objective(model, states, previous, centre, half, unlived)
         if t == 0:
             plans = _first(objective, plans[:, :ahead], effort, rng)
         else:
-            plans = _improved(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
+            plans = _improve(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
         actions = centre + half * plans[:, 0]
-        states, reward, over = model.follow(states, actions, before)
-        before = actions
-        total += np.where(alive, reward, 0.0)
-        lived += alive
-        alive = alive & ~over
+        states, reward, over = model.follow(states, actions, previous)
+        previous = actions
+        total += np.where(active, reward, 0.0)
+        n_steps += active
+        active = active & ~over
         if progress is not None:
             progress(t + 1, model.steps)
-        if not alive.any():
+        if not active.any():
             break
-        plans = np.concatenate([plans[:, 1:], np.broadcast_to(rest, (episodes, 1, m))], axis=1)
-    return Episodes(total, lived)
+        plans = np.concatenate([plans[:, 1:], np.broadcast_to(safe_action, (episodes, 1, m))], axis=1)
+    return Episodes(total, n_steps)
 
 
 class _Objective(NamedTuple):
@@ -88,7 +88,7 @@ class _Objective(NamedTuple):
     model: TaskModel
     states: Values
     """(E, d)."""
-    before: Values
+    previous: Values
     """(E, m): actions in force so far."""
     centre: Values
     half: Values
@@ -97,15 +97,15 @@ class _Objective(NamedTuple):
     def __call__(self, plans: Values) -> Values:
         """Sums (E, S) of plans (E, S, H, m) with actions in [-1, 1]."""
         E, S, H, m = plans.shape
-        states, alive = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
-        total, before = np.zeros(E * S), np.repeat(self.before, S, axis=0)
+        states, active = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
+        total, previous = np.zeros(E * S), np.repeat(self.previous, S, axis=0)
         for k in range(H):
             actions = self.centre + self.half * plans[:, :, k].reshape(-1, m)
-            total[~alive] += self.unlived
-            states[alive], reward, over = self.model.follow(states[alive], actions[alive], before[alive])
-            before = actions
-            total[alive] += reward
-            alive[alive] = ~over
+            total[~active] += self.unlived
+            states[active], reward, over = self.model.follow(states[active], actions[active], previous[active])
+            previous = actions
+            total[active] += reward
+            active[active] = ~over
         return np.where(np.isfinite(total), total, -np.inf).reshape(E, S)
 
 
@@ -113,32 +113,32 @@ def _first(objective: _Objective, plans: Values, effort: Effort, rng: np.random.
     """Best plan (E, H, m) of several populations, each of which would end in a local optimum."""
     E = len(plans)
     many = objective._replace(
-        states=np.repeat(objective.states, _STARTS, axis=0), before=np.repeat(objective.before, _STARTS, axis=0)
+        states=np.repeat(objective.states, _STARTS, axis=0), previous=np.repeat(objective.previous, _STARTS, axis=0)
     )
-    found = _improved(many, np.repeat(plans, _STARTS, axis=0), effort.samples, effort.rounds * _FIRST, rng)
-    sums = many(found[:, None]).reshape(E, _STARTS)
-    best: Values = found.reshape(E, _STARTS, *plans.shape[1:])[np.arange(E), sums.argmax(axis=1)]
+    populations = _improve(many, np.repeat(plans, _STARTS, axis=0), effort.samples, effort.rounds * _FIRST, rng)
+    sums = many(populations[:, None]).reshape(E, _STARTS)
+    best: Values = populations.reshape(E, _STARTS, *plans.shape[1:])[np.arange(E), sums.argmax(axis=1)]
     return best
 
 
-def _improved(objective: _Objective, plans: Values, samples: int, rounds: int, rng: np.random.Generator) -> Values:
+def _improve(objective: _Objective, plans: Values, samples: int, rounds: int, rng: np.random.Generator) -> Values:
     """Best plan (E, H, m) after some rounds that start from ``plans``."""
     E, H, m = plans.shape
-    n_elite, at = max(2, round(_ELITE * samples)), np.arange(E)[:, None]
+    n_elite, rows = max(2, round(_ELITE * samples)), np.arange(E)[:, None]
     mean, width = plans, np.full(plans.shape, _WIDTH)
-    kept = plans[:, None]
+    elites = plans[:, None]
     for _ in range(rounds):
-        drawn = np.clip(mean[:, None] + width[:, None] * _correlated(rng, (E, samples, H, m)), -1.0, 1.0)
-        every = np.concatenate([kept, mean[:, None], drawn], axis=1)
+        samples_drawn = np.clip(mean[:, None] + width[:, None] * _draw_correlated(rng, (E, samples, H, m)), -1.0, 1.0)
+        every = np.concatenate([elites, mean[:, None], samples_drawn], axis=1)
         order = np.argsort(-objective(every), axis=1, kind="stable")
-        elite = every[at, order[:, :n_elite]]
-        mean, width = elite.mean(axis=1), np.maximum(elite.std(axis=1), _LEAST_WIDTH)
-        kept = elite[:, : max(1, round(_KEPT * n_elite))]
-    best: Values = kept[:, 0]
+        elite = every[rows, order[:, :n_elite]]
+        mean, width = elite.mean(axis=1), np.maximum(elite.std(axis=1), _MIN_WIDTH)
+        elites = elite[:, : max(1, round(_KEPT_ELITE * n_elite))]
+    best: Values = elites[:, 0]
     return best
 
 
-def _correlated(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
+def _draw_correlated(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
     """Standard normal deviations (E, S, H, m), correlated along H."""
     noise = rng.standard_normal(shape)
     rho = np.resize(np.array(_CORRELATIONS), shape[1])[:, None]

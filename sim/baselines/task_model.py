@@ -60,8 +60,8 @@ class TaskModel(msgspec.Struct, frozen=True):
 
     def advance(self, states: Values, actions: Values) -> tuple[Values, Values]:
         """Return next states (n, d) and rewards (n,) for states (n, d) under actions (n, m)."""
-        after, seen = self._moved(states, actions)
-        return after, batched_reward(self.task, self.rig)(seen, actions)
+        after, observations = self._step(states, actions)
+        return after, batched_reward(self.task, self.rig)(observations, actions)
 
     def follow(
         self, states: Values, actions: Values, previous: Values | None = None
@@ -70,18 +70,18 @@ class TaskModel(msgspec.Struct, frozen=True):
 
         Default of ``previous``: the safe output.
         """
-        after, seen = self._moved(states, actions)
-        over = batched_terminated(self.task, self.rig)(seen)
-        return after, batched_reward(self.task, self.rig)(seen, actions, previous), over
+        after, observations = self._step(states, actions)
+        over = batched_terminated(self.task, self.rig)(observations)
+        return after, batched_reward(self.task, self.rig)(observations, actions, previous), over
 
-    def _moved(self, states: Values, actions: Values) -> tuple[Values, Values]:
+    def _step(self, states: Values, actions: Values) -> tuple[Values, Values]:
         """Return next states (n, d), and their observations (n, o)."""
-        before: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in states.T)
-        held: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in actions.T)
-        after = step(self.plant, before, held, self.period_s, self.substeps)
-        named = dict(zip(self.plant.state_names, after, strict=True))
-        seen = np.stack([named[o.sensor or o.name] for o in self.rig.observations], axis=1)
-        return np.stack(after, axis=1), seen
+        state_columns: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in states.T)
+        action_columns: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in actions.T)
+        after = step(self.plant, state_columns, action_columns, self.period_s, self.substeps)
+        by_name = dict(zip(self.plant.state_names, after, strict=True))
+        observations = np.stack([by_name[o.sensor or o.name] for o in self.rig.observations], axis=1)
+        return np.stack(after, axis=1), observations
 
 
 def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
@@ -106,12 +106,12 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
         problems.append("the task terminates")
     if len(plant.state_names) != 2:
         problems.append(f"grids have two states, this plant has {len(plant.state_names)}")
-    wrapped = {s.name for s in rig.sensors if s.wrap}
-    if len(rig.actuators) > 1 and wrapped.intersection(plant.state_names):
+    wrapped_sensors = {s.name for s in rig.sensors if s.wrap}
+    if len(rig.actuators) > 1 and wrapped_sensors.intersection(plant.state_names):
         problems.append("grids for several actuators do not support a wrapped angle")
     for o in rig.observations:
         around = task.reward.target.get(o.name, 0.5 * (o.low + o.high))
-        if (o.sensor or o.name) not in wrapped and not o.low < around < o.high:
+        if (o.sensor or o.name) not in wrapped_sensors and not o.low < around < o.high:
             problems.append(f"the task's target {around:g} lies outside {o.name}'s range of {o.low:g} to {o.high:g}")
     return problems
 
@@ -150,20 +150,20 @@ def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> 
         raise ValueError(f"a standard error needs at least 2 episodes, got {episodes}")
     rng = np.random.default_rng(seed)
     states = np.tile(model.start, (episodes, 1))
-    total, lived, alive = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, bool)
-    before = np.tile(model.safe, (episodes, 1))
+    total, n_steps, active = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, bool)
+    previous = np.tile(model.safe, (episodes, 1))
     for _ in range(model.steps):
         actions = rng.uniform(model.action_low, model.action_high, (episodes, len(model.action_low)))
-        lived += alive
-        states[alive], reward, over = model.follow(states[alive], actions[alive], before[alive])
-        before = actions
-        total[alive] += reward
-        alive[alive] = ~over
-        if not alive.any():
+        n_steps += active
+        states[active], reward, over = model.follow(states[active], actions[active], previous[active])
+        previous = actions
+        total[active] += reward
+        active[active] = ~over
+        if not active.any():
             break
     if not model.task.terminates:
         means = total / model.steps
         return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(episodes)))
-    mean = float(total.sum() / lived.sum())
-    spread = (total - mean * lived).std(ddof=1) / lived.mean()
+    mean = float(total.sum() / n_steps.sum())
+    spread = (total - mean * n_steps).std(ddof=1) / n_steps.mean()
     return Estimate(mean, float(spread / np.sqrt(episodes)))

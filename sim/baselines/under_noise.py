@@ -43,17 +43,17 @@ def _mean_rewards(
     """Mean rewards per step (episodes,) of one repetition."""
     rig, rng = model.rig, stream(seed, Role.PLANT_EVAL, repetition)
     names = list(model.plant.state_names)
-    seen_at = [names.index(o.sensor or o.name) for o in rig.observations]
+    observed_columns = [names.index(o.sensor or o.name) for o in rig.observations]
     half = Normalisation.of((*rig.observations, *rig.actuators)).half_range
-    n = len(seen_at)
-    at_nodes = solution.actions[solution.theta.argmax(axis=1)]
+    n = len(observed_columns)
+    node_actions = solution.actions[solution.theta.argmax(axis=1)]
     states, total = np.tile(model.start, (episodes, 1)), np.zeros(episodes)
     for _ in range(model.steps):
         noise = rng.standard_normal((episodes, len(half))) * sigma * half
-        seen = states.copy()
-        seen[:, seen_at] += noise[:, :n]
-        index, weight = solution.partition.memberships(seen)
-        actions = np.einsum("ek,ekm->em", weight, at_nodes[index]) + noise[:, n:]
+        measured_states = states.copy()
+        measured_states[:, observed_columns] += noise[:, :n]
+        index, weight = solution.partition.memberships(measured_states)
+        actions = np.einsum("ek,ekm->em", weight, node_actions[index]) + noise[:, n:]
         states, reward = model.advance(states, actions)
         total += reward
     return total / model.steps

@@ -22,7 +22,7 @@ import numpy as np
 from onrig.runtime.files import open_file
 from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, sampling, under_noise
 from onrig.sim.baselines.finite_horizon import FINER, Progress
-from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
+from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, PolicyScores
 from onrig.sim.baselines.sampling import Effort
 from onrig.sim.baselines.task_model import EPISODES, Episodes, Estimate, TaskModel, random_reward
 
@@ -60,7 +60,7 @@ class Row(msgspec.Struct, frozen=True):
 
     grid: Grid
     iterations: int
-    reached: Reached
+    reached: PolicyScores
 
 
 class Optimum(msgspec.Struct, frozen=True):
@@ -90,8 +90,8 @@ def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
     """Efforts of the sampling controller, smallest first: a minute or two for ``coarse``, more for ``fine``."""
     ladder = _EFFORTS if model.plant.batched else _EFFORTS_IN_TURN
-    chosen = ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
-    return tuple(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in chosen)
+    efforts = ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
+    return tuple(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in efforts)
 
 
 def cache_folder() -> Path:
@@ -116,7 +116,7 @@ def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
 
     key = _key(model, fuzzy_q_iteration.__name__, [*grid.nodes, grid.levels, GAMMA, EPSILON])
     iterations, ahead, between = _cached(folder, key, 3, fresh)
-    return Row(grid, round(iterations), Reached(ahead, between))
+    return Row(grid, round(iterations), PolicyScores(ahead, between))
 
 
 def noisy_baseline(model: TaskModel, grid: Grid, sigma: Sequence[float], folder: Path) -> Estimate:
@@ -147,8 +147,8 @@ def sampling_baseline(
     """Episodes under the sampling controller, cached."""
 
     def fresh() -> list[float]:
-        played = sampling.play(model, effort, unlived, PLAYED, progress=progress)
-        return [*played.total.tolist(), *played.lived.tolist()]
+        episodes = sampling.play(model, effort, unlived, PLAYED, progress=progress)
+        return [*episodes.total.tolist(), *episodes.lived.tolist()]
 
     key = _key(model, sampling.__name__, [*effort, PLAYED, unlived])
     values = np.array(_cached(folder, key, 2 * PLAYED, fresh))
@@ -191,9 +191,9 @@ def _cached(folder: Path, key: str, size: int, compute: Callable[[], list[float]
     with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), open_file(path, None) as file:
         # Opened here because numpy does not close a damaged file.
         with np.load(file, allow_pickle=False) as entry:
-            kept = np.asarray(entry["values"], dtype=np.float64)
-        if kept.shape == (size,) and np.isfinite(kept).all():
-            return [float(v) for v in kept]
+            cached_values = np.asarray(entry["values"], dtype=np.float64)
+        if cached_values.shape == (size,) and np.isfinite(cached_values).all():
+            return [float(v) for v in cached_values]
     values = compute()
     with suppress(OSError):
         _store(path, values)

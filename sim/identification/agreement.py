@@ -21,22 +21,22 @@ from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.options import sensor_half_range
 
 _WINDOW_S: Final = 0.2
-_LEAST_PERIODS: Final = 6
-_LONGEST_LAG: Final = 4
+_MIN_PERIODS: Final = 6
+_MAX_LAG: Final = 4
 """Search range of the lag, in periods."""
 _PARTS: Final = 4
 """Number of parts of the recording that are also compared, which reveals changes during the recording."""
-_UPPER: Final = 0.9995
+_QUANTILE: Final = 0.9995
 """Quantile of the 99.9 % interval's upper end."""
 _TRIM: Final = 5.0
 """Residual of an outlier, in standard deviations from the median."""
-_HIDDEN: Final = (0.1, 0.5)
+_MAX_NOISE_SHARE: Final = (0.1, 0.5)
 """Largest share of the variance of displacement and change of velocity that may be noise."""
-_CANCELLED: Final = 0.2
+_MIN_DISPLACEMENT: Final = 0.2
 """Minimum displacement as a share of the path: motion with a period of about one window cancels."""
-_NEAR: Final = 0.75
+_MAX_LAG_DISTANCE: Final = 0.75
 """Maximum distance of a lag from the shift that it was found at, in periods."""
-_EXACT: Final = 0.05
+_MIN_OUTLIER: Final = 0.05
 """Residual that is never an outlier, however exact the others are, as a share of the displacements."""
 _ROUNDS: Final = 4
 _NEGLIGIBLE: Final = 1e-3
@@ -89,7 +89,7 @@ class Windows(NamedTuple):
     moved: Array
     """(W,): displacement of the position."""
     velocity: Array
-    """(W, n + 1 + 2 _LONGEST_LAG): readings from before to after the window."""
+    """(W, n + 1 + 2 _MAX_LAG): readings from before to after the window."""
 
     def part(self, which: NDArray[np.intp]) -> Windows:
         return Windows(self.period_s, self.moved[which], self.velocity[which])
@@ -114,19 +114,24 @@ class Pair(NamedTuple):
 def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
     """Agreement of each measured velocity with its measured position, overall and in parts of the recording."""
     names = [s.name for s in rig.sensors]
-    found = []
+    pairs = []
     for place, velocity in kinematic_pairs(plant):
         if place in names and velocity in names:
             p, v = names.index(place), names.index(velocity)
             windows = _windows(plant, rig, recorded, p, v)
-            parts = [windows.part(at) for at in np.array_split(np.arange(len(windows.moved)), _PARTS)]
+            parts = [windows.part(indices) for indices in np.array_split(np.arange(len(windows.moved)), _PARTS)]
             swapped = agreement_of(_windows(plant, rig, recorded, v, p))
             noise = max(_noise(np.concatenate([s.readings[:, p] for s in recorded])), rig.sensors[p].resolution)
             stuck = next(
-                ((p if at else v, k) for k, part in enumerate([windows, *parts]) for at in _stuck(part, noise)), None
+                (
+                    (p if indices else v, k)
+                    for k, part in enumerate([windows, *parts])
+                    for indices in _stuck(part, noise)
+                ),
+                None,
             )
-            found.append(Pair(p, v, agreement_of(windows), tuple(map(agreement_of, parts)), stuck, swapped))
-    return found
+            pairs.append(Pair(p, v, agreement_of(windows), tuple(map(agreement_of, parts)), stuck, swapped))
+    return pairs
 
 
 def _stuck(part: Windows, noise: float) -> Iterator[bool]:
@@ -148,62 +153,64 @@ def _noise(readings: Array) -> float:
 def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, velocity: int) -> Windows:
     """Disjoint windows of the stretches, without those near a wall according to the measurements."""
     period_s = recorded[0].period_s
-    n = max(_LEAST_PERIODS, round(_WINDOW_S / period_s))
-    moved, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _LONGEST_LAG))]
+    n = max(_MIN_PERIODS, round(_WINDOW_S / period_s))
+    moved, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _MAX_LAG))]
     for s in recorded:
-        firsts = np.arange(_LONGEST_LAG, len(s.readings) - n - _LONGEST_LAG, n)
-        at = firsts[:, None] + np.arange(-_LONGEST_LAG, n + 1 + _LONGEST_LAG)
-        seen = np.zeros((len(plant.state_names), *at.shape))
+        firsts = np.arange(_MAX_LAG, len(s.readings) - n - _MAX_LAG, n)
+        indices = firsts[:, None] + np.arange(-_MAX_LAG, n + 1 + _MAX_LAG)
+        measured_states = np.zeros((len(plant.state_names), *indices.shape))
         for i, sensor in enumerate(rig.sensors):
-            seen[plant.state_names.index(sensor.name)] = s.readings[at, i]
-        free = np.all(np.broadcast_to(plant.moves_freely(tuple(seen)), at.shape), axis=1)
+            measured_states[plant.state_names.index(sensor.name)] = s.readings[indices, i]
+        free = np.all(np.broadcast_to(plant.moves_freely(tuple(measured_states)), indices.shape), axis=1)
         moved.append((s.readings[firsts + n, place] - s.readings[firsts, place])[free])
-        velocities.append(s.readings[at, velocity][free])
+        velocities.append(s.readings[indices, velocity][free])
     return Windows(period_s, np.concatenate(moved), np.concatenate(velocities))
 
 
 def agreement_of(windows: Windows) -> Agreement | None:
     """Robust fit of gain, lag and zero; None if the signals do not determine them."""
-    shifts = range(-_LONGEST_LAG, _LONGEST_LAG + 1)
+    shifts = range(-_MAX_LAG, _MAX_LAG + 1)
     fits = {shift: fit for shift in shifts if (fit := _at_shift(windows, shift)) is not None}
-    if len(fits) <= _LONGEST_LAG:  # too little motion at most shifts
+    if len(fits) <= _MAX_LAG:  # too little motion at most shifts
         return None
     # A sine can be explained at any shift, but with a wrong rate at those far from its lag.
-    near = [fit for shift, fit in fits.items() if abs(fit.lag_s.value / windows.period_s - shift) <= _NEAR]
-    return min(near, key=lambda fit: fit.scatter, default=None)
+    consistent_fits = [
+        fit for shift, fit in fits.items() if abs(fit.lag_s.value / windows.period_s - shift) <= _MAX_LAG_DISTANCE
+    ]
+    return min(consistent_fits, key=lambda fit: fit.scatter, default=None)
 
 
 def _at_shift(windows: Windows, shift: int) -> Agreement | None:
     """Fit around a lag in whole periods."""
     period_s, moved = windows.period_s, windows.moved
-    v = windows.velocity[:, _LONGEST_LAG + shift : windows.velocity.shape[1] - _LONGEST_LAG + shift]
+    v = windows.velocity[:, _MAX_LAG + shift : windows.velocity.shape[1] - _MAX_LAG + shift]
     span_s = (v.shape[1] - 1) * period_s
     integral = period_s * (v @ _weights(v.shape[1]))
-    if np.std(integral) < _CANCELLED * span_s * np.std(v):  # only the quadrature error remains
+    if np.std(integral) < _MIN_DISPLACEMENT * span_s * np.std(v):  # only the quadrature error remains
         return None
     design = np.stack([integral, v[:, -1] - v[:, 0], np.full(len(v), span_s)], axis=1)
-    kept, least = np.ones(len(v), bool), _EXACT * float(np.std(moved))
+    inliers, min_residual = np.ones(len(v), bool), _MIN_OUTLIER * float(np.std(moved))
     for _ in range(_ROUNDS):
-        some = design[kept]
+        some = design[inliers]
         if len(some) < 3 * design.shape[1] or np.linalg.matrix_rank(some / (np.abs(some).max(axis=0) + 1e-300)) < 3:
             return None
-        rate, late, off = found = np.linalg.lstsq(some, moved[kept], rcond=None)[0]
-        residuals = moved - design @ found
-        scale = 1.4826 * float(np.median(np.abs(residuals[kept])))
-        kept = np.abs(residuals) <= max(_TRIM * scale, least)
-    covariance = _covariance(design[kept], residuals[kept])
+        rate, late, off = coefficients = np.linalg.lstsq(some, moved[inliers], rcond=None)[0]
+        residuals = moved - design @ coefficients
+        scale = 1.4826 * float(np.median(np.abs(residuals[inliers])))
+        inliers = np.abs(residuals) <= max(_TRIM * scale, min_residual)
+    covariance = _covariance(design[inliers], residuals[inliers])
     if covariance is None:
         return None
-    scatter, outliers = float(np.sqrt(np.mean(residuals[kept] ** 2))), float(np.mean(~kept))
+    scatter, outliers = float(np.sqrt(np.mean(residuals[inliers] ** 2))), float(np.mean(~inliers))
     if rate == 0.0:  # the position never changes
         return Agreement(Interval(0.0, 0.0, 0.0), _UNKNOWN, _UNKNOWN, scatter, outliers, len(moved))
-    at, diluted = shift * period_s, _dilution(windows, design[kept])
-    if diluted is None:
+    shift_s, dilution = shift * period_s, _dilution(windows, design[inliers])
+    if dilution is None:
         return None
     slopes = np.array([[1.0, 0.0, 0.0], [-late / rate**2, 1.0 / rate, 0.0], [off / rate**2, 0.0, -1.0 / rate]])
-    widths = stdtrit(int(kept.sum()) - 3, _UPPER) * np.sqrt(np.einsum("ki,ij,kj->k", slopes, covariance, slopes))
-    values = (rate, late / rate + at, -off / rate)
-    hidden = (float(abs(rate)) * diluted[0], float(abs(late / rate)) * diluted[1], 0.0)
+    widths = stdtrit(int(inliers.sum()) - 3, _QUANTILE) * np.sqrt(np.einsum("ki,ij,kj->k", slopes, covariance, slopes))
+    values = (rate, late / rate + shift_s, -off / rate)
+    hidden = (float(abs(rate)) * dilution[0], float(abs(late / rate)) * dilution[1], 0.0)
     rate_, lag, zero = (_interval(*parts) for parts in zip(values, widths, hidden, strict=True))
     return Agreement(rate_, lag, zero, scatter, outliers, len(moved))
 
@@ -219,9 +226,9 @@ def _dilution(windows: Windows, design: Array) -> tuple[float, float] | None:
     """Largest relative reduction of rate and lag by noise of the velocity; None if it may hide them."""
     noise = _noise(windows.velocity)
     inverse = np.diag(np.linalg.inv(design.T @ design))
-    weights = windows.period_s * _weights(windows.velocity.shape[1] - 2 * _LONGEST_LAG)
+    weights = windows.period_s * _weights(windows.velocity.shape[1] - 2 * _MAX_LAG)
     shares = len(design) * noise**2 * np.array([weights @ weights, 2.0]) * inverse[:2]
-    return None if np.any(shares > _HIDDEN) else (float(shares[0]), float(shares[1]))
+    return None if np.any(shares > _MAX_NOISE_SHARE) else (float(shares[0]), float(shares[1]))
 
 
 def _weights(samples: int) -> Array:
@@ -247,15 +254,15 @@ def found_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict[str, 
     """Scales, lags and zeros of velocity sensors that differ significantly from those of an exact one, by name."""
     errors = {}
     for pair in pairs:
-        name, whole = rig.sensors[pair.velocity].name, pair.whole
-        if whole is None:
+        name, overall = rig.sensors[pair.velocity].name, pair.whole
+        if overall is None:
             continue
-        rate = whole.rate.scaled(1.0 if whole.rate.value > 0 else -1.0)
+        rate = overall.rate.scaled(1.0 if overall.rate.value > 0 else -1.0)
         if rate.beyond(1.0 - _NEGLIGIBLE, 1.0 + _NEGLIGIBLE):
             errors[SCALE + name] = 1.0 / rate.value
-        if whole.lag_s.beyond(-10 * _NEGLIGIBLE * period_s, 10 * _NEGLIGIBLE * period_s):
-            errors[LAG + name] = whole.lag_s.value
+        if overall.lag_s.beyond(-10 * _NEGLIGIBLE * period_s, 10 * _NEGLIGIBLE * period_s):
+            errors[LAG + name] = overall.lag_s.value
         half = sensor_half_range(rig, name) or 0.0
-        if whole.zero.beyond(-_NEGLIGIBLE * half, _NEGLIGIBLE * half):
-            errors[ZERO + name] = whole.zero.value
+        if overall.zero.beyond(-_NEGLIGIBLE * half, _NEGLIGIBLE * half):
+            errors[ZERO + name] = overall.zero.value
     return errors

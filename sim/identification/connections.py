@@ -48,48 +48,57 @@ def find_connection(
     plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> Connection:
     """Connection with the best fit, over all signs and zeros in steps of an eighth of a turn."""
-    chosen = most_excited(windows)
+    windows_used = most_excited(windows)
     bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     starts = _zeros(rig, unknowns)
     free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])
-    tried: list[tuple[float, Signs, Array]] = []
-    least = np.full(chosen.size, np.inf)
+    attempts: list[tuple[float, Signs, Array]] = []
+    lowest_costs = np.full(windows_used.size, np.inf)
     for signs in _hypotheses(len(rig.sensors), bipolar):
-        model = Model(plant, rig, unknowns, chosen, signs, substeps)
-        ways = []
+        model = Model(plant, rig, unknowns, windows_used, signs, substeps)
+        hypotheses = []
         for coordinates in starts:
             costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
-            ways.append((float(np.median(costs)), signs, coordinates))
-            least = np.minimum(least, costs)
-            if tried and ways[-1][0] > _HOPELESS * tried[0][0]:  # the sensors contradict each other at every zero
+            hypotheses.append((float(np.median(costs)), signs, coordinates))
+            lowest_costs = np.minimum(lowest_costs, costs)
+            if (
+                attempts and hypotheses[-1][0] > _HOPELESS * attempts[0][0]
+            ):  # the sensors contradict each other at every zero
                 break
-        tried = sorted([*tried, min(ways, key=lambda way: way[0])], key=lambda way: way[0])
-    usable = chosen.chosen(least <= _UNEXPLAINED * max(float(np.median(least)), 1.0))
+        attempts = sorted(
+            [*attempts, min(hypotheses, key=lambda hypothesis: hypothesis[0])], key=lambda hypothesis: hypothesis[0]
+        )
+    usable = windows_used.chosen(lowest_costs <= _UNEXPLAINED * max(float(np.median(lowest_costs)), 1.0))
 
-    def fitted(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
+    def fit_connection(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
         model = Model(plant, rig, unknowns, usable, signs, substeps)
         fit = Shooting(model, sigma, coordinates).solve(coordinates, free, _COARSE, _EVALUATIONS)
         return fit.cost * fit.residuals.size, signs, fit.coordinates
 
-    likely = sorted((fitted(signs, coordinates) for _, signs, coordinates in tried[:_TRIED]), key=lambda way: way[0])
+    likely = sorted(
+        (fit_connection(signs, coordinates) for _, signs, coordinates in attempts[:_TRIED]),
+        key=lambda hypothesis: hypothesis[0],
+    )
     cost, signs, coordinates = likely[0]
-    turned = tuple(-a if both else a for a, both in zip(signs.actuators, bipolar, strict=True))
-    opposite = Signs(tuple(-s for s in signs.sensors), turned)
+    reversed_actuators = tuple(-a if both else a for a, both in zip(signs.actuators, bipolar, strict=True))
+    opposite = Signs(tuple(-s for s in signs.sensors), reversed_actuators)
     is_zero = np.array([u.name.startswith(ZERO) for u in unknowns])
 
-    def flipped(coordinates: Array) -> Array:
+    def flip(coordinates: Array) -> Array:
         return np.where(is_zero, -coordinates, coordinates)
 
     clear = _CLEAR * max(1.0, cost / usable.readings.size)
     # A fit may stop early: either hypothesis is also started from the other's solution.
-    mirror = min((fitted(opposite, flipped(coordinates)), *(w for w in likely if w[1] == opposite)), key=lambda w: w[0])
+    mirror = min(
+        (fit_connection(opposite, flip(coordinates)), *(w for w in likely if w[1] == opposite)), key=lambda w: w[0]
+    )
     if mirror[0] < cost - clear:
-        cost, _, coordinates = min(likely[0], fitted(signs, flipped(mirror[2])), key=lambda w: w[0])
+        cost, _, coordinates = min(likely[0], fit_connection(signs, flip(mirror[2])), key=lambda w: w[0])
     mirrored = abs(mirror[0] - cost) < clear
     if mirror[0] < cost - clear or (mirrored and signs.sensors[0] < 0):
         signs, coordinates = mirror[1:]
-    others = [way for way in likely if way[1] not in (signs, mirror[1], likely[0][1])]
-    known = all(way[0] - cost > clear for way in others) and (mirrored or mirror[0] - cost > clear)
+    alternatives = [hypothesis for hypothesis in likely if hypothesis[1] not in (signs, mirror[1], likely[0][1])]
+    known = all(hypothesis[0] - cost > clear for hypothesis in alternatives) and (mirrored or mirror[0] - cost > clear)
     return Connection(signs, coordinates, known, mirrored)
 
 
@@ -109,14 +118,14 @@ def _hypotheses(n_sensors: int, bipolar: Sequence[bool]) -> Iterator[Signs]:
 
 def _zeros(rig: Rig, unknowns: Sequence[Unknown]) -> list[Array]:
     """Initial coordinates, with each wrapped sensor's zero in steps of an eighth of a turn."""
-    found = [np.array([u.coordinate(u.start) for u in unknowns])]
+    candidates = [np.array([u.coordinate(u.start) for u in unknowns])]
     for i, unknown in enumerate(unknowns):
         if any(s.wrap and unknown.name == ZERO + s.name for s in rig.sensors):
-            turned = []
-            for coordinates in found:
+            wrapped_sensors = []
+            for coordinates in candidates:
                 for zero in _AROUND:
-                    other = coordinates.copy()
-                    other[i] = zero
-                    turned.append(other)
-            found = turned
-    return found
+                    variant = coordinates.copy()
+                    variant[i] = zero
+                    wrapped_sensors.append(variant)
+            candidates = wrapped_sensors
+    return candidates

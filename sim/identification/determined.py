@@ -42,23 +42,25 @@ def determined(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str])
     information = jacobian.T @ jacobian
     prior = np.array([1.0 if u.logarithmic else 0.25 * (u.high - u.low) for u in unknowns])
     free, held = np.ones(len(unknowns), bool), {}
-    of_plant = np.array([u.name in declared for u in unknowns])
+    is_plant_field = np.array([u.name in declared for u in unknowns])
     while free.any():
         some = information[np.ix_(free.nonzero()[0], free.nonzero()[0])]
         covariance = np.linalg.inv(some + np.diag(prior[free] ** -2.0))
-        left = np.sqrt(np.diag(covariance)) / prior[free]
-        at = np.flatnonzero(of_plant[free])
-        if left.max() >= THRESHOLD and not (len(at) > 1 and left.argmax() in at):
-            free[free.nonzero()[0][left.argmax()]] = False
+        posterior_ratio = np.sqrt(np.diag(covariance)) / prior[free]
+        indices = np.flatnonzero(is_plant_field[free])
+        if posterior_ratio.max() >= THRESHOLD and not (len(indices) > 1 and posterior_ratio.argmax() in indices):
+            free[free.nonzero()[0][posterior_ratio.argmax()]] = False
             continue
-        chosen = _undetermined(covariance[np.ix_(at, at)] / np.outer(prior[free][at], prior[free][at]))
-        if chosen is None:
+        combination = _undetermined(
+            covariance[np.ix_(indices, indices)] / np.outer(prior[free][indices], prior[free][indices])
+        )
+        if combination is None:
             break
-        names = [unknowns[i].name for i in free.nonzero()[0][at]]
-        worst, others = chosen
-        if others:
-            held[names[worst]] = tuple(names[k] for k in others)
-        free[free.nonzero()[0][at[worst]]] = False
+        names = [unknowns[i].name for i in free.nonzero()[0][indices]]
+        worst, partners = combination
+        if partners:
+            held[names[worst]] = tuple(names[k] for k in partners)
+        free[free.nonzero()[0][indices[worst]]] = False
     return Determined(free, held)
 
 

@@ -18,7 +18,7 @@ from onrig.sim.plants.integrate import Array
 _ROUNDS: Final = 2
 """Gauss-Newton rounds of the initial states per evaluation; their error enters the projected residuals squared."""
 _LAST_ROUNDS: Final = 8
-_FAR_OFF: Final = 1e6
+_DIVERGED_RESIDUAL: Final = 1e6
 """Residual of a non-finite trajectory."""
 
 
@@ -60,7 +60,7 @@ class Shooting:
         """Weighted predictions (V, W, R)."""
         predicted = self.model.predict(coordinates, starts) / self.sigma
         flat = predicted.reshape(*predicted.shape[:2], -1)
-        return np.where(np.isfinite(flat), flat, _FAR_OFF)
+        return np.where(np.isfinite(flat), flat, _DIVERGED_RESIDUAL)
 
     def _measured(self) -> Array:
         return np.asarray((self.model.windows.readings / self.sigma).reshape(self.model.windows.size, -1))
@@ -83,10 +83,10 @@ class Shooting:
                 better = cost <= best[3]
                 damping = np.where(better, 0.1 * damping, np.maximum(100.0 * damping, 1e-3))
                 gain = np.max((best[3] - cost) / (1.0 + best[3]), initial=0.0, where=better)
-                old = best
+                previous = best
                 best = tuple(
-                    np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, before)
-                    for new, before in zip((trial, residuals, slopes, cost), old, strict=True)
+                    np.where(better.reshape(-1, *[1] * (new_value.ndim - 1)), new_value, old_value)
+                    for new_value, old_value in zip((trial, residuals, slopes, cost), previous, strict=True)
                 )
                 if gain < 1e-9:
                     break
@@ -101,9 +101,9 @@ class Shooting:
 
     def residuals(self, coordinates: Array) -> Array:
         """Projected residuals, flattened for the solver."""
-        found = self.settled(coordinates, self._starts)
-        self._last = (coordinates, found)
-        _, residuals, slopes = found
+        solution = self.settled(coordinates, self._starts)
+        self._last = (coordinates, solution)
+        _, residuals, slopes = solution
         return np.asarray(-_projected(slopes, residuals[..., None]).ravel())
 
     def jacobian(self, coordinates: Array) -> Array:
@@ -132,17 +132,17 @@ class Shooting:
         """Minimise over the ``free`` coordinates (p,), starting from the given ones, to a relative tolerance."""
         low, high = self._bounds()
         margin = 1e-9 * (high - low)
-        fixed = np.clip(coordinates, low + margin, high - margin)
+        clipped = np.clip(coordinates, low + margin, high - margin)
 
-        def whole(some: Array) -> Array:
-            out = fixed.copy()
-            out[free] = some
+        def full_coordinates(free_coordinates: Array) -> Array:
+            out = clipped.copy()
+            out[free] = free_coordinates
             return out
 
         solution = least_squares(
-            lambda some: self.residuals(whole(some)),
-            fixed[free],
-            jac=lambda some: self.jacobian(whole(some))[:, free],
+            lambda free_coordinates: self.residuals(full_coordinates(free_coordinates)),
+            clipped[free],
+            jac=lambda free_coordinates: self.jacobian(full_coordinates(free_coordinates))[:, free],
             bounds=(low[free], high[free]),
             x_scale="jac",
             max_nfev=evaluations,
@@ -150,7 +150,7 @@ class Shooting:
             xtol=tolerance,
             gtol=tolerance,
         )
-        return self.at(whole(solution.x))
+        return self.at(full_coordinates(solution.x))
 
     def at(self, coordinates: Array) -> Fit:
         """Return the fit at given coordinates, with the best starts."""

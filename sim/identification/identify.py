@@ -33,9 +33,9 @@ LONG_S: Final = 0.5
 _DELAYS: Final = (0.5, 1.5, 2.5, 3.5)
 """Initial guesses of the delay, in periods."""
 _COARSE, _FINE = 1e-4, 2e-6
-_UNEXPLAINED: Final = 4.0
+_OUTLIER_FACTOR: Final = 4.0
 """Outlier threshold of a window's mean square, as a multiple of the median; noise alone stays below half of it."""
-_LEAST: Final = 1.0
+_MIN_COST: Final = 1.0
 MOST_DECLARED: Final = 12
 """Maximum number of declared parameters that are estimated together."""
 _MOST_WINDOWS: Final = 400
@@ -60,35 +60,35 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
     pairs = pairs_of(plant, rig, recorded)
     if problems := signal_problems(rig, recorded, pairs):
         raise Implausible(problems)
-    found = _fitted(
+    identified = _fit(
         plant, rig, recorded, unknowns_of(plant, rig, period_s, found_errors(rig, pairs, period_s)), substeps
     )
-    if problems := fit_problems(found, plant, rig):
+    if problems := fit_problems(identified, plant, rig):
         raise Implausible(problems)
-    return found
+    return identified
 
 
-def _fitted(
+def _fit(
     plant: Plant, rig: Rig, recorded: Sequence[Stretch], unknowns: tuple[Unknown, ...], substeps: int
 ) -> Identified:
     period_s = recorded[0].period_s
-    short = _thinned(windows_of(recorded, max(4, round(SHORT_S / period_s))))
-    long = _thinned(windows_of(recorded, max(4, round(LONG_S / period_s))))
+    short_windows = _thin_out(windows_of(recorded, max(4, round(SHORT_S / period_s))))
+    long_windows = _thin_out(windows_of(recorded, max(4, round(LONG_S / period_s))))
     resolutions = np.array([s.resolution for s in rig.sensors])
     sigma = _rough_noise(recorded, resolutions)
-    connection = find_connection(plant, rig, unknowns, short, sigma, substeps)
+    connection = find_connection(plant, rig, unknowns, short_windows, sigma, substeps)
     free = np.ones(len(unknowns), bool)
 
-    def fitted(
+    def fit_windows(
         windows: Windows, sigma: Array, coordinates: Array, tolerance: float
     ) -> tuple[Fit, Windows, NDArray[np.bool_]]:
         model = Model(plant, rig, unknowns, windows, connection.signs, substeps)
         costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
-        explained = costs <= _UNEXPLAINED * max(float(np.median(costs)), _LEAST)
-        centred = (windows.readings - windows.readings.mean(axis=1, keepdims=True)) / sigma
-        contradicts = ~explained & (costs > MODEL_ERROR**2 * float(np.mean(centred**2)))
+        is_explained = costs <= _OUTLIER_FACTOR * max(float(np.median(costs)), _MIN_COST)
+        centred_readings = (windows.readings - windows.readings.mean(axis=1, keepdims=True)) / sigma
+        contradicts = ~is_explained & (costs > MODEL_ERROR**2 * float(np.mean(centred_readings**2)))
         clear, beyond = model.free_of_walls(coordinates), model.beyond_walls(coordinates)
-        usable = windows.chosen(explained & clear)
+        usable = windows.chosen(is_explained & clear)
         if not usable.size:
             raise Implausible(["no window both fits this plant and is free of wall contact"])
         model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
@@ -98,22 +98,26 @@ def _fitted(
             (contradicts | beyond)[clear | beyond],
         )
 
-    model = Model(plant, rig, unknowns, short, connection.signs, substeps)
+    model = Model(plant, rig, unknowns, short_windows, connection.signs, substeps)
     coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
-    fit, *_ = fitted(short, sigma, coordinates, _COARSE)
+    fit, *_ = fit_windows(short_windows, sigma, coordinates, _COARSE)
     free, held = determined(fit, unknowns, set(plant.identifiable) - set(plant.lumped))
     fit = with_held(fit, unknowns, free)
     if not free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
     if held:  # the others compensate for the held ones
-        fit, *_ = fitted(short, sigma, fit.coordinates, _COARSE)
+        fit, *_ = fit_windows(short_windows, sigma, fit.coordinates, _COARSE)
     for tolerance in (_COARSE, _FINE):  # short windows give poor weights
-        fit, usable, unexplained = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
+        fit, usable, unexplained = fit_windows(
+            long_windows, noise_of(fit, resolutions).total, fit.coordinates, tolerance
+        )
     model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
     fit = Shooting(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).at(fit.coordinates)
     noise = noise_of(fit, resolutions)
     joint = joint_of(fit, free)
-    return Identified(unknowns, connection, fit, usable, long.size - usable.size, noise, joint, free, unexplained, held)
+    return Identified(
+        unknowns, connection, fit, usable, long_windows.size - usable.size, noise, joint, free, unexplained, held
+    )
 
 
 def contradictions(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:
@@ -131,7 +135,7 @@ def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps:
     return find_connection(plant, rig, unknowns_of(plant, rig, period_s), windows, sigma, substeps)
 
 
-def _thinned(windows: Windows) -> Windows:
+def _thin_out(windows: Windows) -> Windows:
     keep = min(windows.size, _MOST_WINDOWS)
     return windows.chosen(np.arange(keep) * windows.size // keep)
 
@@ -143,10 +147,10 @@ def _rough_noise(recorded: Sequence[Stretch], resolutions: Array) -> Array:
 
 
 def _with_likely_delay(model: Model, sigma: Array, coordinates: Array, period_s: float) -> Array:
-    at = next(i for i, u in enumerate(model.unknowns) if u.name == "delay_s")
-    tried = []
+    index = next(i for i, u in enumerate(model.unknowns) if u.name == "delay_s")
+    attempts = []
     for periods in _DELAYS:
-        other = coordinates.copy()
-        other[at] = periods * period_s
-        tried.append((float(np.median(Shooting(model, sigma, other).window_costs(other))), periods, other))
-    return min(tried, key=lambda t: t[:2])[2]
+        variant = coordinates.copy()
+        variant[index] = periods * period_s
+        attempts.append((float(np.median(Shooting(model, sigma, variant).window_costs(variant))), periods, variant))
+    return min(attempts, key=lambda t: t[:2])[2]

@@ -22,9 +22,9 @@ SCALE: Final = "scale_"
 """Name prefix of a velocity sensor's scale: its reading per unit of the state."""
 LAG: Final = "lag_"
 """Name prefix of a velocity sensor's delay (s) with respect to the other sensors."""
-_FAR: Final = 1e3
+_MAX_FACTOR: Final = 1e3
 """Maximum factor between a positive parameter and its initial guess."""
-_IMPOSSIBLE: Final = 0.05
+_MAX_BEYOND_WALL: Final = 0.05
 """Distance beyond a wall that neither zero nor noise can explain, as a share of the half-range."""
 _SMALL: Final = 1e-6
 _KINKED: Final = 2e-4
@@ -70,19 +70,19 @@ def unknowns_of(
     """
     declared = {p.name: p for p in plant.parameters()}
     velocities = velocities_of(plant)
-    found = []
+    unknowns = []
     for name, nominal in plant.identifiable.items():
         if nominal == 0.0 and name not in plant.lumped:
             continue  # no initial magnitude
-        low, high = sorted((nominal / _FAR, nominal * _FAR))
+        low, high = sorted((nominal / _MAX_FACTOR, nominal * _MAX_FACTOR))
         parameter = declared.get(name)
         if parameter is not None:
             low, high = max(low, parameter.low), min(high, parameter.high)
-        found.append(Unknown(name, parameter.unit if parameter else "", nominal, low, high, True, _SMALL))
+        unknowns.append(Unknown(name, parameter.unit if parameter else "", nominal, low, high, True, _SMALL))
     reach = min(max(a.safe - a.low, a.high - a.safe) for a in rig.actuators)
     half_range = {o.sensor or o.name: 0.5 * (o.high - o.low) for o in rig.observations}
     fastest = half_range.get(plant.velocities[-1], 1.0)
-    found += [
+    unknowns += [
         Unknown("dry_friction", "", 0.01 * fastest, 0.0, 100.0 * fastest, False, _KINKED * fastest),
         Unknown("dead_band", rig.actuators[0].unit, 0.005 * reach, 0.0, 0.5 * reach, False, _KINKED * reach),
         Unknown("delay_s", "s", 0.5 * period_s, 0.0, (HISTORY - 1) * period_s, False, 1e-6 * period_s),
@@ -90,16 +90,16 @@ def unknowns_of(
     for sensor in rig.sensors:
         if sensor.name not in velocities:
             reach = np.pi if sensor.wrap else half_range.get(sensor.name, 1.0)
-            found.append(Unknown(ZERO + sensor.name, sensor.unit, 0.0, -2 * reach, 2 * reach, False, 1e-6 * reach))
-        for name, at in errors.items():
+            unknowns.append(Unknown(ZERO + sensor.name, sensor.unit, 0.0, -2 * reach, 2 * reach, False, 1e-6 * reach))
+        for name, guess in errors.items():
             reach = half_range.get(sensor.name, 1.0)
             if name == SCALE + sensor.name:
-                found.append(Unknown(name, "", at, 0.5, 2.0, True, _SMALL))
+                unknowns.append(Unknown(name, "", guess, 0.5, 2.0, True, _SMALL))
             elif name == LAG + sensor.name:
-                found.append(Unknown(name, "s", at, -2 * period_s, 2 * period_s, False, 1e-6 * period_s))
-            elif name == ZERO + sensor.name and name not in [u.name for u in found]:
-                found.append(Unknown(name, sensor.unit, at, -reach, reach, False, 1e-6 * reach))
-    return tuple(found)
+                unknowns.append(Unknown(name, "s", guess, -2 * period_s, 2 * period_s, False, 1e-6 * period_s))
+            elif name == ZERO + sensor.name and name not in [u.name for u in unknowns]:
+                unknowns.append(Unknown(name, sensor.unit, guess, -reach, reach, False, 1e-6 * reach))
+    return tuple(unknowns)
 
 
 def kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
@@ -147,54 +147,54 @@ class Model:
         inside = {n: values[n] for n in (*self.plant.identifiable, "dry_friction", "dead_band") if n in values}
         states = simulate(self.plant.with_identifiable(inside), starts, self.windows, delay_s, self.substeps)
         readings = states[..., self.states]
-        for i, at in enumerate(self._lags):
-            if at is not None:
-                moved = np.diff(readings[..., i], axis=2)
-                share = coordinates[:, at, None, None] / self.windows.period_s
-                readings[..., i] -= share * np.concatenate([moved[..., :1], moved], axis=2)
-        for i, at in enumerate(self._scales):
-            if at is not None:
-                readings[..., i] *= self.unknowns[at].value(coordinates[:, at, None, None])
-        for i, at in enumerate(self._zeros):
-            if at is not None:
-                readings[..., i] += coordinates[:, at, None, None]
+        for i, index in enumerate(self._lags):
+            if index is not None:
+                steps = np.diff(readings[..., i], axis=2)
+                share = coordinates[:, index, None, None] / self.windows.period_s
+                readings[..., i] -= share * np.concatenate([steps[..., :1], steps], axis=2)
+        for i, index in enumerate(self._scales):
+            if index is not None:
+                readings[..., i] *= self.unknowns[index].value(coordinates[:, index, None, None])
+        for i, index in enumerate(self._zeros):
+            if index is not None:
+                readings[..., i] += coordinates[:, index, None, None]
         return np.asarray(readings * self._sensor_signs)
 
     def free_of_walls(self, coordinates: Array) -> NDArray[np.bool_]:
         """Mask (W,) of windows in which the plant moved freely throughout, according to the measurements."""
-        seen = self._measured(coordinates)
-        free = np.broadcast_to(self.plant.moves_freely(seen), seen[0].shape)
+        measured_states = self._measured_states(coordinates)
+        free = np.broadcast_to(self.plant.moves_freely(measured_states), measured_states[0].shape)
         return np.asarray(np.all(free, axis=1))
 
     def beyond_walls(self, coordinates: Array) -> NDArray[np.bool_]:
         """Mask (W,) of windows with a reading that the plant's walls make impossible, by more than a small error."""
-        seen = self._measured(coordinates)
-        possible = self.plant.constrain(BATCHED, seen)
+        measured_states = self._measured_states(coordinates)
+        possible = self.plant.constrain(BATCHED, measured_states)
         beyond, velocities = np.zeros(self.windows.size, bool), velocities_of(self.plant)
         for sensor, state in zip(self.rig.sensors, self.states, strict=True):
             half = sensor_half_range(self.rig, sensor.name)
             if half and not sensor.wrap and sensor.name not in velocities:
-                beyond |= np.any(np.abs(seen[state] - possible[state]) > _IMPOSSIBLE * half, axis=1)
+                beyond |= np.any(np.abs(measured_states[state] - possible[state]) > _MAX_BEYOND_WALL * half, axis=1)
         return beyond
 
-    def _measured(self, coordinates: Array) -> tuple[Array, ...]:
+    def _measured_states(self, coordinates: Array) -> tuple[Array, ...]:
         """Measured states (n) of (W, L + 1), 0 if not measured."""
-        seen = np.zeros((len(self.plant.state_names), *self.windows.readings.shape[:2]))
-        for i, (state, at) in enumerate(zip(self.states, self._zeros, strict=True)):
-            zero = coordinates[at] if at is not None else 0.0
-            seen[state] = self.windows.readings[..., i] * self._sensor_signs[i] - zero
-        return tuple(seen)
+        measured_states = np.zeros((len(self.plant.state_names), *self.windows.readings.shape[:2]))
+        for i, (state, zero_index) in enumerate(zip(self.states, self._zeros, strict=True)):
+            zero = coordinates[zero_index] if zero_index is not None else 0.0
+            measured_states[state] = self.windows.readings[..., i] * self._sensor_signs[i] - zero
+        return tuple(measured_states)
 
     def first_starts(self, coordinates: Array) -> Array:
         """Initial starts (W, n): measured values; an unmeasured velocity from its position; anything else 0."""
         readings = self.windows.readings * self._sensor_signs
         starts = np.zeros((self.windows.size, len(self.plant.state_names)))
-        for i, (state, at) in enumerate(zip(self.states, self._zeros, strict=True)):
-            starts[:, state] = readings[:, 0, i] - (coordinates[at] if at is not None else 0.0)
+        for i, (state, zero_index) in enumerate(zip(self.states, self._zeros, strict=True)):
+            starts[:, state] = readings[:, 0, i] - (coordinates[zero_index] if zero_index is not None else 0.0)
         names, span = self.plant.state_names, min(4, self.windows.periods)
         for place, velocity in kinematic_pairs(self.plant):
-            state, at = names.index(velocity), names.index(place)
-            if state not in self.states and at in self.states:
-                i = self.states.index(at)
+            state, zero_index = names.index(velocity), names.index(place)
+            if state not in self.states and zero_index in self.states:
+                i = self.states.index(zero_index)
                 starts[:, state] = (readings[:, span, i] - readings[:, 0, i]) / (span * self.windows.period_s)
         return starts

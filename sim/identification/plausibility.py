@@ -15,7 +15,7 @@ from onrig.sim.twin.options import sensor_half_range
 
 UNEXPLAINED: Final = 0.1
 """Maximum share of the windows clear of walls that may contradict the fit, for example because of a hand's touch."""
-_TOUCHED: Final = 2
+_MAX_TOUCHED_WINDOWS: Final = 2
 """Number of windows that may contradict the fit in a recording of any length."""
 CORRELATION: Final = 0.3
 """Lag-1 autocorrelation from which residuals count as non-white."""
@@ -53,61 +53,65 @@ class Drift(NamedTuple):
     """Lower bound of the difference between two quarters."""
 
 
-def fit_problems(found: Identified, plant: Plant, rig: Rig) -> list[str]:
+def fit_problems(identified: Identified, plant: Plant, rig: Rig) -> list[str]:
     """Contradictions between signals and plant, one line each."""
-    return [*_connection_problems(found), *_residual_problems(found, rig), *_parameter_problems(found, plant, rig)]
+    return [
+        *_connection_problems(identified),
+        *_residual_problems(identified, rig),
+        *_parameter_problems(identified, plant, rig),
+    ]
 
 
-def residuals_of(found: Identified) -> list[Residuals]:
+def residuals_of(identified: Identified) -> list[Residuals]:
     """Statistics of each sensor's residuals."""
     residuals = []
-    for i in range(found.fit.residuals.shape[2]):
-        r = found.fit.residuals[..., i]
+    for i in range(identified.fit.residuals.shape[2]):
+        r = identified.fit.residuals[..., i]
         power = float(np.mean(r**2))
         white = float(np.mean(np.diff(r, 3, axis=1) ** 2)) / _WHITE
-        motion = float(np.mean(np.var(found.windows.readings[..., i], axis=1)))
+        motion = float(np.mean(np.var(identified.windows.readings[..., i], axis=1)))
         correlation = float(np.mean(r[:, 1:] * r[:, :-1])) / power if power > 0 else 0.0
         residuals.append(Residuals(correlation, float(np.sqrt(max(power - white, 0.0) / (motion + 1e-300)))))
     return residuals
 
 
-def drift_of(found: Identified, unknown: int) -> Drift:
+def drift_of(identified: Identified, unknown: int) -> Drift:
     """Drift of an unknown with the others held constant: one Gauss-Newton step in each quarter."""
-    slopes, left = found.fit.jacobian[:, :, unknown], found.fit.projected
+    slopes, residuals = identified.fit.jacobian[:, :, unknown], identified.fit.projected
     moves, errors = [], []
-    for part in np.array_split(np.arange(len(left)), _PARTS):
+    for part in np.array_split(np.arange(len(residuals)), _PARTS):
         information = np.sum(slopes[part] ** 2, axis=1)
         total = float(np.sum(information)) + 1e-300
-        move = float(np.sum(slopes[part] * left[part])) / total
-        scores = np.sum(slopes[part] * left[part], axis=1) - move * information
+        move = float(np.sum(slopes[part] * residuals[part])) / total
+        scores = np.sum(slopes[part] * residuals[part], axis=1) - move * information
         moves.append(move)
         errors.append(float(np.sqrt(np.sum(scores**2))) / total)
     x, e = np.array(moves), _QUANTILE * np.array(errors)
-    apart = np.abs(x[:, None] - x) - np.hypot(e[:, None], e)
-    return Drift(float(np.max(np.abs(x) + e)), max(float(np.max(apart)), 0.0))
+    differences = np.abs(x[:, None] - x) - np.hypot(e[:, None], e)
+    return Drift(float(np.max(np.abs(x) + e)), max(float(np.max(differences)), 0.0))
 
 
-def _connection_problems(found: Identified) -> Iterator[str]:
-    if not found.connection.known and not found.connection.mirrored:
+def _connection_problems(identified: Identified) -> Iterator[str]:
+    if not identified.connection.known and not identified.connection.mirrored:
         yield "signs: other signs explain the signals nearly as well: excite the plant longer or more strongly"
-    missed, windows = np.flatnonzero(found.unexplained), found.unexplained.size
-    if len(missed) > max(UNEXPLAINED * windows, _TOUCHED):
-        share, (first, last) = len(missed) / windows, np.quantile(missed / windows, [0.1, 0.9])
+    unexplained, windows = np.flatnonzero(identified.unexplained), identified.unexplained.size
+    if len(unexplained) > max(UNEXPLAINED * windows, _MAX_TOUCHED_WINDOWS):
+        share, (first, last) = len(unexplained) / windows, np.quantile(unexplained / windows, [0.1, 0.9])
         yield (
             f"the plant does not explain {share:.0%} of the windows (at most {UNEXPLAINED:.0%}), most of them from "
             f"{first:.0%} to {last:.0%} of the recording: look for a changing sensor or actuator, a touch or a slip"
         )
 
 
-def _residual_problems(found: Identified, rig: Rig) -> Iterator[str]:
-    for i, (sensor, character) in enumerate(zip(rig.sensors, residuals_of(found), strict=True)):
+def _residual_problems(identified: Identified, rig: Rig) -> Iterator[str]:
+    for i, (sensor, character) in enumerate(zip(rig.sensors, residuals_of(identified), strict=True)):
         if character.correlation > CORRELATION and character.model_error > MODEL_ERROR:
             yield (
                 f"{sensor.name}: residuals are non-white (autocorrelation {character.correlation:.2f}, at most "
                 f"{CORRELATION:g}), the plant does not explain {character.model_error:.1%} of the motion (at most "
                 f"{MODEL_ERROR:.0%}): check the sensor's scale and unit, and that this is the plant"
             )
-        noise, half = float(found.noise.total[i]), sensor_half_range(rig, sensor.name)
+        noise, half = float(identified.noise.total[i]), sensor_half_range(rig, sensor.name)
         if half and noise > NOISE * half:
             yield (
                 f"{sensor.name}: noise of {noise:.3g} {sensor.unit} is {noise / sensor.resolution:.3g} times its "
@@ -115,16 +119,16 @@ def _residual_problems(found: Identified, rig: Rig) -> Iterator[str]:
             )
 
 
-def _parameter_problems(found: Identified, plant: Plant, rig: Rig) -> Iterator[str]:
+def _parameter_problems(identified: Identified, plant: Plant, rig: Rig) -> Iterator[str]:
     half_range = {s.name: sensor_half_range(rig, s.name) for s in rig.sensors}
     for i, (u, coordinate, free) in enumerate(
-        zip(found.unknowns, found.fit.coordinates.tolist(), found.free.tolist(), strict=True)
+        zip(identified.unknowns, identified.fit.coordinates.tolist(), identified.free.tolist(), strict=True)
     ):
         if not free:
             continue
         value = float(u.value(coordinate))
         if u.name.startswith(ZERO):
-            drift, half = drift_of(found, i), half_range[u.name.removeprefix(ZERO)]
+            drift, half = drift_of(identified, i), half_range[u.name.removeprefix(ZERO)]
             if half and drift.certain > DRIFT * half:
                 yield (
                     f"{u.name.removeprefix(ZERO)}: its zero drifts by {drift.certain:.3g} {u.unit} or more during the "
@@ -139,6 +143,8 @@ def _parameter_problems(found: Identified, plant: Plant, rig: Rig) -> Iterator[s
         elif value > u.high - _AT_BOUND * (u.high - u.low):
             yield f"{u.name} {value:.4g} {u.unit} is at the end of its range: check the sensors and the plant"
     if not any(
-        free for u, free in zip(found.unknowns, found.free.tolist(), strict=True) if u.name in plant.identifiable
+        free
+        for u, free in zip(identified.unknowns, identified.free.tolist(), strict=True)
+        if u.name in plant.identifiable
     ):
         yield "none of the plant's parameters can be estimated from these signals: excite the plant more strongly"

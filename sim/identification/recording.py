@@ -72,8 +72,8 @@ def stretches(steps: Iterable[Step], rig: Rig, period_us: int) -> Iterator[Stret
     yield from _stretch(run, rig, period_us)
 
 
-def _follows(before: Step, step: Step, period_us: int) -> bool:
-    return step.frame == before.frame + 1 and step.t_device_us == before.t_device_us + period_us
+def _follows(previous: Step, step: Step, period_us: int) -> bool:
+    return step.frame == previous.frame + 1 and step.t_device_us == previous.t_device_us + period_us
 
 
 def _stretch(steps: Sequence[Step], rig: Rig, period_us: int) -> Iterator[Stretch]:
@@ -84,13 +84,13 @@ def _stretch(steps: Sequence[Step], rig: Rig, period_us: int) -> Iterator[Stretc
         if sensor.wrap:
             readings[:, i] = np.unwrap(readings[:, i])
     resolutions = np.array([a.resolution for a in rig.actuators])
-    before = steps[:-1]
+    predecessors = steps[:-1]
     yield Stretch(
         period_us * 1e-6,
         readings,
-        np.array([s.u_start for s in before], np.float64) * resolutions,
-        np.array([s.u_end for s in before], np.float64) * resolutions,
-        np.array([s.tau_us for s in before], np.float64) * 1e-6,
+        np.array([s.u_start for s in predecessors], np.float64) * resolutions,
+        np.array([s.u_end for s in predecessors], np.float64) * resolutions,
+        np.array([s.tau_us for s in predecessors], np.float64) * 1e-6,
     )
 
 

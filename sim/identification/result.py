@@ -31,10 +31,10 @@ SHIELDED: Final = 0.999
 """Confidence level of the intervals covered by the shield."""
 _MIN_SPREAD: Final = 0.05
 """Minimum spread: a plant changes with temperature and wear."""
-_LEAST_APART: Final = 0.01
+_MIN_SPREAD_SEPARATE: Final = 0.01
 """Minimum spread of parameters other than the lumped ones, which are geometric."""
-_CLOSE: Final = 0.95
-_VAGUE: Final = 0.5
+_CLOSE_CORRELATION: Final = 0.95
+_VAGUE_FACTOR: Final = 0.5
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
 _HEAD: Final = "# Written by `onrig identify`; {} (docs/identification.md).\n"
 
@@ -84,7 +84,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def result_of(
-    found: Identified,
+    identified: Identified,
     plant: Plant,
     rig: Rig,
     box: PlantBox | None,
@@ -95,26 +95,26 @@ def result_of(
 
     ``envelope`` is the shield's, by observation.
     """
-    widths = found.half_widths
+    widths = identified.half_widths
     parameters = tuple(
-        _parameter(u, c, w) for u, c, w in zip(found.unknowns, found.fit.coordinates, widths, strict=True)
+        _parameter(u, c, w) for u, c, w in zip(identified.unknowns, identified.fit.coordinates, widths, strict=True)
     )
     noise = {}
     for i, sensor in enumerate(rig.sensors):
-        std, factor = float(found.noise.total[i]), math.exp(1.96 * float(found.noise.spread[i]))
-        noise[sensor.name] = SensorNoise(std, std / factor, std * factor, float(found.noise.alone[i]))
-    signs, channels = found.connection.signs, [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
+        std, factor = float(identified.noise.total[i]), math.exp(1.96 * float(identified.noise.spread[i]))
+        noise[sensor.name] = SensorNoise(std, std / factor, std * factor, float(identified.noise.alone[i]))
+    signs, channels = identified.connection.signs, [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
     return Result(
         rig=rig.name,
         source=source,
-        twin=_twin(found, parameters, plant, rig),
-        predicted=_predicted(found, plant, rig, box, envelope),
+        twin=_twin(identified, parameters, plant, rig),
+        predicted=_predicted(identified, plant, rig, box, envelope),
         parameters=parameters,
         noise=noise,
         signs=dict(zip(channels, (*signs.sensors, *signs.actuators), strict=True)),
-        not_known=tuple(_undetermined(found, parameters, noise, plant)),
-        covariance=tuple(map(tuple, found.joint.covariance.tolist())),
-        samples=tuple(map(tuple, _samples(found).tolist())),
+        not_known=tuple(_undetermined(identified, parameters, noise, plant)),
+        covariance=tuple(map(tuple, identified.joint.covariance.tolist())),
+        samples=tuple(map(tuple, _samples(identified).tolist())),
     )
 
 
@@ -125,16 +125,16 @@ def _parameter(unknown: Unknown, coordinate: float, width: float) -> Parameter:
     return Parameter(unknown.name, unknown.unit, float(unknown.value(coordinate)), low, high, unknown.logarithmic)
 
 
-def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
+def _twin(identified: Identified, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
     """Plant, noise and zeros, without insignificant imperfections."""
-    lasting = {p.name: p.value for p in parameters if p.name in plant.identifiable or p.name in _certain(found)}
+    lasting = {p.name: p.value for p in parameters if p.name in plant.identifiable or p.name in _certain(identified)}
     zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if _is_off(p)}
-    judged = {u.name for u, known in zip(found.unknowns, found.free.tolist(), strict=True) if known}
-    bare = msgspec.structs.replace(plant, **dict.fromkeys(judged.intersection(_IMPERFECTIONS), msgspec.UNSET))
+    fitted_names = {u.name for u, is_free in zip(identified.unknowns, identified.free.tolist(), strict=True) if is_free}
+    bare = msgspec.structs.replace(plant, **dict.fromkeys(fitted_names.intersection(_IMPERFECTIONS), msgspec.UNSET))
     section: dict[str, Any] = {"plant": msgspec.to_builtins(bare.with_identifiable(lasting))}
     section["sensor_noise"] = {
         sensor.name: std / half
-        for sensor, std in zip(rig.sensors, found.noise.alone.tolist(), strict=True)
+        for sensor, std in zip(rig.sensors, identified.noise.alone.tolist(), strict=True)
         if (half := sensor_half_range(rig, sensor.name))
     }
     return {**section, "sensor_zero": zeros} if zeros else section
@@ -145,85 +145,99 @@ def _is_off(parameter: Parameter) -> bool:
     return parameter.name.startswith(ZERO) and parameter.low * parameter.high > 0
 
 
-def _certain(found: Identified) -> set[str]:
-    low = found.fit.coordinates - half_widths(found.joint, SHIELDED)
-    return {u.name for u, least in zip(found.unknowns, low, strict=True) if u.name in _IMPERFECTIONS and least > 0}
+def _certain(identified: Identified) -> set[str]:
+    low = identified.fit.coordinates - half_widths(identified.joint, SHIELDED)
+    return {
+        u.name
+        for u, lower_bound in zip(identified.unknowns, low, strict=True)
+        if u.name in _IMPERFECTIONS and lower_bound > 0
+    }
 
 
 def _predicted(
-    found: Identified, plant: Plant, rig: Rig, box: PlantBox | None, envelope: Mapping[str, Envelope]
+    identified: Identified, plant: Plant, rig: Rig, box: PlantBox | None, envelope: Mapping[str, Envelope]
 ) -> dict[str, Any]:
     """Lumped parameters, their spread, the largest dead band, the longest delay, and errors of inaccurate sensors."""
-    wide = half_widths(found.joint, SHIELDED)
-    lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
-    missed = [r.model_error for r in residuals_of(found) if r.correlation > CORRELATION]
-    spread = max([_MIN_SPREAD, *missed, *(math.expm1(wide[i]) for i in lumped)])
-    if box is not None and not all(found.free[i] for i in lumped):  # undetermined parameters keep their uncertainty
+    wide = half_widths(identified.joint, SHIELDED)
+    lumped = [i for i, u in enumerate(identified.unknowns) if u.name in plant.lumped]
+    model_errors = [r.model_error for r in residuals_of(identified) if r.correlation > CORRELATION]
+    spread = max([_MIN_SPREAD, *model_errors, *(math.expm1(wide[i]) for i in lumped)])
+    if box is not None and not all(
+        identified.free[i] for i in lumped
+    ):  # undetermined parameters keep their uncertainty
         spread = max(spread, box.spread)
     section: dict[str, Any] = {
-        found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
+        identified.unknowns[i].name: float(identified.unknowns[i].value(identified.fit.coordinates[i])) for i in lumped
     }
     section["spread"] = math.ceil(100.0 * spread) / 100.0
-    section |= {} if box is None else _apart(found, wide, box)
-    certain = _certain(found)
-    most = {u.name: float(c + w) for u, c, w in zip(found.unknowns, found.fit.coordinates, wide, strict=True)}
+    section |= {} if box is None else _separate_parameters(identified, wide, box)
+    certain = _certain(identified)
+    upper_bounds = {
+        u.name: float(c + w) for u, c, w in zip(identified.unknowns, identified.fit.coordinates, wide, strict=True)
+    }
     if "dead_band" in certain and (box is None or hasattr(box, "dead_band")):
-        section["dead_band"] = most["dead_band"]
+        section["dead_band"] = upper_bounds["dead_band"]
     if "delay_s" in certain:
-        section["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
-    errors = {} if box is None else sensor_errors(found, wide, plant, rig, box, envelope)
+        section["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * upper_bounds["delay_s"]) * 100
+    errors = {} if box is None else sensor_errors(identified, wide, plant, rig, box, envelope)
     return section | ({"sensor_error": errors} if errors else {})
 
 
-def _apart(found: Identified, wide: Array, box: PlantBox) -> dict[str, float]:
+def _separate_parameters(identified: Identified, wide: Array, box: PlantBox) -> dict[str, float]:
     """Nominal values and spreads of the parameters other than the lumped ones."""
     section, fields = {}, apart_fields(box)
-    for u, c, w, known in zip(found.unknowns, found.fit.coordinates, wide, found.free.tolist(), strict=True):
-        if u.name in fields and known:
-            value, *ends = (float(u.value(at)) for at in (c, c - w, c + w))
+    for u, c, w, is_free in zip(
+        identified.unknowns, identified.fit.coordinates, wide, identified.free.tolist(), strict=True
+    ):
+        if u.name in fields and is_free:
+            value, *ends = (float(u.value(coordinate)) for coordinate in (c, c - w, c + w))
             nominal, spread = fields[u.name]
             section[nominal] = value
-            section[spread] = max(_LEAST_APART, math.ceil(1e3 * max(abs(end / value - 1.0) for end in ends)) / 1e3)
+            section[spread] = max(
+                _MIN_SPREAD_SEPARATE, math.ceil(1e3 * max(abs(end / value - 1.0) for end in ends)) / 1e3
+            )
     return section
 
 
-def _samples(found: Identified) -> Array:
+def _samples(identified: Identified) -> Array:
     """Samples (SAMPLES, p) of the joint distribution, clipped to the bounds."""
     rng = np.random.default_rng(0)
-    drawn = rng.multivariate_normal(found.fit.coordinates, found.joint.covariance, SAMPLES, method="eigh")
-    columns = [np.clip(u.value(drawn[:, i]), u.low, u.high) for i, u in enumerate(found.unknowns)]
+    coordinates = rng.multivariate_normal(
+        identified.fit.coordinates, identified.joint.covariance, SAMPLES, method="eigh"
+    )
+    columns = [np.clip(u.value(coordinates[:, i]), u.low, u.high) for i, u in enumerate(identified.unknowns)]
     return np.stack(columns, axis=1)
 
 
 def _undetermined(
-    found: Identified, parameters: tuple[Parameter, ...], noise: dict[str, SensorNoise], plant: Plant
+    identified: Identified, parameters: tuple[Parameter, ...], noise: dict[str, SensorNoise], plant: Plant
 ) -> Iterator[str]:
-    if found.connection.mirrored:
+    if identified.connection.mirrored:
         yield (
             "All signs at once: this plant is symmetric, so reversing all channels gives the same signals. "
             "Turn the rig by hand to see in which direction its sensor counts."
         )
-    elif not found.connection.known:
+    elif not identified.connection.known:
         yield "Signs: other signs explain the signals nearly as well; more excitation is needed."
-    for p, known in zip(parameters, found.free.tolist(), strict=True):
-        if p.name in found.held:
-            yield f"{p.name}: indistinguishable from {', '.join(found.held[p.name])}; it remains {p.value:.6g}."
-        elif not known:
+    for p, is_free in zip(parameters, identified.free.tolist(), strict=True):
+        if p.name in identified.held:
+            yield f"{p.name}: indistinguishable from {', '.join(identified.held[p.name])}; it remains {p.value:.6g}."
+        elif not is_free:
             yield f"{p.name}: the recorded signals do not depend on it; it remains {p.value:.6g}."
-        elif p.name in _IMPERFECTIONS and p.name not in _certain(found):
-            most = f"{p.high:.3g} {p.unit}".rstrip()
-            yield f"{p.name}: not significantly different from 0; at most {most}. The twin omits it."
-        elif p.name in (*plant.identifiable, *_IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE * abs(p.value):
+        elif p.name in _IMPERFECTIONS and p.name not in _certain(identified):
+            upper_bound = f"{p.high:.3g} {p.unit}".rstrip()
+            yield f"{p.name}: not significantly different from 0; at most {upper_bound}. The twin omits it."
+        elif p.name in (*plant.identifiable, *_IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE_FACTOR * abs(p.value):
             yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}; the excitation is insufficient."
     for name in plant.identifiable:
         if name not in [p.name for p in parameters]:
             yield f"{name}: it is 0 in the configuration; give an initial value."
-    scale = np.sqrt(np.diag(found.joint.covariance))
+    scale = np.sqrt(np.diag(identified.joint.covariance))
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = found.joint.covariance / np.outer(scale, scale)
-    for i, j in np.argwhere(np.triu(np.abs(correlation) > _CLOSE, 1)):
-        one, other = parameters[i].name, parameters[j].name
-        yield f"{one} and {other} separately (correlation {correlation[i, j]:+.3f}): always sample both together."
+        correlation = identified.joint.covariance / np.outer(scale, scale)
+    for i, j in np.argwhere(np.triu(np.abs(correlation) > _CLOSE_CORRELATION, 1)):
+        first, second = parameters[i].name, parameters[j].name
+        yield f"{first} and {second} separately (correlation {correlation[i, j]:+.3f}): always sample both together."
     for name, sensor in noise.items():
         if not sensor.alone:
             yield f"The noise of {name}: hidden by rounding to counts, well below {sensor.std:.3g}."

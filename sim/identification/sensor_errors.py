@@ -24,7 +24,7 @@ _DRAWN: Final = 20_000
 
 
 def sensor_errors(
-    found: Identified, wide: Array, plant: Plant, rig: Rig, box: PlantBox, envelope: Mapping[str, Envelope]
+    identified: Identified, wide: Array, plant: Plant, rig: Rig, box: PlantBox, envelope: Mapping[str, Envelope]
 ) -> dict[str, float]:
     """``sensor_error`` of the measured observations used by the shield, for sensors that are inaccurate.
 
@@ -38,48 +38,48 @@ def sensor_errors(
                 continue
             if o.name not in (box.place, box.velocity):
                 continue
-            kept = envelope.get(o.name, o)
-            most = max(abs(kept.low), abs(kept.high))
-            known = {u.name: k for k, u in enumerate(found.unknowns) if found.free[k]}
-            zero = _zero_error(found, wide, known.get(ZERO + sensor.name))
-            rest = _SIGMAS * float(found.noise.alone[i])
-            if (k := known.get(SCALE + sensor.name)) is not None:
-                rest += most * math.expm1(_certain_size(found, wide, k))
-            if (k := known.get(LAG + sensor.name)) is not None:
-                lag_s = _certain_size(found, wide, k)
-                rest += lag_s * _fastest_change(found, wide, plant, rig, most) if lag_s else 0.0
-            if zero or rest:
+            limits = envelope.get(o.name, o)
+            max_speed = max(abs(limits.low), abs(limits.high))
+            fitted_index = {u.name: k for k, u in enumerate(identified.unknowns) if identified.free[k]}
+            zero = _zero_error(identified, wide, fitted_index.get(ZERO + sensor.name))
+            noise_bound = _SIGMAS * float(identified.noise.alone[i])
+            if (k := fitted_index.get(SCALE + sensor.name)) is not None:
+                noise_bound += max_speed * math.expm1(_certain_size(identified, wide, k))
+            if (k := fitted_index.get(LAG + sensor.name)) is not None:
+                lag_s = _certain_size(identified, wide, k)
+                noise_bound += lag_s * _fastest_change(identified, wide, plant, rig, max_speed) if lag_s else 0.0
+            if zero or noise_bound:
                 half_count = 0.5 * sensor.resolution
-                errors[o.name] = zero + max(box.sensor_error.get(o.name, half_count), half_count + rest)
+                errors[o.name] = zero + max(box.sensor_error.get(o.name, half_count), half_count + noise_bound)
     return errors
 
 
-def _certain_size(found: Identified, wide: Array, unknown: int) -> float:
+def _certain_size(identified: Identified, wide: Array, unknown: int) -> float:
     """Upper bound of a coordinate's magnitude if it differs significantly from 0, otherwise 0."""
-    size, width = abs(float(found.fit.coordinates[unknown])), float(wide[unknown])
+    size, width = abs(float(identified.fit.coordinates[unknown])), float(wide[unknown])
     return size + width if size > width else 0.0
 
 
-def _zero_error(found: Identified, wide: Array, unknown: int | None) -> float:
+def _zero_error(identified: Identified, wide: Array, unknown: int | None) -> float:
     """Upper bound of a sensor's zero, if significant, plus its drift, if significant."""
     if unknown is None:
         return 0.0
-    off = abs(float(found.fit.coordinates[unknown])) > found.half_widths[unknown]
-    drift = drift_of(found, unknown)
-    at = abs(float(found.fit.coordinates[unknown])) + float(wide[unknown]) if off else 0.0
-    return at + (drift.most if drift.certain > 0.0 else 0.0)
+    off = abs(float(identified.fit.coordinates[unknown])) > identified.half_widths[unknown]
+    drift = drift_of(identified, unknown)
+    zero_bound = abs(float(identified.fit.coordinates[unknown])) + float(wide[unknown]) if off else 0.0
+    return zero_bound + (drift.most if drift.certain > 0.0 else 0.0)
 
 
-def _fastest_change(found: Identified, wide: Array, plant: Plant, rig: Rig, most: float) -> float:
-    """Largest acceleration of the identified plant at velocities up to ``most``, with every parameter at its worst
+def _fastest_change(identified: Identified, wide: Array, plant: Plant, rig: Rig, max_speed: float) -> float:
+    """Largest acceleration of the identified plant at velocities up to ``max_speed``, with every parameter at its worst
     end."""
     ranges = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}
     rng = np.random.default_rng(0)
     states = [rng.uniform(*ranges.get(name, (0.0, 0.0)), _DRAWN) for name in plant.state_names[:-1]]
-    states.append(most * rng.choice([-1.0, 1.0], _DRAWN))
+    states.append(max_speed * rng.choice([-1.0, 1.0], _DRAWN))
     actions = tuple(np.where(rng.random(_DRAWN) < 0.5, a.low, a.high) for a in rig.actuators)
     values = {}
-    for u, c, w in zip(found.unknowns, found.fit.coordinates, wide, strict=True):
+    for u, c, w in zip(identified.unknowns, identified.fit.coordinates, wide, strict=True):
         if u.name in plant.identifiable:
             values[u.name] = np.clip(u.value(c + rng.choice([-1.0, 1.0], _DRAWN) * w), u.low, u.high)
     rates = plant.with_identifiable(values).derivative(BATCHED, tuple(states), actions)

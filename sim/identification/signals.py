@@ -87,17 +87,17 @@ def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
     both = f"{velocity.name} and {place.name}"
     if pair.stuck is not None:
         names = {pair.place: (place.name, velocity.name), pair.velocity: (velocity.name, place.name)}
-        stuck, other = names[pair.stuck[0]]
+        stuck, moving = names[pair.stuck[0]]
         when = f" in quarter {pair.stuck[1]} of the recording" if pair.stuck[1] else ""
-        yield f"{stuck} is stuck{when} while {other} moves: check its supply and wiring"
+        yield f"{stuck} is stuck{when} while {moving} moves: check its supply and wiring"
     elif pair.swapped is not None and _follows(pair.swapped.rate) and not (whole and _follows(whole.rate)):
         yield f"{both} are swapped: exchange their wires"
     elif whole is not None and _follows(whole.rate) is False:
         yield _wrong_scale(place.name, velocity.name, whole.rate)
-    elif changed := _changed_part(pair):
-        low, high = sorted(changed[1][1:])
+    elif change := _changed_part(pair):
+        low, high = sorted(change[1][1:])
         yield (
-            f"{velocity.name} changes with respect to {place.name} in quarter {changed[0]} of the recording: the rate "
+            f"{velocity.name} changes with respect to {place.name} in quarter {change[0]} of the recording: the rate "
             f"is {low:.3g} to {high:.3g} times the velocity there: check their wiring"
         )
     elif whole is None:
@@ -116,13 +116,13 @@ def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, whole: Agreement) ->
             f"{velocity.name} is {lag.value:.2f} ({lag.low:.2f} to {lag.high:.2f}) periods later than {place.name} (at "
             f"most {LAG_TOLERANCE:g}): sample both at the same time, with a shorter filter"
         )
-    most = ZERO_TOLERANCE * (sensor_half_range(rig, velocity.name) or np.inf)
+    max_zero = ZERO_TOLERANCE * (sensor_half_range(rig, velocity.name) or np.inf)
     zeros = [whole.zero, *(part.zero for part in pair.parts if part is not None)]
     worst = max(zeros, key=lambda zero: max(zero.low, -zero.high))
-    if worst.beyond(-most, most):
+    if worst.beyond(-max_zero, max_zero):
         yield (
             f"{velocity.name} reads {worst.value:.3g} ({worst.low:.3g} to {worst.high:.3g}) {velocity.unit} at rest "
-            f"(at most {most:.3g}): calibrate its zero"
+            f"(at most {max_zero:.3g}): calibrate its zero"
         )
 
 

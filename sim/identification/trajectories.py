@@ -10,7 +10,7 @@ import numpy as np
 
 from onrig.sim.identification.recording import HISTORY, Windows
 from onrig.sim.plants import Plant
-from onrig.sim.plants.integrate import BATCHED, Array, advance, engaged
+from onrig.sim.plants.integrate import BATCHED, Array, advance, apply_backlash
 
 _HARDLY: Final = 0.05
 """Tolerance of the step count, in steps: it must not flip for delays near half a period."""
@@ -25,28 +25,28 @@ class Pieces(NamedTuple):
     """(V, W, L, m) each."""
 
 
-def delayed(windows: Windows, delay_s: Array) -> Pieces:
+def delayed_commands(windows: Windows, delay_s: Array) -> Pieces:
     """Commands of the windows as they reach the plant after each delay (V,).
 
-    With a delay of q T + f, period k contains the last f seconds of period k - q - 1, then the first T - f of k - q. 
+    With a delay of q T + f, period k contains the last f seconds of period k - q - 1, then the first T - f of k - q.
     Equal consecutive commands are merged: the points at which the integration is split affect how dry friction stops
     the plant, so a delay would otherwise have an effect even without commands.
     """
     period_s = windows.period_s
     late = np.minimum(np.floor(delay_s / period_s), HISTORY - 1).astype(int)
-    rest = (delay_s - late * period_s)[:, None, None]
-    at = HISTORY + np.arange(windows.periods)[None, :] - late[:, None]  # (V, L)
+    remainder_s = (delay_s - late * period_s)[:, None, None]
+    indices = HISTORY + np.arange(windows.periods)[None, :] - late[:, None]  # (V, L)
 
-    def taken(values: Array, shift: int) -> Array:
-        return np.moveaxis(values[:, at + shift], 1, 0)
+    def commands_at(values: Array, shift: int) -> Array:
+        return np.moveaxis(values[:, indices + shift], 1, 0)
 
-    tau_before, tau = taken(windows.tau_s, -1), taken(windows.tau_s, 0)
-    first = np.clip(tau_before - (period_s - rest), 0.0, rest)
-    last = np.clip(period_s - rest - tau, 0.0, period_s - rest)
-    commands = (taken(windows.u_start, -1), taken(windows.u_end, -1), taken(windows.u_end, 0))
+    tau_before, tau = commands_at(windows.tau_s, -1), commands_at(windows.tau_s, 0)
+    first = np.clip(tau_before - (period_s - remainder_s), 0.0, remainder_s)
+    last = np.clip(period_s - remainder_s - tau, 0.0, period_s - remainder_s)
+    commands = (commands_at(windows.u_start, -1), commands_at(windows.u_end, -1), commands_at(windows.u_end, 0))
     first, last = (
-        np.where((commands[1] == other).all(axis=-1), 0.0, duration_s)
-        for other, duration_s in ((commands[0], first), (commands[2], last))
+        np.where((commands[1] == command).all(axis=-1), 0.0, duration_s)
+        for command, duration_s in ((commands[0], first), (commands[2], last))
     )
     return Pieces((first, period_s - first - last, last), commands)
 
@@ -56,35 +56,35 @@ def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, subs
 
     ``substeps`` per period as in the twin; each part of a period gets its share, rounded up.
     """
-    pieces = delayed(windows, delay_s)
+    pieces = delayed_commands(windows, delay_s)
     steps = [_steps(substeps * float(np.max(d)) / windows.period_s) for d in pieces.durations_s]
     state = tuple(np.moveaxis(starts, -1, 0))
     states = np.empty((*starts.shape[:2], windows.periods + 1, starts.shape[2]))
     states[:, :, 0] = starts
     n_actions = windows.u_end.shape[2]
-    held = _engaged_before(plant, windows)
+    backlash_output = _initial_backlash(plant, windows)
     with np.errstate(over="ignore", invalid="ignore"):
         for k in range(windows.periods):
             for duration_s, command, n in zip(pieces.durations_s, pieces.commands, steps, strict=True):
                 if n:
                     action = tuple(command[:, :, k, j] for j in range(n_actions))
-                    if held and plant.backlash is not msgspec.UNSET:
-                        action = held = engaged(BATCHED, plant.backlash, held, action)
+                    if backlash_output and plant.backlash is not msgspec.UNSET:
+                        action = backlash_output = apply_backlash(BATCHED, plant.backlash, backlash_output, action)
                     state = advance(plant, state, action, duration_s[:, :, k], n)
             for i, component in enumerate(state):
                 states[:, :, k + 1, i] = component
     return states
 
 
-def _engaged_before(plant: Plant, windows: Windows) -> tuple[Array, ...]:
+def _initial_backlash(plant: Plant, windows: Windows) -> tuple[Array, ...]:
     """Backlash output before each window (W,), from the commands before it; empty without backlash."""
     width = plant.backlash
     if width is msgspec.UNSET:
         return ()
-    held: tuple[Array, ...] = tuple(windows.u_end[:, 0].T)
+    output: tuple[Array, ...] = tuple(windows.u_end[:, 0].T)
     for k in range(1, HISTORY):
-        held = engaged(BATCHED, width, held, tuple(windows.u_end[:, k].T))
-    return held
+        output = apply_backlash(BATCHED, width, output, tuple(windows.u_end[:, k].T))
+    return output
 
 
 def _steps(needed: float) -> int:

@@ -17,12 +17,12 @@ from scipy.special import ndtri, stdtrit
 from onrig.sim.identification.fit import Fit
 from onrig.sim.plants.integrate import Array
 
-_QUANTISED: Final = 1.0 / 12.0
+_ROUNDING_VARIANCE: Final = 1.0 / 12.0
 """Variance of a rounding error, in counts squared."""
-_LEAST_SEPARATION: Final = 0.25
+_MIN_SEPARATION: Final = 0.25
 """Share of a count's rounding error below which noise cannot be distinguished from it."""
 
-_LEAST_FREEDOM: Final = 4.0
+_MIN_FREEDOM: Final = 4.0
 _UPPER: Final = 0.975
 
 
@@ -47,16 +47,16 @@ class Joint(NamedTuple):
 
 def noise_of(fit: Fit, resolutions: Array) -> Noise:
     """Noise from the residuals, corrected for the degrees of freedom of initial states and parameters."""
-    left = np.sum(1.0 - fit.leverage, axis=(0, 1))
+    freedom = np.sum(1.0 - fit.leverage, axis=(0, 1))
     per_window = np.sum(fit.residuals**2, axis=1)
-    taken = fit.jacobian.shape[2] / max(fit.leverage[..., 0].size * fit.leverage.shape[2], 1)
-    left = left * (1.0 - taken)
-    variance = np.sum(per_window, axis=0) / left
+    parameter_share = fit.jacobian.shape[2] / max(fit.leverage[..., 0].size * fit.leverage.shape[2], 1)
+    freedom = freedom * (1.0 - parameter_share)
+    variance = np.sum(per_window, axis=0) / freedom
     share = np.sum(1.0 - fit.leverage, axis=1) / np.sum(1.0 - fit.leverage, axis=(0, 1))
-    scatter = np.sqrt(np.sum((per_window / left - share * variance) ** 2, axis=0)) / variance
-    rounding = _QUANTISED * resolutions**2
+    scatter = np.sqrt(np.sum((per_window / freedom - share * variance) ** 2, axis=0)) / variance
+    rounding = _ROUNDING_VARIANCE * resolutions**2
     alone = variance - rounding
-    hidden = alone < _LEAST_SEPARATION * rounding
+    hidden = alone < _MIN_SEPARATION * rounding
     return Noise(np.sqrt(variance), np.where(hidden, 0.0, np.sqrt(np.maximum(alone, 0.0))), 0.5 * scatter)
 
 
@@ -67,16 +67,16 @@ def joint_of(fit: Fit, free: NDArray[np.bool_]) -> Joint:
     white = np.linalg.inv(np.sum(information, axis=0))
     scores = np.einsum("wrp,wr->wp", jacobian, fit.projected)
     without = np.linalg.solve(np.eye(len(white)) - information @ white, scores[..., None])[..., 0]
-    moved = without @ white  # (W, p): change of the estimate without each window
+    changes = without @ white  # (W, p): change of the estimate without each window
     shares = np.einsum("pi,wij,pj->wp", white, information, white) / np.diag(white)
-    freedom = np.maximum(1.0 / np.sum(shares**2, axis=0), _LEAST_FREEDOM)
-    widened = stdtrit(freedom, _UPPER) / ndtri(_UPPER)
-    covariance = moved.T @ moved * np.outer(widened, widened)
-    whole, inflation = np.zeros((len(free), len(free))), np.ones(len(free))
-    at = np.flatnonzero(free)
-    whole[np.ix_(at, at)] = covariance
-    inflation[at] = np.diag(covariance) / np.diag(white)
-    return Joint(whole, inflation)
+    freedom = np.maximum(1.0 / np.sum(shares**2, axis=0), _MIN_FREEDOM)
+    widening = stdtrit(freedom, _UPPER) / ndtri(_UPPER)
+    covariance = changes.T @ changes * np.outer(widening, widening)
+    full_covariance, inflation = np.zeros((len(free), len(free))), np.ones(len(free))
+    indices = np.flatnonzero(free)
+    full_covariance[np.ix_(indices, indices)] = covariance
+    inflation[indices] = np.diag(covariance) / np.diag(white)
+    return Joint(full_covariance, inflation)
 
 
 def half_widths(joint: Joint, level: float = 0.95) -> Array:

@@ -19,8 +19,8 @@ __all__ = [
     "Maths",
     "V",
     "advance",
+    "apply_backlash",
     "effective",
-    "engaged",
     "maths_for",
     "rk4",
     "step",
@@ -99,7 +99,7 @@ def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, 
     return action
 
 
-def engaged(xp: Maths[V], backlash: V | float, before: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
+def apply_backlash(xp: Maths[V], backlash: V | float, before: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
     """Action behind a gear's play of width ``backlash`` that has passed ``before`` so far (the play operator).
 
     It follows the action at a distance of half the width, and holds its value while the action crosses the gap.
@@ -107,8 +107,8 @@ def engaged(xp: Maths[V], backlash: V | float, before: tuple[V, ...], action: tu
     half = 0.5 * backlash
     return tuple(
         [
-            xp.where(held < u - half, u - half, xp.where(held > u + half, u + half, held))
-            for held, u in zip(before, action, strict=True)
+            xp.where(output < u - half, u - half, xp.where(output > u + half, u + half, output))
+            for output, u in zip(before, action, strict=True)
         ]
     )
 
@@ -122,17 +122,19 @@ def step(
 
 
 def _after_dry_friction(
-    xp: Maths[V], plant: Dynamics, before: tuple[V, ...], after: tuple[V, ...], taken: V | float
+    xp: Maths[V], plant: Dynamics, before: tuple[V, ...], after: tuple[V, ...], reduction: V | float
 ) -> tuple[V, ...]:
-    """State after dry friction has reduced each velocity by ``taken``; a plant at rest in all velocities does not
+    """State after dry friction has reduced each velocity by ``reduction``; a plant at rest in all velocities does not
     creep."""
-    braked: list[Any] = list(after)
+    velocities: list[Any] = list(after)
     stuck: Any = True
-    for at in plant.velocities_at:
-        braked[at] = velocity = _beyond(xp, after[at], taken)
-        held = (before[at] == 0.0) & (velocity == 0.0)
-        stuck = held if stuck is True else stuck & held
-    return tuple([xp.where(stuck, old, new) for old, new in zip(before, braked, strict=True)])
+    for index in plant.velocities_at:
+        velocities[index] = velocity = _beyond(xp, after[index], reduction)
+        is_at_rest = (before[index] == 0.0) & (velocity == 0.0)
+        stuck = is_at_rest if stuck is True else stuck & is_at_rest
+    return tuple(
+        [xp.where(stuck, old_value, new_value) for old_value, new_value in zip(before, velocities, strict=True)]
+    )
 
 
 def _within(xp: Maths[V], value: V, limit: V | float) -> V:

@@ -23,9 +23,9 @@ from onrig.hw.bounds import LARGEST, Quantity
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Parameter, Plant, declared_parameters, wrapped
 
-_LEAST: Final = 1e-12
+_MIN_ENTRY: Final = 1e-12
 """Minimum size of an entry that is a parameter: an entry of 0 is not one."""
-_NEAR: Final = 0.01
+_WALL_MARGIN: Final = 0.01
 """Distance from a wall within which a state counts as touching it, as a share of the distance between the walls."""
 
 
@@ -60,8 +60,12 @@ class Linear(Plant, frozen=True, tag="linear"):
             if not names or len(set(names)) < len(names):
                 raise ValueError(f"{field}: expected one or more distinct names, got {', '.join(names) or 'none'}")
         pairs = self.velocities_of or {}
-        used = {"velocities_of": (*pairs, *pairs.values()), "walls": tuple(self.walls or ()), "wrap": self.wrap or ()}
-        for field, names in used.items():
+        used_names = {
+            "velocities_of": (*pairs, *pairs.values()),
+            "walls": tuple(self.walls or ()),
+            "wrap": self.wrap or (),
+        }
+        for field, names in used_names.items():
             for name in names:
                 if name not in self.states:
                     raise ValueError(f"{field}: '{name}' is not a state (there are: {', '.join(self.states)})")
@@ -101,8 +105,8 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """A x + B u; zero entries are skipped."""
-        found: tuple[V, ...] = self._rates(state, action)
-        return found
+        rates: tuple[V, ...] = self._rates(state, action)
+        return rates
 
     def _rates(self, state: tuple[Any, ...], action: tuple[Any, ...]) -> Any:
         inputs, zero = (*state, *action), 0.0 * state[0]
@@ -119,26 +123,26 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
         """Wrap angles; at a wall hold a position, and stop a velocity that points into it."""
-        kept = list(state)
+        constrained = list(state)
         for name in self.wrap or ():
-            at = self.states.index(name)
-            kept[at] = wrapped(xp, kept[at])
+            index = self.states.index(name)
+            constrained[index] = wrapped(xp, constrained[index])
         for name, (low, high) in (self.walls or {}).items():
-            at = self.states.index(name)
-            below, above = kept[at] < low, kept[at] > high
-            kept[at] = xp.where(below, low, xp.where(above, high, kept[at]))
-            v = self._velocity_of.get(at)
+            index = self.states.index(name)
+            below, above = constrained[index] < low, constrained[index] > high
+            constrained[index] = xp.where(below, low, xp.where(above, high, constrained[index]))
+            v = self._velocity_of.get(index)
             if v is not None:
-                into = (below & (kept[v] < 0.0)) | (above & (kept[v] > 0.0))
-                kept[v] = xp.where(into, 0.0, kept[v])
-        return tuple(kept)
+                into = (below & (constrained[v] < 0.0)) | (above & (constrained[v] > 0.0))
+                constrained[v] = xp.where(into, 0.0, constrained[v])
+        return tuple(constrained)
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
         """Whether the positions are clear of their walls."""
         free: Any = True
         for name, (low, high) in (self.walls or {}).items():
-            x, near = state[self.states.index(name)], _NEAR * (high - low)
-            free = free & (x > low + near) & (x < high - near)
+            x, margin = state[self.states.index(name)], _WALL_MARGIN * (high - low)
+            free = free & (x > low + margin) & (x < high - margin)
         clear: Array | bool = free
         return clear
 
@@ -147,7 +151,7 @@ class Linear(Plant, frozen=True, tag="linear"):
     @property
     def _entries(self) -> dict[str, tuple[str, int, int]]:
         """Matrix, row and column of every physical entry by name: neither 0 nor part of a position's row."""
-        found = {}
+        entries = {}
         for i, row in enumerate(self.states):
             if not self._is_rate(i):
                 columns = (("A", self.states), ("B", self.actions))
@@ -155,13 +159,13 @@ class Linear(Plant, frozen=True, tag="linear"):
                     for j, column in enumerate(names):
                         value = getattr(self, matrix)[i][j]
                         if isinstance(value, np.ndarray) or value:
-                            found[f"{matrix}_{row}_{column}"] = (matrix, i, j)
-        return found
+                            entries[f"{matrix}_{row}_{column}"] = (matrix, i, j)
+        return entries
 
     def parameters(self) -> list[Parameter]:
         """Imperfections, and the magnitudes of the nonzero entries of A and B; their signs remain as configured."""
         sizes = [
-            Parameter(name, f"1/s of {self.states[i]}", _LEAST, LARGEST, abs(self.number(name)))
+            Parameter(name, f"1/s of {self.states[i]}", _MIN_ENTRY, LARGEST, abs(self.number(name)))
             for name, (_, i, _) in self._entries.items()
         ]
         return [*super().parameters(), *sizes]
@@ -185,13 +189,15 @@ class Linear(Plant, frozen=True, tag="linear"):
         for name, (matrix, i, j) in entries.items():
             if name in values:
                 size = np.asarray(values[name])
-                if not np.all((size >= _LEAST) & (size <= LARGEST)):
-                    raise ValueError(f"{name}: expected {_LEAST:g} to {LARGEST:g}, got {values[name]}")
+                if not np.all((size >= _MIN_ENTRY) & (size <= LARGEST)):
+                    raise ValueError(f"{name}: expected {_MIN_ENTRY:g} to {LARGEST:g}, got {values[name]}")
                 matrices[matrix][i][j] = np.sign(self.number(name)) * values[name]
                 if not np.ndim(values[name]):
                     matrices[matrix][i][j] = float(matrices[matrix][i][j])
-        new = super().varied({name: value for name, value in values.items() if name in declared_parameters(type(self))})
+        varied_plant = super().varied(
+            {name: value for name, value in values.items() if name in declared_parameters(type(self))}
+        )
         unknown = [name for name in values if name not in entries and name not in declared_parameters(type(self))]
         if unknown:
             raise KeyError(unknown[0])
-        return msgspec.structs.replace(new, **{m: tuple(map(tuple, rows)) for m, rows in matrices.items()})
+        return msgspec.structs.replace(varied_plant, **{m: tuple(map(tuple, rows)) for m, rows in matrices.items()})

@@ -16,7 +16,7 @@ from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.plants.excitation import CommandLaw, Excitation, rest
 from onrig.sim.plants.integrate import Array, Maths, V
-from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
+from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrow_box, unit
 
 _POINTS: Final = 701
 _NEAR_M: Final = 1e-3
@@ -109,22 +109,22 @@ class Magman(Plant, frozen=True, tag="magman"):
         """Neighbouring coils in turn, from one end to the other and back, weakly and strongly."""
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return super().excitations(rig, ranges)
-        found = [rest(rig, 1.0)]
+        excitations_of_coils = [rest(rig, 1.0)]
         last = len(rig.actuators) - 1
         there_and_back = [(i, i + 1) for i in range(last)] + [(i, i - 1) for i in range(last, 0, -1)]
-        most = tuple(ranges[a.name][1] for a in rig.actuators)
+        highest = tuple(ranges[a.name][1] for a in rig.actuators)
         position = [o.name for o in rig.observations].index("position")
         for share in (0.15, 1.0, 0.3, 0.15, 0.6, 0.2):
             for pair in there_and_back:
                 names = " and ".join(rig.actuators[i].name for i in pair)
-                law = _to_and_fro(pair, share, most, self.centres, position)
-                found.append(Excitation(f"{names}, {share:.0%}", 3.2, law))
-        return found
+                law = _to_and_fro(pair, share, highest, self.centres, position)
+                excitations_of_coils.append(Excitation(f"{names}, {share:.0%}", 3.2, law))
+        return excitations_of_coils
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
         """A ball of unit mass with the nominal parameters of a box, its magnets and the rig's track."""
-        box = narrowed(box, MagmanBox)
+        box = narrow_box(box, MagmanBox)
         track = next(o for o in rig.observations if o.name == box.position)
         magnets = tuple([box.magnets.get(a.name, _OUT_OF_REACH_M) for a in rig.actuators])
         plant = cls(mass=1.0, c2=box.c2_m2, wall_low=track.low, wall_high=track.high, magnets=magnets)
@@ -137,22 +137,22 @@ class Magman(Plant, frozen=True, tag="magman"):
         low, high = box.c2_bounds
         if not low * (1.0 - _ROUNDING) <= self.c2 <= high * (1.0 + _ROUNDING):
             yield f"the twin's plant has c2 {self.c2:.6g}, the shield covers {low:.6g} to {high:.6g}"
-        for actuator, at in zip(rig.actuators, self.centres, strict=False):
+        for actuator, centre in zip(rig.actuators, self.centres, strict=False):
             assumed = box.magnets.get(actuator.name)
-            if assumed is None or abs(assumed - at) > _ROUNDING:
+            if assumed is None or abs(assumed - centre) > _ROUNDING:
                 assumption = "has no coil there" if assumed is None else f"assumes {assumed:g} m"
-                yield f"the twin's {actuator.name} is at {at:g} m, the shield {assumption}"
+                yield f"the twin's {actuator.name} is at {centre:g} m, the shield {assumption}"
 
     def sketch(self, rig: Rig) -> Sketch | None:
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return None
-        magnets = {a.name: round(at, 9) for a, at in zip(rig.actuators, self.centres, strict=True)}
+        magnets = {a.name: round(centre, 9) for a, centre in zip(rig.actuators, self.centres, strict=True)}
         return {"kind": "track", "position": "position", "magnets": magnets}
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
         """Every coil ahead of the motion; a servo to a position between two magnets."""
-        box = narrowed(box, MagmanBox)
+        box = narrow_box(box, MagmanBox)
         names = [o.name for o in rig.observations]
         position, velocity = names.index(box.position), names.index(box.velocity)
         coils = [(box.magnets.get(a.name, math.inf), *ranges[a.name]) for a in rig.actuators]
@@ -160,12 +160,12 @@ class Magman(Plant, frozen=True, tag="magman"):
 
         def push(observation: Sequence[float]) -> Command:
             x, v = observation[position], observation[velocity] or 1.0
-            return tuple([high if (at - x) * v > 0 else low for at, low, high in coils])
+            return tuple([high if (centre - x) * v > 0 else low for centre, low, high in coils])
 
         def aim(observation: Sequence[float]) -> Command:
             x = observation[position]
-            to_go = target - x - 0.1 * observation[velocity]
-            return tuple([high if (at - x) * to_go > 0 else low for at, low, high in coils])
+            remaining = target - x - 0.1 * observation[velocity]
+            return tuple([high if (centre - x) * remaining > 0 else low for centre, low, high in coils])
 
         return Adversaries(push, aim)
 
@@ -181,7 +181,7 @@ class Magman(Plant, frozen=True, tag="magman"):
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
         """Speeds at which some commands can pass, along the track."""
-        box, rig = narrowed(box, MagmanBox), setting.rig
+        box, rig = narrow_box(box, MagmanBox), setting.rig
         prediction, envelope = box.prediction(setting), setting.envelope[box.velocity]
         names = [o.name for o in rig.observations]
         track = rig.observations[names.index(box.position)]
@@ -199,24 +199,27 @@ class Magman(Plant, frozen=True, tag="magman"):
                 speeds.append(low)
             return np.array(speeds)
 
-        most = [setting.ranges[a.name][1] for a in rig.actuators]
+        highest = [setting.ranges[a.name][1] for a in rig.actuators]
         second = [a.name for a in rig.actuators].index(list(box.magnets)[min(1, len(box.magnets) - 1)])
-        off = fastest([0.0] * len(most))
-        one = fastest([m if i == second else 0.0 for i, m in enumerate(most)])
+        off = fastest([0.0] * len(highest))
+        one = fastest([m if i == second else 0.0 for i, m in enumerate(highest)])
         curves = []
-        for speeds, label, dashes in ((one, "second coil full passes", "-"), (fastest(most), "all full passes", "--")):
+        for speeds, label, dashes in (
+            (one, "second coil full passes", "-"),
+            (fastest(highest), "all full passes", "--"),
+        ):
             curves += [
                 Curve(position, speeds, label, "tab:blue", dashes),
                 Curve(position, -speeds, "", "tab:blue", dashes),
             ]
         column = np.array([envelope.low, envelope.high])
-        curves += [Curve(np.full(2, at), column, "", "0.6", ":") for at in box.magnets.values()]
+        curves += [Curve(np.full(2, centre), column, "", "0.6", ":") for centre in box.magnets.values()]
         axes = {"xlim": (track.low, track.high), "xlabel": "position (m), dotted: magnets", "ylabel": "velocity (m/s)"}
         return SafeSet(position, -off, off, "coils off passes: safe set S", tuple(curves), axes)
 
 
 def _to_and_fro(
-    pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int
+    pair: tuple[int, int], share: float, highest: Command, centres: tuple[float, ...], position: int
 ) -> CommandLaw:
     """Two alternating coils; a ball that leaves their reach is first drawn back."""
     ends = centres.index(min(centres)), centres.index(max(centres))
@@ -228,6 +231,6 @@ def _to_and_fro(
         coil, level = pair[int(half) % 2], share if within < 0.34 else 0.0
         if not low < x < high:
             coil, level = ends[x > low], 1.0
-        return tuple([level * current if i == coil else 0.0 for i, current in enumerate(most)])
+        return tuple([level * current if i == coil else 0.0 for i, current in enumerate(highest)])
 
     return law

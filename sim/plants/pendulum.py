@@ -16,7 +16,7 @@ from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.plants.excitation import Excitation, chirp, rest, square
 from onrig.sim.plants.integrate import Array, Maths, V, step
-from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit, wrapped
+from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrow_box, unit, wrapped
 
 INERTIA: Final = {"paper": 9.41e-4, "hardware": 1.91e-4}
 """kg m^2.  The paper prints 9.41e-4; its authors' code and three public files of the same device use 1.91e-4, which
@@ -91,18 +91,18 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         inertia = self.inertia_kg_m2
         # Torque constant and resistance together give the gain; a small constant leaves the rest of the damping to b.
         torque_constant = np.minimum(self.torque_constant, np.maximum(0.5 * damping / gain, 1e-12))
-        changed = {
+        values_of_fields = {
             "mass": gravity * inertia / (self.gravity * self.length),
             "damping": np.maximum(damping - torque_constant * gain, 0.0) * inertia,
             "torque_constant": torque_constant,
             "resistance": torque_constant / (gain * inertia),
         }
-        return self.varied({name: value if value.ndim else value.item() for name, value in changed.items()})
+        return self.varied({name: value if value.ndim else value.item() for name, value in values_of_fields.items()})
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
         """A pendulum of unit inertia, gravity and length with the nominal parameters of a box."""
-        return cls(inertia=1.0, gravity=1.0, length=1.0).with_lumped(narrowed(box, PendulumBox).nominal)
+        return cls(inertia=1.0, gravity=1.0, length=1.0).with_lumped(narrow_box(box, PendulumBox).nominal)
 
     def sketch(self, rig: Rig) -> Sketch | None:
         names = [o.name for o in rig.observations]
@@ -134,7 +134,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
         """Full voltage along the motion; energy control to the upright."""
-        box = narrowed(box, PendulumBox)
+        box = narrow_box(box, PendulumBox)
         names, (low, high) = [o.name for o in rig.observations], ranges[box.actuator]
         angle, velocity, a = names.index(box.angle), names.index(box.velocity), box.gravity_per_s2
 
@@ -153,7 +153,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         """Any angle, and the velocities of the safe set there."""
-        upper, lower = (upper_side(c).safe for c in cases(narrowed(box, PendulumBox), setting))
+        upper, lower = (upper_side(c).safe for c in cases(narrow_box(box, PendulumBox), setting))
         angle = rng.uniform(-np.pi, np.pi, n)
         cell = ((angle + np.pi) / (2 * np.pi) * NODES).astype(int) % NODES
         low = -np.minimum(lower, np.roll(lower, -1))[NODES - 1 - cell]
@@ -162,10 +162,10 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
         """Phase plane with safe set, limit curves for some voltages, and a swing-up."""
-        upper, lower = (upper_side(case) for case in cases(narrowed(box, PendulumBox), setting))
+        upper, lower = (upper_side(case) for case in cases(narrow_box(box, PendulumBox), setting))
         angle = np.linspace(-np.pi, np.pi, NODES, endpoint=False)
 
-        def mirrored(curve: Array) -> Array:
+        def mirror(curve: Array) -> Array:
             """Curve of the lower side at the same angles: at -pi its own value, otherwise that at the opposite
             angle."""
             return -np.roll(curve[::-1], 1)
@@ -180,23 +180,23 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         )
         curves = []
         for high, low, label, colour, dashes in sides:
-            curves += [Curve(angle, high, label, colour, dashes), Curve(angle, mirrored(low), "", colour, dashes)]
-        path = cls._swing_up(narrowed(box, PendulumBox), setting)
+            curves += [Curve(angle, high, label, colour, dashes), Curve(angle, mirror(low), "", colour, dashes)]
+        path = cls._swing_up(narrow_box(box, PendulumBox), setting)
         curves.append(Curve(path[0], path[1], "a swing-up (nominal plant)", "0.25", ""))
         axes = {"xlim": (-np.pi, np.pi), "xlabel": "angle (rad), 0 hangs", "ylabel": "velocity (rad/s)"}
-        return SafeSet(angle, mirrored(lower.safe), upper.safe, "safe set S", tuple(curves), axes)
+        return SafeSet(angle, mirror(lower.safe), upper.safe, "safe set S", tuple(curves), axes)
 
     @classmethod
     def _swing_up(cls, box: PendulumBox, setting: Setting) -> Array:
         """Path (2, n) of energy control to the upright, without a shield."""
         plant, a = cls.of_box(box, setting.rig), box.gravity_per_s2
-        _, most = setting.ranges[box.actuator]
+        _, highest = setting.ranges[box.actuator]
         state: tuple[float, ...] = (0.01, 0.0)
         path, command = [], 0.0
         for k in range(2000):
             if k % 10 == 0:
                 missing = a * (1 + math.cos(state[0])) - 0.5 * state[1] ** 2
-                command = most * min(max(missing / (0.1 * a), -1.0), 1.0) * (1.0 if state[1] >= 0 else -1.0)
+                command = highest * min(max(missing / (0.1 * a), -1.0), 1.0) * (1.0 if state[1] >= 0 else -1.0)
             state = step(plant, state, (command,), setting.period_s / 10, 1)
             path.append(state)
         return np.array(path).T

@@ -128,7 +128,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     @property
     def velocities(self) -> tuple[str, ...]:
         """Names of the states that are velocities."""
-        return tuple(self.state_names[at] for at in self.velocities_at)
+        return tuple(self.state_names[index] for index in self.velocities_at)
 
     def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
         """State after ``h`` seconds: one Runge-Kutta step, or a step of the plant's own solver."""
@@ -209,16 +209,16 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     def with_identifiable(self, values: Mapping[str, float | Array]) -> Self:
         """Copy with different identifiable parameters and imperfections, each a number or an array over trials."""
         lumped = {name: values[name] for name in self.lumped}
-        others = {name: value for name, value in values.items() if name not in lumped}
-        return (self.with_lumped(lumped) if lumped else self).varied(others)
+        other_values = {name: value for name, value in values.items() if name not in lumped}
+        return (self.with_lumped(lumped) if lumped else self).varied(other_values)
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
         """Excitations for identification, the gentlest first; by default chirps of each actuator in turn."""
-        found = [rest(rig, 2.0)]
+        experiment = [rest(rig, 2.0)]
         for share in (0.15, 0.5, 1.0):
             for i in range(len(rig.actuators)):
-                found += [chirp(rig, ranges, i, share, (0.1, 4.0), 12.0), rest(rig, 4.0)]
-        return found
+                experiment += [chirp(rig, ranges, i, share, (0.1, 4.0), 12.0), rest(rig, 4.0)]
+        return experiment
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
@@ -254,7 +254,7 @@ def wrapped(xp: Maths[V], angle: V) -> V:
     return xp.where(within < math.pi, within, -math.pi)
 
 
-def narrowed(box: PlantBox, family: type[Box]) -> Box:
+def narrow_box(box: PlantBox, family: type[Box]) -> Box:
     """Return the box if it belongs to a family; raises ValueError otherwise."""
     if not isinstance(box, family):
         raise ValueError("limits.predicted and the plant are of different kinds")
@@ -269,16 +269,16 @@ def _needs_family(plant: object) -> ValueError:
 @lru_cache(maxsize=64)
 def declared_parameters(plant: type[Plant]) -> dict[str, tuple[str, float, float]]:
     """Unit and bounds of each numeric field, by name."""
-    described = inspect.type_info(plant)
-    assert isinstance(described, inspect.StructType)
-    found = {}
-    for field in described.fields:
+    type_info = inspect.type_info(plant)
+    assert isinstance(type_info, inspect.StructType)
+    parameters = {}
+    for field in type_info.fields:
         for type_, extra in _flat(field.type, {}):
             if isinstance(type_, inspect.FloatType):
                 low = -np.inf if type_.ge is None else type_.ge
                 high = np.inf if type_.le is None else type_.le
-                found[field.name] = (str(extra.get("unit", "")), float(low), float(high))
-    return found
+                parameters[field.name] = (str(extra.get("unit", "")), float(low), float(high))
+    return parameters
 
 
 def _flat(type_: inspect.Type, extra: dict[str, Any]) -> Iterator[tuple[inspect.Type, dict[str, Any]]]:

@@ -48,9 +48,9 @@ def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
             low, high = nominal * (1.0 - box.spread), nominal * (1.0 + box.spread)
             yield f"the twin's plant has {name} {actual[name]:.6g}, the shield covers {low:.6g} to {high:.6g}"
     yield from plant.beyond(box, rig)
-    covered = dead_band_of(box)
-    if plant.dead_band and plant.dead_band > covered:
-        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers {covered:g}"
+    dead_band = dead_band_of(box)
+    if plant.dead_band and plant.dead_band > dead_band:
+        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers {dead_band:g}"
     if plant.backlash:
         yield f"the twin's plant has a backlash of {plant.backlash:g}, the shield covers none"
     largest = max((max(-a.low, a.high) for a in rig.actuators), default=0.0)

@@ -15,7 +15,7 @@ from onrig.runtime.registry import describe_exception
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.plant import Plant
 
-_MOST_POINTS: Final = 256
+_MAX_POINTS: Final = 256
 _ROUNDING: Final = 1e-6
 """Relative difference between batched and scalar form above which they count as different functions."""
 
@@ -41,12 +41,12 @@ def corners(plant: Plant, rig: Rig, start: Mapping[str, float]) -> list[Point]:
     States without an observation remain at the start.
     """
     state = tuple(float(start[name]) for name in plant.state_names)
-    shown = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}
-    states = itertools.product(*[shown.get(name, (x,)) for name, x in zip(plant.state_names, state, strict=True)])
+    ranges = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}
+    states = itertools.product(*[ranges.get(name, (x,)) for name, x in zip(plant.state_names, state, strict=True)])
     actions = [*itertools.product(*[(a.low, a.high) for a in rig.actuators])]
     ends = [actions[0], actions[-1]]
     points = [(state, tuple(a.safe for a in rig.actuators)), *((state, action) for action in ends)]
-    return [*points, *itertools.islice(itertools.product(states, ends), _MOST_POINTS)]
+    return [*points, *itertools.islice(itertools.product(states, ends), _MAX_POINTS)]
 
 
 def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s: float, substeps: int) -> Iterator[str]:
@@ -56,8 +56,8 @@ def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s:
     """
     points = corners(plant, rig, start)
     with np.errstate(all="ignore"):
-        derivatives = [_at(plant, *point) for point in points]
-        lengths = {len(found) for found in derivatives if found is not None} - {len(plant.state_names)}
+        derivatives = [_derivative_at(plant, *point) for point in points]
+        lengths = {len(derivative) for derivative in derivatives if derivative is not None} - {len(plant.state_names)}
         if lengths:
             yield f"{name_of(plant)} returns derivatives of {min(lengths)} values, for {len(plant.state_names)} states"
             return
@@ -72,7 +72,7 @@ def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s:
     plant.sketch(rig)
 
 
-def _at(plant: Plant, state: tuple[float, ...], action: tuple[float, ...]) -> tuple[float, ...] | None:
+def _derivative_at(plant: Plant, state: tuple[float, ...], action: tuple[float, ...]) -> tuple[float, ...] | None:
     """Derivative at a point, for floats; None if it overflows, as at a state that the plant never reaches."""
     try:
         plant.constrain(SCALAR, state)
@@ -86,12 +86,12 @@ def _batched_problems(
 ) -> Iterator[str]:
     states, actions = (_columns([point[n] for point in points]) for n in (0, 1))
     plant.moves_freely(plant.constrain(BATCHED, states))
-    found = [np.broadcast_to(x, len(points)) for x in plant.derivative(BATCHED, states, actions)]
+    batched = [np.broadcast_to(x, len(points)) for x in plant.derivative(BATCHED, states, actions)]
     for n, scalar in enumerate(expected):
-        together = tuple(float(x[n]) for x in found)
-        if scalar is not None and not np.allclose(together, scalar, rtol=_ROUNDING, atol=0.0, equal_nan=True):
+        batched_point = tuple(float(x[n]) for x in batched)
+        if scalar is not None and not np.allclose(batched_point, scalar, rtol=_ROUNDING, atol=0.0, equal_nan=True):
             yield (
-                f"{name_of(plant)} returns a derivative of {scalar} for floats but {together} for arrays at the state "
+                f"{name_of(plant)} returns derivative {scalar} for floats but {batched_point} for arrays at the state "
                 f"{points[n][0]} under {points[n][1]}"
             )
             return

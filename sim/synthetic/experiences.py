@@ -76,11 +76,11 @@ def resynthesise(
         return Resynthesised(measured, renews)
     new_state = (draws.kind[rows] < synthetic.states)[:, None]
     observation = np.where(new_state, 2.0 * draws.state[rows] - 1.0, measured.observation[rows]).astype(np.float32)
-    intended = np.clip(policy(rows, observation), -1.0, 1.0)
-    explored = np.clip(intended + noise[rows], -1.0, 1.0)
-    action = np.where(new_state, explored, 2.0 * draws.action[rows] - 1.0).astype(np.float32)
+    policy_action = np.clip(policy(rows, observation), -1.0, 1.0)
+    explored_action = np.clip(policy_action + noise[rows], -1.0, 1.0)
+    action = np.where(new_state, explored_action, 2.0 * draws.action[rows] - 1.0).astype(np.float32)
     outcome = model(observation, action)
-    exploration = np.abs(action - intended).sum(axis=1).astype(np.float32)
+    exploration = np.abs(action - policy_action).sum(axis=1).astype(np.float32)
     finite = (
         np.isfinite(action).all(axis=1)
         & np.isfinite(outcome.next_observation).all(axis=1)
@@ -96,9 +96,9 @@ def resynthesise(
         "flags": flags.astype(np.uint32),
         "exploration": exploration,
     }
-    altered = {}
+    replacements = {}
     for name, values in columns.items():
         column = getattr(measured, name).copy()
         column[rows[finite]] = values[finite]
-        altered[name] = column
-    return Resynthesised(measured._replace(**altered), renews)
+        replacements[name] = column
+    return Resynthesised(measured._replace(**replacements), renews)

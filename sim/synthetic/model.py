@@ -37,9 +37,9 @@ class PlantModel:
     """
 
     def __init__(self, rig: Rig, task: Task, plant: Plant, period_s: float, substeps: int = SUBSTEPS) -> None:
-        index = _observed(rig)
+        index = _observed_index(rig)
         self._plant, self._period_s, self._substeps = plant, period_s, substeps
-        self._state_at = tuple(index[name] for name in plant.state_names)
+        self._state_columns = tuple(index[name] for name in plant.state_names)
         self._previous_command = rig.previous_command
         self._names = tuple(o.sensor or o.name for o in rig.observations)
         self._observations, self._actions = Normalisation.of(rig.signals), Normalisation.of(rig.actuators)
@@ -48,19 +48,21 @@ class PlantModel:
 
     def __call__(self, observation: Stored, action: Stored) -> Outcome:
         """Advance (n, n_obs) observations under (n, m) actions, both normalised; divergence gives NaN or inf."""
-        seen, applied = self._observations.si(observation), self._actions.si(action)
+        observation_si, action_si = self._observations.si(observation), self._actions.si(action)
         with np.errstate(over="ignore", invalid="ignore"):
-            before: tuple[Values, ...] = tuple(np.ascontiguousarray(seen[:, at]) for at in self._state_at)
-            held: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in applied.T)
-            state = step(self._plant, before, held, self._period_s, self._substeps)
+            state_columns: tuple[Values, ...] = tuple(
+                np.ascontiguousarray(observation_si[:, at]) for at in self._state_columns
+            )
+            action_columns: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in action_si.T)
+            state = step(self._plant, state_columns, action_columns, self._period_s, self._substeps)
             after = dict(zip(self._plant.state_names, state, strict=True))
             columns = [after[name] for name in self._names]
             if self._previous_command:
-                columns += held
+                columns += action_columns
             following = np.stack(columns, axis=1)
             return Outcome(
                 next_observation=self._observations.normalised(following).astype(np.float32),
-                reward=self._reward(following, applied).astype(np.float32),
+                reward=self._reward(following, action_si).astype(np.float32),
                 terminated=self._terminated(following),
             )
 
@@ -80,15 +82,15 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
         problems.append("the plant has a delay (delay_s), so its state alone does not determine the next one")
     if plant.backlash:
         problems.append("the plant has backlash, so its state alone does not determine the next one")
-    observed = _observed(rig)
+    observed_index = _observed_index(rig)
     problems.extend(
         f"{UNSEEN} '{name}', without which its next state is unknown"
         for name in plant.state_names
-        if name not in observed
+        if name not in observed_index
     )
     return problems
 
 
-def _observed(rig: Rig) -> Mapping[str, int]:
+def _observed_index(rig: Rig) -> Mapping[str, int]:
     """Index of the observation that equals each sensor's value."""
     return {o.sensor or o.name: i for i, o in enumerate(rig.observations) if o.derivative_of is None}

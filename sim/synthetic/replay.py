@@ -30,9 +30,9 @@ from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
 from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.main import twin_options
 
-_KEPT: Final = 4
+_MAX_EPISODES: Final = 4
 """Number of episodes whose random numbers are cached."""
-_SESSIONS: Final = 4
+_MAX_SESSIONS: Final = 4
 """Number of cached policy sessions."""
 
 
@@ -47,13 +47,13 @@ class FiledPolicies:
     def actions(self, policy_ids: NDArray[np.uint32], observations: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return (k, m) actions of (k,) policies at (k, n_obs) observations, normalised; NaN if a policy has no
         file."""
-        seen = self._observations.si(observations).astype(np.float32)
-        answers = np.full((len(seen), self._n_act), np.nan)
+        observations_si = self._observations.si(observations).astype(np.float32)
+        answers = np.full((len(observations_si), self._n_act), np.nan)
         for i, policy_id in enumerate(policy_ids.tolist()):
             session = self._session(policy_id)
             if session is None:
                 continue
-            session.observation[0] = seen[i]
+            session.observation[0] = observations_si[i]
             session.run()
             answers[i] = session.action[0]
         return self._actions.normalised(answers)
@@ -67,7 +67,7 @@ class FiledPolicies:
             )
         except (OSError, ModelRefused):
             session = None
-        while len(self._sessions) >= _SESSIONS:
+        while len(self._sessions) >= _MAX_SESSIONS:
             del self._sessions[min(self._sessions)]
         self._sessions[policy_id] = session
         return session
@@ -96,12 +96,12 @@ class RunResynthesiser:
         draws = Draws(np.empty(n), np.empty(n), np.empty((n, self._n_obs)), np.empty((n, self._n_act)))
         noise = np.empty((n, self._n_act))
         for episode in np.unique(measured.episode).tolist():
-            of_episode, signal = self._numbers(episode)
+            draws_of_episode, signal = self._numbers(episode)
             rows = np.flatnonzero(measured.episode == episode)
-            at = measured.step[rows] % self._steps
-            for numbers, all_numbers in zip(draws, of_episode, strict=True):
-                numbers[rows] = all_numbers[at]
-            noise[rows] = signal[at]
+            steps = measured.step[rows] % self._steps
+            for numbers, all_numbers in zip(draws, draws_of_episode, strict=True):
+                numbers[rows] = all_numbers[steps]
+            noise[rows] = signal[steps]
 
         def policy(rows: NDArray[np.int64], observations: NDArray[np.float32]) -> NDArray[np.float64]:
             return self._policies.actions(measured.policy_id[rows], observations)
@@ -111,7 +111,7 @@ class RunResynthesiser:
     def _numbers(self, episode: int) -> tuple[Draws, NDArray[np.float64]]:
         """Random numbers of an episode, and the loop's exploration signal in it."""
         if episode not in self._episodes:
-            while len(self._episodes) >= _KEPT:
+            while len(self._episodes) >= _MAX_EPISODES:
                 del self._episodes[min(self._episodes)]
             config = self._config
             rng = stream(config.seed, Role.EXPLORATION, episode)

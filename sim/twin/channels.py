@@ -22,14 +22,14 @@ class DelayLine:
     def shift(self, pieces: Pieces) -> Pieces:
         """Output that reaches the plant during these intervals."""
         self._in_flight += pieces
-        arrived, left_us = [], sum(duration_us for duration_us, _ in pieces)
+        effective_pieces, left_us = [], sum(duration_us for duration_us, _ in pieces)
         while left_us > 0:
             duration_us, counts = self._in_flight.popleft()
             if duration_us > left_us:
                 self._in_flight.appendleft((duration_us - left_us, counts))
-            arrived.append((min(duration_us, left_us), counts))
+            effective_pieces.append((min(duration_us, left_us), counts))
             left_us -= duration_us
-        return arrived
+        return effective_pieces
 
 
 class Sensing:
@@ -76,10 +76,10 @@ class Sensing:
             value = state[component] + zero
             if noise is not None:
                 value += noise[i]
-            counted = value / resolution
-            if not math.isfinite(counted):
+            exact_count = value / resolution
+            if not math.isfinite(exact_count):
                 return None
-            count = round(counted)
+            count = round(exact_count)
             if wrap:
                 count = (count - low) % (high - low + 1) + low
             counts.append(min(max(count, low), high))

@@ -14,7 +14,7 @@ from onrig.hw.device.output import Counts
 from onrig.hw.device.protocol import Offer, ProtocolDevice
 from onrig.hw.rig import Rig
 from onrig.runtime.starts import Starts, are_drawn, drawn_start, rows_of
-from onrig.sim.plants.integrate import SCALAR, advance, engaged
+from onrig.sim.plants.integrate import SCALAR, advance, apply_backlash
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.channels import DelayLine, Sensing
 from onrig.sim.twin.options import TwinOptions, twin_problems
@@ -48,7 +48,7 @@ class TwinDevice(ProtocolDevice):
             options.boot_id, options.period_min_us, options.period_max_us, options.lease_max, options.reset, time_scale
         )
         super().__init__(rig, offer, options.latency_us)
-        self._engaged: tuple[float, ...] = ()
+        self._backlash_output: tuple[float, ...] = ()
         """Action behind the plant's backlash."""
         self._rest_actuators()
 
@@ -102,7 +102,9 @@ class TwinDevice(ProtocolDevice):
                 plant = self.options.plant
                 action = tuple([c * r + o for c, r, o in zip(counts, self._resolutions, offsets, strict=True)])
                 if plant.backlash is not msgspec.UNSET:
-                    action = self._engaged = engaged(SCALAR, plant.backlash, self._engaged, action)
+                    action = self._backlash_output = apply_backlash(
+                        SCALAR, plant.backlash, self._backlash_output, action
+                    )
             substeps = math.ceil(self.options.substeps * duration_us / self.period_us)
             try:
                 self.plant_state = advance(plant, self.plant_state, action, duration_us * 1e-6, substeps)
@@ -117,4 +119,4 @@ class TwinDevice(ProtocolDevice):
         delay_us = round((self.options.plant.delay_s or 0.0) * 1e6)
         self._delay = DelayLine(delay_us, self._output.safe) if delay_us else None
         pairs = zip(self._output.safe, self._resolutions, strict=True)
-        self._engaged = tuple([count * resolution for count, resolution in pairs])
+        self._backlash_output = tuple([count * resolution for count, resolution in pairs])

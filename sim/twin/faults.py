@@ -80,7 +80,7 @@ class FaultInjector:
         self._device = np.random.default_rng(device)
         self._line = {"to_host": np.random.default_rng(to_host), "to_device": np.random.default_rng(to_device)}
         self._rates: dict[str, Rates] = {"to_host": plan.to_host, "to_device": plan.to_device}
-        self._held: dict[str, list[bytes]] = {"to_host": [], "to_device": []}
+        self._held_frames: dict[str, list[bytes]] = {"to_host": [], "to_device": []}
         self._active: dict[Kind, list[Scheduled]] = {}
         self._stalled_until = 0
         self._count = 0
@@ -91,7 +91,7 @@ class FaultInjector:
         return kind in self._active
 
     @property
-    def latches_unnamed(self) -> bool:
+    def latches_without_code(self) -> bool:
         """Whether the device latches a fault without a code at this frame."""
         return any(fault.frame == self._count for fault in self._active.get("unnamed", ()))
 
@@ -121,26 +121,26 @@ class FaultInjector:
     def transform(self, direction: Direction, data: bytes) -> Delivery:
         """Deliveries for one wire frame, in order."""
         # The same number of draws for each frame, so that one fault does not shift the others.
-        drop, corrupt, delay, duplicate, where, bits = self._line[direction].random(6)
+        drop, corrupt, delay, duplicate, position, bits = self._line[direction].random(6)
         rates = self._rates[direction]
         if self._count < self._stalled_until:
-            self._held[direction].append(data)
+            self._held_frames[direction].append(data)
             return []
-        held = [(0, earlier) for earlier in self.release(direction)]
+        deliveries = [(0, earlier) for earlier in self.release(direction)]
         if drop < rates.drop or self._is_due("drop", direction):
-            return held
+            return deliveries
         if data and (corrupt < rates.corrupt or self._is_due("corrupt", direction)):
-            at = int(where * len(data))
-            data = data[:at] + bytes([data[at] ^ (1 + int(bits * 255))]) + data[at + 1 :]
+            index = int(position * len(data))
+            data = data[:index] + bytes([data[index] ^ (1 + int(bits * 255))]) + data[index + 1 :]
         late = self._plan.delay_us if delay < rates.delay or self._is_due("delay", direction) else 0
         copies = 2 if duplicate < rates.duplicate or self._is_due("duplicate", direction) else 1
-        return held + [(late, data)] * copies
+        return deliveries + [(late, data)] * copies
 
     def release(self, direction: Direction) -> list[bytes]:
         """Wire frames held back by a stall, once it is over (empty before)."""
         if self._count < self._stalled_until:
             return []
-        held, self._held[direction] = self._held[direction], []
+        held, self._held_frames[direction] = self._held_frames[direction], []
         return held
 
     def _is_due(self, kind: Kind, direction: Direction) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from onrig.runtime.files import read_file, replace_file
 
-_MOST_LINK_BYTES: Final = 4096
+_MAX_LINK_BYTES: Final = 4096
 _LINK: Final = re.compile(rb"/dev/[^\0\n]+\n|/[^\0\n]+/device\n")
 
 
@@ -21,13 +21,13 @@ def link_problem(link: Path) -> str | None:
     if not os.path.lexists(link):
         return None
     with contextlib.suppress(OSError):
-        if not link.is_symlink() and _LINK.fullmatch(read_file(link, _MOST_LINK_BYTES)):
+        if not link.is_symlink() and _LINK.fullmatch(read_file(link, _MAX_LINK_BYTES)):
             return None  # left by a killed twin
     return f"'{link}' exists and is not a twin's link file; choose another path, or remove it"
 
 
 @contextlib.contextmanager
-def linked(link: Path, path: str) -> Iterator[None]:
+def keep_link_file(link: Path, path: str) -> Iterator[None]:
     """Keep a file with the ``path`` of a port during this context; if another twin has replaced it, leave it alone.
 
     Raises OSError, also if `link_problem` finds a problem.
@@ -40,5 +40,5 @@ def linked(link: Path, path: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            if not link.is_symlink() and read_file(link, _MOST_LINK_BYTES) == content:
+            if not link.is_symlink() and read_file(link, _MAX_LINK_BYTES) == content:
                 link.unlink()

@@ -29,7 +29,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.segment import create_folder, remove_folder
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.device import TwinDevice
-from onrig.sim.twin.link_file import linked
+from onrig.sim.twin.link_file import keep_link_file
 from onrig.sim.twin.options import DRAWN, TwinOptions
 from onrig.sim.twin.pacing import FaultOnDemand, TraceWriter, TwinLoop
 
@@ -93,7 +93,7 @@ def serve(
         passing.callback(line.close)
         try:
             if link is not None:
-                passing.enter_context(linked(link, line.path))
+                passing.enter_context(keep_link_file(link, line.path))
         except OSError as error:
             report(_NAME, "error", f"--link: {error.strerror or error}")
             return ExitCode.CONFIGURATION

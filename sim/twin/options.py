@@ -83,10 +83,12 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
         problems.append(
             ("plant.kind", f"the plant takes {plant.n_actions} actions, the rig has {len(rig.actuators)} actuators")
         )
-    named = tuple(a.name for a in rig.actuators)
-    if plant.action_names and len(named) == plant.n_actions and named != plant.action_names:
+    actuator_names = tuple(a.name for a in rig.actuators)
+    if plant.action_names and len(actuator_names) == plant.n_actions and actuator_names != plant.action_names:
         order = ", ".join(plant.action_names)
-        problems.append(("plant.kind", f"the plant's actions are {order}, the rig's actuators are {', '.join(named)}"))
+        problems.append(
+            ("plant.kind", f"the plant's actions are {order}, the rig's actuators are {', '.join(actuator_names)}")
+        )
     for name in plant.state_names:
         if name not in start:
             problems.append(("plant.kind", f"task.start has no value for the plant's state '{name}'"))
@@ -94,8 +96,11 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
         if name not in plant.state_names:
             unknown = unknown_name("the plant", "state", name, plant.state_names)
             problems.append(("plant.kind", f"{unknown}, which task.start names"))
-    known = [s.name for s in rig.sensors]
-    noise = {"sensor_noise": [options.noise_of(name) for name in known], "actuator_noise": [options.actuator_noise]}
+    sensor_names = [s.name for s in rig.sensors]
+    noise = {
+        "sensor_noise": [options.noise_of(name) for name in sensor_names],
+        "actuator_noise": [options.actuator_noise],
+    }
     problems += [(f, "must be a finite number") for f, sigmas in noise.items() if not all(map(math.isfinite, sigmas))]
     problems.extend(
         ("sensor_noise", f"no observation gives the range of sensor '{s.name}' that the noise is relative to")
@@ -104,10 +109,10 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
     )
     noisy = options.sensor_noise if isinstance(options.sensor_noise, dict) else {}
     problems += [
-        (f"{field}.{name}", unknown_name(f"rig '{rig.name}'", "sensor", name, known))
-        for field, named in (("sensor_noise", noisy), ("sensor_zero", options.sensor_zero or {}))
-        for name in named
-        if name not in known
+        (f"{field}.{name}", unknown_name(f"rig '{rig.name}'", "sensor", name, sensor_names))
+        for field, actuator_names in (("sensor_noise", noisy), ("sensor_zero", options.sensor_zero or {}))
+        for name in actuator_names
+        if name not in sensor_names
     ]
     if options.period_min_us > options.period_max_us:
         problems.append(("period_min_us", "must not exceed period_max_us"))
@@ -144,8 +149,8 @@ def twin_advice(options: TwinOptions, largest: float, period_us: int) -> Iterato
     ``largest``: largest command of any actuator, in its unit.
     """
     if options.latency_us > period_us:
-        what = f"a command acts at the next sample at the latest, {period_us} us: set longer delays in the plant"
-        yield "latency_us", f"{what} (plant.delay_s)"
+        message = f"a command acts at the next sample at the latest, {period_us} us: set longer delays in the plant"
+        yield "latency_us", f"{message} (plant.delay_s)"
     if (options.plant.dead_band or 0.0) >= largest:
         yield "plant.dead_band", f"no command moves this plant, since the largest is {largest:g}: reduce it"
 

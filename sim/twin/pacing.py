@@ -195,7 +195,7 @@ class TwinLoop:
             wire = injector.state_frame(wire)
             # Takes effect from this sample on: the frame just taken is the last one without it.
             device.press_estop(pressed=self._pressed or injector.active("estop"))
-            if injector.latches_unnamed:
+            if injector.latches_without_code:
                 device.latch_without_code()
             if injector.active("stranger"):
                 hello = device.hello()
@@ -236,28 +236,28 @@ class TwinLoop:
             else:
                 self._line.write(data)
 
-    def _incoming(self, data: bytes, now: int) -> list[bytes]:
+    def _incoming(self, data: bytes, now_ns: int) -> list[bytes]:
         """Bodies that reach the device now: those just read, as passed by the faulty connection, and delayed ones."""
         bodies = self._reader.feed(data) if data else []
         if self._injector is None:
             return bodies
-        arrived = bytearray()
-        while self._later and self._later[0][0] <= now:
+        received = bytearray()
+        while self._later and self._later[0][0] <= now_ns:
             _, _, to_host, wire = heapq.heappop(self._later)
             if to_host:
                 self._line.write(wire)
             else:
-                arrived += wire
+                received += wire
         for body in bodies:
             for delay_us, wire in self._injector.transform("to_device", encode_frame(body)):
                 if delay_us and self._device.time_scale:
                     self._defer(delay_us, False, wire)
                 else:
-                    arrived += wire
-        bodies = self._faulty_reader.feed(bytes(arrived)) if arrived else []
+                    received += wire
+        bodies = self._faulty_reader.feed(bytes(received)) if received else []
         return [body for body in bodies if not _asks_to_disarm(body)] if self._injector.active("deaf") else bodies
 
     def _defer(self, delay_us: int, to_host: bool, wire: bytes) -> None:
         self._serial += 1
-        due = self._now_ns() + round(delay_us * 1000 / self._device.time_scale)
-        heapq.heappush(self._later, (due, self._serial, to_host, wire))
+        due_ns = self._now_ns() + round(delay_us * 1000 / self._device.time_scale)
+        heapq.heappush(self._later, (due_ns, self._serial, to_host, wire))

@@ -359,9 +359,7 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "twin on no port": (
         ["twin", "pendulum", "--port", "/dev/ttyNOWHERE7"],
         ExitCode.HARDWARE,
-        "onrig twin: --port: /dev/ttyNOWHERE7: no such port (No such file or directory); "
-        + list_ports()
-        + "\n",
+        "onrig twin: --port: /dev/ttyNOWHERE7: no such port (No such file or directory); " + list_ports() + "\n",
     ),
     "twin of a port": (
         ["twin", "pendulum", "--set", "device={port: {path: /dev/ttyACM0}}"],

@@ -12,7 +12,7 @@ from onrig.learner.trials.instruments import Instruments
 from onrig.runtime.record import Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.shield import Shield
-from onrig.sim.plants.integrate import BATCHED, advance, engaged, maths_for
+from onrig.sim.plants.integrate import BATCHED, advance, apply_backlash, maths_for
 
 States = tuple[NDArray[np.float64], ...]
 Flags = NDArray[np.bool_]
@@ -100,7 +100,7 @@ class DelayLine:
         for held, duration_s in ((before, self._rest_s), (after, instruments.period_s - self._rest_s)):
             action: States = tuple(held.T.copy())
             if self._backlash is not msgspec.UNSET:
-                action = engaged(BATCHED, self._backlash, tuple(self._engaged.T), action)
+                action = apply_backlash(BATCHED, self._backlash, tuple(self._engaged.T), action)
                 self._engaged[chosen] = np.stack(action, axis=1)[chosen]
             state = advance(instruments.plant, state, action, duration_s, instruments.substeps)
         return instruments.plant.constrain(maths_for(state[0]), state)

@@ -84,7 +84,8 @@ def test_a_missing_tool_is_one_line_with_what_to_install(present: bool, tmp_path
     code = (
         "import sys, runpy; sys.argv = ['wheels.py']; from pathlib import Path\n"
         f"names = runpy.run_path({str(WHEELS)!r}); folder = Path({str(tmp_path)!r})\n"
-        "missing, other = names['MissingToolError'], [a for a in names['VARIANTS'] if a != names['platform'].machine()][0]\n"
+        "missing = names['MissingToolError']\n"
+        "other = [a for a in names['VARIANTS'] if a != names['platform'].machine()][0]\n"
         "try:\n"
         "    names['emulated_python'](other, folder / 'x.whl', folder / 'none', folder)\n"
         "except missing as reason:\n"

@@ -7,7 +7,7 @@ import pytest
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.recording import HISTORY, windows_of
-from onrig.sim.identification.trajectories import delayed, simulate
+from onrig.sim.identification.trajectories import delayed_commands, simulate
 from onrig.sim.plants import Magman, Pendulum, Plant
 from onrig.sim.twin.options import TwinOptions
 from tests.sim.identification.recorded import PERIOD_S, chirped, record
@@ -36,7 +36,7 @@ def test_every_period_is_filled_whatever_the_delays() -> None:
     rng = np.random.default_rng(3)
     told = record(TwinOptions(plant=Pendulum()), 40, chirped())
     windows = windows_of([told], 10)._replace(tau_s=rng.uniform(0, PERIOD_S, (3, HISTORY + 10)))
-    pieces = delayed(windows, rng.uniform(0, 4 * PERIOD_S, 7))
+    pieces = delayed_commands(windows, rng.uniform(0, 4 * PERIOD_S, 7))
     total = sum(pieces.durations_s)
     np.testing.assert_allclose(total, PERIOD_S)
     assert min(float(np.min(d)) for d in pieces.durations_s) >= 0

@@ -24,7 +24,7 @@ from onrig.runtime.safety.plant_box import (
 )
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.plants.integrate import Array, Maths, V
-from onrig.sim.plants.plant import Adversaries, Command, Plant, narrowed, unit
+from onrig.sim.plants.plant import Adversaries, Command, Plant, narrow_box, unit
 
 
 class SpringBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spring", tag_field="kind"):
@@ -123,7 +123,7 @@ class Spring(Plant, frozen=True, tag="spring"):
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
-        return cls().with_lumped(narrowed(box, SpringBox).nominal)
+        return cls().with_lumped(narrow_box(box, SpringBox).nominal)
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
@@ -140,7 +140,7 @@ class Spring(Plant, frozen=True, tag="spring"):
         cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         envelope = setting.envelope[box.velocity]
-        stiffest = narrowed(box, SpringBox).stiffness_per_s2 * (1.0 + box.spread)
+        stiffest = narrow_box(box, SpringBox).stiffness_per_s2 * (1.0 + box.spread)
         share = rng.uniform(-1.0, 1.0, n)
         most = 0.98 * envelope.high * np.sqrt(1.0 - share**2)
         return 0.98 * envelope.high * share / np.sqrt(stiffest), -most, most

@@ -19,7 +19,7 @@ from onrig.runtime.config.registered import chosen
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.task import Task, batched_reward, episode_steps
 from onrig.sim.plants import Magman, Pendulum, Plant
-from onrig.sim.plants.integrate import BATCHED, SCALAR, Array, advance, engaged, maths_for, step
+from onrig.sim.plants.integrate import BATCHED, SCALAR, Array, advance, apply_backlash, maths_for, step
 from onrig.sim.plants.registry import simulated, uncovered
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.load import load, load_for_rig
@@ -319,8 +319,8 @@ def test_backlash_is_the_play_operator(commands: list[float], width: float) -> N
     together: tuple[Array, ...] = (np.zeros(2),)
     for u in commands:
         expected = min(max(expected, u - 0.5 * width), u + 0.5 * width)
-        found = engaged(SCALAR, width, found, (u,))
-        together = engaged(BATCHED, np.array([width, 0.0]), together, (np.full(2, u),))
+        found = apply_backlash(SCALAR, width, found, (u,))
+        together = apply_backlash(BATCHED, np.array([width, 0.0]), together, (np.full(2, u),))
         assert found == (expected,)
         assert together[0].tolist() == [expected, u]
 

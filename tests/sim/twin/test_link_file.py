@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from onrig.sim.twin.link_file import link_problem, linked
+from onrig.sim.twin.link_file import keep_link_file, link_problem
 
 
 def test_a_link_names_the_line_and_goes_with_it(tmp_path: Path) -> None:
     link = tmp_path / "link"
-    with linked(link, "/dev/pts/7"):
+    with keep_link_file(link, "/dev/pts/7"):
         assert link.read_text() == "/dev/pts/7\n"
     assert not link.exists()
 
@@ -22,7 +22,7 @@ def test_a_link_that_a_killed_twin_left_is_replaced(tmp_path: Path) -> None:
     for left in ("/dev/pts/3\n", "/dev/shm/onrig-1-x/device\n"):
         link.write_text(left)
         assert link_problem(link) is None
-        with linked(link, "/dev/pts/7"):
+        with keep_link_file(link, "/dev/pts/7"):
             assert link.read_text() == "/dev/pts/7\n"
 
 
@@ -31,7 +31,7 @@ def test_a_file_of_anybody_else_is_neither_replaced_nor_removed(tmp_path: Path, 
     link = tmp_path / "link"
     link.write_text(content)
     assert "is no link of a twin" in (link_problem(link) or "")
-    with pytest.raises(OSError, match="is no link of a twin"), linked(link, "/dev/pts/7"):
+    with pytest.raises(OSError, match="is no link of a twin"), keep_link_file(link, "/dev/pts/7"):
         pass
     assert link.read_text() == content
 
@@ -49,6 +49,6 @@ def test_nor_is_anything_else_that_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["/dev/pts/8\n", "mine now\n"])
 def test_a_link_that_somebody_else_has_taken_over_stays(tmp_path: Path, content: str) -> None:
     link = tmp_path / "link"
-    with linked(link, "/dev/pts/7"):
+    with keep_link_file(link, "/dev/pts/7"):
         link.write_text(content)
     assert link.read_text() == content
