@@ -40,7 +40,7 @@ class Divergence:
     """Timer of divergence: how long the distance has exceeded its minimum under full effort by at least a tenth."""
 
     def __init__(self, floor: float = 0.0) -> None:
-        """Set the floor: a distance below ``floor`` never counts as diverging."""
+        """``floor``: distance below which a state never counts as diverging."""
         self._floor = floor
         self.reset()
 
@@ -50,7 +50,7 @@ class Divergence:
         self._since = 0.0
 
     def update(self, distance: float, passed: float) -> float:
-        """Add the distance at full effort, ``passed`` after the previous one; returns the diverging time."""
+        """Add the distance at full effort, ``passed`` after the previous one; return the diverging time."""
         least = self._least = distance if self._least is None else min(self._least, distance)
         self._since = self._since + passed if distance > GROWTH * max(least, self._floor) else 0.0
         return self._since

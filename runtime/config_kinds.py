@@ -27,7 +27,7 @@ _FOLDERS: Final = {"rigs": RIG, "tasks": TASK, "recipes": _RECIPE, "experiments"
 
 
 def kind_of(data: Data) -> str | None:
-    """Kind of a file that is not a run: a rig, a task, ...; None for a run or an unknown content."""
+    """Return the kind of a file that is not a run: a rig, a task, ...; None for a run or unknown content."""
     if not isinstance(data, dict) or not data or {RIG, TASK} & set(data):
         return None
     if marked := next((kind for kind, names in _DISTINCTIVE_KEYS.items() if names & set(data)), None):
@@ -51,5 +51,5 @@ def advice(kind: str, name: str, path: Path | None = None) -> str:
 
 
 def shipped_kind(name: str) -> str | None:
-    """Kind of a shipped configuration that is not a run; None for an unknown name."""
+    """Return the kind of a shipped configuration that is not a run; None for an unknown name."""
     return next((kind for folder, kind in _FOLDERS.items() if name in shipped(folder)), None)

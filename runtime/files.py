@@ -31,12 +31,12 @@ class NotRegularFile(OSError):
 def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
     """Open a regular file of at most ``max_bytes`` for reading.
 
-    Anything else is refused: a FIFO blocks until a writer opens it, a device may never end, and opening a serial port
-    can reset its board.  ``max_bytes`` is None for a file that the caller reads in pieces.
+    Anything else is rejected: a FIFO blocks until a writer opens it, a device may never end, and opening a serial port
+    can reset its board.  ``max_bytes`` is None for a file that the caller reads in chunks.
 
     Raises:
-        NotRegular: for a directory, FIFO, socket or device.
-        OSError: the file is missing, unreadable or too large; ``strerror`` holds the reason.
+        NotRegularFile: if it is a directory, FIFO, socket or device.
+        OSError: if it is missing, unreadable or too large; ``strerror`` holds the reason.
     """
     try:
         _check_regular(os.stat(path), path)
@@ -45,7 +45,7 @@ def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
         raise OSError(errno.EINVAL, "a name with a NUL byte", str(path)) from None
     try:
         status = os.fstat(fd)
-        _check_regular(status, path)  # checked again: the path may have been replaced in between
+        _check_regular(status, path)  # checked again, because the path may have been replaced
         if max_bytes is not None and status.st_size > max_bytes:
             raise _too_large(path, max_bytes)
         return open(fd, "rb")
@@ -55,10 +55,10 @@ def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:
-    """Read a regular file of at most ``max_bytes``; raises OSError as `open_file` does."""
+    """Read a regular file of at most ``max_bytes``; raises OSError like `open_file`."""
     with open_file(path, max_bytes) as file:
         data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:  # it grew, or its file system reports no sizes
+    if len(data) > max_bytes:  # it has grown, or its file system reports no sizes
         raise _too_large(path, max_bytes)
     return data
 
@@ -75,10 +75,10 @@ def _too_large(path: Path, max_bytes: int) -> OSError:
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replace a file atomically, by way of a temporary file with an unpredictable name; raises OSError.
+    """Replace a file atomically through a temporary file with an unpredictable name; raises OSError.
 
-    The user's own link is followed, another user's link is refused. A terminal, a pipe or a device is written to
-    directly.
+    A symbolic link is followed if it belongs to this user, and rejected otherwise. A terminal, pipe or device is
+    written to directly.
     """
     try:
         status = path.lstat()
@@ -111,7 +111,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
-    """Replace a file in a folder writable by this user alone (such as a run's), via a temporary file next to it.
+    """Replace a file in a folder writable only by this user (such as a run's), through a temporary file next to it.
 
     ``durable``: after a power failure the file has its old or its new content.  Raises OSError without a partial file.
     """
@@ -143,7 +143,7 @@ def sync(path: Path) -> None:
 def read_fields(path: Path) -> dict[str, object]:
     """Read a JSON object, such as a run's ``summary.json`` or ``meta.json``; empty if missing or invalid."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        # json: the doctor imports this and must work with a broken msgspec
+        # Not msgspec: the doctor imports this and must work with a broken msgspec.
         found = json.loads(read_file(path, MAX_JSON_BYTES))
         return found if isinstance(found, dict) else {}
     return {}
@@ -151,14 +151,14 @@ def read_fields(path: Path) -> dict[str, object]:
 
 _READ_BYTES: Final = 1 << 20
 _MAX_LINE_BYTES: Final = 1 << 20
-"""Longest line accepted."""
+"""Maximum length of a line."""
 
 
 class LineTail:
     """Tail of a file that other processes append to, and that may not exist yet."""
 
     def __init__(self, path: Path, *, from_end: bool = False, read_bytes: int = _READ_BYTES) -> None:
-        """``from_end``: skip the present content.  ``read_bytes``: maximum read per call."""
+        """``from_end``: skip the current content.  ``read_bytes``: maximum read per call."""
         self._path, self._at_once_bytes = path, read_bytes
         self._at = path.stat().st_size if from_end and path.exists() else 0
         self._rest = b""

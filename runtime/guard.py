@@ -9,7 +9,7 @@ from typing import Final, ParamSpec, TypeVar
 from onrig.runtime import registry
 
 BUDGET_SHARE: Final = 0.1
-"""Maximum share of the sampling period for each foreign piece."""
+"""Maximum share of the sampling period per foreign call."""
 MAX_BUDGET_NS: Final = 2_000_000
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ Given = ParamSpec("Given")
 
 
 def budget_ns(period_us: int) -> int:
-    """Time budget of one foreign piece per tick."""
+    """Return the time budget of one foreign call per tick."""
     return min(round(BUDGET_SHARE * 1e3 * period_us), MAX_BUDGET_NS)
 
 
@@ -41,7 +41,7 @@ class Guard:
                 return fallback
             took_ns = clock() - began_ns
             if took_ns > most_ns:
-                failed(f"{name} took {took_ns / 1e3:.0f} us, its budget is {most_ns / 1e3:.0f} us")
+                failed(f"{name} took {took_ns / 1e3:.0f} us; its budget is {most_ns / 1e3:.0f} us")
             return result
 
         return guarded

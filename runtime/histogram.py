@@ -1,8 +1,8 @@
 """Histograms of durations in bounded memory.
 
-Fine ones have log-linear bins like an HDR histogram: each octave is divided into 128 equal parts, so that a bin is at
-most lower edge / 128 wide, durations below 256 ns are exact, and percentiles are accurate to 0.8 %.  Coarse ones, for
-files and displays, have bins of an eighth of an octave.
+Fine histograms have log-linear bins like an HDR histogram: each octave is divided into 128 equal parts, so that a bin
+is at most lower edge / 128 wide, durations below 256 ns are exact, and percentiles are accurate to 0.8 %.  Coarse ones,
+for files and displays, have bins of an eighth of an octave.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Input transforms: functions of one observation that a policy receives, chosen by ``kind``.
 
-The tick evaluates them at every frame; foreign ones in Python run under a guard (``onrig.runtime.guard``).
+The tick evaluates them at every frame; third-party transforms in Python run under a guard (``onrig.runtime.guard``).
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ BatchFunction = Callable[[Values], Values]
 
 
 class InputTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Base of input transforms; a subclass has its settings as fields and its name as the tag."""
+    """Base of input transforms; a subclass declares its settings as fields and its name as the tag."""
 
     def problems(self, of: Observation) -> Problems:
         """List the reasons why the transform cannot be applied to an observation."""
         return iter(())
 
     def signal(self, of: Observation) -> Observation:
-        """Name, unit and range of the result; [low, high] maps onto [-1, 1]."""
+        """Return name, unit and range of the result; [low, high] maps to [-1, 1]."""
         raise NotImplementedError
 
     def build(self, at: int, rig: Rig) -> BatchFunction:
-        """Build the stateless function from observations (..., n) in SI, in the order of ``rig.signals``, to (...).
+        """Build the stateless function from observations (..., n) in SI units, in the order of ``rig.signals``, to
+        (...).
 
         ``at`` is the index of its observation. It must use numpy throughout, so that single and batched results are
         equal.
@@ -43,7 +44,7 @@ class InputTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
         raise NotImplementedError
 
     def build_scalar(self, at: int, rig: Rig) -> ScalarFunction:
-        """Build the function for one observation (n,) of floats; by default via an array, which takes a few µs."""
+        """Build the function for one observation (n,) of floats; by default through an array, which takes a few µs."""
         form = self.build(at, rig)
         return lambda observation: float(form(np.array(observation, np.float64)))
 
@@ -67,7 +68,7 @@ class Value(InputTransform, frozen=True, forbid_unknown_fields=True, tag="value"
 class _OfAngle(InputTransform, frozen=True, forbid_unknown_fields=True):
     def problems(self, of: Observation) -> Problems:
         if of.unit != _ANGLE:
-            yield "", f"expected 'value', '{of.name}' is not an angle in {_ANGLE} but in {of.unit}"
+            yield "", f"expected 'value', because '{of.name}' is not an angle in {_ANGLE} but in {of.unit}"
 
     def signal(self, of: Observation) -> Observation:
         return Observation(f"{self.__struct_config__.tag}_{of.name}", "1", -1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Policy inputs: all observations of a rig, or values composed of present and past ones.
+"""Policy inputs: all observations of a rig, or values composed of current and past ones.
 
 Shared by the tick, trials and environments. Shield, reward and reset always use the rig's observations; records hold
 both.
@@ -30,7 +30,7 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     observation: str
     """Name of a rig's observation; ``previous_NAME`` for the command in force, if the rig adds it."""
     form: AnyForm = "value"
-    """``value``, ``cos`` or ``sin`` (of angles), or a mapping with the ``kind`` of another."""
+    """``value``, ``cos`` or ``sin`` (of angles), or a mapping with the ``kind`` of another transform."""
     lag: Annotated[int, msgspec.Meta(ge=0, le=MAX_LAG)] = 0
     """Age in frames; an episode's first frame is repeated for earlier ones."""
 
@@ -38,19 +38,19 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
         """Check the transform against the registry; raises ValueError."""
         if isinstance(self.form, str):
             transform = _named(self.form)
-            if registry.is_foreign(transform):  # records the settings, whose defaults may change
+            if registry.is_foreign(transform):  # record the settings, because its defaults may change
                 msgspec.structs.force_setattr(self, "form", transform)
         else:
             super().__post_init__()
 
     @property
     def transform(self) -> InputTransform:
-        """Description of the form."""
+        """Description of the transform."""
         return _named(self.form) if isinstance(self.form, str) else self.form
 
 
 def _named(form: str) -> InputTransform:
-    """Return a transform with default settings; ValueError in the form of msgspec's errors."""
+    """Return a transform with default settings; raises ValueError in the format of msgspec's errors."""
     try:
         transform: InputTransform = chosen(registry.INPUT_TRANSFORMS, {"kind": form}, "$.form")
     except ValueError as error:
@@ -62,7 +62,7 @@ Inputs = Sequence[PolicyInput] | msgspec.UnsetType
 
 
 def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
-    """Components of the policy's input, in order; [low, high] maps onto [-1, 1].
+    """Return the components of the policy's input, in order; [low, high] maps to [-1, 1].
 
     Expects inputs without :func:`input_problems`.
     """
@@ -75,7 +75,7 @@ def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
 def _signal(term: PolicyInput, of: Observation) -> Observation:
     try:
         signal = term.transform.signal(of)
-    except Exception:  # ``input_problems`` reports errors of foreign code
+    except Exception:  # ``input_problems`` reports errors in foreign code
         signal = of
     return msgspec.structs.replace(signal, name=f"{signal.name}-{term.lag}") if term.lag else signal
 
@@ -88,7 +88,7 @@ class Composition:
     """Composition of policy inputs from the rig's observations."""
 
     def __init__(self, inputs: Sequence[PolicyInput], rig: Rig, watch: Watch | None = None) -> None:
-        """``watch`` wraps foreign transforms."""
+        """``watch`` wraps third-party transforms."""
         at = {o.name: i for i, o in enumerate(rig.signals)}
         self._scalar_functions: Final = tuple(
             (term.lag, _one(term, at[term.observation], rig, watch)) for term in inputs
@@ -100,7 +100,7 @@ class Composition:
         """Number of previous observations needed."""
 
     def __call__(self, observations: Sequence[Sequence[float]]) -> tuple[float, ...]:
-        """Compose the inputs (k,) from observations (n,) in SI, newest first.
+        """Compose the inputs (k,) from observations (n,) in SI units, newest first.
 
         The oldest one is repeated if there are fewer than ``history`` previous ones.
         """
@@ -138,9 +138,7 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
     if inputs is msgspec.UNSET:
         return []
     if not 0 < len(inputs) <= MAX_OBSERVATIONS:
-        return [
-            ("inputs", f"expected 1 to {MAX_OBSERVATIONS}, got {len(inputs)}; leave it out to use all observations")
-        ]
+        return [("inputs", f"expected 1 to {MAX_OBSERVATIONS}, got {len(inputs)}; remove it to use all observations")]
     of = {o.name: o for o in rig.signals}
     problems = []
     for i, term in enumerate(inputs):
@@ -153,7 +151,7 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
         found = collect_problems(partial(_form_problems, transform, observation), "the input")
         problems += [(f"{at}.{path}" if path else at, message) for path, message in found]
         if not found and term in inputs[:i]:
-            problems.append((f"inputs[{i}]", "is there twice"))
+            problems.append((f"inputs[{i}]", "is a duplicate"))
     names = [s.name for s in policy_signals(inputs, rig)]
     if not problems and (twice := next((name for name in names if names.count(name) > 1), None)):
         problems.append(("inputs", f"the name '{twice}' is used twice: remove one"))

@@ -1,4 +1,4 @@
-"""What a run's lease is worth: what makes the actuators safe where the loop, the driver or this machine stops."""
+"""Effect of a run's lease: what makes the actuators safe when the loop, the driver or this machine stops."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from onrig.runtime.config.problem import Finding
 from onrig.runtime.run_config import RunConfig
 
 _FEEDINGS: Final = 2
-"""Least number of samples in a watchdog's time: it is fed once at each."""
+"""Minimum number of samples within a watchdog's timeout; it is fed once per sample."""
 
 
 def lease_ns(config: RunConfig) -> int:
-    """Longest time for which a device holds a command, from the receipt of the frame that it answers (wall clock).
+    """Return the longest time for which a device holds a command, from the receipt of the frame that it answers (wall
+    clock).
 
-    The device accepts it within the period that the frame begins, and then holds it for at most a lease.
+    The device accepts it within the period that starts with the frame, and then holds it for at most a lease.
     """
     return (config.rig.lease_periods + 1) * config.wall_period_ns
 
 
 def longest_hold_ns(config: RunConfig) -> int:
-    """``lease_ns``, or the watchdog's time after it where a driver may have stopped, too.
+    """Return ``lease_ns``, plus the watchdog's timeout if a driver may have stopped as well.
 
     0 in lockstep, where time stands still between commands.
     """
@@ -33,7 +34,7 @@ def longest_hold_ns(config: RunConfig) -> int:
 
 
 def worth(config: RunConfig) -> str:
-    """What the lease is worth on this device, in one sentence."""
+    """Describe in one sentence what the lease guarantees on this device."""
     held = f"safe within {lease_ns(config) * 1e-9:.3g} s of the last command"
     device = config.device
     if device.driver is UNSET:
@@ -45,24 +46,24 @@ def worth(config: RunConfig) -> str:
 
 
 def driver_findings(config: RunConfig) -> Iterator[Finding]:
-    """What a device written in Python asks of its run, and an ``attended`` that means nothing."""
+    """Report requirements of a device written in Python, and an ``attended`` without effect."""
     device = config.device
     if device.driver is UNSET:
         if device.attended is not UNSET:
-            yield ("device", "attended"), "only a driver without a watchdog asks for this, at device.attended"
+            yield ("device", "attended"), "only a driver without a watchdog needs this: remove it, at device.attended"
         return
     if device.pace != "realtime":
-        yield ("device", "pace"), "a driver drives hardware, in real time, at device.pace"
+        yield ("device", "pace"), "a driver controls hardware: expected real time, at device.pace"
     if config.limits.predicted is not None:
-        message = "the prediction counts on a device that falls safe by itself within its lease, which a driver cannot"
+        message = "the prediction requires a device that becomes safe by itself within its lease, unlike a driver"
         yield (
             ("limits", "predicted"),
-            f"{message}: set null, the envelope on the measured state stays, at limits.predicted",
+            f"{message}: set it to null; the envelope on the measured state remains, at limits.predicted",
         )
     watchdog_s, period_s = device.driver.watchdog_s, config.period_us * 1e-6
     if watchdog_s is not None:
         if device.attended is not UNSET:
-            message = "only a driver without a watchdog asks for this, and this one has one, at device.attended"
+            message = "only a driver without a watchdog needs this, and this one has a watchdog, at device.attended"
             yield ("device", "attended"), message
         if watchdog_s < _FEEDINGS * period_s:
             message = (
@@ -71,13 +72,13 @@ def driver_findings(config: RunConfig) -> Iterator[Finding]:
             yield ("device", "driver", "watchdog_s"), f"{message}, at device.driver.watchdog_s"
     elif device.attended is not True:
         message = (
-            "once the driver has stopped nothing makes this rig safe: give the time of the motor controller's own "
-            "watchdog, or accept that a person watches all of the run, with device.attended: true"
+            "once the driver has stopped, nothing makes this rig safe: give the timeout of the motor controller's own "
+            "watchdog, or confirm with device.attended: true that a person watches the complete run"
         )
         yield ("device", "driver", "watchdog_s"), f"{message}, at device.driver.watchdog_s"
     if not device.driver.period_min_us <= config.period_us <= device.driver.period_max_us:
         message = (
-            f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the driver has "
+            f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the driver supports "
             f"{device.driver.period_min_us} to {device.driver.period_max_us} us"
         )
         yield ("rate_hz",), f"{message} at rate_hz"

@@ -1,7 +1,7 @@
-"""Functions for a plant's physics, for floats and for numpy arrays, with the same bits for both.
+"""Functions for a plant's physics, for floats and for numpy arrays, with identical results for both.
 
-Plants are written once with them.  Another array library joins by supplying the same functions.  Outside of a
-function's domain the result is NaN or infinite for floats too, as numpy has it: a plant that diverges raises nothing.
+Plants are written once with them.  Another array library is supported by supplying the same functions.  Outside a
+function's domain the result is NaN or infinite for floats too, as in numpy: a diverging plant raises nothing.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class Maths(Protocol[V]):
 
     @property
     def minimum(self) -> Callable[[V | float, V | float], V]:
-        """The lesser of two values; NaN if one is NaN."""
+        """The smaller of two values; NaN if one is NaN."""
 
     @property
     def maximum(self) -> Callable[[V | float, V | float], V]:
-        """The greater of two values; NaN if one is NaN."""
+        """The larger of two values; NaN if one is NaN."""
 
     @property
     def clip(self) -> Callable[[V, V | float, V | float], V]:
@@ -99,11 +99,11 @@ class Maths(Protocol[V]):
 
     @property
     def where(self) -> Callable[[Condition, V | float, V | float], V]:
-        """``where(condition, a, b)``: a where the condition holds, else b; both are computed."""
+        """``where(condition, a, b)``: a if the condition holds, otherwise b; both are computed."""
 
 
 def _of_floats(ufunc: Callable[..., Any]) -> Any:
-    """Form for floats of a numpy function whose results ``math`` does not share to the last bit."""
+    """Scalar version of a numpy function whose results differ from those of ``math`` in the last bit."""
 
     def function(*values: float) -> float:
         return float(ufunc(*values))
@@ -112,7 +112,7 @@ def _of_floats(ufunc: Callable[..., Any]) -> Any:
 
 
 def _within_domain(function: Callable[[float], float]) -> Any:
-    """Form for floats of a function that ``math`` and numpy compute alike, with NaN outside of its domain."""
+    """Scalar version of a function with identical results in ``math`` and numpy, with NaN outside its domain."""
 
     def inside(x: float) -> float:
         try:
@@ -124,7 +124,7 @@ def _within_domain(function: Callable[[float], float]) -> Any:
 
 
 class _Scalar:
-    # ``math`` is several times as fast as numpy for one value; the tests compare the bits.
+    # ``math`` is several times as fast as numpy for one value; the tests compare the results bit for bit.
     sin = _within_domain(math.sin)
     cos = _within_domain(math.cos)
     sqrt = _within_domain(math.sqrt)
@@ -180,7 +180,7 @@ class _Batched:
     abs: Any = staticmethod(np.abs)
     sign: Any = staticmethod(np.sign)
 
-    # numpy's minimum and maximum choose either zero of 0.0 and -0.0, depending on the length of the array.
+    # numpy's minimum and maximum return either zero of 0.0 and -0.0, depending on the length of the array.
     @staticmethod
     def minimum(a: Array | float, b: Array | float) -> Array:
         return np.where(np.less(a, b) | np.isnan(a), a, b)
@@ -203,5 +203,5 @@ BATCHED: Final = cast(Maths[Array], _Batched())
 
 
 def maths_for(value: V) -> Maths[V]:
-    """The functions that fit a value: a float or a numpy array."""
+    """Return the functions for a value: a float or a numpy array."""
     return SCALAR if isinstance(value, (float, int)) else BATCHED

@@ -1,4 +1,4 @@
-"""Normalised units: [low, high] of a signal maps linearly onto [-1, 1], not clipped (as de Bruin et al. 2018)."""
+"""Normalised units: [low, high] of a signal maps linearly to [-1, 1], not clipped (as in de Bruin et al. 2018)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Normalisation(NamedTuple):
 
     @classmethod
     def of(cls, signals: Sequence[Ranged]) -> Normalisation:
-        """Return the map of these signals, in their order."""
+        """Return the map for these signals, in their order."""
         low, high = (np.array([getattr(s, end) for s in signals], np.float64) for end in ("low", "high"))
         return cls(0.5 * (low + high), 0.5 * (high - low))
 
@@ -42,5 +42,5 @@ class Normalisation(NamedTuple):
         return np.asarray((values - self.centre) / self.half_range)
 
     def si(self, normalised: NDArray[np.floating]) -> Values:
-        """Convert normalised values (..., k) to SI."""
+        """Convert normalised values (..., k) to SI units."""
         return np.asarray(self.centre + self.half_range * normalised)

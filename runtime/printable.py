@@ -1,4 +1,4 @@
-"""Escaping of untrusted text for display: devices, learners, policies and files may contain anything.
+"""Escaping of untrusted text for display: devices, learners, policies and files may contain any characters.
 
 Escape codes control a terminal, and bidirectional control characters can falsify a line.  Non-printable
 characters are therefore shown as escape sequences.

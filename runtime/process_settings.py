@@ -19,10 +19,10 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Real-time settings of the loop (unused in lockstep)."""
 
     priority: Annotated[int, msgspec.Meta(ge=0, le=98)] = 50
-    """SCHED_FIFO priority (as ros2_control); 0 for the ordinary scheduler."""
+    """SCHED_FIFO priority (as in ros2_control); 0 for the default scheduler."""
     cpu: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS - 1)] | Literal["auto"] | None = "auto"
     """CPU of the loop, avoided by the replay process and a local learner; ``auto``: the one with the fewest device
-    interrupts (the last of equals), if there are several; null: any, shared."""
+    interrupts (ties go to the last one), if there are several; null: any, shared."""
     lock_memory: bool = True
     """Whether memory is locked (``mlockall``)."""
     stay_awake: bool = True

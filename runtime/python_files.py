@@ -1,8 +1,8 @@
-"""Pieces in Python files named in a configuration: identity, trust and import.
+"""Plugins in Python files named in a configuration: identity, trust and import.
 
 A configuration names ``FILE.py:NAME`` relative to its folder; a run folder holds the resolved form
-``PATH:NAME#sha256:HEX``. The content is read once, compared with its digest and executed, so that the recorded code is
-the executed code.
+``PATH:NAME#sha256:HEX``. The content is read once, compared with its digest and executed, so that the executed code is
+the recorded code.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _TRUST: Final = "ONRIG_TRUST"
 """Environment variable with the digests of the files that this process and its children may run."""
 _all_trusted = False
 _allowed: dict[str, bytes] = {}
-"""Contents by digest of the files that this process found and may run."""
+"""Contents of the files that this process has read and may run, by digest."""
 _received: dict[str, bytes] = {}
-"""Contents by digest that another machine sent, in place of files."""
+"""Contents sent by another machine, which replace files, by digest."""
 
 
 class PythonFile(NamedTuple):
-    """A piece in a Python file."""
+    """A plugin in a Python file."""
 
     path: Path
     attribute: str
@@ -38,7 +38,7 @@ class PythonFile(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Identity of the piece, independent of the file's location."""
+        """Identity of the plugin, independent of the file's location."""
         return self.sha256, self.attribute
 
     @property
@@ -51,24 +51,24 @@ class PythonFile(NamedTuple):
 
 
 class NotTrusted(ValueError):
-    """Files that are not trusted."""
+    """Code in files that are not trusted."""
 
     def __init__(self, *paths: Path) -> None:
-        # The remedy comes first: long messages are cut.
+        # The remedy comes first, because long messages are truncated.
         super().__init__(f"its Python code runs only with --trust; read it first: {', '.join(map(str, paths))}")
         self.path = paths[0]
 
 
 def python_file(text: str, base: Path | None) -> PythonFile:
-    """Read a name of a piece, written in a configuration in the folder ``base``, or resolved.
+    """Read the name of a plugin: as written in a configuration in the folder ``base``, or resolved.
 
     The written form is trusted if that folder is the working directory or below it, the resolved form if the caller or
-    its parent process trusts its digest. Raises NotTrusted, and ValueError for a bad name, a missing file, or one that
-    has changed since it was resolved.
+    its parent process trusts its digest. Raises NotTrusted; raises ValueError if the name is invalid, or the file is
+    missing or has changed since it was resolved.
     """
     match = _WRITTEN.fullmatch(text)
     if match is None:
-        raise ValueError(f"'{text}' does not name a piece in a file: expected FILE.py:NAME")
+        raise ValueError(f"'{text}' does not name a plugin in a file: expected FILE.py:NAME")
     path, digest = Path(match["path"]), match["digest"]
     if digest is None:
         if base is None or path.is_absolute() or ".." in path.parts:
@@ -97,12 +97,12 @@ def _content(path: Path, digest: str | None) -> bytes:
 
 
 def allowed_contents() -> dict[str, bytes]:
-    """Contents by digest of the files that this process may run, for ``receive`` on another machine."""
+    """Return the contents of the files that this process may run, by digest, for ``receive`` on another machine."""
     return dict(_allowed)
 
 
 def receive(contents: Mapping[str, bytes]) -> None:
-    """Allow files to run that another machine sends, and take them in place of what is at their paths here."""
+    """Allow files sent by another machine to run, and use them in place of those at their paths here."""
     for content in contents.values():
         digest = hashlib.sha256(content).hexdigest()
         _received[digest] = content
@@ -135,7 +135,7 @@ def import_file(file: PythonFile) -> ModuleType:
         raise ValueError("it has changed since it was checked")
     module = ModuleType(name)
     module.__file__ = str(file.path)
-    sys.modules[name] = module  # before it runs: msgspec resolves annotations there
+    sys.modules[name] = module  # before execution, because msgspec resolves annotations there
     try:
         exec(compile(content, str(file.path), "exec", dont_inherit=True), module.__dict__)
     except BaseException:

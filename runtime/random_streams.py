@@ -1,4 +1,4 @@
-"""Random streams: one for each (seed, role, episode), never shared, so that the order of draws does not matter."""
+"""Random streams: one per (seed, role, episode), never shared, so that the order of draws does not matter."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ class Role(enum.IntEnum):
 
 _START: Final = 2
 _TARGETS: Final = 3
-"""Children of a reset's seed; the noise of the twin's sensors and actuators is drawn from the ones before them."""
+"""Children of a reset's seed; the preceding children drive the noise of the twin's sensors and actuators."""
 
 
 def stream(seed: int, role: Role, episode: int = 0, *within: int) -> np.random.Generator:
-    """Generator of one role in one episode of a run; ``within`` numbers those of a role that has several."""
+    """Return the generator of one role in one episode of a run; ``within`` numbers the streams of a role with
+    several."""
     return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=(role, episode, *within)))
 
 
 def device_seed(seed: int, role: Role, episode: int) -> int:
-    """64-bit seed for the device's reset in one episode (training and evaluation differ)."""
+    """Return the 64-bit seed for the device's reset in one episode (training and evaluation differ)."""
     words = np.random.SeedSequence(entropy=seed, spawn_key=(role, episode)).generate_state(1, np.uint64)
     return int(words[0])
 
 
 def start_stream(reset_seed: int) -> np.random.Generator:
-    """Generator of the start that a reset with this seed (``device_seed``) leads to."""
+    """Return the generator of the start state for a reset with this seed (``device_seed``)."""
     return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_START,)))
 
 
 def target_stream(reset_seed: int, number: int) -> np.random.Generator:
-    """Generator of the target of this number where an episode is known by its reset's seed alone."""
+    """Return the generator of the target with this number, for an episode identified only by its reset's seed."""
     return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_TARGETS, number)))

@@ -1,8 +1,8 @@
-"""The step record: everything the loop knew, decided and measured in one tick.
+"""Step record: all inputs, decisions and measurements of the loop in one tick.
 
-``Step`` declares the fields; derived from it are the record in shared memory (written with ``struct``, which is fast
-for one record, read with numpy, which is fast in bulk), the messages of the log, the columns of a post-mortem, and the
-comparison of ``onrig replay``.  Observations and actions are in SI units and in the rig's order.
+``Step`` declares the fields.  Derived from it are the record in shared memory (written with ``struct``, which is fast
+for one record, and read with numpy, which is fast in bulk), the messages of the log, the columns of a post-mortem, and
+the comparison in ``onrig replay``.  Observations and actions are in SI units and in the rig's order.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Flag(enum.IntFlag):
     ROLLED_BACK = 256
     """First record after a rollback: the predecessor acts again."""
     CUT_OFF = 512
-    """The line closed after this record's command. The record ends its episode although it has an action, whose outcome
-    is unknown (together with NO_ACTION)."""
+    """The connection closed after this record's command. The record ends its episode although it has an action, whose
+    outcome is unknown (together with NO_ACTION)."""
     RESTRAINED = 1024
     """A stochastic policy's noise was reduced (amplitude below 1): the action follows a narrower distribution than the
     policy's."""
     NATIVE = 2048
-    """The C library evaluated the policy, not onnxruntime: they differ by rounding."""
+    """The C library evaluated the policy, not onnxruntime; the two differ in rounding."""
 
 
 class Rule(enum.IntEnum):
@@ -74,13 +74,13 @@ class Rule(enum.IntEnum):
     """The fallback controller still acts after an earlier intervention."""
     JERK = 6
     PREDICTED = 7
-    """The command would have led out of the states from which the fallback can keep the envelope."""
+    """The command would have left the set of states from which the fallback can keep the envelope."""
 
     falls_back: bool
     """Whether the fallback controller acts under this rule; other rules only limit the command."""
 
 
-for _rule in Rule:  # an attribute: a property that hashes a member takes a microsecond in every tick
+for _rule in Rule:  # a plain attribute, because a property that hashes a member takes a microsecond per tick
     _rule.falls_back = _rule in (Rule.FINITE, Rule.ENVELOPE, Rule.FALLBACK, Rule.PREDICTED)
 
 
@@ -110,20 +110,20 @@ class Stored(NamedTuple):
     """Storage and meaning of a field of the step."""
 
     number: int
-    """Field number in the log's messages, part of that format; a new field takes the next one (41)."""
+    """Field number in the log's messages, part of that format; a new field gets the next one (41)."""
     code: Code
     source: Source
     """Origin: the device's frames, the loop's clock and counters, or a decision (recomputed by a replay)."""
     per: Per = "tick"
-    """Items indexed by a vector; ``tick`` for a scalar."""
+    """Items to which the elements of a vector belong; ``tick`` for a scalar."""
     unit: str = ""
-    """``SI``: the signal's unit; ``counts``: counts on the wire; a unit in the name is not repeated."""
+    """``SI``: the signal's unit; ``counts``: counts on the wire; empty if the field's name contains the unit."""
     behaviour: bool = False
     """Whether the field is only in records of stochastic policies."""
 
 
 class Step(msgspec.Struct, gc=False, eq=False):
-    """One tick: data of its frame, then the decisions; the following frame completes it."""
+    """One tick: the data of its frame, then the decisions; the following frame completes it."""
 
     tick: Annotated[int, Stored(2, "u8", "loop")]
     episode: Annotated[int, Stored(3, "u4", "loop")]
@@ -134,10 +134,10 @@ class Step(msgspec.Struct, gc=False, eq=False):
     status: Annotated[int, Stored(12, "u2", "frame")]
     fault: Annotated[int, Stored(11, "u1", "frame")]
     answers: Annotated[int, Stored(13, "u4", "frame")]
-    """Frame that the device's latest command answers."""
+    """Frame answered by the device's latest command."""
     sensors: Annotated[tuple[int, ...], Stored(22, "i4", "frame", "sensor", "counts")]
     u_start: Annotated[tuple[int, ...], Stored(24, "i4", "frame", "actuator", "counts")]
-    """Commands in force at the start and at the end of the period that the step's action governs."""
+    """Commands in force at the start and at the end of the period governed by the step's action."""
     u_end: Annotated[tuple[int, ...], Stored(25, "i4", "frame", "actuator", "counts")]
 
     observation: Annotated[tuple[float, ...], Stored(26, "f4", "decision", "signal", "SI")]
@@ -172,7 +172,7 @@ class Step(msgspec.Struct, gc=False, eq=False):
     lateness_ns: Annotated[int, Stored(19, "i8", "loop")] = 0
     tick_ns: Annotated[int, Stored(20, "i8", "loop")] = 0
     stage_ns: Annotated[tuple[int, ...], Stored(21, "u8", "loop", "stage")] = (0,) * len(STAGES)
-    """64 bits: in a suspended process a stage may last minutes."""
+    """64 bits, because a stage may last minutes in a suspended process."""
 
     drawn: Annotated[tuple[float, ...], Stored(39, "f4", "decision", "actuator", behaviour=True)] = ()
     """Draw of a stochastic policy, and mean and std of its Gaussian (std reduced if the amplitude is below 1);

@@ -1,7 +1,7 @@
-"""Registry of pieces that are chosen by name: entry points of installed packages, including Onrig's own, and pieces in
-files named in a configuration (``onrig.runtime.python_files``).
+"""Registry of plugins selected by name: entry points of installed packages, including Onrig's own, and plugins in files
+named in a configuration (``onrig.runtime.python_files``).
 
-A registered object describes its piece: settings, requirements, checks, memory, and the location of its code, which is
+A registered object describes its plugin: settings, requirements, checks, memory, and the location of its code, which is
 loaded on use. Listing names imports nothing.
 """
 
@@ -46,7 +46,7 @@ RESETS: Final = "onrig.resets"
 EXPLORATIONS: Final = "onrig.explorations"
 """Exploration processes (``onrig.runtime.explore.settings.ExplorationProcess``), by their ``process``."""
 TRANSPORTS: Final = "onrig.transports"
-"""Lines to a device (``onrig.hw.line.Line``), by their ``kind``."""
+"""Connections to a device (``onrig.hw.line.Line``), by their ``kind``."""
 DEVICES: Final = "onrig.devices"
 """Devices written in Python (``onrig.hw.device.driven.PythonDevice``), by their ``kind``."""
 GROUPS: Final = (
@@ -54,11 +54,11 @@ GROUPS: Final = (
     *(REWARDS, TERMINATIONS, TARGETS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS, DEVICES),
 )
 _WITHOUT_OWN: Final = frozenset({DEVICES})
-"""Groups in which Onrig has no pieces of its own."""
+"""Groups without plugins of Onrig's own."""
 _FORMER_NAMES: Final = {"onrig.plant_boxes": BOXES}
 _OWN_PACKAGE: Final = "onrig"
 _SKIPPED_PACKAGES: Final = ("onrig", "numpy", "importlib")
-"""Packages skipped when an exception's origin is sought: foreign code calls them or is called by them."""
+"""Packages skipped in the search for an exception's origin: foreign code calls them or is called by them."""
 
 
 class _Entry(NamedTuple):
@@ -67,7 +67,7 @@ class _Entry(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Origin of a foreign piece."""
+    """Origin of a third-party plugin."""
 
     source: str
     """Name of its package, or path of its file."""
@@ -78,26 +78,26 @@ class Origin(NamedTuple):
 
 
 def key_of(group: str) -> str:
-    """Name of a group in configurations: ``samplers``."""
+    """Return the name of a group in configurations, such as ``samplers``."""
     return group.removeprefix(f"{_OWN_PACKAGE}.")
 
 
 @cache
 def _registered() -> list[_Entry]:
     """Return the entry points of all groups, from every installed package."""
-    # Not `entry_points`: if two distributions have the same name (leftovers of a build), it takes the first.
+    # Not `entry_points`: if two distributions have the same name (leftovers of a build), it returns only the first.
     found = []
     for distribution in importlib.metadata.distributions():
         points = [point for point in distribution.entry_points if point.group in (*GROUPS, *_FORMER_NAMES)]
         if points:
-            package = distribution.name  # parses the distribution's metadata, README included: once, not per entry
+            package = distribution.name  # parses all metadata including the README: only once, not per entry
             found += [_Entry(package, point) for point in points]
     return found
 
 
 @cache
 def _entries(group: str) -> dict[str, _Entry]:
-    """Entry points by name, Onrig's own first; raises ValueError if two packages register the same name."""
+    """Return entry points by name, Onrig's own first; raises ValueError if two packages register the same name."""
     found: dict[str, _Entry] = {}
     entries = [entry for entry in _registered() if _FORMER_NAMES.get(entry.point.group, entry.point.group) == group]
     for entry in sorted(entries, key=lambda entry: entry.package != _OWN_PACKAGE):
@@ -111,11 +111,11 @@ def _entries(group: str) -> dict[str, _Entry]:
 
 
 _files: Final[dict[str, dict[str, PythonFile]]] = {group: {} for group in GROUPS}
-"""Pieces in files by group and name, from the configurations read by this process."""
+"""Plugins in files by group and name, from the configurations read by this process."""
 
 
 def add_file(group: str, name: str, file: PythonFile) -> None:
-    """Register a piece in a file; raises ValueError if its name is taken."""
+    """Register a plugin in a file; raises ValueError if its name is taken."""
     if name in _entries(group):
         raise ValueError(f"{_entries(group)[name].package} registers '{name}' in {group}: choose another name")
     before = _files[group].setdefault(name, file)
@@ -129,18 +129,18 @@ def names(group: str) -> tuple[str, ...]:
 
 
 def own_names(group: str) -> tuple[str, ...]:
-    """Return the names of Onrig's own pieces."""
+    """Return the names of Onrig's own plugins."""
     return tuple(name for name, entry in _entries(group).items() if entry.package == _OWN_PACKAGE)
 
 
 def foreign_names(group: str) -> tuple[str, ...]:
-    """Return the names of pieces of other packages and in files."""
+    """Return the names of plugins from other packages and from files."""
     return tuple(name for name in names(group) if name not in own_names(group))
 
 
 def loadable(group: str, chosen: Iterable[str] | None = None) -> dict[str, Any]:
-    """Load the objects of a group by name, all or the chosen ones. Packages that fail to load are skipped; they are
-    reported on use. Raises ValueError for a broken file, as configurations name files in order to use them.
+    """Load the objects of a group by name, all or the chosen ones. Packages that fail to load are skipped; the failure
+    is reported on use. Raises ValueError for a broken file, since configurations name files in order to use them.
     """
     found = {}
     for name in names(group) if chosen is None else chosen:
@@ -153,9 +153,8 @@ def loadable(group: str, chosen: Iterable[str] | None = None) -> dict[str, Any]:
 
 
 def load(group: str, name: str) -> Any:
-    """Load the object registered under a name. Raises KeyError for an unknown name, and ValueError with the package or
-    file if loading fails.
-    """
+    """Load the object registered under a name. Raises KeyError if the name is unknown, and ValueError with the package
+    or file if loading fails."""
     file = _files[group].get(name)
     return _loaded(group, name) if file is None else _from_file(file, group, name)
 
@@ -181,7 +180,7 @@ def _from_file(file: PythonFile, group: str, name: str) -> Any:
 
 
 def home(description: object, place: str) -> Any:
-    """Import the object that a description names: ``MODULE:NAME``, or ``:NAME`` in the description's module."""
+    """Import an object named in a description: ``MODULE:NAME``, or ``:NAME`` in the description's module."""
     module, _, name = place.partition(":")
     owner = description if isinstance(description, type) else type(description)
     return getattr(importlib.import_module(module or owner.__module__), name)
@@ -200,12 +199,12 @@ def describe_exception(error: BaseException) -> str:
     said = " ".join(str(error).split())
     frame, line = (foreign or steps)[-1]
     file = frame.f_code.co_filename
-    told = isinstance(error, SyntaxError) or file.startswith("<")  # its message has the location, if any
+    told = isinstance(error, SyntaxError) or file.startswith("<")  # its message contains the location, if any
     return f"{type(error).__name__}{f': {said}' if said else ''}" + (f" ({file}, line {line})" if not told else "")
 
 
 def origin_of(group: str, name: str) -> Origin | None:
-    """Return the origin of a registered piece; None for Onrig's own. Raises KeyError for an unknown name."""
+    """Return the origin of a registered plugin; None for Onrig's own. Raises KeyError if the name is unknown."""
     file = _files[group].get(name)
     if file is not None:
         return Origin(str(file.path), "", file.sha256)
@@ -217,7 +216,7 @@ def origin_of(group: str, name: str) -> Origin | None:
 
 @cache
 def _digest_of(module: str) -> str:
-    """SHA-256 over the Python files of a module or package, in the order of their names."""
+    """Return the SHA-256 over the Python files of a module or package, in the order of their names."""
     spec = importlib.util.find_spec(module)
     digest = hashlib.sha256()
     for root in () if spec is None else spec.submodule_search_locations or (spec.origin or "",):

@@ -87,9 +87,9 @@ def decrease_of(shape: Decrease, at_margin: float) -> Callable[[Values], Values]
 
 
 class ActionChange(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="action_change"):
-    """Minus ``weight`` times the absolute or squared change of the applied action from the one before.
+    """Minus ``weight`` times the absolute or squared change of the applied action since the previous one.
 
-    For an episode's first action that is the output at its first sample, which is the safe output after a reset.
+    For an episode's first action the previous one is the output at its first sample: after a reset, the safe output.
     """
 
     actuator: str
@@ -104,7 +104,6 @@ class ActionChange(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="act
         yield from missing("actuator", self.actuator, rig)
 
     def uses_previous_action(self, rig: Rig) -> bool:
-        """Always."""
         return True
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:

@@ -1,7 +1,7 @@
 """Reward terms in addition to the paper's form (``onrig.runtime.task``), chosen by ``kind``.
 
-The replay process computes them, as the tick needs no reward; trials, environments and baselines do so themselves.  A
-term uses numpy functions on batches of any shape, so that a single transition has the same bits.
+The replay process computes them, because the tick needs no reward; trials, environments and baselines do so themselves.
+A term applies numpy functions to batches of any shape, so that a single transition gives identical results.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Transitions(NamedTuple):
     action: Values
     """(..., m) applied, in the order of ``Rig.actuators``."""
     previous_action: Values
-    """(..., m) output in force when the action was chosen: the last one applied; for an episode's first action that at
-    its first sample (the safe output after a reset)."""
+    """(..., m) output in force when the action was chosen: the last one applied; for an episode's first action, the
+    output at its first sample (the safe output after a reset)."""
     terminated: Bools
     """(...,) whether the task terminates the episode after the action."""
 
 
 class RewardTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Base of reward terms; a subclass has its settings as fields and its name as the tag."""
+    """Base of reward terms; a subclass declares its settings as fields and its name as the tag."""
 
     def problems(self, rig: Rig) -> Problems:
         """List the reasons why the term cannot be used on a rig."""
@@ -84,8 +84,8 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
     target: Quantity | str = 0.0
     """Target in the observation's unit; or the name of one of the task's targets, or of another observation."""
     folded: bool = False
-    """Whether the observation's absolute value is compared.  If not, the distance of an angle that wraps is the shorter
-    way round."""
+    """Whether the observation's absolute value is compared.  If not, the distance of a wrapped angle is the shorter way
+    around."""
     shape: Literal["absolute", "squared", "huber"] = "absolute"
     """Cost of a distance e: ``absolute`` e, ``squared`` e², ``huber`` e²/2 up to ``delta`` and linear beyond."""
     delta: Positive | msgspec.UnsetType = msgspec.UNSET
@@ -99,17 +99,17 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
         if self.shape == "huber" and self.delta is msgspec.UNSET:
             yield "shape", "huber needs delta, the distance at which it becomes linear"
         elif self.shape != "huber" and self.delta is not msgspec.UNSET:
-            yield "delta", f"only huber uses it, the shape is {self.shape}"
+            yield "delta", f"only huber uses it; the shape is {self.shape}"
 
     def _target_problems(self, target: str, rig: Rig) -> Problems:
-        """A target that is missing, the observation itself, or in another unit."""
+        """Report a target that is missing, in another unit, or the observation itself."""
         units = {o.name: o.unit for o in rig.signals}
         if target not in units:
             yield "target", unknown_name(f"the task on rig '{rig.name}'", "target", target, list(units))
         elif target == self.observation:
             yield "target", f"'{target}' would be compared with itself"
         elif not same_unit(units[target], unit := units.get(self.observation, units[target])):
-            yield "target", f"'{target}' is in {units[target]!r}, '{self.observation}' in {unit!r}"
+            yield "target", f"'{target}' is in {units[target]!r}, but '{self.observation}' is in {unit!r}"
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted distance."""
@@ -155,7 +155,7 @@ Terms = Mapping[str, RewardTerm] | msgspec.UnsetType
 
 
 class TermFailed(Exception):
-    """Exception or invalid result of a term's code; the message gives the term, file and line."""
+    """Exception or invalid result of a term's code; the message states the term, file and line."""
 
 
 def observation_index(rig: Rig) -> dict[str, int]:
@@ -183,13 +183,13 @@ def uses_previous_action(terms: Terms, rig: Rig) -> bool:
 def _uses_previous_action(term: RewardTerm, rig: Rig) -> bool:
     try:
         return term.uses_previous_action(rig)
-    except Exception:  # foreign code; building the term reports its error
+    except Exception:  # error in foreign code, reported when the term is built
         return False
 
 
 def term_reward(terms: Terms, rig: Rig) -> Callable[[Transitions, Values], Values] | None:
     """Build ``add(transitions, rewards)``, which adds the terms to rewards (...,) in the task's order; None if there
-    are none. It raises TermFailed for an exception in a term, or a result of a wrong shape.
+    are none. ``add`` raises TermFailed for an exception in a term, or a result of the wrong shape.
     """
     if terms is msgspec.UNSET or not terms:
         return None
@@ -221,8 +221,8 @@ class Form(Protocol):
     def __call__(
         self, observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /
     ) -> float:
-        """``observation`` (n,) of s' and ``action`` (m,) applied, SI; ``terminated``: whether s' ends the episode, if
-        already known."""
+        """``observation`` (n,) of s' and ``action`` (m,) applied, in SI units; ``terminated``: whether s' ends the
+        episode, if already known."""
 
 
 class ScalarReward(Protocol):
@@ -236,7 +236,8 @@ class ScalarReward(Protocol):
         previous: Sequence[float] | None = None,
         /,
     ) -> float:
-        """As ``Form``; ``previous`` (m,): output in force at s, by default the safe one."""
+        """``previous`` (m,): output in force at s, by default the safe one; the other arguments are those of
+        ``Form``."""
 
 
 class BatchedReward(Protocol):
@@ -257,7 +258,7 @@ _MAX_CORNERS: Final = 256
 
 def probe_points(rig: Rig) -> Transitions:
     """Return test points (k, n), (k, m): the middle of the ranges with the safe action, then corners with extreme
-    actions, each after a previous action at the other end of its range. None terminates."""
+    actions, each after a previous action at the other end of its range. No point terminates."""
     signals, actuators = rig.signals, rig.actuators
     middle, safe = tuple(0.5 * (o.low + o.high) for o in signals), tuple(a.safe for a in actuators)
     low, high = tuple(a.low for a in actuators), tuple(a.high for a in actuators)

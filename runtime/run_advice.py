@@ -50,7 +50,7 @@ def advice(config: RunConfig) -> Iterator[Finding]:
 
 
 def unobserved_delay(config: RunConfig, delay_s: float) -> str | None:
-    """Message for a delay from sample to effect that policies cannot observe; None if it is short or observed."""
+    """Return a message about a delay from sample to effect that policies cannot observe; None if short or observed."""
     inputs = config.task.inputs
     if inputs is msgspec.UNSET:
         seen = config.rig.previous_command
@@ -60,7 +60,7 @@ def unobserved_delay(config: RunConfig, delay_s: float) -> str | None:
         return None
     share = f"{delay_s * 1e3:.3g} ms of a period of {1e3 / config.rate_hz:.3g} ms"
     ways = "set rig.previous_command: true (and name it in task.inputs), or lower rate_hz"
-    return f"commands act up to {share} after their sample, but the command in force is no policy input: {ways}"
+    return f"commands act up to {share} after their sample, but the command in force is not a policy input: {ways}"
 
 
 def _scales(config: RunConfig) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def _scales(config: RunConfig) -> Iterator[Finding]:
             yield ("rig", "observations", i), f"the range of '{o.name}' is only {counts}: check units and resolution"
         if o.derivative_of is None and sensor.wrap and o.high - o.low > _TURNS:
             message = (
-                f"'{o.name}' is wrapped into one turn, {_TURNS / 2:.3g} rad, and has a range of {o.high - o.low:g}"
+                f"'{o.name}' is wrapped into one turn, {_TURNS / 2:.3g} rad, but has a range of {o.high - o.low:g}"
             )
             yield ("rig", "observations", i), f"{message}: check its unit"
         e = config.limits.envelope.get(o.name)
@@ -103,12 +103,12 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
     period_s = config.period_us * 1e-6
     lease_s = rig.lease_periods * period_s
     if lease_s > _LEASE_S and rig.lease_periods > _LEASE_PERIODS:
-        message = f"the device holds the last command of a dead host for {lease_s:g} s: fewer periods are safer"
+        message = f"the device holds the last command of a dead host for {lease_s:g} s: use fewer periods"
         yield ("rig", "lease_periods"), message
     for name in guarded_observations(limits.setting(rig, period_s), box):
         if (lag := lag_s(rig, name, period_s)) > lease_s:
             i = next(i for i, o in enumerate(rig.observations) if o.name == name)
-            message = f"the shield judges by '{name}' of {lag:.2g} s ago, longer than the lease of {lease_s:.2g} s"
+            message = f"the shield uses '{name}' with a delay of {lag:.2g} s, longer than the lease of {lease_s:.2g} s"
             yield ("rig", "observations", i, "cutoff_hz"), f"{message}: filter less"
     if box is None:
         return
@@ -117,12 +117,12 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
         yield late, message_of_delay
     on_wire_us = _wire_us(config)
     if on_wire_us > box.late_us:
-        what = f"a state and a command take {on_wire_us:.0f} us on this line alone, the shield covers {box.late_us} us"
-        yield late, f"{what}: give more, or a faster line (device.port.baud)"
+        what = f"a state and a command take {on_wire_us:.0f} us on this connection, the shield covers {box.late_us} us"
+        yield late, f"{what}: increase it, or the baud rate (device.port.baud)"
 
 
 def _wire_us(config: RunConfig) -> float:
-    """Time of a state frame and its command on a UART; 0 if the line has no baud rate."""
+    """Time of a state frame and its command on a UART; 0 if the connection has no baud rate."""
     line, rig = config.device.line, config.rig
     if line is None or config.device.pace != "realtime" or "ttyACM" in os.path.realpath(line.place):
         return 0.0
@@ -155,10 +155,10 @@ def _models(config: RunConfig) -> Iterator[Finding]:
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
     largest = max(max(map(abs, setting.ranges[name])) for name in getattr(box, "actuators", setting.ranges))
     if dead_band_of(box) >= largest:
-        message = f"no command is sure to act: the largest is {largest:g}"
+        message = f"no command is certain to take effect: the largest is {largest:g}"
         yield (*path, "dead_band"), message
     if box.spread < _MIN_SPREAD:
-        yield (*path, "spread"), f"no plant is known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
+        yield (*path, "spread"), f"rarely is a plant known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
     if isinstance(box, PendulumBox):
         pushed, pulled = box.gain_per_v_s2 * largest, box.gravity_per_s2
         if pulled > 0 and not 1.0 / _MAX_RATIO < pushed / pulled < _MAX_RATIO:
@@ -169,5 +169,5 @@ def _models(config: RunConfig) -> Iterator[Finding]:
         pairs = ("strength", reset.strength, box.pull_m6_per_a2_s2), ("reach", reset.reach, box.c2_m2)
         for field, own, assumed in pairs:
             if abs(own / assumed - 1.0) > _RESET_ERROR:
-                message = f"{own:g}, and limits.predicted has {assumed:g} for the same coils"
+                message = f"{own:g}, but limits.predicted has {assumed:g} for the same coils"
                 yield ("task", "reset", field), message

@@ -1,4 +1,4 @@
-"""Settings that may change when a run is resumed; every other difference is refused."""
+"""Settings that may change when a run is resumed; every other difference is rejected."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("view",),
     }
 )
-"""Settings that may change to any value: apart from schedules over ``episodes``, none affects learning."""
+"""Settings that may change to any value: except for schedules over ``episodes``, none affects learning."""
 
 Allowed = Callable[[Any, Any], bool]
-"""Predicate of a permitted change, from the run's to the wanted value (None if absent)."""
+"""Predicate of a permitted change, from the run's to the requested value (None if absent)."""
 
 
 def _within(run: Any, wanted: Any) -> bool:
@@ -74,7 +74,7 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         said = f"{format_path(self.path)} is {_shown(self.run)} in the run and {_shown(self.wanted)} here"
-        return f"{said}, and may only become stricter" if _rule(self.path) is not None else said
+        return f"{said}; it may only become stricter" if _rule(self.path) is not None else said
 
 
 class Changes(NamedTuple):
@@ -102,7 +102,7 @@ def _compare(at: NodePath, run: object, wanted: object) -> Iterator[Difference]:
 
 def _is_permitted(difference: Difference) -> bool:
     path, run, wanted = difference
-    if path[:2] in _LINES:  # another port is the same device, a twin is a different one
+    if path[:2] in _LINES:  # another port may lead to the same device, a twin is a different one
         return not (len(path) == 2 and None in (run, wanted))
     if any(path[:n] in _FREE for n in range(1, len(path) + 1)):
         return True

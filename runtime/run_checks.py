@@ -26,14 +26,14 @@ from onrig.runtime.task import episode_steps
 from onrig.runtime.task_checks import task_problems
 
 Corners = Sequence[tuple[str, Mapping[str, float]]]
-"""Starts at the ends of their intervals, each with its path in the task."""
+"""Start states at the ends of their intervals, each with its path in the task."""
 MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
 _MAX_LEASE_S: Final = 10.0
 """One period at the lowest rate."""
 _SAME_PLACE_M: Final = 1e-6
 _MAX_NOISE: Final = 10_000_000
-"""Limit on steps per episode times actuators: an episode's noise is held in memory."""
+"""Limit on steps per episode times actuators, because an episode's noise is held in memory."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     if config.rate_hz >= MIN_RATE_HZ and (lease_s := config.rig.lease_periods / config.rate_hz) > _MAX_LEASE_S:
         yield (
             ("rig", "lease_periods"),
-            f"the device would hold the last command of a dead host for {lease_s:g} s, {_MAX_LEASE_S:g} s at most, "
+            f"the device would hold the last command of a dead host for {lease_s:g} s, at most {_MAX_LEASE_S:g} s, "
             "at rig.lease_periods",
         )
     found = [*limit_findings(config)]
@@ -83,7 +83,7 @@ def _start_findings(config: RunConfig) -> Iterator[Finding]:
     magnets = getattr(limits.predicted, "magnets", {})
     for name, at in reset.coils.items() if isinstance(reset, Draw) else ():
         if name in magnets and not isclose(at, magnets[name], abs_tol=_SAME_PLACE_M):
-            message = f"{name} is at {magnets[name]:g} m in limits.predicted, at {at:g} m here"
+            message = f"{name} is at {magnets[name]:g} m in limits.predicted, but at {at:g} m here"
             yield ("task", "reset", "coils", name), f"{message}, at task.reset.coils.{name}"
 
 
@@ -101,7 +101,7 @@ def _envelope_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]
 
 
 def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]:
-    """Report moving starts outside the prediction's safe set; a start at rest is inside, and needs no tables."""
+    """Report moving starts outside the prediction's safe set; a start at rest is inside and needs no tables."""
     box, rig = config.limits.predicted, config.rig
     names = [o.name for o in rig.observations]
     moving = [] if box is None else [c for c in corners if c[1].get(box.velocity) and all(n in c[1] for n in names)]
@@ -111,13 +111,13 @@ def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Find
     for path, start in moving:
         excess, _ = prediction.judge([start[name] for name in names], [a.safe for a in rig.actuators])
         if excess > 0:
-            message = f"from {start[box.velocity]:g} even the safe output may lead out of the envelope"
+            message = f"at {start[box.velocity]:g} even the safe output may leave the envelope"
             at = f"task.{path}.{box.velocity}"
             yield path_steps(at), f"{message}: start slower, at {at}"
 
 
 def _steps(config: RunConfig) -> int:
-    """Number of transitions in an episode; 0 if rate and length give no valid one."""
+    """Return the number of transitions in an episode; 0 if rate and length give no valid number."""
     product = config.task.episode_s * config.rate_hz
     return episode_steps(config.task, config.rate_hz) if 0 < product <= _max_steps(config) else 0
 
@@ -139,25 +139,25 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
     if config.input_names:
         yield (
             ("selection", "synthetic"),
-            "synthetic experiences are computed as the rig observes them: leave out these, or task.inputs, at "
+            "synthetic experiences use the rig's observations, not task.inputs: remove one of the two, at "
             "selection.synthetic",
         )
     if config.task.targets:
         yield (
             ("selection", "synthetic"),
-            "synthetic experiences have no next target, which the task does not take from their state: remove them, or "
+            "synthetic experiences have no next target, because targets are not part of the state: remove them, or "
             "task.targets, at selection.synthetic",
         )
     if uses_previous_action(config.task.reward.terms, config.rig):
         yield (
             ("selection", "synthetic"),
-            "synthetic experiences have no previous action, which the reward depends on: leave out these, or the terms "
+            "synthetic experiences have no previous action, on which the reward depends: remove them, or the terms "
             "that use it, at selection.synthetic",
         )
     if isinstance(config.exploration, OwnNoise):
         yield (
             ("selection", "synthetic"),
-            "synthetic experiences are not what a stochastic policy drew: remove them, or choose another "
+            "synthetic experiences were not drawn by the stochastic policy: remove them, or choose another "
             "exploration.process, at selection.synthetic",
         )
     elif isinstance(config.exploration, EpsilonGreedy):
@@ -181,37 +181,37 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def guard_findings(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for missing guards of a rig on a port."""
+    """List (path, message) for missing safeguards of a rig on a port."""
     limits = config.limits
     unguarded = limits.unguarded is True
     if unguarded and limits.envelope:
-        yield ("limits", "unguarded"), "remove this, since there is an envelope, at limits.unguarded"
+        yield ("limits", "unguarded"), "remove this, because the limits have an envelope, at limits.unguarded"
     if _may_be_hardware(config) and not limits.envelope and not unguarded:
         yield (
             ("limits", "envelope"),
-            f"{_subject(config)}: give an observation its bounds and a fallback that keeps them, or "
-            "accept that only the device's own limits guard it, with limits.unguarded: true, at limits.envelope",
+            f"{_subject(config)}: give an observation bounds and a fallback that keeps them, or "
+            "confirm with limits.unguarded: true that only the device's own limits protect it, at limits.envelope",
         )
     if _may_be_hardware(config):
         yield from reset_findings(config)
 
 
 def reset_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report a reset controller that cannot reach the starts that are drawn; for devices that cannot reset."""
+    """Report a reset controller that cannot reach random starts, for devices that cannot reset themselves."""
     reset = config.task.reset
     if reset is not None and not reset.reaches_any_start and are_drawn(config.task.all_starts):
-        message = f"'{reset.__struct_config__.tag}' leads to where the rig comes to rest, not to a start that is drawn"
+        message = f"'{reset.__struct_config__.tag}' leads to the rig's rest position, not to a random start"
         yield ("task", "reset", "kind"), f"{message}: give numbers, or another reset, at task.reset.kind"
 
 
 def warnings(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for what a valid configuration may not intend, such as missing guards."""
+    """List (path, message) for probably unintended settings of a valid configuration, such as missing safeguards."""
     yield from _guard_warnings(config)
     yield from advice(config)
     if config.device.line is not None and not _may_be_hardware(config):
         yield (
             ("device", "pace"),
-            "only a twin behind the port answers at this pace; hardware needs real time "
+            "only a twin supports this pace on a port; hardware needs real time "
             "(--set device.pace=realtime), at device.pace",
         )
     exploration = config.exploration
@@ -219,17 +219,13 @@ def warnings(config: RunConfig) -> Iterator[Finding]:
         message = "the policy's own noise is reduced, so its actions are off-policy and learning is slow"
         yield (
             ("exploration", "amplitude"),
-            f"{message}: leave it out (--set 'exploration={{process: own}}'), at exploration.amplitude",
+            f"{message}: remove it (--set 'exploration={{process: own}}'), at exploration.amplitude",
         )
 
 
 def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
     if not config.limits.envelope:
-        after = (
-            ""
-            if _may_be_hardware(config)
-            else "; a rig on a port is refused without one, unless limits.unguarded is true"
-        )
+        after = "" if _may_be_hardware(config) else "; a rig on a port requires one, unless limits.unguarded is true"
         yield ("limits", "envelope"), f"{_subject(config)}{after}, at limits.envelope"
     if config.device.attended is True:
         yield ("device", "attended"), f"{worth(config)}, at device.attended"

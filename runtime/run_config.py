@@ -30,9 +30,9 @@ from onrig.runtime.tracking import tracking_rig
 
 Section = dict[str, object]
 Pieces = dict[str, dict[str, str]]
-"""Pieces in Python files: location by group (without ``onrig.``) and name."""
+"""Plugins in Python files: location by group (without ``onrig.``) and name."""
 _RECONNECT_S: Final = 60.0
-# Unset rather than a default: settings added later must not appear in config.yaml, whose digest identifies runs.
+# Unset rather than defaults: settings added later must not appear in config.yaml, whose digest identifies runs.
 MAX_EPISODES: Final = 10_000_000
 """Maximum number of episodes: a year of four-second ones."""
 
@@ -51,9 +51,9 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A real device on a serial port."""
 
     path: str
-    """Device file, such as /dev/ttyACM0 or one of /dev/serial/by-id."""
+    """Device file, such as /dev/ttyACM0 or a link in /dev/serial/by-id."""
     baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = 921_600
-    """Baud rate; default: the twin's on a serial port (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
+    """Baud rate; default: that of the twin on a serial port (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
 
 
 if TYPE_CHECKING:
@@ -72,26 +72,26 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     pace: Pace = "realtime"
     """Pace of the twin, local or behind the port; hardware always runs in real time."""
     reconnect_s: Seconds | msgspec.UnsetType = msgspec.UNSET
-    """Time for which a run in real time waits for a device on a port whose line has closed (default 60); 0: the run
-    ends at once."""
+    """Time for which a run in real time waits for a device whose connection has closed (default 60); 0: the run ends at
+    once."""
     transport: AnyLine | msgspec.UnsetType = msgspec.UNSET
-    """Line to a real device that is not on a serial port."""
+    """Connection to a real device that is not on a serial port."""
     driver: AnyPythonDevice | msgspec.UnsetType = msgspec.UNSET
-    """Device written in Python, which a process of the run drives (docs/devices.md)."""
+    """Device written in Python, driven by a process of the run (docs/devices.md)."""
     attended: bool | msgspec.UnsetType = msgspec.UNSET
-    """Accepts a driver whose motor controller has no watchdog: a person watches the rig, a hand on the e-stop, for as
-    long as it runs."""
+    """Accepts a driver whose motor controller has no watchdog: a person watches the rig, with a hand on the e-stop, for
+    as long as it runs."""
 
     @property
     def line(self) -> Line | None:
-        """Line to the device; None for a twin or driver started by the run."""
+        """Connection to the device; None for a twin or driver started by the run."""
         if self.transport is not msgspec.UNSET:
             return self.transport
         return None if self.port is None else Serial(self.port.path, self.port.baud)
 
     @property
     def place(self) -> str:
-        """Where the device is, in messages."""
+        """Location of the device, in messages."""
         if self.line is not None:
             return self.line.place
         return "a twin" if self.driver is msgspec.UNSET else f"driver '{self.driver.__struct_config__.tag}'"
@@ -117,7 +117,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     episodes: Annotated[int, msgspec.Meta(ge=1, le=MAX_EPISODES)]
     """Training episodes of the run."""
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
-    """Pieces in Python files of the configuration's folder, as ``FILE.py:NAME`` by group and name
+    """Plugins in Python files of the configuration's folder, as ``FILE.py:NAME`` by group and name
     (docs/extending.md)."""
     view: Section | msgspec.UnsetType = msgspec.UNSET
     """Display of the run in pages and terminals."""
@@ -148,16 +148,16 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     """Timeout of the loop's wait for the learner: at the start, and in lockstep at every barrier."""
     checkpoint_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 5.0
     """Interval of the memory's checkpoints in s (in lockstep: device time, rounded to episodes); a crash loses at most
-    this much. With shorter ones the replay process mostly waits for the disk."""
+    this much. With shorter intervals the replay process mostly waits for the disk."""
 
     def __post_init__(self) -> None:
-        """Show the rig as its task does: targets are signals, which no file has twice."""
+        """Add the task's targets to the rig's signals; no file contains them there."""
         super().__post_init__()
         msgspec.structs.force_setattr(self, "rig", tracking_rig(self.task, self.rig))
 
     @property
     def stochastic(self) -> bool:
-        """Whether policies are stochastic and explore by their own noise; records then hold the distribution."""
+        """Whether policies are stochastic and explore with their own noise; records then hold the distribution."""
         return isinstance(self.exploration, OwnNoise)
 
     @property
@@ -193,7 +193,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
 
 
 def written(config: RunConfig) -> dict[str, Any]:
-    """A configuration in plain data, as files have it; the rig's targets are the task's."""
+    """Return a configuration as plain data, in the form of files; the targets belong to the task, not to the rig."""
     plain = {"rig": with_targets(config.rig, ())}
     return {
         field.encode_name: msgspec.to_builtins(value)
@@ -203,16 +203,16 @@ def written(config: RunConfig) -> dict[str, Any]:
 
 
 def record_layout(config: RunConfig) -> RecordLayout:
-    """Layout of the run's step records."""
+    """Return the layout of the run's step records."""
     return RecordLayout.of(config.rig, behaviour=config.stochastic, n_inputs=len(config.input_names))
 
 
 def capacity_of(config: RunConfig) -> int:
-    """Capacity of the run's memory in experiences; raises ValueError if the configured bytes hold none."""
+    """Return the capacity of the run's memory in experiences; raises ValueError if the configured bytes hold none."""
     run_length = config.episodes * episode_steps(config.task, config.rate_hz)
     return capacity_for(config.selection, layout_of(config), run_length=run_length)
 
 
 def layout_of(config: RunConfig) -> Layout:
-    """Layout of the rows of the run's memory."""
+    """Return the layout of the rows of the run's memory."""
     return Layout(len(config.signals), len(config.rig.actuators), behaviour=config.stochastic)

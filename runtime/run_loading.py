@@ -30,7 +30,7 @@ from onrig.runtime.task import Task
 _NAMED: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {RIG: ("rigs", Rig), TASK: ("tasks", Task)}
 
 Sections = Callable[[], Mapping[NodePath, type]]
-"""Returns the section types of other packages by path; called after the configuration's pieces are registered."""
+"""Returns the section types of other packages by path; called after the configuration's plugins are registered."""
 Checks = Callable[[RunConfig], Iterable[Finding]]
 
 
@@ -108,7 +108,7 @@ def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
 
 
 def read_resolved(text: bytes, file: str, sections: Sections | None = None) -> RunConfig:
-    """Read the resolved configuration of a run from its text, which ``file`` names in messages; raises ConfigError."""
+    """Read the resolved configuration of a run from its text; ``file`` names it in messages; raises ConfigError."""
     return _checked(with_pieces(parse_content(text, file), None), {}, sections or dict, Rules())
 
 
@@ -123,7 +123,7 @@ def resolved_text(config: RunConfig) -> str:
 
 
 def _named_part(document: Document, key: str, folder: str, base: Path) -> Document | None:
-    """File of ``rig: NAME`` or ``task: NAME``; None if the mapping is inline or missing."""
+    """Return the file of ``rig: NAME`` or ``task: NAME``; None if the mapping is inline or missing."""
     if not isinstance(document.data, dict) or not isinstance(document.data.get(key), str):
         return None
     name = str(document.data[key])
@@ -173,11 +173,11 @@ def _checked(document: Document, parts: Mapping[str, Document], sections: Sectio
     for at, type_ in owned.items():
         if _is_given(document, at):
             section: Reading[object] = read(document, at, type_)
-            # Through JSON, which turns tuples into lists, as reading the resolved file does.
+            # Through JSON, which turns tuples into lists, as when the resolved file is read.
             found = _with_section(found, at, msgspec.json.decode(msgspec.json.encode(section.value)))
             problems += section.problems
             mended += section.repaired
-    if len(mended) < len(problems):  # not all problems are out-of-bounds numbers
+    if len(mended) < len(problems):  # some problems are not out-of-bounds numbers
         raise ConfigError(problems)
     config = rules.adjust(RunConfig(**found))  # type: ignore[arg-type]
     # Out-of-bounds numbers are replaced by valid ones to check the rest; dependent findings are dropped.
@@ -195,7 +195,7 @@ def _under(path: NodePath, at: NodePath) -> bool:
 
 
 def _to_problems(document: Document, parts: Mapping[str, Document], found: Iterable[Finding]) -> Iterator[Problem]:
-    """Findings as problems with their positions."""
+    """Convert findings to problems with their positions."""
     for at, message in found:
         key = str(at[0]) if at else ""
         part, rest = (parts[key], at[1:]) if key in parts else (document, at)

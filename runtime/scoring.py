@@ -18,7 +18,7 @@ from onrig.runtime.task import Task, compile_reward, compile_terminated, conditi
 from onrig.runtime.terminations import ScalarTest
 
 FORMAT: Final = 2
-"""Version of the normalised rewards in a run's files: 2 counts steps that a termination cut off, 1 did not."""
+"""Version of the normalised rewards in a run's files: 2 counts steps cut off by a termination, 1 did not."""
 
 
 class Measure(NamedTuple):
@@ -48,9 +48,8 @@ def normalized(
 ) -> float | None:
     """Performance mu_r of an episode (de Bruin et al. 2018, §5.1); None for a task without references.
 
-    ``total``: rewards of ``steps`` steps; NaN without any.  ``cut_off_steps``: steps cut off by a termination, which
-    count as ``cut_off_reward`` each; otherwise an episode could improve its score by ending early.
-    """
+    ``total``: rewards of ``steps`` steps; NaN if there are none.  ``cut_off_steps``: steps cut off by a termination,
+    each of which counts as ``cut_off_reward``; otherwise an episode could improve its score by ending early."""
     if task.normalization is None:
         return None
     if cut_off_steps:
@@ -59,14 +58,14 @@ def normalized(
 
 
 def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], float]:
-    """Build the reward assigned to a step cut off by a termination, by the last observation (n,), SI.
+    """Build the reward assigned to a step cut off by a termination, from the last observation (n,) in SI units.
 
-    It is the random controller's, or what this end paid if lower; 0 for a task without references.
+    It is the random controller's, or the reward of this end if lower; 0 for a task without references.
     """
     if task.normalization is None:
         return lambda observation: 0.0
     random_reward, common = task.normalization.random_reward, _common_ends(task)
-    guard = Guard(lambda detail: None, 0, None)  # the tick has reported failures of foreign code
+    guard = Guard(lambda detail: None, 0, None)  # the tick has already reported failures in foreign code
 
     def watch(name: str, test: ScalarTest) -> ScalarTest:
         return guard.wrap(name, test, False)
@@ -76,7 +75,7 @@ def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], 
 
     def cut_off_reward(observation: Sequence[float]) -> float:
         own = [amount for amount, test in paid if test(observation)]
-        if paid and not ends(observation):  # float32 in the record rounded the end away: assume the lowest
+        if paid and not ends(observation):  # float32 rounding in the record hid the end: assume the lowest
             own = [min(amount for amount, _ in paid)]
         return min(random_reward, sum([*common, *own])) if common or own else random_reward
 
@@ -84,20 +83,20 @@ def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], 
 
 
 def lowest_cut_off_reward(task: Task, random_reward: float) -> float:
-    """Return the least that a cut-off step counts, whichever end cut it off, for a given reward of random actions."""
+    """Return the lowest value of a cut-off step, whichever end cut it off, for a given reward of random actions."""
     common = _common_ends(task)
     own = [t.reward for t in (task.terminations or {}).values() if t.reward is not UNSET]
     return min(random_reward, sum(common) + min(own, default=0.0)) if common or own else random_reward
 
 
 def _common_ends(task: Task) -> list[float]:
-    """Rewards that every end pays, from the form and from terms."""
+    """Return the rewards that every end gives, from the form and from terms."""
     terms = [term.reward for term in (task.reward.terms or {}).values() if isinstance(term, Terminal)]
     return terms if task.reward.terminal is UNSET else [task.reward.terminal, *terms]
 
 
 def _highest_end(task: Task) -> float:
-    """Reward of the end that pays most."""
+    """Return the reward of the end with the highest one."""
     own = [0.0 if t.reward is UNSET else t.reward for t in (task.terminations or {}).values()]
     return sum(_common_ends(task)) + max([*own, *([0.0] if task.terminate else [])], default=0.0)
 
@@ -106,12 +105,12 @@ class EarlyEnd(NamedTuple):
     """Return of a termination in the next step, compared with continuing to the end of the episode."""
 
     ending: float
-    """Highest reward that an end pays; 0 without one."""
+    """Highest reward of an end; 0 without one."""
     typical: float
-    """Discounted return of continuing: the random controller's if the task has references, else that of the start state
-    without action."""
+    """Discounted return of continuing: the random controller's if the task has references, otherwise that of the start
+    state without action."""
     worst: float
-    """The same in the worst non-terminal state, under the most expensive action."""
+    """Discounted return of continuing in the worst non-terminal state, under the most expensive action."""
 
     @property
     def pays(self) -> bool:
@@ -129,7 +128,7 @@ def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
     if task.reward.wall is not None:
         worst -= task.reward.wall.penalty
     add = term_reward(task.reward.terms, rig)
-    if add is not None:  # for the terms, the worst corner of the rig's ranges
+    if add is not None:  # the terms contribute their worst corner of the rig's ranges
         transitions = probe_points(rig)
         worst += float(add(transitions, np.zeros(len(transitions.action))).min())
     if task.normalization is not None:

@@ -1,4 +1,4 @@
-"""Starts of episodes: numbers, intervals that each episode draws from, or a list of which it draws one."""
+"""Start states of episodes: numbers, intervals to draw from, or a list to draw one from."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from onrig.hw.bounds import Quantity
 from onrig.runtime.random_streams import start_stream
 
 _Interval = Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=2, max_length=2)]
-# Of variable length: msgspec 0.22 crashes where a tuple of fixed length shares a union with a bounded number.
+# Of variable length, because msgspec 0.22 crashes on a fixed-length tuple in a union with a bounded number.
 Place = Quantity | _Interval
-"""Value at the start, or the [low, high] that it is drawn from, uniformly."""
+"""Value at the start, or the interval [low, high] from which it is drawn uniformly."""
 Start = Mapping[str, Place]
-"""Place of each state of the plant, by name (SI)."""
+"""Initial value of each state of the plant, by name (SI units)."""
 Starts = Start | Sequence[Start]
-"""A start, or a list of them."""
+"""A start state, or a list of them."""
 _MOST_CORNERS: Final = 64
 
 
 def rows_of(starts: Starts) -> Sequence[Start]:
-    """The list, of one where it is a start alone."""
+    """Return the list of start states; a single one gives a list of one."""
     return (starts,) if isinstance(starts, Mapping) else starts
 
 
 def are_drawn(starts: Starts) -> bool:
-    """Whether episodes start differently."""
+    """Whether start states differ between episodes."""
     rows = rows_of(starts)
     return len(rows) > 1 or any(isinstance(place, tuple) for row in rows for place in row.values())
 
 
 def drawn_start(starts: Starts, reset_seed: int) -> dict[str, float]:
-    """Start of the episode whose reset has this seed (``onrig.runtime.random_streams.device_seed``).
+    """Return the start state of the episode whose reset has this seed (``onrig.runtime.random_streams.device_seed``).
 
-    A twin, which is sent the seed, draws it alike, and so do trials and the host of a rig with a reset controller.
+    A twin, which receives the seed, draws the same state, and so do trials and the host of a rig with a reset
+    controller.
     """
     rows = rows_of(starts)
     if not are_drawn(starts):
@@ -48,13 +49,13 @@ def drawn_start(starts: Starts, reset_seed: int) -> dict[str, float]:
 
 
 def middle_of(starts: Starts) -> dict[str, float]:
-    """Start amid the intervals, the first of a list: the number itself where it is one."""
+    """Return the middle of the intervals, or of the first entry of a list; a number stands for itself."""
     ends = {name: _ends(place) for name, place in rows_of(starts)[0].items()}
     return {name: low if low == high else 0.5 * (low + high) for name, (low, high) in ends.items()}
 
 
 def paths_of(starts: Starts) -> Iterator[tuple[str, Start]]:
-    """Each start with its path in the task."""
+    """Yield each start state with its path in the task."""
     if isinstance(starts, Mapping):
         yield "start", starts
     else:
@@ -62,7 +63,8 @@ def paths_of(starts: Starts) -> Iterator[tuple[str, Start]]:
 
 
 def corners_of(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
-    """Starts at the ends of the intervals, each with its path: all low, all high, then up to 64 combinations."""
+    """Yield start states at the ends of the intervals with their paths: all low, all high, then up to 64
+    combinations."""
     for path, start in paths_of(starts):
         ends = [place if isinstance(place, tuple) else (place,) for place in start.values()]
         extremes = [tuple(end[0] for end in ends), tuple(end[-1] for end in ends)]

@@ -1,7 +1,7 @@
-"""Targets of a task: signals that are drawn at each episode or follow a course, and that policies see.
+"""Targets of a task: signals drawn for each episode or following a course, as policy inputs.
 
-They come after the rig's own signals.  Their values depend on seed, role, episode and step alone, so that a replay, a
-resumed run and trials have the same.  Descriptions, chosen by ``kind``.
+They follow the rig's own signals.  Their values depend only on seed, role, episode and step, so that a replay, a
+resumed run and trials have identical values.  Descriptions are selected by ``kind``.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ Values = NDArray[np.float64]
 Generator = np.random.Generator
 Problems = Iterator[tuple[str, str]]
 Stream = Callable[[int], Generator]
-"""Random stream of the target of this number."""
+"""Random stream of the target with this number."""
 MOST_TARGETS: Final = 16
 _UNITLESS: Final = "1"
 _SAME_TIME_S: Final = 1e-9
-"""Rounding of a step's time, which must not delay a level by a step."""
+"""Rounding tolerance of a step's time, so that rounding cannot delay a level by a step."""
 
 
 class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
-    """Description of a target; a subclass adds its settings as fields, and its name as the tag."""
+    """Description of a target; a subclass declares its settings as fields and its name as the tag."""
 
     observation: str | UnsetType = UNSET
-    """Observation that is to follow it, and whose unit it has; left out: the one that a ``distance`` of the reward
-    compares with it."""
+    """Observation that follows it and determines its unit; default: the one that a ``distance`` of the reward compares
+    with it."""
 
     def problems(self) -> Problems:
-        """List what keeps the settings from giving values."""
+        """List problems that keep the settings from giving values."""
         return iter(())
 
     def span(self) -> tuple[float, float]:
-        """[low, high] of the values, which policies see as [-1, 1]."""
+        """[low, high] of the values, which maps to [-1, 1] for policies."""
         raise NotImplementedError
 
     def draw(self, times: Values, rng: Generator) -> Values:
@@ -57,10 +57,10 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
 
 
 class Drawn(Target, frozen=True, forbid_unknown_fields=True, tag="drawn", kw_only=True):
-    """One value in an episode, drawn uniformly from [low, high]."""
+    """One value per episode, drawn uniformly from [low, high]."""
 
     low: Quantity
-    """Least value."""
+    """Smallest value."""
     high: Quantity
     """Largest value."""
 
@@ -74,13 +74,13 @@ class Drawn(Target, frozen=True, forbid_unknown_fields=True, tag="drawn", kw_onl
 
 
 class Choice(Target, frozen=True, forbid_unknown_fields=True, tag="choice", kw_only=True):
-    """One value in an episode, drawn from a list."""
+    """One value per episode, drawn from a list."""
 
     values: Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]
-    """All equally likely."""
+    """Values, all equally likely."""
 
     def span(self) -> tuple[float, float]:
-        """From the least to the largest."""
+        """From the smallest to the largest."""
         return min(self.values), max(self.values)
 
     def draw(self, times: Values, rng: Generator) -> Values:
@@ -92,16 +92,16 @@ class Steps(Target, frozen=True, forbid_unknown_fields=True, tag="steps", kw_onl
     """Levels, each held until the next: ``levels`` at given times, or drawn from [low, high] every ``every_s``."""
 
     levels: tuple[tuple[Quantity, Quantity], ...] | UnsetType = UNSET
-    """[time in s, value] of each, the first at 0."""
+    """[time in s, value] of each level, the first at 0."""
     low: Quantity | UnsetType = UNSET
-    """Least level drawn."""
+    """Smallest level drawn."""
     high: Quantity | UnsetType = UNSET
     """Largest level drawn."""
     every_s: Annotated[float, msgspec.Meta(ge=1e-3, le=LARGEST)] | UnsetType = UNSET
     """Time between two draws."""
 
     def problems(self) -> Problems:
-        """Neither or both of the two forms; times that do not increase from 0."""
+        """Report neither or both of the two forms, and times that do not increase from 0."""
         drawn = [value is not UNSET for value in (self.low, self.high, self.every_s)]
         if (self.levels is UNSET) == (not any(drawn)) or (any(drawn) and not all(drawn)):
             yield "", "expected either levels, as [time in s, value], or all of low, high and every_s"
@@ -113,7 +113,7 @@ class Steps(Target, frozen=True, forbid_unknown_fields=True, tag="steps", kw_onl
                 yield "levels", "the times must increase"
 
     def span(self) -> tuple[float, float]:
-        """From the least to the largest level."""
+        """From the smallest to the largest level."""
         if self.levels:
             values = [value for _, value in self.levels]
             return min(values), max(values)
@@ -131,13 +131,13 @@ class Sine(Target, frozen=True, forbid_unknown_fields=True, tag="sine", kw_only=
     """offset + amplitude sin(2 pi frequency t + phase)."""
 
     amplitude: Positive
-    """In the unit of the target."""
+    """Amplitude in the unit of the target."""
     frequency_hz: NotNegative
     """Cycles per second."""
     offset: Quantity = 0.0
     """Middle of the values."""
     phase_rad: Quantity | Literal["drawn"] = "drawn"
-    """Phase at the first sample; ``drawn``: uniform over a cycle, at each episode."""
+    """Phase at the first sample; ``drawn``: uniform over a cycle, for each episode."""
 
     def span(self) -> tuple[float, float]:
         """From trough to crest."""
@@ -153,28 +153,28 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
     """Values of a table with the columns ``t`` (s) and ``value``, the last one held."""
 
     file: str
-    """Next to the task's file."""
+    """Path relative to the task's file."""
     between: Literal["linear", "held"] = "linear"
-    """Between two rows: on the line from one to the other, or the earlier one's value."""
+    """Value between two rows: linear interpolation, or the earlier row's value."""
     content: str | UnsetType = UNSET
-    """Content of the file, filled in when the task is read: a run needs no further file."""
+    """Content of the file, filled in when the task is read, so that a run needs no further file."""
     sha256: str | UnsetType = UNSET
     """Hash of the content, filled in as well."""
 
     def problems(self) -> Problems:
-        """A table that cannot be read, and one that has changed since its hash was taken."""
+        """Report a table that cannot be read, and one that has changed since its hash was taken."""
         if self.content is UNSET:
             yield "file", "the file was not read"
             return
         if self.sha256 is not UNSET and self.sha256 != hash_of(self.content):
-            yield "content", "is not what its sha256 was taken of: remove both, and the file is read again"
+            yield "content", "does not match its sha256: remove both to read the file again"
         try:
             _table(self.content)
         except ValueError as error:
             yield "file", f"{self.file}: {error}"
 
     def span(self) -> tuple[float, float]:
-        """From the least to the largest value."""
+        """From the smallest to the largest value."""
         values = _table(self.content or "")[1]
         return float(values.min()), float(values.max())
 
@@ -185,14 +185,14 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
 
 
 def _held(times: Values, at: Values, values: Values) -> Values:
-    """The value of the latest row at each time, before the first row the first one's."""
+    """Value of the latest row at each time; before the first row, the first one's."""
     held: Values = values[np.maximum(np.searchsorted(at, times + _SAME_TIME_S, side="right") - 1, 0)]
     return held
 
 
 @lru_cache(maxsize=8)
 def _table(content: str) -> tuple[Values, Values]:
-    """Times and values of a table, read-only; raises ValueError with the line."""
+    """Return times and values of a table, read-only; raises ValueError with the line."""
     rows = csv.DictReader(io.StringIO(content))
     if not {"t", "value"}.issubset(rows.fieldnames or ()):
         raise ValueError("expected a first line with the columns t and value")
@@ -220,29 +220,29 @@ if TYPE_CHECKING:
 else:
     AnyTarget = Annotated[Any, registered(registry.TARGETS)]
 Targets = Mapping[str, Target] | UnsetType
-"""By the names that the task gives them."""
+"""Targets by their names in the task."""
 
 
 class TargetFailed(Exception):
-    """Exception, or unusable values, of a target's code; one line."""
+    """Exception or unusable values of a target's code; a message of one line."""
 
 
 def signal_of(name: str, target: Target, unit: str | None) -> Observation:
-    """Name, unit and range of a target as a signal; a range of its own where its settings give none."""
+    """Return name, unit and range of a target as a signal; a default range if its settings give none."""
     try:
         low, high = target.span()
-    except Exception:  # of wrong settings or foreign code, which the checks report
+    except Exception:  # invalid settings or foreign code, reported by the checks
         low, high = -1.0, 1.0
     return Observation(name=name, unit=unit or _UNITLESS, low=low, high=high if high > low else low + 1.0)
 
 
 def sample_times(steps: int, period_s: float) -> Values:
-    """Times (steps + 1,) in s of the samples of an episode."""
+    """Return times (steps + 1,) in s of the samples of an episode."""
     return np.asarray(np.arange(steps + 1) * period_s, np.float64)
 
 
 def drawn_values(targets: Sequence[Target], steps: int, period_s: float, streams: Stream) -> Values:
-    """Values (steps + 1, q) of q targets at the samples of one episode; raises TargetFailed."""
+    """Return values (steps + 1, q) of q targets at the samples of one episode; raises TargetFailed."""
     times = sample_times(steps, period_s)
     drawn = np.empty((len(times), len(targets)))
     for i, target in enumerate(targets):
@@ -252,5 +252,5 @@ def drawn_values(targets: Sequence[Target], steps: int, period_s: float, streams
         except Exception as error:
             raise TargetFailed(f"a target of kind '{kind}' raises {registry.describe_exception(error)}") from error
         if not np.isfinite(drawn[:, i]).all():
-            raise TargetFailed(f"a target of kind '{kind}' has a value that is not finite")
+            raise TargetFailed(f"a target of kind '{kind}' has a non-finite value")
     return drawn

@@ -1,6 +1,6 @@
 """Task of a rig: reward, episode, start state and performance scale (docs/architecture.md).
 
-A task names observations and actuators of a rig and is compiled for it once, so that only arithmetic is left in the
+A task refers to observations and actuators of a rig and is compiled for it once, so that only arithmetic remains in the
 tick.  The reward is the generic form of de Bruin et al. 2018, eq. (9),
 
     r = -(sum_i w_i |x'_i - target_i| + sum_j w_j |a_j|) - [x' at a wall] * penalty,
@@ -41,7 +41,7 @@ from onrig.runtime.terminations import AnyTermination, BatchedTest, ScalarTest
 
 Mean = TypeVar("Mean", float, NDArray[np.float64])
 Watch = Callable[[str, ScalarTest], ScalarTest]
-"""Wraps a foreign condition, given its name, in a guard."""
+"""Wraps a third-party condition, given its name, in a guard."""
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,13 +56,14 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     penalty: NotNegative
     """Penalty subtracted from the reward at a stop."""
     margin: NotNegative
-    """Distance from a bound that counts as contact: half a count of the sensor is enough, because the plant puts the
-    ball exactly at the bound."""
+    """Distance from a stop that counts as contact: half a count of the sensor is enough, because the plant puts the
+    ball exactly at the stop."""
 
 
 class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights of eq. (9) by the rig's names, in SI units; signals without a weight cost nothing.  Terms are added to
-    it."""
+    """Weights of eq. (9) by the rig's names, in SI units; signals without a weight cost nothing.  Further terms are
+    added.
+    """
 
     target: dict[str, Quantity] = {}
     """Observation name to reference value."""
@@ -95,7 +96,8 @@ class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean reward of the reference controller, which maps to 1."""
 
     def performance(self, mean_reward: Mean) -> Mean:
-        """Performance mu_r of mean rewards per step over complete episodes: 0 the random policy, 1 the reference."""
+        """Performance mu_r of mean rewards per step over complete episodes: 0 for the random policy, 1 for the
+        reference."""
         return (mean_reward - self.random_reward) / (self.reference_reward - self.random_reward)
 
 
@@ -107,8 +109,8 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     episode_s: Positive
     """Length of an episode."""
     start: dict[str, Place] = {}
-    """State of the plant at the start of an episode, by observation name (SI units): numbers, or [low, high] that each
-    episode draws from.  The twin's reset, or a reset controller, leads there."""
+    """State of the plant at the start of an episode, by observation name (SI units): numbers, or intervals [low, high]
+    from which each episode draws.  The twin's reset, or a reset controller, leads there."""
     reward: Reward
     normalization: Normalization | None = None
     """Mean rewards per step, ``alive`` included, that map to 0 and 1; without them scores are returns in raw units."""
@@ -121,10 +123,10 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     terminations: dict[str, AnyTermination] | UnsetType = UNSET
     """Further conditions that end an episode, by name."""
     starts: tuple[dict[str, Place], ...] | UnsetType = UNSET
-    """In place of ``start``: a list of which each episode draws one."""
+    """Alternative to ``start``: a list from which each episode draws one."""
     targets: dict[str, AnyTarget] | UnsetType = UNSET
-    """Signals that episodes draw or that follow a course, each by a name of its own: policies see them as further
-    observations, rewards and terminations name them."""
+    """Signals drawn for each episode or following a course, each with a name of its own: further observations for
+    policies, and named in rewards and terminations."""
 
     @property
     def all_starts(self) -> Starts:
@@ -138,7 +140,7 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 def _state_terms(task: Task, rig: Rig) -> list[tuple[int, float, float, bool]]:
-    """(index, weight, target, folded) of each observation that costs, in the rig's order."""
+    """Return (index, weight, target, folded) of each observation with a cost, in the rig's order."""
     reward = task.reward
     return [
         (i, reward.weights[name], reward.target[name], name in reward.folded)
@@ -148,7 +150,7 @@ def _state_terms(task: Task, rig: Rig) -> list[tuple[int, float, float, bool]]:
 
 
 def _action_terms(task: Task, rig: Rig) -> list[tuple[int, float]]:
-    """(index, weight) of each actuator that costs, in the rig's order."""
+    """Return (index, weight) of each actuator with a cost, in the rig's order."""
     weights = task.reward.action_weights
     return [(j, weights[a.name]) for j, a in enumerate(rig.actuators) if weights.get(a.name, 0.0) != 0.0]
 
@@ -189,7 +191,7 @@ def compile_form(task: Task, rig: Rig, watch: Watch | None = None) -> Form:
 
 
 def _with_bonuses(cost: Form, task: Task, rig: Rig, watch: Watch | None) -> Form:
-    """Add the rewards of steps and ends; returns the same function for a task with neither, at no cost per tick."""
+    """Add the rewards of steps and ends; return the same function if the task has neither, at no cost per tick."""
     paid = [(amount, test) for amount, test in conditions_of(task, rig, watch) if amount is not UNSET]
     if task.reward.alive is UNSET and task.reward.terminal is UNSET and not paid:
         return cost
@@ -300,7 +302,7 @@ def compile_terminated(task: Task, rig: Rig, watch: Watch | None = None) -> Scal
 
 
 def conditions_of(task: Task, rig: Rig, watch: Watch | None) -> Iterator[tuple[float | UnsetType, ScalarTest]]:
-    """Reward and test of each named condition."""
+    """Yield reward and test of each named condition."""
     for name, termination in (task.terminations or {}).items():
         condition = termination.build_scalar(rig)
         foreign = watch is not None and registry.is_foreign(termination)
@@ -328,5 +330,6 @@ def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
 
 
 def episode_steps(task: Task, rate_hz: float) -> int:
-    """Number of transitions in a complete episode: exactly round(T/Ts) (docs/methods.md, "Steps per episode")."""
+    """Return the number of transitions in a complete episode: exactly round(T/Ts) (docs/methods.md, "Steps per
+    episode")."""
     return round(task.episode_s * rate_hz)

@@ -63,9 +63,9 @@ def _not_finite(path: str, values: Mapping[str, float]) -> Problems:
 
 
 def start_problems(task: Task, rig: Rig) -> Problems:
-    """Problems of where episodes start: unknown observations, crossed intervals, both forms."""
+    """List problems of the start states: unknown observations, crossed intervals, both forms."""
     if task.starts is not UNSET and task.start:
-        return [("starts", "expected either start or starts: leave out one of them")]
+        return [("starts", "expected either start or starts: remove one of them")]
     if task.starts is not UNSET and not task.starts:
         return [("starts", "expected at least one start")]
     observations, problems = [o.name for o in rig.observations], []
@@ -78,12 +78,12 @@ def start_problems(task: Task, rig: Rig) -> Problems:
             elif len(ends) == 2 and not ends[0] < ends[1]:
                 problems.append((f"{path}.{name}", f"needs low < high, got {ends[0]} and {ends[1]}"))
         missing = [name for name in rows_of(task.all_starts)[0] if name not in row]
-        problems += [(path, f"lacks '{name}', which the first start gives") for name in missing]
+        problems += [(path, f"lacks '{name}', which the first start contains") for name in missing]
     return problems
 
 
 def target_problems(task: Task, rig: Rig) -> Problems:
-    """Problems of the targets: names, settings, values that never change."""
+    """List problems of the targets: names, settings, values that never change."""
     taken = [o.name for o in rig.signals if o not in targets_of(rig)]
     taken += [name for a in rig.actuators for name in (a.name, f"previous_{a.name}")]
     problems: Problems = []
@@ -94,7 +94,7 @@ def target_problems(task: Task, rig: Rig) -> Problems:
         if not is_word(name):
             problems.append(("targets", f"expected plain words of letters, digits and _ . + -, got {name!r}"))
         if name in taken:
-            problems.append((at, f"rig '{rig.name}' has an observation or an actuator of that name"))
+            problems.append((at, f"rig '{rig.name}' has an observation or actuator with that name"))
         if target.observation is not UNSET:
             names = [o.name for o in rig.observations]
             problems += [(f"{at}.{path}", m) for path, m in _missing_observation(target.observation, names, rig)]
@@ -117,7 +117,7 @@ def _span_problems(target: Target) -> Iterator[tuple[str, str]]:
 
 
 def _form_problems(task: Task, rig: Rig) -> Problems:
-    """Problems of the reward's form: targets, weights, walls, rewards of steps and of the end."""
+    """List problems of the reward's form: targets, weights, walls, rewards of steps and of the end."""
     reward, observations = task.reward, {o.name: o for o in rig.signals}
     problems: Problems = []
     for path, values in (("reward.target", reward.target), ("reward.weights", reward.weights)):

@@ -1,7 +1,7 @@
 """Conditions that end an episode, in addition to the bounds of ``task.terminate``, chosen by ``kind``.
 
-The tick evaluates them at every frame, since the end of an episode stops the actuators. Foreign ones in Python run
-under a guard (``onrig.runtime.guard``).
+The tick evaluates them at every frame, because the end of an episode stops the actuators. Third-party conditions in
+Python run under a guard (``onrig.runtime.guard``).
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ BatchedTest = Callable[[Values], Bools]
 
 
 class Termination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
-    """Base of terminations; a subclass has its settings as fields and its name as the tag."""
+    """Base of terminations; a subclass declares its settings as fields and its name as the tag."""
 
     reward: Quantity | msgspec.UnsetType = msgspec.UNSET
-    """Reward of this end, added in its step to ``reward.terminal``; each condition that holds there adds its own."""
+    """Reward of this end, added in its step to ``reward.terminal``; each condition that holds adds its own."""
 
     def problems(self, rig: Rig) -> Problems:
         """List the reasons why the condition cannot be used on a rig."""
         return iter(())
 
     def build(self, rig: Rig) -> BatchedTest:
-        """Build the stateless function from observations (..., n) in SI, in the order of ``Rig.signals``, to (...).
+        """Build the stateless function from observations (..., n) in SI units, in the order of ``Rig.signals``, to
+        (...).
 
         It must use numpy throughout, so that single and batched results are equal.
         """
         raise NotImplementedError
 
     def build_scalar(self, rig: Rig) -> ScalarTest:
-        """Build the function for one observation (n,) of floats; by default via an array, which takes a few µs."""
+        """Build the function for one observation (n,) of floats; by default through an array, which takes a few µs."""
         test = self.build(rig)
         return lambda observation: verdict(test(np.array(observation, np.float64)))
 
 
 def verdict(answer: object) -> bool:
-    """Convert a condition's answer to bool; ValueError if it is neither true nor false."""
+    """Convert a condition's result to bool; raises ValueError if it is neither true nor false."""
     if isinstance(answer, np.ndarray) and answer.shape == ():
         answer = answer[()]
     if not isinstance(answer, bool | np.bool_):
@@ -84,7 +85,7 @@ class Outside(Termination, frozen=True, forbid_unknown_fields=True, tag="outside
 
 
 class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True, tag="expression"):
-    """End of the episode when an expression over the observations is true, or compares values that are not finite."""
+    """End of the episode when an expression over the observations is true, or compares non-finite values."""
 
     value: str
     """Condition such as ``abs(angle) > 0.2 or position**2 > 4``: observations by name (docs/your-rig.md)."""
@@ -104,7 +105,7 @@ class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True
         return test
 
     def build_undefined(self, rig: Rig) -> BatchedTest:
-        """Build the test of where the condition compares values that are not finite."""
+        """Build the test for points at which the condition compares non-finite values."""
         node = parse(self.value, _names(rig), condition=True)
         return lambda observations: np.asarray(batched(node, lambda slot: observations[..., slot]).undefined, np.bool_)
 

@@ -1,4 +1,5 @@
-"""Targets of a task on a rig: what signals they are, what follows them, and their values in the episodes of a run."""
+"""Targets of a task on a rig: their signals, the observations that follow them, and their values in a run's
+episodes."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from onrig.runtime.task import Task
 
 _ROLES: Final = {Role.PLANT_TRAIN: Role.TARGETS_TRAIN, Role.PLANT_EVAL: Role.TARGETS_EVAL}
 PLANT_ROLES: Final = {Kind.TRAIN: Role.PLANT_TRAIN, Kind.EVAL: Role.PLANT_EVAL}
-"""Role of an episode's plant, whose seed its reset has."""
+"""Role of an episode's plant, whose seed its reset uses."""
 
 
 def followers(task: Task) -> Mapping[str, str]:
-    """Observation that follows each target, where one does: as the target says, or as a distance of the reward does."""
+    """Observation that follows each target, if any: stated by the target, or by a distance of the reward."""
     targets = task.targets or {}
     compared = {
         term.target: term.observation
@@ -33,29 +34,30 @@ def followers(task: Task) -> Mapping[str, str]:
 
 
 def tracking_rig(task: Task, rig: Rig) -> Rig:
-    """The rig as a task shows it: with the task's targets as further signals."""
+    """Return the rig with the task's targets as further signals."""
     targets, units, of = task.targets or {}, {o.name: o.unit for o in rig.observations}, followers(task)
     return with_targets(rig, tuple(signal_of(name, t, units.get(of.get(name, ""))) for name, t in targets.items()))
 
 
 class EpisodeTargets:
-    """Values of a task's targets in the episodes of one run; those of the latest episode are kept."""
+    """Values of a task's targets in the episodes of one run; those of the latest episode are cached."""
 
     def __init__(self, task: Task, rig: Rig, period_us: int, steps: int) -> None:
-        """``rig`` as of :func:`tracking_rig`; ``steps`` in an episode."""
+        """``rig`` as returned by :func:`tracking_rig`; ``steps`` per episode."""
         self._targets: Final = tuple((task.targets or {}).values())
         self._period_s, self._steps = period_us * 1e-6, steps
         self._middle: Final = np.array([[0.5 * (s.low + s.high) for s in targets_of(rig)]])
         self._latest: tuple[tuple[int, Kind, int], Values] | None = None
 
     def of_role(self, seed: int, role: Role, episode: int) -> Values:
-        """Values (steps + 1, q), SI, of q targets at the samples of an episode whose plant has this role."""
+        """Return values (steps + 1, q), in SI units, of q targets at the samples of an episode whose plant has this
+        role."""
         return drawn_values(
             self._targets, self._steps, self._period_s, lambda i: stream(seed, _ROLES[role], episode, i)
         )
 
     def of(self, seed: int, kind: Kind, episode: int) -> Values:
-        """The same by the kind of an episode: on the way to a start, the middle of the ranges (1, q)."""
+        """Return the values by the kind of an episode; on the way to a start, the middle of the ranges (1, q)."""
         role = PLANT_ROLES.get(kind)
         if role is None:
             return self._middle
