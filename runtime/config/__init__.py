@@ -1,1 +1,1 @@
-"""Configuration: one hardened YAML loader, and errors that name file, line and column."""
+"""Configuration: one hardened YAML loader, and errors with file, line and column."""

@@ -1,4 +1,4 @@
-"""Bounds of a number, read from a field's ``msgspec.Meta``: their text, and the nearest value within them."""
+"""Bounds of a number, read from a field's ``msgspec.Meta``: their description, and the nearest value within them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bounds(NamedTuple):
         return value >= self.high if self.below_high else value > self.high
 
     def nearest(self, value: float) -> float:
-        """The number in the interval nearest to a value outside it."""
+        """Return the number in the interval that is nearest to a value outside it."""
         bound, exclusive = (self.low, self.above_low) if self.too_low(value) else (self.high, self.below_high)
         if not exclusive:
             return bound
@@ -51,7 +51,7 @@ class Bounds(NamedTuple):
         return bound + inwards if self.integer else math.nextafter(bound, inwards * math.inf)
 
     def expected(self, value: float) -> str:
-        """Text of the bound that a value violates: ``0 to 1``, ``at least 1``, ``a positive number``."""
+        """Return the text of the bound that a value violates: ``0 to 1``, ``at least 1``, ``a positive number``."""
         low = self.low > -math.inf and (self.too_low(value) or abs(self.low) < _REMOTE_BOUND)
         high = self.high < math.inf and (self.too_high(value) or abs(self.high) < _REMOTE_BOUND)
         a, b = in_words(self.low), in_words(self.high)

@@ -28,17 +28,18 @@ class Reading(NamedTuple, Generic[T]):
     """None if conversion failed. Out-of-bounds numbers alone do not fail it: they are replaced by valid ones."""
     problems: list[Problem]
     repaired: tuple[NodePath, ...] = ()
-    """Paths affected by replaced numbers: the value if it has a default, else its section."""
+    """Paths affected by replaced numbers: the value if it has a default, otherwise its section."""
 
     def checked(self) -> T:
-        """The value; raises ConfigError if there is any problem."""
+        """Return the value; raises ConfigError if there is any problem."""
         if self.problems:
             raise ConfigError(self.problems)
         return cast(T, self.value)
 
 
 def convert(document: Document, path: NodePath, type_: type[T]) -> T:
-    """Convert the value at ``path``, strictly (no text for a number, no bool for a float; int for float is accepted).
+    """Convert the value at ``path``, strictly (no text for a number, no bool for a float; an int is accepted as a
+    float).
 
     Raises:
         ConfigError: with each wrong value at its position, each unknown field at its key, each missing field at the
@@ -50,7 +51,7 @@ def convert(document: Document, path: NodePath, type_: type[T]) -> T:
 def convert_sections(
     document: Document, sections: Mapping[str, object], *, optional: Collection[str] = ()
 ) -> dict[str, object]:
-    """Convert each top-level key to its type; missing ``optional`` keys are left out of the result.
+    """Convert each top-level key to its type; missing ``optional`` keys are omitted from the result.
 
     Raises:
         ConfigError: with the problems of each section and every unknown or missing section, in line order.
@@ -59,10 +60,10 @@ def convert_sections(
 
 
 def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
-    """Convert the whole document to a msgspec struct: `convert_sections` with the struct's fields as sections.
+    """Convert the complete document to a msgspec struct: `convert_sections` with the struct's fields as sections.
 
     Raises:
-        ConfigError: as `convert_sections`; at the root if the struct's ``__post_init__`` raises ValueError.
+        ConfigError: like `convert_sections`; at the root if the struct's ``__post_init__`` raises ValueError.
     """
     return read_by_section(document, type_).checked()
 
@@ -108,9 +109,9 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
 def read_sections(
     document: Document, sections: Mapping[str, object], *, optional: Collection[str] = ()
 ) -> Reading[dict[str, object]]:
-    """Convert each top-level key to its type, as `read` does; ``optional`` keys may be missing."""
+    """Convert each top-level key to its type, like `read`; ``optional`` keys may be missing."""
     if not isinstance(document.data, dict):
-        expected = f"expected settings, one a line ({_brief(list(sections))}), got {shown(document.data)}"
+        expected = f"expected settings, one per line ({_brief(list(sections))}), got {shown(document.data)}"
         return Reading(None, [problem_at(document, (), expected)])
     problems: list[Problem] = []
     mended: list[NodePath] = []
@@ -131,7 +132,7 @@ def read_sections(
 
 
 def read_by_section(document: Document, type_: type[StructT]) -> Reading[StructT]:
-    """Convert the whole document to a struct, as `read_sections` does."""
+    """Convert the complete document to a struct, like `read_sections`."""
     fields = msgspec.structs.fields(type_)
     sections = {f.encode_name: f.type for f in fields}
     whole = read_sections(document, sections, optional={f.encode_name for f in fields if not f.required})

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 MAX_BYTES: Final = 1 << 20
 MAX_ORIGIN: Final = 200
-"""Characters of an override quoted in its problems."""
+"""Number of characters of an override quoted in its problems."""
 
 _ASSIGNMENT = re.compile(r"(?P<path>[^=]+)=(?P<value>.*)", re.DOTALL)
 _PATH = re.compile(r"[^\s.\[\]]+(\[[0-9]{1,6}\])*(\.[^\s.\[\]]+(\[[0-9]{1,6}\])*)*")
@@ -57,7 +57,7 @@ def load_document(path: Path | str) -> Document:
 
 
 def parse_content(raw: bytes, file: str) -> Document:
-    """Parse the content of a YAML file, which ``file`` names in messages; raises ConfigError as above."""
+    """Parse the content of a YAML file, which ``file`` names in messages; raises ConfigError like `load_document`."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -136,12 +136,12 @@ def with_value_from(document: Document, other: Document, at: NodePath) -> Docume
 
 
 def origin_of(assignment: str) -> str:
-    """Pseudo file in which an override's problems are located."""
+    """Return the pseudo file to which an override's problems are assigned."""
     return f"--set {printable(assignment, MAX_ORIGIN)}"
 
 
 def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool = False) -> Problem:
-    """Problem located at the value at ``path`` (or its key), or at the nearest enclosing value if there is none."""
+    """Return a problem at the value at ``path`` (or its key), or at the nearest enclosing value if there is none."""
     marks = document.key_marks if at_key and path in document.key_marks else document.marks
     while path and path not in marks:
         path = path[:-1]
@@ -151,7 +151,7 @@ def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool
 
 
 def _settable(data: Data, path: NodePath, origin: str) -> NodePath:
-    """Part of ``path`` that exists, plus the first step that has to be created."""
+    """Return the part of ``path`` that exists, plus the first step that has to be created."""
     for i, step in enumerate(path):
         at = format_path(path[:i]) or "the document"
         if isinstance(step, int):
@@ -172,7 +172,7 @@ def _settable(data: Data, path: NodePath, origin: str) -> NodePath:
 
 def _creatable(path: NodePath, existing: int, origin: str) -> NodePath:
     if any(isinstance(step, int) for step in path[existing:]):
-        raise _error(origin, START, f"{format_path(path)}: there are no items to change; give all of them")
+        raise _error(origin, START, f"{format_path(path)}: no items to change; give the complete list")
     return path[:existing]
 
 
@@ -192,7 +192,7 @@ def _error(file: str, mark: Mark, message: str) -> ConfigError:
 
 
 def shipped(folder: str = "") -> list[str]:
-    """Names of the shipped configurations in a folder of ``configs`` (the top level holds the runs)."""
+    """Return the names of the shipped configurations in a folder of ``configs`` (the top level holds the runs)."""
     root = files("onrig.configs").joinpath(folder) if folder else files("onrig.configs")
     names = [str(p.name) for p in root.iterdir()]
     return sorted(n.removesuffix(".yaml") for n in names if n.endswith(".yaml"))
@@ -211,7 +211,7 @@ def find(name: str, folder: str = "", base: Path = Path()) -> Path:
         if is_file(base / path):
             return base / path
         meant = f" (did you mean '{path.stem}'?)" if path.name == name and path.stem in shipped(folder) else ""
-        return _run_config_in(base / path, folder, f"there is no file '{base / path}'{meant}")
+        return _run_config_in(base / path, folder, f"no file '{base / path}'{meant}")
     local = base / folder / f"{name}.yaml"
     if folder and is_file(local):
         return local
@@ -221,13 +221,13 @@ def find(name: str, folder: str = "", base: Path = Path()) -> Path:
         meant = (
             f" (did you mean '{path}.yaml'?)" if is_file(base / f"{path}.yaml") else hint(name, {*known, *local_names})
         )
-        return _run_config_in(base / path, folder, f"there is no '{name}'{meant}; shipped are: {', '.join(known)}")
+        return _run_config_in(base / path, folder, f"no '{name}'{meant}; shipped are: {', '.join(known)}")
     return Path(str(files("onrig.configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
 
 
 def _run_config_in(path: Path, folder: str, missing: str) -> Path:
-    """Return the ``run.yaml`` of a rig's folder (`onrig init`); raises FileNotFoundError, with ``missing`` if there is
-    no folder."""
+    """Return the ``run.yaml`` in a rig's folder (`onrig init`); raises FileNotFoundError, with the message ``missing``
+    if there is no folder."""
     if folder or not os.path.isdir(path):  # is_dir() is also False for a name that is too long
         raise FileNotFoundError(missing)
     if is_file(path / "run.yaml"):

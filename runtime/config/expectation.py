@@ -1,4 +1,4 @@
-"""Description of what a setting's type expects, with an example, for error messages."""
+"""Description of the value that a setting's type expects, with an example, for error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+")
 
 
 class Expectation(NamedTuple):
-    """Expected value (``a number, such as 0.5``) and, if known, a remedy for the value given."""
+    """Expected value (``a number, such as 0.5``) and, if known, a remedy for the given value."""
 
     words: str
     remedy: str
@@ -37,7 +37,7 @@ def expectation(types: Iterable[inspect.Type], given: Data) -> Expectation:
 
 
 def _select_tagged(types: Iterable[inspect.Type], given: Data) -> Iterator[inspect.Type]:
-    """Reduce the tagged types to one: the one named in ``given``, else the one that requires the least."""
+    """Reduce the tagged types to one: the one named in ``given``, otherwise the one with the fewest required fields."""
     types = list(types)
     tagged = [one for one in types if isinstance(one, inspect.StructType) and one.tag_field]
     shortest = min(tagged, key=lambda one: sum(field.required for field in one.fields), default=None)
@@ -105,7 +105,7 @@ def _example(type_: inspect.Type, given: Data, depth: int = 0) -> Data:
 
 
 def _settings(type_: inspect.StructType, given: Data, depth: int) -> Iterator[tuple[str, Data]]:
-    """Example of a struct: its tag and required fields, else its first field."""
+    """Return an example of a struct: its tag and required fields, otherwise its first field."""
     if type_.tag_field:
         yield type_.tag_field, str(type_.tag)
     wanted = [field for field in type_.fields if field.required]
@@ -116,7 +116,7 @@ def _settings(type_: inspect.StructType, given: Data, depth: int) -> Iterator[tu
 
 
 def _number(type_: inspect.IntType | inspect.FloatType, given: Data) -> float:
-    """Valid number nearest to ``given``; a typical one if ``given`` is not a number."""
+    """Return the valid number nearest to ``given``; a typical one if ``given`` is not a number."""
     bounds, whole = Bounds.of(type_), isinstance(type_, inspect.IntType)
     meant = _leading_number(given)
     if meant is not None:
@@ -128,7 +128,7 @@ def _number(type_: inspect.IntType | inspect.FloatType, given: Data) -> float:
 
 
 def _leading_number(given: Data) -> float | None:
-    """Number given directly or at the start of a text."""
+    """Return the number given directly or at the start of a text."""
     if isinstance(given, bool) or given is None:
         return None
     if isinstance(given, int | float):

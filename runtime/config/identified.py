@@ -1,4 +1,4 @@
-"""``identified: FILE``: the result of `onrig identify` overrides a configuration's plants.
+"""``identified: FILE``: overrides of a configuration's plants with the result of `onrig identify`.
 
 The file's ``twin`` overrides ``device.twin``, its ``predicted``, if present, overrides ``limits.predicted``; error
 bounds of other sensors are kept.  The key then holds the file's hash, which is recorded with the run.
@@ -27,7 +27,7 @@ _OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (
 
 
 def with_identified(document: Document, base: Path, rig: object) -> Document:
-    """Apply the overrides of the named file; unchanged if it names none or already holds a hash.
+    """Apply the overrides of the named file; return the document unchanged if it names none or already holds a hash.
 
     ``base`` is the configuration's folder, ``rig`` its rig's name, which must be the file's.  Raises ConfigError.
     """
@@ -43,7 +43,7 @@ def with_identified(document: Document, base: Path, rig: object) -> Document:
     if not isinstance(found.data, dict) or not all(isinstance(found.data.get(part), dict) for part, _ in _OVERRIDES):
         raise ConfigError([problem_at(found, (), "expected keys twin and predicted, as `onrig identify` writes")])
     if found.data.get("rig") != rig:
-        message = f"{path} was identified on rig '{found.data.get('rig')}', this is '{rig}' at {KEY}"
+        message = f"{path} was identified on rig '{found.data.get('rig')}', not '{rig}', at {KEY}"
         raise ConfigError([problem_at(document, (KEY,), message)])
     for part, at in _OVERRIDES:
         values = found.data[part]

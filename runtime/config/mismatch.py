@@ -1,7 +1,8 @@
-"""Mismatch between plain data and a type, from msgspec's error: the path of the culprit and a message for the user.
+"""Mismatch between plain data and a type, from msgspec's error: the path of the faulty value and a message for the
+user.
 
 msgspec 0.19 to 0.22 end an error with nothing (for the root), with ``- at `$.a[0].b` `` or with ``- at `key` in
-`$.a` ``, and write ``[...]`` for a mapping's value without naming its key.
+`$.a` ``, and write ``[...]`` for a mapping's value without its key.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _BOUND = re.compile(r"Expected `[^`]*` (?:>=|<=|>|<) .*")
 
 
 class Mismatch(NamedTuple):
-    """One error and its location: the key of ``path`` if ``at_key``, else its value."""
+    """One error and its location: the key of ``path`` if ``at_key``, otherwise its value."""
 
     path: NodePath
     at_key: bool
@@ -37,7 +38,7 @@ class Mismatch(NamedTuple):
     hint: str
     """Suggested correction, or empty."""
     nearest: float | None = None
-    """The nearest valid number, if the value is a number out of bounds."""
+    """Nearest valid number, if the value is an out-of-bounds number."""
 
 
 def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismatch:
@@ -142,7 +143,7 @@ def _allowed(type_: object, data: Data, path: NodePath, at_key: bool) -> list[st
 
 
 def _types_at(type_: object, data: Data, path: NodePath) -> list[inspect.Type]:
-    """Possible types of the value at ``path``, with unions flattened and narrowed by their tags along the path."""
+    """Return the possible types of the value at ``path``; tags along the path select the members of unions."""
     types = _flat(inspect.type_info(type_))
     for i, step in enumerate(path):
         owners = _narrowed(types, data, path[:i])
@@ -210,7 +211,7 @@ def _out_of_bounds(type_: object, data: Data, path: NodePath) -> Mismatch | None
 
 
 def _described(type_: object, data: Data, path: NodePath) -> Iterator[tuple[inspect.Type, str]]:
-    """Possible types of the value at ``path``, each with the ``description`` from its Meta."""
+    """Yield the possible types of the value at ``path``, each with the ``description`` from its Meta."""
     here: list[inspect.Type] = [inspect.type_info(type_)]
     if path:
         owners = _narrowed(_types_at(type_, data, path[:-1]), data, path[:-1])

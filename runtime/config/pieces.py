@@ -1,4 +1,4 @@
-"""The section ``python: {GROUP: {NAME: FILE.py:ATTRIBUTE}}``: pieces in Python files, registered before other sections
+"""The section ``python: {GROUP: {NAME: FILE.py:ATTRIBUTE}}``: plugins in Python files, registered before other sections
 are read."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
 def with_pieces(document: Document, base: Path | None) -> Document:
-    """Register the pieces that a configuration names; the result holds their resolved paths.
+    """Register the plugins named in a configuration; the result holds their resolved paths.
 
     ``base``: the configuration's folder; None if already resolved. Raises ConfigError, also for an untrusted file.
     """
@@ -59,7 +59,7 @@ def with_pieces(document: Document, base: Path | None) -> Document:
 def with_plant_file(document: Document, beside: Path) -> Document:
     """Resolve the file that a plant reads (``Plant.file_field``): full path and digest.
 
-    ``beside``: the configuration's folder.  A file that cannot be read is left to the plant, which says so.
+    ``beside``: the configuration's folder.  An unreadable file is left to the plant, which reports it.
     """
     try:
         plant = value_at(document.data, _PLANT)
@@ -77,7 +77,7 @@ def with_plant_file(document: Document, beside: Path) -> Document:
 
 
 def _file_field(plant: Data) -> str:
-    """Field of a plant that names a file; empty if it reads none, or cannot be loaded (reported later)."""
+    """Return the field of a plant that names a file; empty if it reads none, or cannot be loaded (reported later)."""
     kind = plant.get("kind") if isinstance(plant, dict) else None
     try:
         return str(registry.load(registry.PLANTS, kind).file_field) if isinstance(kind, str) else ""
@@ -94,7 +94,7 @@ def _registered(group: str, name: str, place: Data, base: Path | None) -> str:
 
 
 def _folder(document: Document, at: NodePath, base: Path | None) -> Path | None:
-    """Base folder of a relative path; the working directory for an override."""
+    """Return the base folder of a relative path; the working directory for an override."""
     overridden = any(at[:n] in document.overrides for n in range(len(at) + 1))
     return Path() if base is not None and overridden else base
 
@@ -104,7 +104,7 @@ class _Named(msgspec.Struct):
 
 
 def register_resolved(config: msgspec.Raw | bytes) -> None:
-    """Register the pieces of a resolved configuration in JSON before it is decoded.
+    """Register the plugins of a resolved configuration in JSON before it is decoded.
 
     Raises ValueError, also for a file that has changed or is not trusted.
     """

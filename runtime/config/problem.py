@@ -28,9 +28,9 @@ class Mark(NamedTuple):
 
 START: Final = Mark(1, 1)
 MAX_PLACE: Final = 5000
-"""Maximum characters of a position: room for the longest possible path."""
+"""Maximum characters of a position, enough for the longest possible path."""
 MAX_MESSAGE: Final = 400
-"""Maximum characters shown of a message, which may quote a key of a megabyte."""
+"""Maximum characters shown of a message, which may quote a key of up to a megabyte."""
 
 
 class Problem(NamedTuple):
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(Exception):
-    """A configuration cannot be used; ``str()`` gives one problem per line."""
+    """Unusable configuration; ``str()`` gives one problem per line."""
 
     problems: tuple[Problem, ...]
 
@@ -76,38 +76,39 @@ def path_steps(path: str) -> NodePath:
 
 
 def suggestion(given: str, allowed: Sequence[str]) -> str:
-    """The closest allowed name, else all of them, else nothing."""
+    """Return the closest allowed name, otherwise all of them, otherwise nothing."""
     return did_you_mean(given, allowed) or listed(allowed)
 
 
 def hint(given: str, allowed: Iterable[str]) -> str:
-    """`` (did you mean 'pendulum'?)``, or nothing if no allowed name is similar."""
+    """Return `` (did you mean 'pendulum'?)``, or nothing if no allowed name is similar."""
     question = did_you_mean(given, allowed)
     return f" ({question})" if question else ""
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    """``did you mean 'pendulum'?``, or nothing if no allowed name is similar."""
+    """Return ``did you mean 'pendulum'?``, or nothing if no allowed name is similar."""
     known = {name.casefold(): name for name in allowed}
     close = difflib.get_close_matches(given.casefold(), known, n=1)
     return f"did you mean {known[close[0]]!r}?" if close else ""
 
 
 def unknown_name(owner: str, kind: str, name: str, known: Sequence[str]) -> str:
-    """Message for a name that its owner does not define, with the likeliest name or all of them."""
+    """Return a message about a name that its owner does not define, with the likeliest name or all of them."""
     remedy = did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}"
     return f"{owner} has no {kind} '{name}' ({remedy})"
 
 
 def listed(allowed: Sequence[str]) -> str:
-    """The allowed names: ``one of a, b``, ``only a``, or nothing."""
+    """Format the allowed names: ``one of a, b``, ``only a``, or nothing."""
     if len(allowed) > 1:
         return f"one of {', '.join(allowed)}"
     return f"only {allowed[0]}" if allowed else ""
 
 
 def collect_problems(find: Callable[[], Iterable[tuple[str, str]]], whose: str) -> list[tuple[str, str]]:
-    """Collect the (path, message) problems of a possibly foreign piece; an exception in its code becomes a problem."""
+    """Collect the (path, message) problems of a possibly third-party plugin; an exception in its code becomes a
+    problem."""
     try:
         return [*find()]
     except Exception as error:
@@ -115,7 +116,7 @@ def collect_problems(find: Callable[[], Iterable[tuple[str, str]]], whose: str) 
 
 
 def collect_findings(find: Callable[[], Iterable[Finding]], whose: str, at: NodePath) -> Iterator[Finding]:
-    """Collect the findings of a possibly foreign piece; an exception in its code becomes a finding at ``at``."""
+    """Collect the findings of a possibly third-party plugin; an exception in its code becomes a finding at ``at``."""
     try:
         yield from find()
     except Exception as error:

@@ -19,14 +19,14 @@ FOLDER: Final = "recipes"
 SECTIONS: Final = ("learner", "selection", "exploration", "episodes", "evaluate_every")
 """Sections that a recipe may set; rig, device, task and limits belong to the run."""
 _REPLACED: Final[NodePath] = ("learner",)
-"""Sections replaced as a whole: one algorithm's settings may be wrong for another."""
+"""Sections replaced completely: one algorithm's settings may be wrong for another."""
 _NOISE: Final[NodePath] = ("exploration",)
 _COMMON_SETTINGS: Final = ("budgets", "over", "amplitude", "near_envelope", "back_off", "quiet")
-"""Exploration settings kept when the recipe changes the noise process; others may mean something else there."""
+"""Exploration settings kept when the recipe changes the noise process; others may have another meaning there."""
 
 
 def with_recipe(document: Document, base: Path) -> Document:
-    """Merge the configuration's recipe into it; unchanged if it names none.
+    """Merge the configuration's recipe into it; return the document unchanged if it names none.
 
     ``base`` is the configuration's folder; a path on the command line is relative to the working directory.
     Raises ConfigError.
@@ -38,7 +38,7 @@ def with_recipe(document: Document, base: Path) -> Document:
     if name is None:
         return rest
     if not isinstance(name, str):
-        raise ConfigError([problem_at(document, (KEY,), f"expected the name of a recipe, or its file, at {KEY}")])
+        raise ConfigError([problem_at(document, (KEY,), f"expected the name or file of a recipe at {KEY}")])
     try:
         path = find(name, FOLDER, Path() if (KEY,) in document.overrides else base)
     except FileNotFoundError as error:
@@ -57,7 +57,7 @@ def with_recipe(document: Document, base: Path) -> Document:
 
 
 def _drop_other_noise(document: Document, recipe: Document) -> Document:
-    """Drop the run's noise settings if the recipe has another process: ``friction`` has two meanings."""
+    """Drop the run's noise settings if the recipe has another process, since ``friction`` has two meanings."""
     own, new = (value_at(d.data, _NOISE) if _is_mapping(d, _NOISE) else {} for d in (document, recipe))
     assert isinstance(own, dict)
     assert isinstance(new, dict)

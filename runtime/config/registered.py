@@ -1,6 +1,6 @@
-"""Sections chosen by ``kind`` from a group of the registry, whose names are known only when a run is read.
+"""Sections selected by ``kind`` from a group of the registry, whose names are known only when a run is read.
 
-A field ``Annotated[Any, registered(GROUP)]`` holds a struct of the group, tagged by ``kind``; it may be within a union
+A field ``Annotated[Any, registered(GROUP)]`` holds a struct of the group, tagged by ``kind``; it may be part of a union
 with None or UNSET, a tuple, a list, or the values of a mapping.
 """
 
@@ -16,27 +16,28 @@ from msgspec import inspect
 from onrig.runtime import registry
 
 _TAG_FIELD = "kind"
-"""Default key of the choice; exploration uses ``process``."""
+"""Default key of the selection; exploration uses ``process``."""
 
 
 def registered(group: str, tag_field: str = _TAG_FIELD) -> msgspec.Meta:
-    """Annotation of a field whose value is chosen from a group, by the key ``tag_field``."""
+    """Return the annotation of a field whose value is selected from a group by the key ``tag_field``."""
     return msgspec.Meta(extra={"group": group, "tag_field": tag_field})
 
 
 def group_of(type_: inspect.Type) -> str | None:
-    """The group that a type is chosen from, by its annotation; None for any other."""
+    """Return the group from which a type's annotation selects; None for any other type."""
     group = (type_.extra or {}).get("group") if isinstance(type_, inspect.Metadata) else None
     return group if isinstance(group, str) else None
 
 
 def later(type_of: Callable[[], type[msgspec.Struct]]) -> msgspec.Meta:
-    """Annotation of a field whose struct type is known only when the run is read, as it has registered sections."""
+    """Return the annotation of a field whose struct type is known only at reading, because of its registered
+    sections."""
     return msgspec.Meta(extra={"later": type_of})
 
 
 def possible_structs(type_: inspect.Type) -> list[inspect.Type] | None:
-    """Types that a value with one of these annotations may have; None for any other."""
+    """Return the types that a value with one of these annotations may have; None for any other."""
     if (group := group_of(type_)) is not None:
         return list(group_structs(group))
     type_of = _deferred(type_)
@@ -49,7 +50,7 @@ def _deferred(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] | None:
 
 
 def group_structs(group: str) -> Iterator[inspect.StructType]:
-    """Types of a group's structs."""
+    """Yield the types of a group's structs."""
     for struct in registry.loadable(group).values():
         described = inspect.type_info(struct)
         if isinstance(described, inspect.StructType):
@@ -60,7 +61,7 @@ class WithRegistered(msgspec.Struct, frozen=True):
     """Section with ``registered`` fields; an overriding ``__post_init__`` must call this one."""
 
     def __post_init__(self) -> None:
-        """Turn mappings into structs of their kind; ValueError in the form of msgspec's errors."""
+        """Convert mappings to structs of their kind; raises ValueError in the format of msgspec's errors."""
         for name, encoded, type_ in _registered_fields(type(self)):
             value = getattr(self, name)
             built = _built(type_, value, f"$.{encoded}")
@@ -112,7 +113,7 @@ def _built(type_: inspect.Type, value: Any, at: str) -> Any:
 
 
 def convert(data: object, type_: Any) -> Any:
-    """``msgspec.convert`` to a type that may have ``registered`` parts outside of any ``WithRegistered``."""
+    """Convert like ``msgspec.convert``, to a type with ``registered`` parts outside any ``WithRegistered``."""
     value, described = msgspec.convert(data, type_), inspect.type_info(type_)
     try:
         return _built(described, value, "$") if _groups(described) else value
@@ -121,7 +122,7 @@ def convert(data: object, type_: Any) -> Any:
 
 
 def chosen(group: str, value: object, at: str = "$", tag_field: str = _TAG_FIELD) -> Any:
-    """Build the struct that a mapping with a ``kind`` describes; ValueError in the form of msgspec's errors."""
+    """Build the struct described by a mapping with a ``kind``; raises ValueError in the format of msgspec's errors."""
     if not isinstance(value, Mapping):
         raise ValueError(f"Expected `object`, got `{_type_name(value)}` - at `{at}`")
     kind = value.get(tag_field)
@@ -136,7 +137,7 @@ def chosen(group: str, value: object, at: str = "$", tag_field: str = _TAG_FIELD
     config = getattr(struct, "__struct_config__", None)
     if config is None or (config.tag_field, config.tag) != (tag_field, kind):
         raise ValueError(
-            f"'{kind}' of {group} is no struct with the tag '{kind}' in its field '{tag_field}' - at `{at}`"
+            f"'{kind}' of {group} is not a struct with the tag '{kind}' in its field '{tag_field}' - at `{at}`"
         )
     return _converted(value, struct, at)
 

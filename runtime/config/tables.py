@@ -1,4 +1,4 @@
-"""Files of ``csv`` targets: their content is laid into the task, so that a run needs no further file."""
+"""Files of ``csv`` targets: their content is copied into the task, so that a run needs no further file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def hash_of(content: str) -> str:
 
 
 def with_tables(document: Document, at: NodePath, beside: Path) -> Document:
-    """The document with the tables of the task at a path read from next to it; raises ConfigError.
+    """Read the tables of the task at a path from files in a folder into the document; raises ConfigError.
 
-    A table that is there already, as in a run's folder, stays.
+    A table that is already present, as in a run's folder, is kept.
     """
     try:
         targets = value_at(document.data, (*at, "targets"))
@@ -35,7 +35,7 @@ def with_tables(document: Document, at: NodePath, beside: Path) -> Document:
         if not isinstance(file, str) or not isinstance(target, dict) or target.get("content") is not None:
             continue
         path = (*at, "targets", name, "file")
-        # Of an override, relative to the working directory.
+        # A path in an override is relative to the working directory.
         folder = Path() if any(path[: len(set_at)] == set_at for set_at in document.overrides) else beside
         try:
             content = read_file(folder / file, MAX_BYTES).decode()

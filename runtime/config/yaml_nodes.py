@@ -1,10 +1,10 @@
 """Strict YAML reader: plain data with the position of every value; ambiguous or unsafe text is rejected.
 
-PyYAML scans, parses and composes (in pure Python, so that every machine gives the same messages); the data are built
-here.  Plain scalars follow the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1 as PyYAML's own loaders do:
+PyYAML scans, parses and composes (in pure Python, so that messages are equal on every machine); the data are built
+here.  Plain scalars follow the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1 like PyYAML's own loaders:
 ``1e-3`` is a float, and ``1:30``, ``on``, ``yes`` and ``2026-01-01`` are text.  Rejected although valid in YAML 1.2:
 integers with a leading zero (octal in YAML 1.1) or beyond 64 bits, ``.inf`` and ``.nan``, tags, and keys that are not
-text.  Merge keys (no longer part of YAML 1.2) and duplicate keys (section 3.2.1.3) are rejected too.
+text.  Merge keys (no longer part of YAML 1.2) and duplicate keys (section 3.2.1.3) are also rejected.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _MAX_INT_DIGITS = 64
 
 
 def resolve_plain(text: str) -> Scalar:
-    """The value of an unquoted scalar.
+    """Return the value of an unquoted scalar.
 
     Raises:
-        ValueError: for a number that is ambiguous, too large or not finite; the message is for the user.
+        ValueError: if a number is ambiguous, too large or non-finite; the message is for the user.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _OCTAL_LIKE.fullmatch(text):
         raise ValueError(f"{text} could be meant as octal: drop the leading zero, or quote it if it is text")
     if INT.fullmatch(text):
-        # base 0 reads 0x and 0o; the length is bounded first because int() of a long numeral is slow or refused
+        # base 0 reads 0x and 0o; the length is limited first, because int() of a long numeral is slow or raises
         value = int(text, 0) if len(text) <= _MAX_INT_DIGITS else 2**64
         if not -(2**63) <= value < 2**64:
             raise ValueError("integer does not fit into 64 bits")
@@ -61,7 +61,7 @@ Data: TypeAlias = Scalar | list["Data"] | dict[str, "Data"]
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 20_000
-"""Values in a document, counting each use of an alias: nested aliases could otherwise exhaust memory."""
+"""Maximum number of values in a document, counting each use of an alias: nested aliases could exhaust memory."""
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LINE_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
@@ -110,13 +110,13 @@ def read_tree(text: str, file: str) -> Tree | None:
 
 
 def mark_after(text: str) -> Mark:
-    """The position just after ``text``, with the line breaks of YAML 1.1."""
+    """Return the position just after ``text``, with the line breaks of YAML 1.1."""
     lines = _LINE_BREAK.split(text)
     return Mark(len(lines), len(lines[-1]) + 1)
 
 
 def dump(data: object) -> str:
-    """Write plain data (tuples as lists, finite numbers) as YAML that `read_tree` reads back equal.
+    """Write plain data (tuples as lists, finite numbers) as YAML that `read_tree` reads back as equal data.
 
     ``yaml.safe_dump`` would leave the strings ``1e-3`` and ``08`` unquoted.
     """
@@ -124,7 +124,7 @@ def dump(data: object) -> str:
 
 
 def value_at(data: Data, path: NodePath) -> Data:
-    """The value at a path.
+    """Return the value at a path.
 
     Raises:
         KeyError: if it does not exist.
@@ -141,7 +141,7 @@ def value_at(data: Data, path: NodePath) -> Data:
 
 
 def replaced(data: Data, path: NodePath, value: Data) -> Data:
-    """A copy of ``data`` with ``value`` at ``path``, whose containers must exist; the rest is shared."""
+    """Return a copy of ``data`` with ``value`` at ``path``, whose containers must exist; the rest is shared."""
     if not path:
         return value
     step, rest = path[0], path[1:]
@@ -153,7 +153,7 @@ def replaced(data: Data, path: NodePath, value: Data) -> Data:
 
 
 def without(data: Data, path: NodePath) -> Data:
-    """A copy of ``data`` without the key at the end of ``path``, which must exist; the rest is shared."""
+    """Return a copy of ``data`` without the key at the end of ``path``, which must exist; the rest is shared."""
     mapping = value_at(data, path[:-1])
     if not isinstance(mapping, dict):
         raise KeyError(path)
@@ -192,7 +192,7 @@ class _Loader(yaml.BaseLoader):
 
 
 class _Builder:
-    """Builds data from nodes; collects recoverable problems and raises on self-reference and excess size."""
+    """Builder of data from nodes; collects recoverable problems and raises on self-reference and excess size."""
 
     def __init__(self, file: str, problems: list[Problem]) -> None:
         self.marks: dict[NodePath, Mark] = {}
@@ -274,7 +274,7 @@ class _Builder:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Dumper that quotes text which either YAML version would read as something else, and writes no aliases."""
+    """Dumper that quotes text which either YAML version would interpret as another type, and writes no aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -1,1 +1,1 @@
-"""The real-time loop: a pure tick and a thin process around it."""
+"""Real-time loop: a pure tick and a thin process around it."""

@@ -1,6 +1,6 @@
-"""Arming, disarming, re-arming and pauses: the actions of the state table, carried out on the device.
+"""Arming, disarming, re-arming and pauses: the actions of the state table, executed on the device.
 
-The table itself is ``onrig.runtime.run_state.states``; this module holds the device, the board and the clock.
+The table itself is ``onrig.runtime.run_state.states``; this module uses the device, the board and the clock.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from onrig.runtime.shm.board import Board, Word
 
 _ME: Final = "control"
 _RECOVERIES: Final = 10
-"""Faults that a run re-arms by itself, between episodes; the next one ends the run."""
+"""Faults after which a run re-arms by itself, between episodes; the next one ends the run."""
 _FRAME_S: Final = 1.0
-"""Minimum wait for the frame that says why the device refuses to arm."""
-_GO_ON: Final = "go on with key r, or `onrig resume` in another terminal"
+"""Minimum wait for the frame that reports why the device refuses to arm."""
+_GO_ON: Final = "continue with key r, or `onrig resume` in another terminal"
 
 
 class Arming:
-    """State of a run, and the device that is kept in it."""
+    """State of a run, and of its device."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Arming:
         pace: Pace,
         back: Reconnection | None = None,
     ) -> None:
-        """``back`` waits for a device whose line has closed; without it the run ends then."""
+        """``back`` waits for a device whose connection has closed; without it the run ends in that case."""
         self._config, self._session, self._board, self._requests = config, session, board, requests
         self._pace, self._back = pace, back
         self._recoveries = 0
@@ -72,7 +72,7 @@ class Arming:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop of either kind was requested."""
+        """Whether a stop of either kind has been requested."""
         return self._requests.stopped
 
     @property
@@ -81,7 +81,7 @@ class Arming:
         return self.machine.state
 
     def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> None:
-        """Apply an event and carry out its actions, except RESET and END, which are the loop's."""
+        """Apply an event and execute its actions, except RESET and END, which belong to the loop."""
         for action in self.machine.apply(event, fault, detail):
             if action is Action.ARM:
                 self.confirmation.arming()
@@ -128,7 +128,7 @@ class Arming:
                 return
 
     def _latched(self) -> Frame | None:
-        """Next frame if it reports a latched fault; None if it does not, or if no frame comes."""
+        """Return the next frame if it reports a latched fault; None if it does not, or if no frame arrives."""
         session = self._session
         before = session.last_frame  # a waiting frame may have been sampled before the fault was latched
         limit_ns = time.monotonic_ns() + max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
@@ -140,21 +140,21 @@ class Arming:
         return None
 
     def leave(self) -> None:
-        """End the run by the shortest path from the present state."""
+        """End the run by the shortest path from the current state."""
         if self.state is State.DISCONNECTED:
             return
         moves = self.state in (State.RUNNING, State.FALLBACK, State.FADING)
         self.take(Event.STOP_NOW if moves or self._requests.stop >= AT_ONCE else Event.STOP)
 
     def make_safe(self) -> None:
-        """Disarm in any state; if the link is down, the device's lease does it.
+        """Disarm in any state; if the link is down, the device's lease has the same effect.
 
-        Then wait for the state frame that confirms it: only the device knows whether its outputs are safe.
+        Then wait for the confirming state frame: only the device knows whether its outputs are safe.
         """
         before = self._session.last_frame
-        # Whatever the error, the lease expires by itself, and the first error is the one to report.
+        # In case of an error the lease expires by itself, and the first error is the one to report.
         with contextlib.suppress(Exception):
-            if self._answers:  # otherwise another request would only time out again
+            if self._answers:  # otherwise another request would time out as well
                 self._disarm()
         with contextlib.suppress(Exception):
             if self._answers:
@@ -180,7 +180,7 @@ class Arming:
             self.fail(*contradiction)
 
     def trip(self, state: Frame) -> None:
-        """Latch the fault that a state frame reports, or the one for a device found disarmed."""
+        """Latch the fault reported by a state frame, or the one for a device found disarmed."""
         self._board[Word.FAULT] = state.fault
         self.confirmation.take(state)
         self.fail(reported_fault(state), fault_text(state.fault) if state.fault else "")
@@ -193,13 +193,13 @@ class Arming:
 
     @property
     def can_reconnect(self) -> bool:
-        """Whether a line that closes now is waited for; not by a run that has just ended."""
+        """Whether the run waits for a connection that closes now; false for a run that has just ended."""
         waits = self._back is not None and self._back.limit_s > 0
         return waits and self.state is not State.DISCONNECTED and not self._requests.stopped
 
     def reconnect(self, closed: LineClosed) -> None:
-        """Wait for the device, then for a person to re-arm; raises ``closed`` where no run waits for it, or as
-        ``Reconnection.wait`` and ``recover``."""
+        """Wait for the device, then for a person to re-arm; raises ``closed`` if the run does not wait for it,
+        otherwise the errors of ``Reconnection.wait`` and ``recover``."""
         self._rejoin(closed)
         self.recover()
 
@@ -216,7 +216,8 @@ class Arming:
         report(_ME, "warning", f"the device is {how} and disarmed", restarted=restarted)
 
     def recover(self) -> None:
-        """Re-arm after a latched fault, automatically where allowed, otherwise on request; else raise Halted."""
+        """Re-arm after a latched fault, automatically if allowed, otherwise on request; raises Halted if neither
+        happens."""
         while True:
             try:
                 self._recover()
@@ -258,13 +259,13 @@ class Arming:
                 self.take(Event.REARM)
                 return
             except RequestRefused as refusal:
-                code = self._session.fault  # not always the fault that was latched first
+                code = self._session.fault  # may differ from the fault latched first
                 fault = device_fault(code) if code else fault
                 self.take(Event.TRIP, fault, str(refusal))
                 entry = FAULTS[self._gravest(fault)]
 
     def _gravest(self, latched: FaultName) -> FaultName:
-        """The latched fault, or a graver one that the device reports by now; raises Halted if nobody may release it."""
+        """Return the latched fault, or a more severe one reported since; raises Halted if no one may clear it."""
         code = self._session.fault
         fault = most_severe(latched, code)
         if fault is not latched:
@@ -274,10 +275,10 @@ class Arming:
         return fault
 
     def pause(self, cause: str, hint: str, wait_s: float = inf) -> float:
-        """Pause, disarmed, for ``wait_s`` of device time, infinite ones until a person resumes; between episodes only.
+        """Pause, disarmed, for ``wait_s`` of device time, or until a person resumes if infinite; between episodes only.
 
-        Returns the length of the pause in device time (s).  An unbounded pause ends the run (Halted) after
-        ``resume_timeout_s``.  In lockstep a bounded pause takes no time: time is virtual.
+        Returns the length of the pause in device time (s).  Raises Halted if an unbounded pause exceeds
+        ``resume_timeout_s``.  In lockstep a bounded pause takes no time, because time is virtual.
         """
         if wait_s <= 0:
             return 0.0
@@ -303,7 +304,7 @@ class Arming:
             self.take(Event.PAUSE, detail=f"{cause}; {hint}")
             self.reports.send()
             self._requests.forget_resumes()
-            then = "the run goes on by itself" if bounded else f"{otherwise}{_GO_ON}"
+            then = "the run continues by itself" if bounded else f"{otherwise}{_GO_ON}"
             report(_ME, "warning", f"{what}: {cause}; {hint}; {then}", cause=cause, hint=hint)
             limit = inf if bounded else time.monotonic() + self._config.supervision.resume_timeout_s
             while not (over() or (self._requests.resume and not bounded)):
@@ -322,9 +323,9 @@ class Arming:
         return self._board[Word.RESTARTS], self._board[Word.DONE]
 
     def wait_for(self, condition: Callable[[], bool], what: str, fault: FaultName) -> None:
-        """Wait disarmed until ``condition`` holds; Halted with ``fault`` after ``barrier_timeout_s``.
+        """Wait disarmed until ``condition`` holds; raises Halted with ``fault`` after ``barrier_timeout_s``.
 
-        The timeout starts over whenever a process that others wait for was restarted, or has finished another of the
+        The timeout restarts whenever a process that others wait for has been restarted, or has finished another of the
         episodes that it repeats.
         """
         self.reports.send()
@@ -346,7 +347,7 @@ class Arming:
                 limit = time.monotonic() + self._config.barrier_timeout_s
 
     def _look(self, waited_s: float = 0.0) -> None:
-        """Wait a moment, a longer one the longer it has taken; raises Stopped, or LinkFault if the device rebooted."""
+        """Wait briefly, longer as the wait goes on; raises Stopped, or LinkFault if the device has rebooted."""
         if self._requests.stopped:
             raise Stopped
         if self._session.rebooted:

@@ -1,4 +1,4 @@
-"""Connection to the device of a run: the checks before anything moves, and its return after the line has closed."""
+"""Connection to the device of a run: the checks before any motion, and reconnection after the connection has closed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from onrig.runtime.run_config import RunConfig, Scaled
 
 CONNECT_S: Final = 5.0
 _HELLO_S: Final = 0.5
-"""Time for one hello of a device that is back; in between, requests to stop are heeded."""
+"""Time for one hello of a device that is back; requests to stop are polled in between."""
 _AGAIN_S: Final = 0.5
 """Interval between attempts to open the port."""
 _LOOK_S: Final = 0.05
 
 
 class LimitsTooWide(ValueError):
-    """The configuration allows more than the device does."""
+    """Configured limits wider than the device's."""
 
 
 def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNECT_S) -> Hello:
-    """Connect, compare the device with the configuration, and configure it; it stands disarmed afterwards.
+    """Connect, compare the device with the configuration, and configure it; it remains disarmed.
 
     Raises LinkError, DeviceMismatch, LimitsTooWide or RequestRefused.
     """
@@ -40,7 +40,7 @@ def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNEC
 
 
 def apply_limits(config: RunConfig, session: DeviceSession) -> None:
-    """Tighten the device's limits to the configuration's; raises LimitsTooWide, which names both."""
+    """Tighten the device's limits to the configuration's; raises LimitsTooWide with both."""
     for i, (actuator, counts) in enumerate(zip(config.rig.actuators, config.limits.counts(config.rig), strict=True)):
         device = session.channels[len(config.rig.sensors) + i]
         low, high = config.limits.range.get(actuator.name, (actuator.low, actuator.high))
@@ -64,7 +64,7 @@ def check_pace(config: RunConfig, hello: Hello) -> None:
 
 
 def check_reset(config: RunConfig, hello: Hello) -> None:
-    """Require a way back to the start state of every episode; raises DeviceMismatch without one."""
+    """Require a way to return to the start state for every episode; raises DeviceMismatch if there is none."""
     controlled = config.task.reset is not None and not config.lockstep
     if not hello.capabilities & Capability.RESET and not controlled:
         raise DeviceMismatch("reset", "none", "needs one at the start of every episode")
@@ -75,7 +75,7 @@ def _pace(scale: float) -> str:
 
 
 class Reconnection:
-    """Wait for a device whose line has closed: the same port, opened again every half second."""
+    """Wait for a device whose connection has closed: the same port, opened again every half second."""
 
     def __init__(
         self,
@@ -88,15 +88,15 @@ class Reconnection:
         self.port = port
         self._config, self._session, self._requests, self._open = config, session, requests, open_line
         self.limit_s = config.device.reconnect_limit_s
-        """Time after which the device is given up."""
+        """Maximum wait for the device."""
 
     def wait(self) -> bool:
-        """Wait until the device is back, checked, configured and disarmed; True if it rebooted meanwhile.
+        """Wait until the device is back, checked, configured and disarmed; return True if it has rebooted.
 
-        Raises Stopped, LinkError after ``limit_s``, and what ``connect`` raises for another device.
+        Raises Stopped, LinkError after ``limit_s``, and the errors of ``connect`` for another device.
         """
         before = self._session.hello
-        self._session.close()  # a port that is kept open comes back under another number
+        self._session.close()  # an open port would reappear under another number
         limit = time.monotonic() + self.limit_s
         while True:
             try:
@@ -107,14 +107,14 @@ class Reconnection:
                 if time.monotonic() >= limit:
                     raise LinkError(f"{error}; waited {self.limit_s:g} s (device.reconnect_s)") from error
             except BaseException:
-                self._session.close()  # frames of another device would confirm safe outputs of this one
+                self._session.close()  # frames from another device must not confirm safe outputs of this one
                 raise
             else:
                 return before is None or hello.boot_id != before.boot_id
             self._pass(_AGAIN_S)
 
     def _connect_before(self, limit: float) -> Hello:
-        """Ask again and again: some boards start when their port is opened."""
+        """Retry until the limit, because some boards restart when their port is opened."""
         while True:
             self._pass(0.0)
             try:

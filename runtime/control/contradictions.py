@@ -1,6 +1,6 @@
-"""Contradictions in a device's frames: a safe output that is none, a wrong sampling rate, frozen sensors.
+"""Contradictions in a device's frames: false reports of a safe output, a wrong sampling rate, frozen sensors.
 
-Pure, and started over in each episode, so that a recorded run replays to the same verdicts.  ``hw/PROTOCOL.md`` §6
+Pure, and restarted in each episode, so that a recorded run replays to the same verdicts.  ``hw/PROTOCOL.md`` §6
 states the thresholds for firmware authors.
 """
 
@@ -17,21 +17,21 @@ from onrig.runtime.run_state.faults import FaultName
 RATE_WINDOW: Final = 128
 """Frames within which the device clock may drift half a period off the configured grid: 0.4 %."""
 RATE_STRIKES: Final = 8
-"""Consecutive drifts, each measured from the end of the one before, that make a wrong rate.
+"""Consecutive drifts, each measured from the end of the previous one, that count as a wrong rate.
 
-A single one is a clock that stopped or jumped, which happens on a simulated board and does not end the run.
+A single drift means that a clock stopped or jumped, which happens on a simulated board and does not end the run.
 """
 FROZEN_SWING: Final = 0.25
-"""Share of its range by which each actuator's output must have varied for sensors to be called frozen.
+"""Share of its range by which each actuator's output must have varied before sensors count as frozen.
 
-Several times what friction and gear backlash absorb, and far more than the noise of a balancing policy.
+It is several times what friction and gear backlash absorb, and far more than the noise of a balancing policy.
 """
 FROZEN_WINDOWS: Final = 2
-"""Parts of ``supervision.frozen_s``, in each of which the outputs must vary: a single pulse is not enough."""
+"""Number of parts of ``supervision.frozen_s``, in each of which the outputs must vary: a single pulse is not enough."""
 
 
 class Contradiction(NamedTuple):
-    """A verdict."""
+    """Contradiction found."""
 
     fault: FaultName
     detail: str
@@ -44,16 +44,16 @@ class RateCheck:
         self._period_us = period_us
         self._slack_us = period_us // 2
         self.found_us = float(period_us)
-        """Period by the device's own clock, as the last drift showed it."""
+        """Period by the device's own clock, as measured in the last drift."""
         self.reset()
 
     def reset(self) -> None:
-        """Start anew with the next frame."""
+        """Restart with the next frame."""
         self._frame = -1
         self._until = self._grid_us = self._strikes = 0
 
     def take(self, state: State) -> bool:
-        """Take a frame; True if the device samples at another rate."""
+        """Process a frame; return True if the device samples at another rate."""
         frame = state.frame
         strays_us = state.t_us - frame * self._period_us - self._grid_us
         if frame < self._until and -self._slack_us <= strays_us <= self._slack_us:
@@ -75,7 +75,7 @@ class RateCheck:
 class FrozenCheck:
     """Detector of sensors that do not change by more than a count although the commands must have moved the rig.
 
-    One count is what a decoder dithers by that has lost one of its two lines.
+    A decoder that has lost one of its two lines dithers by one count.
     """
 
     def __init__(self, rig: Rig, period_us: int, frozen_s: float) -> None:
@@ -84,14 +84,14 @@ class FrozenCheck:
         self.reset()
 
     def reset(self) -> None:
-        """Start anew with the next frame."""
+        """Restart with the next frame."""
         self._sensors: tuple[int, ...] = ()
         self._low: list[int] = []
         self._high: list[int] = []
         self._frames = self._windows = 0
 
     def take(self, state: State) -> bool:
-        """Take a frame; True if the sensors are frozen."""
+        """Process a frame; return True if the sensors are frozen."""
         sensors, before = state.sensors, self._sensors
         if sensors != before and (not before or _moved(sensors, before)):
             self._sensors = sensors
@@ -118,7 +118,7 @@ class FrozenCheck:
 
 
 def _moved(sensors: Sequence[int], before: Sequence[int]) -> bool:
-    # In every tick: any() takes three times as long.
+    # Executed in every tick: any() takes three times as long.
     for now, then in zip(sensors, before, strict=True):  # noqa: SIM110
         if not -1 <= now - then <= 1:
             return True
@@ -129,18 +129,18 @@ _SAFE: Final = int(Status.SAFE)
 
 
 class SafeOutputCheck:
-    """Comparison of the safe output that a device reports with the outputs that it reports."""
+    """Comparison of the reported safe output with the reported outputs."""
 
     def __init__(self, rig: Rig) -> None:
         self._safe = rig.safe_counts
         self.reset()
 
     def reset(self) -> None:
-        """Start anew with the next frame."""
+        """Restart with the next frame."""
         self._safe_frame: State | None = None
 
     def take(self, state: State) -> Contradiction | None:
-        """Take a frame."""
+        """Process a frame; return a contradiction, if any."""
         before, is_safe = self._safe_frame, state.status & _SAFE
         if before is None and not is_safe:
             return None
@@ -163,13 +163,13 @@ class Contradictions:
         self._frozen = FrozenCheck(rig, period_us, frozen_s)
 
     def reset(self) -> None:
-        """Start over: in a new episode, or after a fault was handled."""
+        """Restart, in a new episode or after a fault was handled."""
         self._output.reset()
         self._rate.reset()
         self._frozen.reset()
 
     def take(self, state: State) -> Contradiction | None:
-        """Take a frame; well under a microsecond, in constant memory."""
+        """Process a frame in well under a microsecond and constant memory."""
         if untrue := self._output.take(state):
             return untrue
         if self._rate.take(state):

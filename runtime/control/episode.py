@@ -1,7 +1,7 @@
-"""The order of a tick: a state frame goes in, its command comes out, with the step that the frame completed.
+"""Order of a tick: from a state frame to its command and the step that the frame completed.
 
 Nothing here waits, sends or stores.  The loop, homing, the rehearsal of a tick, evaluations on the twin, safety
-campaigns and the replay of recorded frames all drive this module, so they take the same decisions in the same order.
+campaigns and the replay of recorded frames all use this module, so that they take the same decisions in the same order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Fade:
         self.under_way = True
 
     def next(self, action: Sequence[float]) -> tuple[float, ...]:
-        """Advance by one tick and return the scaled action (SI); NaN stays NaN."""
+        """Advance by one tick and return the scaled action (SI units); NaN is propagated."""
         self._done += 1
         share = 1.0 - self._done / (self._ticks + 1)
         return tuple([safe + share * (value - safe) for value, safe in zip(action, self._safe, strict=True)])
@@ -51,9 +51,9 @@ class Answer(NamedTuple):
     """Result of one state frame."""
 
     command: tuple[int, ...]
-    """For the device, in counts; the safe output once the episode is over."""
+    """Command for the device, in counts; the safe output once the episode is over."""
     step: Step
-    """Started with this frame; the next one completes it."""
+    """Step that starts with this frame; the next frame completes it."""
     completed: Step | None
     """Previous step, completed by this frame; None for the first."""
     over: bool
@@ -63,12 +63,12 @@ class Answer(NamedTuple):
 
 
 def by_policy(tick: Tick, policy: PolicySession, policy_id: int) -> Act:
-    """Actions of a policy."""
+    """Return the action function of a policy."""
     return lambda step: tick.ask(step, policy, policy_id)
 
 
 def by_reset(reset: EpisodeReset) -> Act:
-    """Actions of a reset controller."""
+    """Return the action function of a reset controller."""
 
     def act(step: Step) -> None:
         step.policy = reset.action(step.observation, step.t_device_us)
@@ -82,7 +82,7 @@ def no_clock() -> int:
 
 
 def never(state: State, terminated: bool) -> bool:
-    """Never end, for callers that count the frames themselves."""
+    """Never end the episode, for callers that count the frames themselves."""
     return False
 
 
@@ -123,11 +123,11 @@ def _course(
         act(step)
         t2 = clock()
         tick.explore(step)
-        if fade is not None and fade.under_way:  # no longer the policy's action: not to be learned from
+        if fade is not None and fade.under_way:  # no longer the policy's action, so excluded from learning
             step.explored = fade.next(step.explored)
             step.flags |= Flag.INVALID | Flag.FADED
         t3 = clock()
         tick.shield(step)
-        # Past the named tuple's constructor, a function in Python.
+        # tuple.__new__ bypasses the named tuple's constructor, which is a Python function.
         answer = tuple.__new__(Answer, (step.command, step, previous, False, (t0, t1, t2, t3, clock())))
         previous = step

@@ -1,7 +1,7 @@
-"""The loop's source of frames: waiting for the next one, its times, and the frames missed before it.
+"""Frame source of the loop: waiting for the next frame, its times, and the frames missed before it.
 
 The overrun policy needs no code: the device sets the pace, the newest frame is answered, older ones count as missed.
-Whole periods are skipped, onto the device's grid; there is no burst to catch up.
+The loop skips complete periods and stays on the device's grid, without a burst to catch up.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from onrig.runtime.shm.board import Board, Word
 def attribute_miss(
     missed: int, expected_ns: int, busy_until_ns: int, busy_cpu_ns: int, period_ns: int, overtaken: int
 ) -> Miss:
-    """Return why the ``missed`` frames before the present one were not answered.
+    """Return why the ``missed`` frames before the current one were not answered.
 
-    expected_ns: when the first missed frame was due; busy_until_ns: when the loop's own work before it ended;
-    busy_cpu_ns: CPU time of the loop since the frame before; overtaken: missed frames that did arrive but stayed
-    unread until a newer one came.  For its own work to overtake a frame, the loop needs more than a period of CPU time:
-    the work starts with the frame before, or (a rehearsal) just before the overtaken frame, and lasts until the next
-    one.  With less CPU time than that, the loop was preempted.
+    expected_ns: due time of the first missed frame; busy_until_ns: end of the loop's own work before it; busy_cpu_ns:
+    CPU time of the loop since the previous frame; overtaken: missed frames that did arrive but remained unread until a
+    newer one arrived.  For its own work to overtake a frame, the loop needs more than a period of CPU time: the work
+    starts with the previous frame, or (a rehearsal) just before the overtaken frame, and lasts until the next one.
+    With less CPU time than that, the loop was preempted.
     """
     if missed <= 0:
         return Miss.NONE
@@ -47,9 +47,9 @@ _REMEMBERS: Final = 64
 
 
 class Slack:
-    """No deferred work after a slow tick: one of more than half a period, or of four times what ticks usually take.
+    """Suppression of deferred work after a slow tick: longer than half a period, or than four times the usual tick.
 
-    Slow ticks come in bursts: building a policy after a tick of ten times the usual length cost a frame at 200 Hz.
+    Slow ticks come in bursts: building a policy after a tick of ten times the usual length once cost a frame at 200 Hz.
     """
 
     def __init__(self, period_ns: int) -> None:
@@ -57,29 +57,29 @@ class Slack:
         self._usual_ns = 0.0
 
     def follows(self, work_ns: int) -> bool:
-        """Note the duration of a tick's work; return whether deferred work may follow."""
+        """Record the duration of a tick's work; return whether deferred work may follow."""
         usual_ns = self._usual_ns or float(work_ns)
-        # Clipped, so that one stall of a second does not make the next stalls look usual.
+        # Clipped, so that a stall of one second does not make the next stalls appear usual.
         self._usual_ns = usual_ns + (min(work_ns, _OF_USUAL * usual_ns) - usual_ns) / _REMEMBERS
         return work_ns < min(self._longest_ns, _OF_USUAL * usual_ns)
 
 
 _SILENCE_NS: Final = 1_000_000_000
-"""A link without a frame for this long (and for ten periods) is lost."""
+"""Time without a frame (and at least ten periods) after which a link counts as lost."""
 _LOCKSTEP_SILENCE_NS: Final = 10_000_000_000
 _POLL_NS: Final = 50_000_000
 _PATIENCE: Final = 1.5
-"""Periods without a frame before the device is asked who it is; it has then restarted at most three ago."""
+"""Periods without a frame before a hello is requested; the device has then restarted at most three periods ago."""
 _LEAST_PATIENCE_NS: Final = 1_500_000
-"""Above 1 kHz the line would be busier with that question than with frames."""
+"""Above 1 kHz these requests would load the connection more than the frames."""
 _LONG_PERIOD_NS: Final = 5_000_000
 _REHEARSALS_LONG: Final = (900_000, 2)
 _REHEARSALS_SHORT: Final = (550_000, 1)
 """(lead time before a frame is due, number of rehearsals), for periods above and below _LONG_PERIOD_NS.
 
-Few on purpose: a loop that busy-waits for the frame is slightly faster, but on two cores it keeps the kernel from
-delivering that very frame (measured at 500 Hz beside a busy learner: nine missed ticks in 2000 instead of one).
-They end some 0.3 ms before the frame, because on a single-core machine the twin needs the CPU then.
+The numbers are small on purpose: a loop that busy-waits for the frame is slightly faster, but on two cores it keeps the
+kernel from delivering that frame (measured at 500 Hz next to a busy learner: nine missed ticks in 2000 instead of one).
+Rehearsals end some 0.3 ms before the frame, because on a single-core machine the twin needs the CPU then.
 """
 _PUNCTUAL_NS: Final = 200_000
 _MOST_MISSED: Final = 65535
@@ -88,22 +88,23 @@ _SHORTEST_REHEARSED_NS: Final = 1_500_000
 """Shortest period with rehearsals: below it the caches stay warm anyway, and work just before a frame is a risk.
 
 At 1 kHz a rehearsal changed neither the duration of a tick nor its lateness, but cost a frame whenever the machine
-stretched it to 1.5 ms (20 frames in 100 s; 1 without rehearsals, runs alternating).  At 500 Hz it shortens a tick by
+stretched it to 1.5 ms (20 frames in 100 s; 1 without rehearsals, in alternating runs).  At 500 Hz it shortens a tick by
 a sixth.
 """
 
 
 _UNARMED: Final = 4
 _UNARMED_NS: Final = 200_000_000
-"""Frames and time after a request to arm in which frames sampled before it may still arrive."""
+"""Number of frames and time after a request to arm in which frames sampled before it may still arrive."""
 
 
 class Stopped(Exception):
-    """The run was asked to end."""
+    """Request to end the run."""
 
 
 def first_frame(next_frame: Callable[[], State]) -> State:
-    """First frame of an armed device; one that is still not armed after a while is returned as it is."""
+    """Return the first frame of an armed device; a frame of a device still not armed after a while is returned as it
+    is."""
     until_ns = time.monotonic_ns() + _UNARMED_NS
     seen = 0
     while precedes_arming(state := next_frame()):
@@ -114,18 +115,18 @@ def first_frame(next_frame: Callable[[], State]) -> State:
 
 
 class _Waits(NamedTuple):
-    """How long the loop waits for a frame, in ns of the wall clock."""
+    """Timeouts of the loop's wait for a frame, in ns of the wall clock."""
 
     poll_ns: int
-    """Between two looks at requests."""
+    """Interval between polls of requests."""
     silence_ns: int
     """Silence after which the link is lost."""
     fade_silence_ns: int
-    """Silence after which a fade is pointless: the lease has made the outputs safe."""
+    """Silence after which a fade is pointless, because the lease has made the outputs safe."""
     rehearses: bool
     """Whether the tick is rehearsed before each frame."""
     asks: bool
-    """Whether a device from which a frame is overdue is asked who it is: a rebooted one answers this alone."""
+    """Whether to request a hello if a frame is overdue, because a rebooted device answers only that."""
 
 
 def _waits(config: RunConfig, *, time_scale: float) -> _Waits:
@@ -144,7 +145,7 @@ def _waits(config: RunConfig, *, time_scale: float) -> _Waits:
 
 
 class FrameSource:
-    """Source of frames, with a rehearsal shortly before each is due, and the statistics of punctuality."""
+    """Source of frames, with a rehearsal shortly before each is due, and timing statistics."""
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class FrameSource:
         self._overtaken = 0
         self._cpu_ns = self._cpu_before_ns = 0
         self.punctual = False
-        """Whether the last frame came on time, so that the next one is a whole period away."""
+        """Whether the last frame arrived on time, so that the next one is a complete period away."""
         self.busy_until_ns = 0
         """End of the loop's own work after the last frame: tick, deferred work in its slack, rehearsal."""
 
@@ -178,15 +179,15 @@ class FrameSource:
         self._last_received_ns = 0
         self._cpu_ns = self._cpu_before_ns = time.thread_time_ns()
         hello = self._session.hello
-        if hello is not None and hello is not self._hello:  # connected anew: the device's clock may have started over
+        if hello is not None and hello is not self._hello:  # reconnected: the device's clock may have restarted
             self._hello = hello
             self.stamps.restart()
 
     def next(self) -> State:
         """Wait for the next frame and return the newest.
 
-        Raises LinkFault after a long silence or a reboot of the device, Stopped when asked to stop at once, or to fade
-        out while the device has been silent for its lease.
+        Raises LinkFault after a long silence or a reboot of the device; raises Stopped after a request to stop at once,
+        or to fade out while the device has been silent for its lease.
         """
         session, waits = self._session, self._waits
         start = time.monotonic_ns()
@@ -199,7 +200,7 @@ class FrameSource:
             now_ns = time.monotonic_ns()
             if rehearsal_ns and now_ns >= rehearsal_ns:
                 for _ in range(self._rehearsals):
-                    if time.monotonic_ns() < due_ns - self._lead_ns // 2:  # the one before overran otherwise
+                    if time.monotonic_ns() < due_ns - self._lead_ns // 2:  # otherwise the previous one overran
                         self._rehearsal.run()
                 rehearsal_ns, now_ns = 0, time.monotonic_ns()
                 self.busy_until_ns = now_ns
@@ -221,7 +222,7 @@ class FrameSource:
                 raise LinkFault(name, f"no state frame for {waits.silence_ns / 1e9:g} s")
             if waits.asks and time.monotonic_ns() >= due_ns:
                 session.request_hello()
-        if session.rebooted or state is None:  # the hello decides, whatever frames come with it
+        if session.rebooted or state is None:  # the hello takes precedence over any frames received with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         self._overtaken = counters.skipped - skipped
         received_ns, last_ns = session.received_ns, self._last_received_ns
@@ -230,13 +231,13 @@ class FrameSource:
         return state
 
     def finished(self) -> None:
-        """Note the end of the loop's work for the last frame."""
+        """Record the end of the loop's work for the last frame."""
         self.busy_until_ns = time.monotonic_ns()
-        # After the tick, because reading the processor's clock is a system call.
+        # After the tick, because reading the CPU clock is a system call.
         self._cpu_before_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
 
     def account(self, step: Step, state: State, previous: Step | None) -> None:
-        """Note the times of the last frame from ``next``, and what was missed since ``previous``."""
+        """Record the times of the last frame from ``next``, and the frames missed since ``previous``."""
         self.stamps.stamp(step, state, self._last_received_ns)
         if previous is None:
             return

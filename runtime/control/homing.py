@@ -1,4 +1,4 @@
-"""Homing: a reset controller in a loop of its own, for devices that cannot reset themselves.
+"""Homing: a reset controller in a separate loop, for devices that cannot reset themselves.
 
 Its commands pass through the shield like a policy's, and its records have the kind RESET.
 """
@@ -22,7 +22,7 @@ from onrig.runtime.run_state.states import Event
 from onrig.runtime.shm.board import Board, Word
 
 _RESETS: Final = 3
-"""Resets in a row that may spend a budget before the run ends: what a pause frees holds none of them."""
+"""Consecutive resets that may exhaust a budget before the run ends, since no pause can free enough for them."""
 
 
 _FAULTS: Final = {
@@ -34,7 +34,7 @@ _FAULTS: Final = {
 
 
 class Homing:
-    """Driver of an armed device to its start state, frame by frame, until the controller has a verdict."""
+    """Drives an armed device to its start state, frame by frame, until the controller succeeds or fails."""
 
     def __init__(
         self,
@@ -54,9 +54,8 @@ class Homing:
     def home(self, episode: int, start: Mapping[str, float], prepare: Callable[[], None]) -> None:
         """Arm and drive until the rig is at ``start`` with no budget spent; ``episode`` is the index in the records.
 
-        ``prepare`` comes before each further reset, and pauses where a budget is spent.  Recovers from faults on the
-        way where it can; otherwise, and where resets alone spend a budget again and again, raises Halted.  Raises
-        Stopped.
+        ``prepare`` is called before each further reset, and pauses if a budget is spent.  Recovers from faults if
+        possible. Raises Halted if that fails or if resets alone repeatedly exhaust a budget.  Raises Stopped.
         """
         spent = 0
         self._reset.head_for(start)
@@ -77,7 +76,7 @@ class Homing:
             prepare()
 
     def _drive(self, episode: int) -> bool:
-        """Reset once; False if a fault was latched instead."""
+        """Reset once; return False if a fault was latched instead."""
         session, tick, frames, reset = self._session, self._tick, self._frames, self._reset
         tick.begin(episode, Kind.RESET, [])
         frames.begin()

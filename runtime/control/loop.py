@@ -1,8 +1,8 @@
-"""The control loop: pacing, accounting, and one step record per frame.
+"""Control loop: pacing, accounting, and one step record per frame.
 
 One thread, no sockets, and nothing that blocks except the wait for the device's next frame.  ``control.tick`` takes the
-decisions, ``control.episode`` fixes their order, ``run_state.states`` defines the states; this module does the I/O:
-waiting, sending, writing.
+decisions, ``control.episode`` determines their order, ``run_state.states`` defines the states; this module does the
+I/O: waiting, sending, writing.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from onrig.runtime.targets import TargetFailed
 from onrig.runtime.tracking import PLANT_ROLES
 
 _ANSWERED_NS, _TICK = Word.ANSWERED_NS, Word.TICK
-"""Looking up a member of an enumeration takes longer than writing its word."""
+"""Values of enumeration members, since looking up a member takes longer than writing its word."""
 _WARM_UPS: Final = 200
-"""Dry ticks before the first real one, so that caches and libraries are warm."""
+"""Number of dry ticks before the first real one, so that caches and libraries are warm."""
 
 
 class ControlLoop:
-    """Episodes on a connected device; the process around it is ``onrig.runtime.control.main``."""
+    """Runner of episodes on a connected device; the process around it is ``onrig.runtime.control.main``."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ControlLoop:
         kept_state: Latest | None = None,
         back: Reconnection | None = None,
     ) -> None:
-        """``session``: of a connected device; ``kept_state``: where the position is kept between episodes."""
+        """``session``: session of a connected device; ``kept_state``: storage of the position between episodes."""
         hello = session.hello
         assert hello is not None, "connect first"
         self._config, self._session, self._board, self._switch = config, session, board, switch
@@ -94,10 +94,9 @@ class ControlLoop:
     def run(self, start: LoopState | None = None, policies: Path = Path()) -> None:
         """Run all training episodes, or those after ``start``, each followed by its evaluation, then disarm.
 
-        ``policies`` is the folder of the policies that acted before a resumed run's ``start``.
-        Raises Stopped, Halted, RequestRefused or LinkError; the device is safe in every case, by command if the link
-        works and otherwise by its lease.
-        """
+        ``policies`` is the folder of the policies that acted before a resumed run's ``start``. Raises Stopped, Halted,
+        RequestRefused or LinkError; the device is safe in every case, by a command if the link works and otherwise by
+        its lease."""
         config, arming = self._config, self.arming
         start = LoopState() if start is None else start
         try:
@@ -122,26 +121,26 @@ class ControlLoop:
             raise
         except RequestRefused as error:
             if self._session.was_rebooted():
-                # A rebooted device refuses everything until it is configured again.
+                # A rebooted device refuses all requests until it is configured again.
                 arming.take(Event.LINK_LOST, FaultName.DEVICE_REBOOTED, str(error))
                 raise LinkFault(FaultName.DEVICE_REBOOTED, str(error)) from error
             arming.take(Event.TRIP, FaultName.DEVICE_REFUSED, str(error))
             raise
         finally:
             arming.make_safe()
-            if self._pace.overlaps:  # what an interrupted episode has used of an hour's budget, if it is not repeated
+            if self._pace.overlaps:  # an interrupted episode counts towards an hour's budget unless it is repeated
                 self._keep()
             arming.check_confirmation()
 
     def _evaluate(self, episode: int) -> None:
-        """Run the evaluation that follows a training episode, if one does."""
+        """Run the evaluation after a training episode, if there is one."""
         self._await_barrier(episode)
         every = self._config.evaluate_every
         if every and episode % every == 0:
             self._run_episode(episode, Kind.EVAL)
 
     def _go_on_from(self, start: LoopState, policies: Path) -> None:
-        """Restore the position of a resumed run; a new session of its operator begins."""
+        """Restore the position of a resumed run and begin a new session of its operator."""
         if start.explorer:
             self._explorer.restore(start.explorer)
             self._explorer.begin_session()
@@ -163,7 +162,7 @@ class ControlLoop:
         return self._switch.active is not None
 
     def _warm_up(self) -> None:
-        """Run everything a tick runs before the first one counts."""
+        """Execute everything that a tick uses before the first real one."""
         self._switch.time_builds()
         for _ in range(_WARM_UPS):
             self._rehearsal.run()
@@ -177,7 +176,7 @@ class ControlLoop:
     # -- the start of an episode -----------------------------------------------------------------------------------
 
     def _begin(self, episode: int, kind: Kind) -> None:
-        """Bring the device to the start of an episode, armed; pause first if one is due."""
+        """Bring the device to the start of an episode, armed; pause first if a pause is due."""
         signal = self._explorer.signal(kind, episode)
         try:
             self._tick.prepare(episode, kind)
@@ -187,11 +186,11 @@ class ControlLoop:
         reset_seed = device_seed(self._config.seed, PLANT_ROLES[kind], episode)
         self._prepare(kind, episode, keep=True)
         if self._homing is not None:
-            # Its records bear the index of the training episode before them: the one to come is not under way yet.
+            # Its records have the index of the previous training episode, because the next one has not begun.
             last = episode - (kind is Kind.TRAIN)
             start = drawn_start(self._config.task.all_starts, reset_seed)
             self._homing.home(last, start, lambda: self._prepare(kind, episode, keep=self._pace.overlaps))
-        # From here on the device is armed and waits: nothing that takes a period.
+        # From here on the device is armed and waits, so nothing may take a period.
         self._explorer.begin_episode(kind, episode)
         if self._homing is None:
             self.arming.begin_episode()
@@ -201,10 +200,11 @@ class ControlLoop:
         self.arming.take(Event.AT_START)
 
     def _prepare(self, kind: Kind, episode: int, *, keep: bool) -> None:
-        """Pause for as long as spent budgets require; then see to learner and policy, and to its weights' noise.
+        """Pause for as long as spent budgets require; then check the learner, update the policy and perturb its
+        weights.
 
-        ``keep`` the position before a pause, so that a stop in it shortens no pause, and after it.  In lockstep a reset
-        is made again with the rest of its episode.
+        ``keep``: store the position before a pause, so that a stop during it shortens no pause, and after it.  In
+        lockstep a reset is repeated with the rest of its episode.
         """
         if self._explorer.pause_due is not None:
             if keep:
@@ -222,7 +222,7 @@ class ControlLoop:
     # -- an episode ------------------------------------------------------------------------------------------------
 
     def _run_episode(self, episode: int, kind: Kind) -> None:
-        """Run an episode; once more if the line closed before its first frame."""
+        """Run an episode; repeat it once if the connection closed before its first frame."""
         frames, answer = self._frames, None
         while answer is None:
             try:
@@ -258,7 +258,7 @@ class ControlLoop:
         self._keep()
 
     def _act(self, step: Step) -> None:
-        """Ask the active policy; in real time, swap first if a prepared one is ready at this tick edge."""
+        """Evaluate the active policy; in real time, swap first if a prepared one is ready at this tick edge."""
         switch = self._switch
         if self._swaps_in_episodes and switch.swap():
             self._board[Word.POLICY] = switch.policy_id
@@ -296,12 +296,12 @@ class ControlLoop:
     def _command(self, state: State, answer: Answer) -> None:
         try:
             self._session.send_command(state.frame, answer.command)
-        except LineClosed:  # the next read or request raises it again, when this tick has been recorded
+        except LineClosed:  # raised again by the next read or request, after this tick has been recorded
             if not self.arming.can_reconnect:
                 raise
 
     def _cut_off(self, step: Step) -> None:
-        """Close the episode at the step that was in force when the line closed."""
+        """Close the episode at the step in force when the connection closed."""
         step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
         self._pace.push(step)
         self._board[Word.ROWS] += 1
@@ -337,7 +337,7 @@ class ControlLoop:
                 raise Stopped
 
     def _rolled_back(self, policy_id: int) -> None:
-        """Report a rollback: the predecessor acts from the next tick on; this tick's command passed the shield."""
+        """Report a rollback: the predecessor acts from the next tick on; this tick's command has passed the shield."""
         self._board[Word.ROLLED_BACK] = policy_id + 1
         self._board[Word.POLICY] = self._switch.policy_id
         self._tick.drop_perturbed()

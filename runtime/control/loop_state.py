@@ -26,7 +26,7 @@ class LoopState(msgspec.Struct, frozen=True):
     """Device time so far (lockstep: virtual time continues when a run is resumed)."""
     explorer: dict[str, float] = {}
     """``Explorer.state()``; empty before the first episode."""
-    switch: SwitchState = msgspec.field(default=SwitchState(), name="seat")  # as in checkpoints of 0.1
+    switch: SwitchState = msgspec.field(default=SwitchState(), name="seat")  # name in checkpoints of version 0.1
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -34,12 +34,12 @@ _DECODER = msgspec.msgpack.Decoder(LoopState)
 
 
 def encode_state(state: LoopState) -> bytes:
-    """Serialise it for the kept_state."""
+    """Serialise a position for ``kept_state``."""
     return _ENCODER.encode(state)
 
 
 def decode_state(data: bytes | None) -> LoopState:
-    """Read what ``encode_state`` wrote; None gives the start of a run."""
+    """Read the output of ``encode_state``; None gives the start of a run."""
     return LoopState() if data is None else _DECODER.decode(data)
 
 
@@ -47,20 +47,20 @@ class KeptPosition:
     """Position of the running loop, stored after each episode, from which a run resumes after a crash."""
 
     def __init__(self, store: Latest | None) -> None:
-        """``store``: where it is kept (None: it is not)."""
+        """``store``: where to store it (None: nowhere)."""
         self.store = store
         self.at: tuple[int, bool] | None = None
         """Episode, and whether its evaluation is complete; None until it is known."""
         self.device_us = 0
 
     def keep(self, tick: int, explorer: dict[str, float], switch: SwitchState) -> None:
-        """Store it; the arguments as in LoopState."""
+        """Store the position; arguments as in LoopState."""
         if self.store is not None and self.at is not None:
             self.store.put(encode_state(LoopState(*self.at, tick, self.device_us, explorer, switch)))
 
 
 def filed_session(folder: Path, policy_id: int, *, native: bool) -> PolicySession | None:
-    """Session of a policy stored in ``folder``; None if it is gone or does not run."""
+    """Return the session of a policy stored in ``folder``; None if it is missing or does not run."""
     try:
         session = PolicySession(read_file(folder / f"{policy_id}.onnx", MAX_POLICY_BYTES), native=native)
         session.warm_up(1)

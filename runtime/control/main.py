@@ -73,7 +73,7 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
         if hello.time_scale != 0.0:
             collapse_pages()
         try:
-            # A state left there by an earlier life of the run is where a resumed run continues.
+            # A state left by an earlier process of the run is where a resumed run continues.
             loop.run(decode_state(kept_state.take()), run_folder / "policies")
         except LinkError as error:
             first = loop.arming.machine.fault

@@ -63,13 +63,13 @@ class Observer:
         self._plain = not any(self._derivatives)
 
     def reset(self) -> None:
-        """Forget the past at the start of an episode: estimated velocities start at 0."""
+        """Discard past samples at the start of an episode: estimated velocities start at 0."""
         for d in self._derivatives:
             if d is not None:
                 d.reset()
 
     def observe(self, counts: Sequence[int], periods: int = 1) -> tuple[float, ...]:
-        """Observation (n,) in SI of one frame; ``periods`` since the frame observed before it."""
+        """Return the observation (n,), in SI units, of one frame; ``periods`` since the previously observed frame."""
         readings = []
         for count, (resolution, wrap) in zip(counts, self._scales, strict=True):
             reading = count * resolution
@@ -84,17 +84,17 @@ class Observer:
 
 
 class FurtherSignals:
-    """Signals after the rig's observations: the command in force where the rig adds it, and the task's targets."""
+    """Signals after the rig's observations: the command in force if the rig adds it, and the task's targets."""
 
     def __init__(self, config: RunConfig, steps: int, to_si: ToSi) -> None:
-        """``steps`` in an episode; ``to_si`` converts counts of the actuators."""
+        """``steps`` per episode; ``to_si`` converts counts of the actuators."""
         rig = config.rig
         self._targets: Final = EpisodeTargets(config.task, rig, config.period_us, steps)
         self._seed, self._to_si = config.seed, to_si if rig.previous_command else None
         self.begin(Kind.RESET, 0)
 
     def prepare(self, kind: Kind, episode: int) -> None:
-        """Draw the targets of an episode, so that ``begin`` has them at once."""
+        """Draw the targets of an episode in advance, so that ``begin`` takes no time."""
         self._targets.of(self._seed, kind, episode)
 
     def begin(self, kind: Kind, episode: int) -> None:
@@ -103,7 +103,8 @@ class FurtherSignals:
         self._at: int | None = None
 
     def next(self, in_force: Sequence[int], periods: int) -> tuple[float, ...]:
-        """Values (k,) in SI at a sample, ``periods`` of the device after the previous one; ``in_force`` in counts."""
+        """Return values (k,), in SI units, ``periods`` of the device after the previous sample; ``in_force`` in
+        counts."""
         if self._course.shape[1] == 0:  # without targets
             return self._to_si(in_force) if self._to_si is not None else ()
         self._at = 0 if self._at is None else self._at + max(periods, 1)
@@ -112,6 +113,6 @@ class FurtherSignals:
 
 
 def further_signals(config: RunConfig, steps: int, to_si: ToSi) -> FurtherSignals | None:
-    """The signals that a run adds; None where there are none, so that no tick pays for them."""
+    """Return the signals that a run adds; None if there are none, so that they cost no tick time."""
     adds = config.rig.previous_command or targets_of(config.rig)
     return FurtherSignals(config, steps, to_si) if adds else None

@@ -1,4 +1,4 @@
-"""The loop's exchange with other processes through the board: requests, transitions, safe outputs."""
+"""Exchange of the loop with other processes through the board: requests, transitions, safe outputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Requests:
         self._looks = 0
 
     def signal(self) -> None:
-        """Note a signal to this process itself: its supervisor is gone, so it stops at once."""
+        """Record a signal to this process itself: its supervisor is gone, so it stops at once."""
         self._signals = AT_ONCE
 
     @property
@@ -45,7 +45,7 @@ class Requests:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop of either kind was requested."""
+        """Whether a stop of either kind has been requested."""
         return self.stop > 0
 
     def forget_resumes(self) -> None:
@@ -54,7 +54,7 @@ class Requests:
 
     @property
     def resume(self) -> bool:
-        """Whether a resume was requested since ``forget_resumes``."""
+        """Whether a resume has been requested since ``forget_resumes``."""
         return self._resumes > self._resumed
 
     @property
@@ -63,7 +63,7 @@ class Requests:
 
 
 _KEPT: Final = 4096
-"""Transitions buffered for a supervisor that does not read; far more than an episode has."""
+"""Transitions buffered for a supervisor that does not read; far more than in an episode."""
 
 
 class TransitionReports:
@@ -74,12 +74,12 @@ class TransitionReports:
         self._waiting: deque[Transition] = deque(maxlen=_KEPT)
 
     def note(self, transition: Transition) -> None:
-        """Take one transition; no I/O."""
+        """Queue one transition; no I/O."""
         self._board[Word.STATE] = transition.state
         self._waiting.append(transition)
 
     def send(self, limit: int = _KEPT) -> None:
-        """Pass on up to ``limit`` transitions, as many as the pipe takes."""
+        """Send up to ``limit`` transitions, as many as fit into the pipe."""
         while self._waiting and limit > 0:
             t = self._waiting[0]
             message = f"{t.before.name.lower()} -> {t.state.name.lower()}"
@@ -100,14 +100,14 @@ _SHOWN_PERIODS: Final = 3
 """Frames after an acknowledged DISARM within which one must show safe outputs; after that the run ends unconfirmed."""
 _SHOWN_S: Final = 0.3
 _LEASE_S: Final = 0.8
-"""How long to listen for the end of the lease after an unanswered DISARM; together with that request's timeout of one
-second, less than the supervisor's grace period for an immediate stop."""
+"""Time to wait for the end of the lease after an unanswered DISARM; together with that request's timeout of one second,
+less than the supervisor's grace period for an immediate stop."""
 
 
 class Confirmation:
-    """The board's words on whether the outputs are safe; written by the control process alone.
+    """Status words that report whether the outputs are safe; written only by the control process.
 
-    An acknowledged DISARM is no confirmation: only a state frame says which command is in force.
+    An acknowledged DISARM is not a confirmation: only a state frame shows which command is in force.
     """
 
     def __init__(self, config: RunConfig, session: DeviceSession, board: Board) -> None:
@@ -118,11 +118,11 @@ class Confirmation:
         self._armed_at: int | None = None
         self._shown: int | None = None
         self.contradiction: Contradiction | None = None
-        """First frame found that belies the safe output."""
+        """First frame that contradicts the reported safe output."""
         board[Word.HOLD_NS] = longest_hold_ns(config)
 
     def restart(self) -> None:
-        """Forget the frames so far: after a reboot of the device their numbers start over."""
+        """Discard the frames so far, since their numbers restart after a reboot of the device."""
         self.arming()
         self._armed_at = self._shown = None
 
@@ -133,11 +133,11 @@ class Confirmation:
         self._output.reset()
 
     def armed(self) -> None:
-        """Note the answer to ARM: frames received so far were sampled before it and confirm nothing."""
+        """Record the answer to ARM: frames received so far were sampled before it and confirm nothing."""
         self._armed_at = self._session.last_frame
 
     def take(self, state: State) -> None:
-        """Note a frame received while the device is to be disarmed."""
+        """Process a frame received while the device should be disarmed."""
         board = self._board
         if self.contradiction is None:
             self.contradiction = self._output.take(state)
@@ -158,13 +158,13 @@ class Confirmation:
         return frame is None or is_before(frame, self._shown)
 
     def wait(self, before: int | None, *, disarmed: bool) -> None:
-        """Read until a frame newer than ``before`` shows the outputs safe, or none can come any more.
+        """Read until a frame newer than ``before`` shows the outputs safe, or until no such frame can arrive any more.
 
-        ``disarmed``: the device acknowledged DISARM; otherwise only the end of its lease makes it safe.
+        ``disarmed``: whether the device acknowledged DISARM; otherwise only the end of its lease makes it safe.
         """
         session = self._session
         limit_ns = time.monotonic_ns() + round(max(_SHOWN_S if disarmed else _LEASE_S, self._periods_s) * 1e9)
-        state = session.wait_state(0)  # arrived during the request; may report that the lease expired
+        state = session.wait_state(0)  # received during the request; may report an expired lease
         if state is not None:
             self.take(state)
         while not self.given_after(before) and time.monotonic_ns() < limit_ns:

@@ -18,37 +18,37 @@ from onrig.runtime.shm.ring import RingWriter
 _LOOK_NS: Final = 1_000_000
 _LOOK_LOCKSTEP_S: Final = 0.0002
 _MAX_CHECK_INTERVAL_S: Final = 0.005
-"""In lockstep the learner works meanwhile, and may have only this core."""
+"""Maximum sleep between polls in lockstep, in which the learner works meanwhile and may share this core."""
 _FULL_S: Final = 0.0002
 
 
 class Pace(Protocol):
-    """What the passing of time means to the loop; it is the device's, at most the wall clock's times a scale."""
+    """Effect of passing time on the loop."""
 
     overlaps: bool
-    """Whether learning overlaps the episodes; otherwise it is awaited at a barrier after each, and an interrupted
-    episode is repeated."""
+    """Whether learning overlaps the episodes; otherwise the loop waits for it at a barrier after each, and an
+    interrupted episode is repeated."""
     clock: Callable[[], int] | None
-    """Clock (ns) that judges foreign code in the tick; None: none does."""
+    """Clock (ns) that measures third-party code in the tick; None: no measurement."""
 
     def push(self, step: Step) -> None:
         """Write a record into the ring."""
 
     def look(self, waited_s: float) -> State | None:
-        """Wait a moment, between two looks at a condition that has been waited for so long; returns a frame."""
+        """Wait briefly between two polls of a condition awaited for ``waited_s``; return a frame, if any."""
 
     def request_frame(self) -> None:
-        """See to it that a disarmed device sends a frame."""
+        """Make sure that a disarmed device sends a frame."""
 
     def wall_s(self, pause_s: float) -> float:
-        """Time that a pause takes by the wall clock."""
+        """Return the wall-clock time of a pause."""
 
     def paused_s(self, pause_s: float, took_s: float) -> float:
-        """Device time of a pause that took so long by the wall clock."""
+        """Return the device time of a pause that took ``took_s`` by the wall clock."""
 
 
 class RealTime:
-    """A full ring loses records, which are counted."""
+    """Real or scaled time; a full ring loses records, which are counted."""
 
     overlaps: bool = True
 
@@ -59,27 +59,24 @@ class RealTime:
         self.clock: Callable[[], int] | None = time.monotonic_ns
 
     def push(self, step: Step) -> None:
-        """As Pace."""
         self._ring.push(self._values(step))
 
     def look(self, waited_s: float) -> State | None:
-        """As Pace; keeps reading: a link full of old frames would lose the answer to the next request."""
+        """Read frames while waiting, because a link full of old frames would lose the answer to the next request."""
         return self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
 
     def request_frame(self) -> None:
-        """As Pace; it sends them by itself."""
+        """Do nothing, since the device sends frames by itself."""
 
     def wall_s(self, pause_s: float) -> float:
-        """As Pace."""
         return pause_s / self._scale
 
     def paused_s(self, pause_s: float, took_s: float) -> float:
-        """As Pace."""
         return took_s * self._scale
 
 
 class Lockstep:
-    """Virtual time stands still between commands: no record is lost, no bounded pause takes time, no clock judges."""
+    """Virtual time, which stands still between commands: no record is lost, and no bounded pause takes time."""
 
     overlaps: bool = False
     clock: Callable[[], int] | None = None
@@ -90,7 +87,7 @@ class Lockstep:
         self._scale = _scale_of(config)
 
     def push(self, step: Step) -> None:
-        """As Pace; waits until the replay process has caught up, or raises Stopped."""
+        """Wait until the replay process has caught up, then write; raises Stopped."""
         while self._ring.full:
             if self._requests.stopped:
                 raise Stopped
@@ -98,30 +95,28 @@ class Lockstep:
         self._ring.push(self._values(step))
 
     def look(self, waited_s: float) -> State | None:
-        """As Pace; longer the longer it has taken, and without a frame: the device sends none."""
+        """Wait longer as the wait goes on; return no frame, because the device sends none."""
         time.sleep(min(max(_LOOK_LOCKSTEP_S, waited_s / 16), _MAX_CHECK_INTERVAL_S))
         return None
 
     def request_frame(self) -> None:
-        """As Pace."""
         self._session.reset(0)
 
     def wall_s(self, pause_s: float) -> float:
-        """As Pace."""
         return pause_s if isinf(pause_s) else 0.0
 
     def paused_s(self, pause_s: float, took_s: float) -> float:
-        """As Pace; an unbounded pause lasts until a person ends it."""
+        """Return the requested pause; for an unbounded one, the time until a person ended it."""
         return took_s * self._scale if isinf(pause_s) else pause_s
 
 
 def pace(config: RunConfig, session: DeviceSession, ring: RingWriter, requests: Requests, *, time_scale: float) -> Pace:
-    """Return the pace of a device whose hello states this ``time_scale``."""
+    """Return the pace of a device whose hello contains this ``time_scale``."""
     if time_scale == 0.0:
         return Lockstep(config, session, ring, requests)
     return RealTime(config, session, ring)
 
 
 def _scale_of(config: RunConfig) -> float:
-    """Device time per time of the wall clock."""
+    """Return device time per wall-clock time."""
     return 1000 * config.period_us / config.wall_period_ns

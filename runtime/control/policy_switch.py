@@ -1,8 +1,8 @@
-"""Policy switch: fetches policies from the slot, builds and warms them up in the slack, swaps them at a tick edge.
+"""Policy switch: fetches policies from the slot, builds and warms them up in slack time, swaps them at a tick edge.
 
-Building a session takes 0.25 ms and more while holding the interpreter lock, so it is done in the slack of a tick, in
-pieces, each only if the remaining slack is long enough.  A policy that fails its probation is rolled back to its
-predecessor, whose session is kept.
+Building a session takes 0.25 ms or more while holding the GIL, so it is done in the slack of a tick, in steps, each
+only if the remaining slack is long enough.  A policy that fails its probation is rolled back to its predecessor, whose
+session is kept.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from onrig.runtime.record import Flag, Rule
 from onrig.runtime.shm.latest import PolicySlot, SlotPolicy
 
 _MARGIN: Final = 4.0
-"""Slack required for a build, as a multiple of the slowest recent one and of what a larger model adds.  Builds take
-0.3 to 1 ms, occasionally 2 or 3: with a factor of two, a busy loop at 1 kHz missed ticks.  At high rates a policy waits
-for the end of the episode."""
+"""Slack required for a build, as a multiple of the slowest recent one and of the increment for a larger model.  Builds
+take 0.3 to 1 ms, occasionally 2 or 3: with a factor of two, a busy loop at 1 kHz missed ticks.  At high rates a policy
+waits for the end of the episode."""
 _FIRST_GUESS_NS: Final = 600_000
 _FIRST_GUESS_BYTES: Final = 64 << 10
 _BUILD_NS_PER_BYTE: Final = 5
-"""Of a model beyond the largest one so far: four times what was measured (`onrig bench policy`)."""
+"""Increment for a model beyond the largest one so far: four times the measured value (`onrig bench policy`)."""
 _COPY_NS: Final = 100_000
 _NS_PER_BYTE: Final = 2
 """Upper estimate for copying and checksumming a model: 4 MiB take about 1 ms on a small board."""
 _KEEP_WARM_NS: Final = 500_000
-"""Slack in which the predecessor is run once, to keep it in the caches in case of a rollback."""
+"""Slack needed to run the predecessor once, to keep it in the caches in case of a rollback."""
 _PIECES: Final = 4
 """Steps of a preparation: fetch, parse (for the C library), build, warm up."""
 _PREDECESSORS: Final = 3
@@ -62,7 +62,7 @@ class SwitchState(msgspec.Struct, frozen=True):
     """State of the switch between two episodes; without arguments, that of an empty one."""
 
     seated: tuple[SeatedState, ...] = ()
-    """The acting policy last."""
+    """Policies, the acting one last."""
     failed: tuple[int, ...] = ()
 
 
@@ -92,7 +92,7 @@ class PolicySwitch:
 
     @property
     def age_ticks(self) -> int:
-        """Ticks in which the acting policy has been asked."""
+        """Ticks in which the acting policy has been evaluated."""
         return self._tenure.ticks
 
     @property
@@ -101,7 +101,7 @@ class PolicySwitch:
         return self._behind[-1][:2] if self._behind else None
 
     def prepare_until(self, until_ns: int) -> None:
-        """Do pieces of preparation while the time until ``until_ns`` is certain to suffice."""
+        """Do preparation steps while the time until ``until_ns`` is certain to suffice."""
         for _ in range(_PIECES):
             before = self._progress
             self.prepare(until_ns - time.monotonic_ns())
@@ -110,11 +110,11 @@ class PolicySwitch:
 
     @property
     def _progress(self) -> tuple[bool, ...]:
-        """Which pieces of the policy in preparation are there."""
+        """Which steps of the preparation are complete."""
         return self._fetched is not None, self._parsed is not None, self._built is not None
 
     def prepare(self, slack_ns: int) -> None:
-        """Do the next piece of preparation if ``slack_ns`` is certain to suffice."""
+        """Do the next preparation step if ``slack_ns`` is certain to suffice."""
         if self._fetched is None:
             if self._slot.version == self._seen or self._ready is not None:
                 self._keep_warm(slack_ns)
@@ -144,11 +144,11 @@ class PolicySwitch:
 
     def _keep_warm(self, slack_ns: int) -> None:
         if self._behind and slack_ns >= _KEEP_WARM_NS and self._tenure.on_probation:
-            with contextlib.suppress(Exception):  # its errors matter only once it acts
+            with contextlib.suppress(Exception):  # its errors matter only when it acts
                 self._behind[-1].session.run()
 
     def _parse(self) -> None:
-        """Parse the model, which takes as long as building the session of what was parsed."""
+        """Parse the model, which takes as long as building the session from the result."""
         if self._fetched is not None:
             with self._timed_piece(self._fetched):
                 self._parsed = read_model(self._fetched.model)
@@ -163,16 +163,16 @@ class PolicySwitch:
         start = time.monotonic_ns()
         try:
             yield
-        except Exception:  # it was admitted, so the machine is at fault: keep the present policy
+        except Exception:  # it was admitted, so the machine is at fault: keep the current policy
             self._fetched = self._parsed = None
             self.refused += 1
-        # The slowest piece, decaying, so that a single stall does not block swaps for ever.
+        # The slowest step, decaying, so that a single stall does not block swaps for ever.
         self._build_ns = max(time.monotonic_ns() - start, int(0.9 * self._build_ns))
         self._largest_bytes = max(self._largest_bytes, len(fetched.model))
 
     def time_builds(self, times: int = 5) -> None:
-        """Measure the median duration of the slowest piece of a build, outside the loop; library loading and stalls do
-        not count."""
+        """Measure the median duration of the slowest build step, outside the loop and without library loading and
+        stalls."""
         if self.active is None:
             return
         model, native = self.active.model, self.active.native
@@ -190,15 +190,15 @@ class PolicySwitch:
             try:
                 self._built.warm_up(3)
                 self._ready = (self._fetched.policy_id, self._built)
-            except Exception:  # as in _build
+            except Exception:  # same as in _build
                 self.refused += 1
         self._fetched = self._parsed = self._built = None
 
     def swap(self) -> bool:
-        """At a tick edge, activate the prepared policy; True if there was one.
+        """At a tick edge, activate the prepared policy; return True if there was one.
 
-        The first tick after a rollback always belongs to the predecessor.  A recurrent policy waits for the start of
-        an episode (``take_newest``), where its state begins.
+        The first tick after a rollback always belongs to the predecessor.  A recurrent policy waits for the start of an
+        episode (``take_newest``), where its state begins.
         """
         if self._ready is None or self._came_back or self._ready[1].hidden is not None:
             return False
@@ -207,7 +207,7 @@ class PolicySwitch:
 
     def _install(self, policy_id: int, session: PolicySession) -> None:
         before = self._tenure
-        if self.active is not None and (before.ticks or self._terms is None):  # one that never acted is no fallback
+        if self.active is not None and (before.ticks or self._terms is None):  # one that never acted is not a fallback
             if self._terms is None or before.passed:
                 self._behind.clear()
             self._behind.append(_Seated(self.policy_id, self.active, before))
@@ -219,21 +219,21 @@ class PolicySwitch:
         self.swaps += 1
 
     def take_newest(self) -> None:
-        """Between episodes, without a time limit: install the newest policy of the slot."""
+        """Install the newest policy of the slot, between episodes and without a time limit."""
         while True:
-            if self._ready is not None:  # may be older than the one in the slot, and would block it
+            if self._ready is not None:  # may be older than the one in the slot, which it would block
                 self._install(*self._ready)
             if self._fetched is None and self._slot.version == self._seen:
                 return
             before = (self._seen, *self._progress)
             self.prepare(1 << 62)
             if before == (self._seen, *self._progress) and self._ready is None:
-                return  # the slot is being rewritten; the next edge sees it
+                return  # the slot is being rewritten; retried at the next edge
 
     # -- going on after a crash --------------------------------------------------------------------------------------
 
     def state(self) -> SwitchState:
-        """State for a resumed run: the acting policy, its predecessors, and their probation records."""
+        """Return the state for a resumed run: the acting policy, its predecessors, and their probation records."""
         sitting = [_Seated(self.policy_id, self.active, self._tenure)] if self.active is not None else []
         seated = tuple(SeatedState(s.policy_id, s.tenure.record(), s.session.native) for s in (*self._behind, *sitting))
         return SwitchState(seated, tuple(self._failed))
@@ -253,22 +253,22 @@ class PolicySwitch:
     # -- probation -------------------------------------------------------------------------------------------------
 
     def marks(self) -> int:
-        """Flags for the record of a tick in which the policy is asked; call once per record."""
+        """Return the flags for the record of a tick in which the policy is evaluated; call once per record."""
         probation = _PROBATION if self._tenure.on_probation else 0
         return probation | self.take_mark() if self._came_back else probation
 
     def take_mark(self) -> int:
-        """``ROLLED_BACK`` for the first record after a rollback, whether the policy is asked in it or not; else 0."""
+        """Return ``ROLLED_BACK`` for the first record after a rollback, even without a policy action; otherwise 0."""
         if not self._came_back:
             return 0
         self._came_back = False
         return _ROLLED_BACK
 
     def judge(self, rule: Rule, policy_ns: int) -> bool:
-        """Count a tick of the acting policy: the rule that intervened, the policy's duration.
+        """Count a tick of the acting policy, with the rule that intervened and the policy's duration.
 
-        True if the policy failed its probation and was rolled back.  A run's first policy has no predecessor and
-        continues under the shield alone.
+        Returns True if the policy failed its probation and was rolled back.  A run's first policy has no predecessor
+        and continues under the shield alone.
         """
         if self._tenure.add_tick(rule, policy_ns) is None or not self._behind:
             return False

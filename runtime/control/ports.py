@@ -1,4 +1,4 @@
-"""Asking a policy that is stochastic or recurrent (format 2 of its contract): noise and state in, distribution out."""
+"""Evaluation of a stochastic or recurrent policy (format 2 of its contract): noise and state in, distribution out."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
 
 _UNTRUE: Final = 1e-3
-"""Difference between what a policy drew and what its mean, deviation and noise give, relative to their values where
-these exceed 1, that float32 rounding does not explain (``onrig.runtime.policy.probing`` allows a tenth of it)."""
+"""Difference between a policy's draw and that computed from its mean, deviation and noise, relative to their values if
+above 1, that exceeds float32 rounding (``onrig.runtime.policy.probing`` allows a tenth of it)."""
 _TRAIN: Final = Kind.TRAIN
 _RESTRAINED: Final = int(Flag.RESTRAINED)
-"""A plain number: combining flags of an enumeration takes microseconds in every tick."""
+"""A plain number, because combining flags of an enumeration takes microseconds in every tick."""
 
 
 class PolicyPorts:
-    """What one tick's policy is given beside the observation, and takes back: the state of an episode.
+    """Inputs and outputs of a policy other than observation and action: the state of an episode.
 
-    The hidden state is kept here and not in the session, which rehearsals of the tick use as well.
+    The hidden state is kept here and not in the session, which rehearsals of the tick also use.
     """
 
     def __init__(self, rig: Rig) -> None:
@@ -35,7 +35,7 @@ class PolicyPorts:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the state: at an episode's start."""
+        """Clear the state at an episode's start."""
         self._asked: PolicySession | None = None
         self._hidden: npt.NDArray[np.float32] | None = None
         self._last = -1
@@ -43,13 +43,13 @@ class PolicyPorts:
     def ask(
         self, step: Step, policy: PolicySession, unit: tuple[float, ...] | None, amplitude: tuple[float, ...]
     ) -> None:
-        """Run a policy on what it sees; fill in its answer, of a stochastic one its distribution as well.
+        """Evaluate a policy on its input; fill in its answer and, for a stochastic policy, its distribution.
 
-        ``unit`` is the noise before ``amplitude``, (m,) each; None for none.  ``step.policy`` is the action without
-        noise, ``step.explored`` the one with it (SI); both are NaN if the policy fails, or its ports contradict one
-        another: a draw that noise moves further than by the deviation would evade the amplitude.
+        ``unit``: noise before ``amplitude``, (m,) each; None for none.  ``step.policy`` is the action without noise,
+        ``step.explored`` the action with noise (SI units); both are NaN if the policy fails, or if its ports contradict
+        each other: a draw moved by noise further than its deviation would evade the amplitude.
         """
-        # After a swap or a rollback the state is another policy's, or from before another one's ticks.
+        # After a swap or a rollback the state belongs to another policy, or predates ticks of another one.
         if policy is not self._asked or step.tick != self._last + 1:
             self._asked = policy
             self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)
@@ -70,7 +70,7 @@ class PolicyPorts:
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
             return
         if hidden is not None:
-            if not np.isfinite(policy.hidden_out).all():  # an action that looks sound may come of it
+            if not np.isfinite(policy.hidden_out).all():  # it could produce a seemingly valid action
                 return
             hidden[:] = policy.hidden_out
         if policy.noise is not None:
@@ -86,10 +86,10 @@ class PolicyPorts:
         amplitude: tuple[float, ...],
         squashes: bool,
     ) -> None:
-        """Fill in a stochastic policy's answer and how far noise moves it, unless its ports contradict one another.
+        """Fill in a stochastic policy's answer and its change by noise, unless its ports contradict each other.
 
-        One pass over the actuators, mostly of comparisons: in caches that have cooled down, each call (``abs``,
-        ``min``, ``max``) takes half a microsecond.
+        One pass over the actuators, mostly with comparisons: with cold caches, each call (``abs``, ``min``, ``max``)
+        takes half a microsecond.
         """
         n = len(noise)
         if len(answer) != 4 * n:
@@ -100,12 +100,12 @@ class PolicyPorts:
             spread = s * noise[j]
             taken, strays = (action - centre) / half, d - m - spread
             apart = taken - (tanh(d) if squashes else -1.0 if d < -1.0 else 1.0 if d > 1.0 else d)
-            # Not so written that NaN would pass.
+            # Written so that NaN fails the comparison.
             if not (s >= 0.0 and -_UNTRUE <= apart <= _UNTRUE):
                 return
             if not (-_UNTRUE <= strays <= _UNTRUE or abs(strays) <= _UNTRUE * (abs(m) + abs(spread))):
                 return
-            if noise[j] != 0.0:  # otherwise the answer is the mean's; computed here, it would differ in the last digits
+            if noise[j] != 0.0:  # otherwise the answer is the mean; recomputed, it would differ in the last digits
                 mean = centre + half * (tanh(m) if squashes else -1.0 if m < -1.0 else 1.0 if m > 1.0 else m)
                 without = (*without[:j], mean, *without[j + 1 :])
                 wish = (mean - centre) / half

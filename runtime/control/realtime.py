@@ -1,7 +1,7 @@
 """Real-time setup under Linux: scheduling class, locked memory, no garbage collector, the quietest CPU.
 
-The kernel charges the time of an interrupt, and of the soft interrupt after it, to the interrupted thread, and
-SCHED_FIFO does not prevent that.  If a disk completes its writes on the loop's CPU, the log's writes delay the loop.
+The kernel charges the time of an interrupt, and of the soft interrupt after it, to the interrupted thread, which
+SCHED_FIFO does not prevent.  If a disk completes its writes on the loop's CPU, the log's writes delay the loop.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def enter_realtime(settings: RealTime) -> list[str]:
 
 
 def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
-    """Ask the kernel for no wake-up latency, as cyclictest does, for as long as this process lives.
+    """Request zero wake-up latency from the kernel, like cyclictest, for as long as this process lives.
 
     Returns the descriptor that holds the request; None if the device is missing or not permitted.
     """
@@ -86,7 +86,7 @@ def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
 
 
 def loop_cpu(settings: RealTime) -> int | None:
-    """CPU that the loop runs on; None for any."""
+    """Return the CPU on which the loop runs; None for any."""
     if settings.cpu != "auto":
         return settings.cpu
     settled = os.environ.get(LOOP_CPU, "")
@@ -94,9 +94,10 @@ def loop_cpu(settings: RealTime) -> int | None:
 
 
 def settle_loop_cpu() -> None:
-    """Resolve ``auto`` for this process and all that it starts from now on.
+    """Resolve ``auto`` for this process and all processes that it starts from now on.
 
-    Each process for itself might choose differently: one that left the loop's CPU no longer sees it, and counts change.
+    If each process resolved it, they might choose differently: a process moved off the loop's CPU no longer sees it,
+    and counts change.
     """
     cpu = _quietest_here()
     if cpu is not None:
@@ -119,7 +120,7 @@ def leave_cpu(settings: RealTime) -> None:
 
 
 def enter_realtime_as_device(settings: RealTime) -> None:
-    """Prepare a process that replaces hardware: real-time priority one above the loop's, on another CPU."""
+    """Prepare a process that simulates hardware: real-time priority one above the loop's, on another CPU."""
     leave_cpu(settings)
     above = min(settings.priority + 1, 99) if settings.priority else 0
     enter_realtime(type(settings)(priority=above, cpu=None, lock_memory=settings.lock_memory))
@@ -127,7 +128,7 @@ def enter_realtime_as_device(settings: RealTime) -> None:
 
 
 def freeze_collector() -> None:
-    """Collect once, freeze the remaining objects, and disable the collector: the tick forms no cycles."""
+    """Collect once, freeze the remaining objects, and disable the collector: the tick creates no cycles."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -138,19 +139,19 @@ _HUGE_BYTES: Final = 2 << 20
 
 
 def collapse_pages() -> None:
-    """Move this process's heap to huge pages, where the kernel (Linux 6.1 or later) permits it.
+    """Move this process's heap to huge pages, if the kernel (Linux 6.1 or later) permits it.
 
-    A tick touches a hundred pages whose translations the processor has forgotten since the last one.
+    A tick touches a hundred pages whose translations have been evicted since the last one.
     """
     advise = _libc().madvise
     advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for first, end in heap_spans(_text(Path("/proc/self/maps"))):
-        for advice in (_MADV_HUGEPAGE, _MADV_COLLAPSE):  # without the permission, or memory in one piece: as before
+        for advice in (_MADV_HUGEPAGE, _MADV_COLLAPSE):  # without permission or contiguous memory, nothing changes
             advise(first, end - first, advice)
 
 
 def heap_spans(maps: str) -> list[tuple[int, int]]:
-    """Spans of whole huge pages, [first, end), in the private anonymous memory that ``/proc/PID/maps`` lists."""
+    """Return spans of complete huge pages, [first, end), in the private anonymous memory of ``/proc/PID/maps``."""
     spans = []
     for line in maps.splitlines():
         span, permissions, _, _, inode, *name = line.split()
@@ -167,18 +168,18 @@ _ROOT: Final = Path("/")
 
 
 class Interrupt(NamedTuple):
-    """Interrupt line of a device; CPU-local ones (timers, inter-processor interrupts) cannot be moved: left out."""
+    """Interrupt of a device; CPU-local ones (timers, inter-processor interrupts) cannot be moved and are left out."""
 
     number: int
     device: str
     counts: dict[int, int]
     """Counts by CPU, since boot."""
     served_by: set[int]
-    """CPUs that it is currently routed to."""
+    """CPUs to which it is currently routed."""
 
 
 def read_interrupts(root: Path = _ROOT) -> list[Interrupt]:
-    """Read ``/proc/interrupts`` and the routing of each line; empty if unavailable."""
+    """Read ``/proc/interrupts`` and the routing of each interrupt; empty if unavailable."""
     lines = _text(root / "proc/interrupts").splitlines()
     cpus = [int(word[3:]) for word in (lines[0] if lines else "").split() if word[:3] == "CPU" and word[3:].isdigit()]
     found = []
@@ -196,7 +197,7 @@ def read_interrupts(root: Path = _ROOT) -> list[Interrupt]:
 
 
 def uptime_s(root: Path = _ROOT) -> float:
-    """Time since boot; 0 if unavailable."""
+    """Return the time since boot; 0 if unavailable."""
     words = _text(root / "proc/uptime").split()
     try:
         return float(words[0]) if words else 0.0
@@ -205,7 +206,7 @@ def uptime_s(root: Path = _ROOT) -> float:
 
 
 def rates_hz(interrupts: Iterable[Interrupt], up_s: float) -> dict[int, float]:
-    """Device interrupts per second by CPU; a CPU not listed has none."""
+    """Return device interrupts per second by CPU; a CPU not listed has none."""
     rates: dict[int, float] = {}
     for interrupt in interrupts if up_s > 0 else ():
         for cpu in interrupt.served_by:
@@ -214,7 +215,7 @@ def rates_hz(interrupts: Iterable[Interrupt], up_s: float) -> dict[int, float]:
 
 
 def quietest(cpus: Collection[int], rates: Mapping[int, float]) -> int | None:
-    """CPU for the loop: the last of the least interrupted ones; None if there is no choice."""
+    """Return the CPU for the loop: the last one with the fewest interrupts; None if there is no choice."""
     if len(cpus) < 2:
         return None
     least = min(rates.get(cpu, 0.0) for cpu in cpus)

@@ -52,7 +52,7 @@ class _MadeUpDevice:
 
 
 class Rehearsal:
-    """One full tick without side effects per ``run``."""
+    """One complete tick without side effects per ``run``."""
 
     def __init__(self, config: RunConfig, switch: PolicySwitch) -> None:
         rig = config.rig
@@ -60,7 +60,7 @@ class Rehearsal:
         self._explorer = Explorer(config)
         self._tick = Tick(config, self._explorer)
         self._switch = switch
-        # Not 0, for which a stochastic policy's answer takes a shorter way.
+        # Not 0, for which a stochastic policy's answer takes a shorter path.
         self._noise = [(0.5,) * signal_width(config.exploration, m)] * (_FORGET_AFTER + 1)
         self._session = DeviceSession(_MadeUpDevice(rig, self._tick.safe_counts), rig, time)
         self._layout = record_layout(config)
@@ -69,7 +69,7 @@ class Rehearsal:
         self._runs = 0
 
     def run(self) -> None:
-        """Go through the stages of a tick."""
+        """Execute the stages of a tick."""
         tick, session = self._tick, self._session
         if self._runs % _FORGET_AFTER == 0:
             self._explorer.begin_episode(Kind.TRAIN, 1)

@@ -1,4 +1,4 @@
-"""Staleness of the learner: for how long it has been silent, and the run's reaction.
+"""Staleness of the learner: the length of its silence, and the run's reaction.
 
 The replay process stores the time of the last message from the pushing learner; if the replay process itself dies, that
 time ages in the same way.  It is checked between episodes, except in lockstep, where the loop waits at the barrier, and
@@ -39,11 +39,11 @@ class Silence(NamedTuple):
     restraint: float
     """Factor on the amplitude of the exploration."""
     pauses: bool
-    """Whether the run pauses until the learner is heard again."""
+    """Whether the run pauses until the learner responds again."""
 
     @property
     def line(self) -> str:
-        """One line for people."""
+        """One-line description."""
         return f"the learner has been silent for {self.silent_s:.0f} s"
 
 
@@ -53,14 +53,14 @@ def expects_learner(config: RunConfig) -> bool:
 
 
 class Listener:
-    """Judge of the silence; it counts from ``began_ns`` for a learner that was never heard."""
+    """Check of the learner's silence, measured from ``began_ns`` if it has never sent a message."""
 
     def __init__(self, rules: Staleness, began_ns: int) -> None:
         self._rules, self._began_ns = rules, began_ns
         self._silent = False
 
     def silent_s(self, now_ns: int, heard_ns: int) -> float:
-        """Seconds since the learner was last heard (monotonic times; ``heard_ns`` 0: never)."""
+        """Return seconds since the learner's last message (monotonic times; ``heard_ns`` 0: never)."""
         return max(0, now_ns - max(heard_ns, self._began_ns)) / 1e9
 
     def is_silent(self, now_ns: int, heard_ns: int) -> bool:
@@ -68,7 +68,7 @@ class Listener:
         return self.silent_s(now_ns, heard_ns) > self._rules.after_s
 
     def look(self, now_ns: int, heard_ns: int) -> Silence:
-        """Judge before an episode."""
+        """Evaluate the silence before an episode."""
         silent, was = self.is_silent(now_ns, heard_ns), self._silent
         self._silent = silent
         turn = Turn.SAME if silent is was else Turn.FELL_SILENT if silent else Turn.CAME_BACK
@@ -91,7 +91,7 @@ class LearnerWatch:
         self._listener = Listener(config.staleness, time.monotonic_ns())
 
     def heed(self) -> None:
-        """Before an episode: continue, explore less, or pause until the learner is heard.  Raises Stopped, Halted."""
+        """Before an episode: continue, explore less, or pause until the learner responds.  Raises Stopped, Halted."""
         silence = self._look()
         if silence.pauses:
             self._arming.stand_until(self._is_heard, silence.line, _HINT)

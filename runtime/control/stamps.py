@@ -1,4 +1,4 @@
-"""Times of the frames in the records: by the host's clock, or the device's virtual one."""
+"""Times of the frames in the records: from the host's clock, or the device's virtual one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onrig.hw.messages import State
 from onrig.runtime.record import Step
 
 _STALLED_CLOCK_FRAMES: Final = 64
-"""Consecutive frames late by about a period or more that mean a stopped device clock, not late frames."""
+"""Consecutive frames late by about a period or more that indicate a stopped device clock instead of late frames."""
 _ABOUT_A_PERIOD: Final = 0.9
 
 
@@ -20,14 +20,14 @@ class Stamps(Protocol):
     """Device time before the run was resumed, which the device itself does not count (lockstep)."""
 
     def restart(self) -> None:
-        """Note that the device's clock may have started over."""
+        """Allow for a restart of the device's clock."""
 
     def stamp(self, step: Step, state: State, received_ns: int) -> None:
         """Set the times of a record whose frame was received at ``received_ns`` (host monotonic)."""
 
 
 class HostStamps:
-    """Times by the host's monotonic clock; that of the sample is estimated."""
+    """Times from the host's monotonic clock; that of the sample is estimated."""
 
     def __init__(self, time_scale: float, period_ns: int) -> None:
         self._sync, self._period_ns = ClockSync(time_scale), period_ns
@@ -35,14 +35,13 @@ class HostStamps:
         self.resumed_at_us = 0
 
     def restart(self) -> None:
-        """As Stamps."""
         self._sync.reset()
 
     def stamp(self, step: Step, state: State, received_ns: int) -> None:
-        """As Stamps.
+        """Stamp a record, and discard the clock estimate after a stop of the device's clock.
 
-        By the old clock estimate, a device that lost time (a twin that was not scheduled, a timer that was set again)
-        would be late by that much from then on; the estimate is therefore discarded.
+        Otherwise a device that lost time (a twin that was not scheduled, a timer that was set again) would appear late
+        by that much from then on.
         """
         sync, t_device_us = self._sync, state.t_us
         sync.add(t_device_us, received_ns)
@@ -61,14 +60,13 @@ class HostStamps:
 
 
 class DeviceStamps:
-    """Virtual times by the device's own clock (lockstep): the wall clock appears in no record."""
+    """Virtual times from the device's own clock (lockstep): the wall clock appears in no record."""
 
     def __init__(self) -> None:
         self.resumed_at_us = 0
 
     def restart(self) -> None:
-        """As Stamps; unused."""
+        """Do nothing: virtual time does not restart."""
 
     def stamp(self, step: Step, state: State, received_ns: int) -> None:
-        """As Stamps."""
         step.t_mono_ns = step.t_receive_ns = (self.resumed_at_us + state.t_us) * 1000

@@ -1,7 +1,8 @@
-"""The tick: from one state frame to the next command, and from the frame after it to a step record.
+"""The tick: from one state frame to the next command, and from the following frame to a step record.
 
 Everything here is a pure function of the frames, the configuration, the policies and the random state of the episode;
-clock and I/O stay in ``onrig.runtime.control.loop``.  So a recorded run replays to the same decisions bit for bit.
+clock and I/O remain in ``onrig.runtime.control.loop``.  A recorded run therefore replays to the same decisions bit for
+bit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from onrig.runtime.safety.shield import Shield
 from onrig.runtime.task import compile_form, compile_terminated, episode_steps
 from onrig.runtime.terminations import ScalarTest
 
-# Plain numbers: an operation on an enumeration of flags takes microseconds in caches that have cooled down.
+# Plain numbers, because an operation on an enumeration of flags takes microseconds with cold caches.
 _ARMED = int(Status.ARMED)
 _ARMED_OR_FAULT = int(Status.ARMED | Status.FAULT)
 _SAFE = int(Status.SAFE)
@@ -35,7 +36,7 @@ _FIRST, _LATE, _INVALID, _NATIVE = int(Flag.FIRST), int(Flag.LATE), int(Flag.INV
 
 
 def _scaling(resolutions: tuple[float, ...]) -> Callable[[Sequence[int]], tuple[float, ...]]:
-    """Compile the conversion of counts to SI: for one actuator without a comprehension, which costs ten times more."""
+    """Compile the conversion of counts to SI units; a comprehension for one actuator would cost ten times more."""
     if len(resolutions) == 1:
         (only,) = resolutions
         return lambda counts: (counts[0] * only,)
@@ -43,12 +44,12 @@ def _scaling(resolutions: tuple[float, ...]) -> Callable[[Sequence[int]], tuple[
 
 
 class Tick:
-    """The stages of a tick for one rig and task, and the episode they stand in."""
+    """Stages of a tick for one rig and task, and the state of the current episode."""
 
     def __init__(
         self, config: RunConfig, explorer: Explorer | None = None, clock: Callable[[], int] | None = None
     ) -> None:
-        """``clock`` (ns) judges how long foreign code takes; without one, as in virtual time, nothing does."""
+        """``clock`` (ns) measures third-party code; without it, as in virtual time, durations are not checked."""
         rig = config.rig
         guard = Guard(self._foreign_failed, budget_ns(config.period_us), clock)
         self._explorer = explorer
@@ -81,7 +82,7 @@ class Tick:
         self._signals = further_signals(config, self._steps, self._to_si)
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
-        """Fault of the present episode that its frames show without naming it."""
+        """Fault of the current episode that its frames show but do not report."""
         self._tick, self._kind = 0, Kind.TRAIN
         self.begin(0, Kind.TRAIN, [])
 
@@ -95,7 +96,7 @@ class Tick:
         """Start an episode.
 
         ``noise`` is its exploration signal, one (m,) tuple in normalised units per step: added to the policy's action,
-        or the noise that a stochastic policy takes, or random levels (``onrig.runtime.explore.noise``).  With
+        or the noise input of a stochastic policy, or random levels (``onrig.runtime.explore.noise``).  With
         ``perturbed``, the signal is instead the difference of that policy's action from the policy's.  The explorer's
         amplitude scales all of them.
         """
@@ -114,7 +115,7 @@ class Tick:
         self.contradiction = None
 
     def prepare(self, episode: int, kind: Kind) -> None:
-        """Draw the targets of an episode before the device is armed for it; ``begin`` has them at once."""
+        """Draw the targets of an episode before the device is armed for it, so that ``begin`` takes no time."""
         if self._signals is not None:
             self._signals.prepare(kind, episode)
 
@@ -124,15 +125,15 @@ class Tick:
 
     @property
     def count(self) -> int:
-        """Number of ticks so far in the run, and so the number of the next one."""
+        """Number of ticks so far in the run, which is also the number of the next one."""
         return self._tick
 
     def go_on_from(self, tick: int) -> None:
-        """Number the next tick; for a run that is resumed."""
+        """Set the number of the next tick, for a resumed run."""
         self._tick = tick
 
     def to_counts(self, action: Sequence[float]) -> tuple[int, ...]:
-        """Round an action (SI) to counts, inside the limits."""
+        """Round an action (SI units) to counts within the limits."""
         counts = []
         for value, resolution, (low, high) in zip(action, self._resolutions, self._limits, strict=True):
             count = round(value / resolution)
@@ -179,7 +180,7 @@ class Tick:
         return step
 
     def ask(self, step: Step, policy: PolicySession | None, policy_id: int) -> None:
-        """Stage 3: the policy's action (SI); the safe output without a policy, NaN if the policy fails."""
+        """Stage 3: the policy's action (SI units); the safe output without a policy, NaN if the policy fails."""
         step.policy_id = policy_id
         if policy is None:
             step.policy = self._safe
@@ -201,7 +202,7 @@ class Tick:
     def explore(self, step: Step) -> None:
         """Stage 4: add the episode's noise, clip, and measure the deviation (de Bruin et al. 2018, App. B.2).
 
-        With noise of its own, a stochastic policy has drawn its action already.
+        A stochastic policy with noise of its own has already drawn its action.
         """
         if self._stochastic and step.drawn:
             return
@@ -217,7 +218,7 @@ class Tick:
         for value, unit, amplitude, centre, half in zip(
             step.policy, signal, amplitudes, self._centres, self._halves, strict=True
         ):
-            if not isfinite(value):  # left to the shield; adding noise would only hide it
+            if not isfinite(value):  # left to the shield; noise would only hide it
                 step.explored, step.exploration = step.policy, 0.0
                 return
             wish = (value - centre) / half
@@ -228,22 +229,22 @@ class Tick:
         step.exploration = deviation
 
     def _replace(self, step: Step, chance: float, level: float) -> None:
-        """Take a random level (normalised) in place of the one actuator's action where the chance is below epsilon."""
+        """Replace the action of the one actuator by a random level (normalised) if the chance is below epsilon."""
         step.explored = step.policy
-        if chance < step.amplitude[0] and isfinite(step.policy[0]):  # as above
+        if chance < step.amplitude[0] and isfinite(step.policy[0]):  # NaN is left to the shield
             step.explored = (self._centres[0] + self._halves[0] * level,)
             chosen, wish = ((a[0] - self._centres[0]) / self._halves[0] for a in (step.explored, step.policy))
             step.exploration = abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
 
     def _signal(self, step: Step) -> Sequence[float] | None:
-        """Exploration signal of this step, before the amplitude; None for none."""
+        """Return the exploration signal of this step, before the amplitude; None for none."""
         if self._kind is _EVAL:
             return None
         if self._perturbed is None:
             return self._noise[self._k] if self._k < len(self._noise) else None
         try:
             others = self._perturbed.ask(step.input or step.observation)
-        except Exception:  # as in ask
+        except Exception:  # same as in ask
             return None
         deviation = []
         for value, other, centre, half in zip(step.policy, others, self._centres, self._halves, strict=True):
@@ -271,13 +272,14 @@ class Tick:
         self._k += 1
 
     def _outputs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Outputs (m,) SI by the latest frame: the one in force since its sample, and the one a period before.
+        """Return outputs (m,), SI units, by the latest frame: the one in force since its sample, and the one a period
+        before.
 
-        Not what was sent: a command may have been lost, late or clamped.  The device accepts one only while the frame
-        that it answers is the latest, so no other switch can come in between.
+        Sent commands do not count, since they may have been lost, late or clamped.  The device accepts one only while
+        the frame that it answers is the latest, so no other switch can occur in between.
         """
         state = self._state
-        if state.status & _SAFE:  # the safe output starts afresh, however it was reached
+        if state.status & _SAFE:  # the history restarts at the safe output, whatever its cause
             return self._safe, self._safe
         in_force = self._to_si(state.u_end)
         if state.u_start == state.u_end:
@@ -285,10 +287,11 @@ class Tick:
         return in_force, self._to_si(state.u_start)
 
     def complete(self, step: Step, state: State, observation: Sequence[float]) -> bool:
-        """Fill in what the frame after ``step`` reports: applied action and reward.  True if the episode terminates.
+        """Fill in data from the frame after ``step``: applied action and reward.  Returns True if the episode
+        terminates.
 
-        ū_k = (tau u⁻ + (T - tau) u⁺) / T.  A transition with a lost frame or an unarmed device is marked invalid and is
-        not learned from.
+        ū_k = (tau u⁻ + (T - tau) u⁺) / T.  A transition with a lost frame or an unarmed device is marked invalid and
+        excluded from learning.
         """
         period, tau = self._period_us, min(state.tau_us, self._period_us)
         step.tau_us = tau
@@ -316,12 +319,12 @@ class Tick:
         return terminated
 
     def _foreign_failed(self, detail: str) -> None:
-        """Note a failure of foreign code, which ends the episode at this frame."""
+        """Record a failure of third-party code, which ends the episode at this frame."""
         if self.contradiction is None:
             self.contradiction = Contradiction(FaultName.TICK_CODE_FAILED, detail)
 
     def is_over(self, state: State, terminated: bool) -> bool:
-        """Tell whether the episode ends with this frame: by a fault, its task, a spent budget or its length.
+        """Whether the episode ends with this frame: by a fault, its task, a spent budget or its length.
 
         During homing only a fault ends it; the reset controller decides when the rig has arrived.
         """

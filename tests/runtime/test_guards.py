@@ -38,7 +38,7 @@ def test_who_accepts_a_rig_without_says_so_and_is_reminded() -> None:
     (told,) = warned(ON_PORT, "limits={unguarded: true}")
     assert ": warning: the rig on /dev/ttyS77 has no envelope" in told
     (told,) = refused(ON_PORT, "limits.unguarded=true")
-    assert "remove this, since there is an envelope, at limits.unguarded" in told
+    assert "remove this, because the limits have an envelope, at limits.unguarded" in told
 
 
 def test_without_a_reset_the_device_must_put_itself_back() -> None:
@@ -51,7 +51,7 @@ def test_without_a_reset_the_device_must_put_itself_back() -> None:
 def test_a_twin_may_do_without_and_is_told_of_it(device: str) -> None:
     (told,) = warned(device, "limits={}")
     assert "warning: this twin has no envelope" in told
-    assert "a rig on a port is refused without" in told
+    assert "a rig on a port requires one, unless" in told
 
 
 @pytest.mark.parametrize("pace", ["lockstep", "{scaled: 10}"])

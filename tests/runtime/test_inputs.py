@@ -57,7 +57,7 @@ def test_one_and_many_are_composed_alike() -> None:
         ((), "inputs", "expected 1 to"),
         ((PolicyInput("speed"),), "inputs[0].observation", "no observation 'speed' (it has angle, velocity)"),
         ((PolicyInput("angle"), PolicyInput("velocity", "cos")), "inputs[1].form", "not an angle in rad but in rad/s"),
-        ((PolicyInput("angle"), PolicyInput("angle", lag=1), PolicyInput("angle")), "inputs[2]", "is there twice"),
+        ((PolicyInput("angle"), PolicyInput("angle", lag=1), PolicyInput("angle")), "inputs[2]", "is a duplicate"),
     ],
 )
 def test_what_cannot_be_composed_is_refused_where_it_stands(

@@ -66,14 +66,14 @@ def test_nobody_attends_a_service() -> None:
 @pytest.mark.parametrize(
     ("config", "path", "said"),
     [
-        (driven(attended=True), "device.attended", "and this one has one"),
+        (driven(attended=True), "device.attended", "and this one has a watchdog"),
         (
             msgspec.structs.replace(CONFIG, device=msgspec.structs.replace(CONFIG.device, attended=True)),
             "device.attended",
-            "only a driver without a watchdog asks for this",
+            "only a driver without a watchdog needs this",
         ),
         (driven(0.03), "device.driver.watchdog_s", "0.03 s are less than 2 periods of 0.02 s"),
-        (driven(pace="lockstep"), "device.pace", "a driver drives hardware, in real time"),
+        (driven(pace="lockstep"), "device.pace", "a driver controls hardware: expected real time"),
         (driven(driver=Bench(watchdog_s=1.0, period_min_us=50_000)), "rate_hz", "the driver has 50000 to 1000000 us"),
         (
             msgspec.structs.replace(driven(), limits=load("pendulum").limits),

@@ -174,7 +174,7 @@ def test_a_reward_whose_comparison_has_no_answer_is_nan() -> None:
 
 WRONG: list[tuple[RewardTerm, str, str]] = [
     (Distance("angle", 1.0, shape="huber"), "shape", "huber needs delta"),
-    (Distance("angle", 1.0, delta=1.0), "delta", "only huber uses it"),
+    (Distance("angle", 1.0, delta=1.0), "delta", "only huber uses it; the shape is"),
     (Tolerance("angel", (0.0, 1.0)), "observation", "angel"),
     (Tolerance("angle", (1.0, 0.0)), "bounds", "needs low <= high"),
     (Tolerance("angle", (0.0, 1.0), margin=1.0, value_at_margin=0.0), "value_at_margin", "above 0 for gaussian"),

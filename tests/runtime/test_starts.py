@@ -55,11 +55,11 @@ WRONG = {
         "expected a number, such as 0.5, or 2 values in brackets, such as [0, 0.5], got [1, 2, 3] at start.angle",
     ),
     "a word": (["task.start={angle: low, velocity: 0}"], "such as [0, 0.5], got 'low' at start.angle"),
-    "both": (["task.starts=[{angle: 0, velocity: 0}]"], "expected either start or starts: leave out one of them"),
+    "both": (["task.starts=[{angle: 0, velocity: 0}]"], "expected either start or starts: remove one of them"),
     "unknown": (["task.start={}", "task.starts=[{angel: 0, velocity: 0}]"], "'angel'"),
     "a gap": (
         ["task.start={}", "task.starts=[{angle: 0, velocity: 0}, {angle: 1}]"],
-        "lacks 'velocity', which the first start gives at task.starts[1]",
+        "lacks 'velocity', which the first start contains at task.starts[1]",
     ),
     "outside": (
         ["task.start={angle: 0, velocity: [-1, 16]}", "limits.predicted=null"],
@@ -68,7 +68,7 @@ WRONG = {
     ),
     "too fast": (
         ["task.start={}", "task.starts=[{angle: 0, velocity: 0}, {angle: 0, velocity: [0, 14.9]}]"],
-        "even the safe output may lead out of the envelope: start slower, at task.starts[1].velocity",
+        "even the safe output may leave the envelope: start slower, at task.starts[1].velocity",
     ),
     "ends at once": (
         ["task.start={angle: [0, 2], velocity: 0}", "task.terminate={angle: [-1, 1]}"],
@@ -105,6 +105,6 @@ def test_the_ends_of_every_interval_are_among_the_corners_however_many_there_are
 def test_a_reset_that_only_lets_the_rig_settle_is_refused_for_drawn_starts() -> None:
     settles = ["task.start={angle: [-0.2, 0.2], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
     (found,) = [said for at, said in guard_findings(load_run("pendulum", settles)) if at[0] == "task"]
-    assert "'settle' leads to where the rig comes to rest, not to a start that is drawn" in found
+    assert "'settle' leads to the rig's rest position, not to a random start" in found
     draws = ["task.start={position: [0, 0.02], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
     assert not [said for at, said in guard_findings(load_run("magman", draws)) if at[0] == "task"]

@@ -90,7 +90,7 @@ WRONG: dict[str, tuple[object, str]] = {
         "rig 'pendulum' has no observation 'angel' (did you mean 'angle'?) at task.targets.ref.observation",
     ),
     "unknown kind": ({"kind": "drwan", "low": 0, "high": 1}, "did you mean 'drawn'?"),
-    "a taken name": ({}, "rig 'pendulum' has an observation or an actuator of that name at task.targets.voltage"),
+    "a taken name": ({}, "rig 'pendulum' has an observation or actuator with that name at task.targets.voltage"),
 }
 
 
@@ -158,7 +158,7 @@ def test_a_table_is_read_from_next_to_the_task_and_is_then_part_of_the_run(tmp_p
     assert isinstance(target, Csv)
     assert (target.content, target.sha256) == (TABLE, hash_of(TABLE))
     (tmp_path / "config.yaml").write_text((tmp_path / "config.yaml").read_text().replace("1.5", "1.4"))
-    with pytest.raises(ConfigError, match="is not what its sha256 was taken of"):
+    with pytest.raises(ConfigError, match="does not match its sha256"):
         load_resolved(tmp_path / "config.yaml")
 
 

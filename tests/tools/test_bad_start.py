@@ -123,7 +123,7 @@ def test_an_unsound_configuration_does_not_start(text: str, message: str, tmp_pa
 def test_a_configuration_that_is_not_there_does_not_start(tmp_path: Path) -> None:
     assert start(tmp_path, "nowhere.yaml") == (
         ExitCode.CONFIGURATION,
-        "nowhere.yaml:1:1: there is no file 'nowhere.yaml'",
+        "nowhere.yaml:1:1: no file 'nowhere.yaml'",
     )
 
 
@@ -269,7 +269,7 @@ def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
 def test_another_character_device_is_no_port(tmp_path: Path) -> None:
     failed = start(tmp_path, "pendulum", "--device", "/dev/null", *WITHOUT_LEARNER)
     assert failed.code == ExitCode.HARDWARE
-    assert failed.line == "control: /dev/null: not a serial port; name another one"
+    assert failed.line == "control: /dev/null: not a serial port; name another port"
 
 
 def on_device(folder: Path, device: PtyDevice, config: str = "pendulum") -> Failed:

@@ -84,7 +84,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "wide": ("pendulum", [PLAIN, "limits.envelope.velocity={low: -31, high: 31}"], "reads, [-30, 30], and guards"),
     "beyond the sensor": ("magman", ["limits.envelope.velocity={low: -2.1, high: 2.1}"], "reads, [-2, 2]"),
     "start outside": ("pendulum", ["limits.envelope.angle={low: 1, high: 3}"], "at task.start.angle"),
-    "start too fast": ("pendulum", ["task.start.velocity=14.9"], "even the safe output may lead out of the envelope"),
+    "start too fast": ("pendulum", ["task.start.velocity=14.9"], "even the safe output may leave the envelope"),
     "reset too loose": ("magman", ["task.reset.within.velocity=1"], "at task.reset.within.velocity"),
     "damp the angle": ("pendulum", [PLAIN, "limits.fallback.observation=angle"], "expected a velocity, and 'angle' is"),
     "full at 100": ("pendulum", [PLAIN, "limits.fallback.full_at=100"], "'velocity' reads 30 rad/s at most"),
@@ -118,12 +118,12 @@ WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
     "range in degrees": (
         "pendulum",
         ["rig.observations[0]={name: angle, unit: rad, low: -180, high: 180}"],
-        "is wrapped into one turn, 6.28 rad, and has a range of 360",
+        "is wrapped into one turn, 6.28 rad, but has a range of 360",
     ),
     "narrow": ("magman", ["rig.observations[1].low=-500"], "less than 1% of the range of 'velocity'"),
-    "certain": ("pendulum", ["limits.predicted.spread=0.0001"], "no plant is known to 0.01%"),
+    "certain": ("pendulum", ["limits.predicted.spread=0.0001"], "rarely is a plant known to 0.01%"),
     "light": ("pendulum", ["limits.predicted.gravity_per_s2=0.024", "limits.predicted.spread=0.3"], "gravity by 0.024"),
-    "dead": ("magman", ["limits.predicted.dead_band=0.7"], "no command is sure to act: the largest is 0.6"),
+    "dead": ("magman", ["limits.predicted.dead_band=0.7"], "no command is certain to take effect: the largest is 0.6"),
     "strong coils": ("magman", ["task.reset.strength=1.7e-5"], "limits.predicted has 1.725e-08 for the same coils"),
     "late and unseen": (
         "pendulum",
@@ -164,13 +164,13 @@ def test_what_is_possible_and_unlikely_is_advised_against(case: str) -> None:
 TWINS: Final[dict[str, tuple[list[str], str]]] = {
     "two periods late": (
         [PLAIN, "device.twin.latency_us=40000", "rig.previous_command=true"],
-        "a command acts at the next sample at the latest, 20000 us: longer delays are the plant's (plant.delay_s)",
+        "a command acts at the next sample at the latest, 20000 us: set longer delays in the plant (plant.delay_s)",
     ),
     "unseen delay": (
         [PLAIN, "device.twin.plant.delay_s=0.015"],
-        "the command in force is no policy input: set rig.previous_command: true",
+        "the command in force is not a policy input: set rig.previous_command: true",
     ),
-    "dead band beyond the range": ([PLAIN, "device.twin.plant.dead_band=3"], "no command moves this plant"),
+    "dead band beyond the range": ([PLAIN, "device.twin.plant.dead_band=3"], "no command moves this plant, since"),
     "hardly ever written": (["selection.write_probability=0.00001"], "stores some 1 experiences, a batch has 16"),
     "hardly any steps": (["task.episode_s=0.1", "episodes=2", FIFO], "stores some 10 experiences, a batch has 16"),
 }
@@ -186,9 +186,9 @@ def test_a_twin_from_which_nothing_is_learned_comes_with_advice(case: str) -> No
 
 def test_a_policy_that_sees_the_command_in_force_knows_of_the_delay() -> None:
     seen = [PLAIN, "device.twin.plant.delay_s=0.015", "rig.previous_command=true"]
-    assert not any("is no policy input" in w for w in verdict("pendulum", seen)[1])
+    assert not any("is not a policy input" in w for w in verdict("pendulum", seen)[1])
     without = "task.inputs=[{observation: angle, form: cos}, {observation: angle, form: sin}]"
-    assert any("is no policy input" in w for w in verdict("pendulum", [*seen, without])[1])
+    assert any("is not a policy input" in w for w in verdict("pendulum", [*seen, without])[1])
 
 
 def test_a_twin_is_as_late_as_its_device_and_its_plant_together() -> None:
@@ -201,7 +201,7 @@ def test_a_twin_is_as_late_as_its_device_and_its_plant_together() -> None:
 @pytest.mark.parametrize(("path", "warned"), [("/dev/ttyUSB0", True), ("/dev/ttyACM0", False)])
 def test_a_slow_line_makes_commands_late(path: str, warned: bool) -> None:
     _, warnings = verdict("pendulum", [f"device={{port: {{path: {path}, baud: 115200}}}}"])
-    assert any("take 5556 us on this line alone, the shield covers 1000 us" in w for w in warnings) == warned
+    assert any("take 5556 us on this connection, the shield covers 1000 us" in w for w in warnings) == warned
     assert verdict("pendulum", [f"device={{port: {{path: {path}}}}}"]) == ([], [])
 
 

@@ -70,8 +70,8 @@ def said(line: str, bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         ("run pendulum --set limits.range", "expected PATH=VALUE, as in limits.range=1"),
         ("run --web pendulum", "put the configuration first: onrig run pendulum --web"),
         # YAML
-        ("check text.yaml", "1:1: expected settings, one a line (rig, task, device, ...), got 'rig pendulum'"),
-        ("check list.yaml", "expected settings, one a line (rig, task, device, ...), got [a, b]"),
+        ("check text.yaml", "1:1: expected settings, one per line (rig, task, device, ...), got 'rig pendulum'"),
+        ("check list.yaml", "expected settings, one per line (rig, task, device, ...), got [a, b]"),
         ("check tab.yaml", "tab.yaml:1:5: a tab; indent and separate with spaces"),
         ("check indent.yaml", "indent.yaml:2:7: a second ':' in a line, or a line indented too far"),
         ("check empty.yaml", "empty.yaml:1:1: the document is empty"),

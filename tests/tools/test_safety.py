@@ -157,7 +157,7 @@ def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     [
         (["pendulum", "--episodes", "-1"], "expected 0 or more"),
         (["pendulum", "--set", "limits.predicted=null"], "limits.predicted is not set"),
-        (["pendulun"], "there is no 'pendulun'"),
+        (["pendulun"], "no 'pendulun'"),
         (["pendulum", "--set", "device={port: {path: /dev/null}}", "--episodes", "0"], "needs a twin"),
         (["pendulum", "--episodes", "0", "--lockstep", "0"], "tests nothing"),
         (["magman", "--plot", "/nowhere/at/all.png"], "--plot: there is no folder '/nowhere/at'"),

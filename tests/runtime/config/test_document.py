@@ -283,7 +283,7 @@ def test_optional_sections_that_are_missing_are_left_out() -> None:
 
 def test_sections_need_a_mapping() -> None:
     message = complaint(convert_sections, document("- 1"), {"a": int, "b": int})
-    assert message == "run.yaml:1:1: expected settings, one a line (a, b), got [1]"
+    assert message == "run.yaml:1:1: expected settings, one per line (a, b), got [1]"
 
 
 def test_a_struct_by_section_uses_its_defaults_its_names_and_its_own_check() -> None:
@@ -342,7 +342,7 @@ def test_overrides_follow_the_rules_of_the_file(assignment: str, path: tuple[str
         ("explore.schedule.x=1", "no setting 'x' to set: explore.schedule is [{episode: 1, amplitude: 1}, {episode..."),
         ("explore.schedule[2]=1", "no item 2 to set: explore.schedule has 2 items"),
         ("rig[0]=1", "no item 0 to set: rig is {rate_hz: 50}"),
-        ("rig.new[0]=1", "rig.new[0]: there are no items to change; give all of them"),
+        ("rig.new[0]=1", "rig.new[0]: no items to change; give the complete list"),
         ("seed=012", "012 could be meant as octal: drop the leading zero, or quote it if it is text"),
         ("seed={a: 1, a: 2}", "duplicate key 'a', first used in line 1, column 2"),
         ("seed=[1", "while parsing a flow sequence (line 1): expected ',' or ']', but got '<stream end>'"),

@@ -101,8 +101,8 @@ def test_a_run_without_one_says_nothing_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (None, "there is no file"),
-        ("rig: magman\ntwin: {}\npredicted: {}\n", "identified on rig 'magman', this is 'pendulum'"),
+        (None, "no file"),
+        ("rig: magman\ntwin: {}\npredicted: {}\n", "identified on rig 'magman', not 'pendulum'"),
         ("rig: pendulum\n", "as `onrig identify` writes"),
     ],
 )

@@ -140,7 +140,7 @@ def test_what_is_run_is_what_was_hashed(write: Write) -> None:
         (named("/etc/mine.py:Mine"), "'/etc/mine.py' must be in the configuration's folder or below it"),
         (named("../mine.py:Mine"), "must be in the configuration's folder"),
         (named("absent.py:Mine"), "absent.py' cannot be read: No such file or directory at python.retentions.Mine"),
-        (named("mine:Mine"), "'mine:Mine' does not name a piece in a file: expected FILE.py:NAME"),
+        (named("mine:Mine"), "'mine:Mine' does not name a plugin in a file: expected FILE.py:NAME"),
         (named(name="FIFO"), "onrig registers 'FIFO' in onrig.retentions: choose another name"),
         (named(group="retention"), "unknown group 'retention' (did you mean 'retentions'?)"),
     ],

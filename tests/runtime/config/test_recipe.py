@@ -85,7 +85,7 @@ def test_what_is_wrong_is_told_in_the_recipe_s_file(recipe: Path) -> None:
 
 
 def test_one_that_is_not_there_is_told_where_it_is_named() -> None:
-    assert "there is no 'pendulum-td33' (did you mean 'pendulum-td3'?)" in refusal("recipe=pendulum-td33")
+    assert "no 'pendulum-td33' (did you mean 'pendulum-td3'?)" in refusal("recipe=pendulum-td33")
     assert "expected the name of a recipe" in refusal("recipe=3")
 
 

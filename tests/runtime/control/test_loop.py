@@ -487,7 +487,7 @@ def test_a_target_that_fails_ends_the_run_before_the_device_is_armed(
     bench = Bench(tmp_path, monkeypatch, "task.targets={goal: {kind: drawn, low: -1, high: 1}}")
 
     def fail(episode: int, kind: Kind) -> None:
-        raise TargetFailed("a target of kind 'drawn' has a value that is not finite")
+        raise TargetFailed("a target of kind 'drawn' has a non-finite value")
 
     monkeypatch.setattr(bench.loop._tick, "prepare", fail)
     with pytest.raises(Halted, match="not finite") as halted:

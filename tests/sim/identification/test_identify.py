@@ -158,7 +158,7 @@ def test_of_seven_declared_parameters_motion_determines_three_combinations(swung
     assert lumped == pytest.approx(TRUE.lumped, rel=0.03)
     told = "\n".join(result_of(found, Nameless(), RIG, None, "a test").not_known)
     for name, others in found.held.items():
-        assert f"{name}: the signals do not tell it from {', '.join(others)}; it stays" in told
+        assert f"{name}: indistinguishable from {', '.join(others)}; it remains" in told
     assert "damping: the recorded signals do not depend on it" in told
 
 

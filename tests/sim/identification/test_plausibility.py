@@ -53,7 +53,7 @@ def half(readings: Array) -> Array:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda r: 0.5 * r, "residuals are not white"),
+        (lambda r: 0.5 * r, "residuals are non-white"),
         (lambda r: half(r) * r, "does not explain"),
         (lambda r: r + np.linspace(0, 0.08, len(r))[:, None] * [1, 0], "angle|velocity|plant"),
     ],

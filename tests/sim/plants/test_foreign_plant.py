@@ -160,7 +160,7 @@ def test_a_package_that_is_broken_stops_only_those_who_choose_from_it(site: Path
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     broken = "springs registers 'spring' in onrig.plants, which does not load: ModuleNotFoundError: No module named"
-    for kind, message in (("spring", broken), ("ours", "'ours' of onrig.plants is no struct with the tag 'ours'")):
+    for kind, message in (("spring", broken), ("ours", "'ours' of onrig.plants is not a struct with the tag 'ours'")):
         done = onrig(site, "check", "pendulum", "--set", f"device.twin.plant={{kind: {kind}}}")
         assert done.returncode == 2, done.stdout + done.stderr
         assert message in done.stderr
@@ -209,7 +209,7 @@ def test_a_cart_pole_with_cosines_runs(site: Path) -> None:
     [
         ("misspelt", "raises AttributeError: '_Scalar' object has no attribute 'cosine'"),
         ("for_floats", "raises TypeError: only "),
-        ("short", "gives derivatives of 3 values, for 4 states"),
+        ("short", "returns derivatives of 3 values, for 4 states"),
         ("at_a_corner", "raises ZeroDivisionError: float division by zero"),
     ],
 )

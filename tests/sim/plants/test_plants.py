@@ -353,7 +353,7 @@ def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
     (message,) = uncovered(Pendulum(backlash=0.1), box, rig)
     assert "a backlash of 0.1, the shield covers none" in message
     (message,) = uncovered(Pendulum(saturation=2.0), box, rig)
-    assert "saturates at 2, the shield counts on actions up to 3" in message
+    assert "saturates at 2, the shield assumes actions up to 3" in message
     assert list(uncovered(Pendulum(saturation=3.0), box, rig)) == []
     assert len(list(uncovered(Magman(), box, rig))) == 3
 

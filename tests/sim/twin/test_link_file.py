@@ -30,8 +30,8 @@ def test_a_link_that_a_killed_twin_left_is_replaced(tmp_path: Path) -> None:
 def test_a_file_of_anybody_else_is_neither_replaced_nor_removed(tmp_path: Path, content: str) -> None:
     link = tmp_path / "link"
     link.write_text(content)
-    assert "is no link of a twin" in (link_problem(link) or "")
-    with pytest.raises(OSError, match="is no link of a twin"), keep_link_file(link, "/dev/pts/7"):
+    assert "is not a twin's link file" in (link_problem(link) or "")
+    with pytest.raises(OSError, match="is not a twin's link file"), keep_link_file(link, "/dev/pts/7"):
         pass
     assert link.read_text() == content
 
@@ -43,7 +43,7 @@ def test_nor_is_anything_else_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "symlink").symlink_to("ours")
     (tmp_path / "dangling").symlink_to("nowhere")
     for name in ("folder", "fifo", "symlink", "dangling"):
-        assert "is no link of a twin" in (link_problem(tmp_path / name) or "")
+        assert "is not a twin's link file" in (link_problem(tmp_path / name) or "")
 
 
 @pytest.mark.parametrize("content", ["/dev/pts/8\n", "mine now\n"])

@@ -160,7 +160,7 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
         blocks: [{world: "plant:./mine.yaml", set: {algorithm: td3, learner.td3.batch: 16, random_steps: 100}}]
         """,
     )
-    with pytest.raises(ConfigError, match="there is no file"):
+    with pytest.raises(ConfigError, match="no file"):
         _cells(spec)
     shipped = find("pendulum").read_text(encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(shipped, encoding="utf-8")

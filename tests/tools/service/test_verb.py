@@ -115,7 +115,7 @@ def test_a_service_of_the_user_is_not_written_as_root(
             ExitCode.PREFLIGHT,
             "link.keys: K: No such file or directory",
         ),
-        (["{place}/none.yaml"], ExitCode.CONFIGURATION, "there is no file"),
+        (["{place}/none.yaml"], ExitCode.CONFIGURATION, "no file"),
     ],
 )
 def test_what_is_missing_is_said_in_one_line_and_nothing_is_written(

@@ -303,7 +303,7 @@ def test_another_world_may_take_its_place() -> None:
 @pytest.mark.parametrize(
     ("world", "options", "said"),
     [
-        ("plant:pendulumm", {}, "there is no 'pendulumm'"),
+        ("plant:pendulumm", {}, "no 'pendulumm'"),
         ("plant:pendulum", {"shielded": True}, "options of a plant: .*shielded"),
         ("plant:pendulum", {"set": {"rate_hzz": 3}}, "rate_hzz"),
         ("plant:pendulum", {"set": {"rig.previous_command": True}}, "previous command"),
