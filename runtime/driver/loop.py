@@ -1,4 +1,4 @@
-"""Loop of a device written in Python: requests as they come, samples on an absolute grid of the monotonic clock."""
+"""Loop of a device written in Python: requests on arrival, samples on an absolute grid of the monotonic clock."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _IDLE_NS: Final = 20_000_000
 
 
 class DriverLoop:
-    """Carries bytes between a line and a device, and time into the device.
+    """Carries bytes between a connection and a device, and time into the device.
 
-    Frame k is sampled at kT.  Where this process was kept from running past a sample, the frame is missing and its
-    period counts for the lease; ``skipped`` counts them.
+    Frame k is sampled at kT.  If this process was kept from running past a sample, the frame is missing and its period
+    counts for the lease; ``skipped`` counts these.
     """
 
     def __init__(self, device: DrivenDevice, line: SocketLine, clock: Clock = time) -> None:
@@ -29,7 +29,7 @@ class DriverLoop:
         self.samples = self.skipped = 0
 
     def step(self) -> None:
-        """Take a sample that is due, else wait for a message until one is."""
+        """Take a sample that is due, or wait for a message until the next one is."""
         device, now = self._device, self._now_ns()
         if device.configurations != self._configurations:
             self._configurations, self._sampled_ns = device.configurations, now

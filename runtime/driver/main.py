@@ -1,7 +1,7 @@
-"""The driver's process: ``python -m onrig.runtime.driver.main CONFIG FOLDER``, with a resolved CONFIG.
+"""Process of the driver: ``python -m onrig.runtime.driver.main CONFIG FOLDER``, with a resolved CONFIG.
 
 It serves the device of ``device.driver`` on a socket in FOLDER, which is private to this user.  SIGTERM ends it.  The
-actuators are safe when it starts and when it ends; where it is killed or stopped, that is up to the motor controller.
+actuators are safe at its start and its end; if it is killed or stopped, that is up to the motor controller.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _serve(config: RunConfig, device: DrivenDevice, line: SocketLine) -> int:
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, request_stop)
     loop, told = DriverLoop(device, line), False
-    report(_ME, "ready", f"device '{config.rig.name}' of its driver on {line.path}", path=line.path)
+    report(_ME, "ready", f"device '{config.rig.name}', served by its driver, on {line.path}", path=line.path)
     enter_realtime_as_device(config.realtime)
     while not stop:
         loop.step()
@@ -62,7 +62,7 @@ def _serve(config: RunConfig, device: DrivenDevice, line: SocketLine) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Start the driver and serve its device; returns the exit code."""
+    """Start the driver and serve its device; return the exit code."""
     die_with_parent()
     config, folder = load_resolved(Path(arguments[0])), Path(arguments[1])
     settings = config.device.driver

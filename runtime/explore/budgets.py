@@ -20,7 +20,7 @@ Span = Literal["episode", "hour", "session"]
 SPANS: Final[tuple[Span, ...]] = get_args(Span)
 _MINUTE_US: Final = 60_000_000
 _MINUTES: Final = 61
-"""Minutes kept: an hour, and the one in progress."""
+"""Number of minutes kept: an hour, and the one in progress."""
 
 
 class Pause(NamedTuple):
@@ -151,7 +151,7 @@ class Ledger:
         pauses = [self._pause(a) for a in self._accounts if not a.used < a.limit]
         t = self._temperature
         if t is not None and self._cool() <= 0.0:
-            cause = f"'{t.sensor}' reads {self._reading:g}, its limit is {t.limit:g}"
+            cause = f"'{t.sensor}' reads {self._reading:g}; its limit is {t.limit:g}"
             pauses.append(Pause(cause, "let it cool, or adjust exploration.budgets.temperature", t.cool_s))
         return max(pauses, key=lambda p: p.wait_s, default=None)
 
@@ -167,8 +167,8 @@ class Ledger:
         return Pause(f"{account.used:.4g} of {account.limit:g} used at {at}", "find the cause, or raise it", wait_s)
 
     def _wait_s(self, account: _Account) -> float:
-        """Seconds of rest until the use of the last hour is at most the ``warn`` fraction of the budget and below its
-        limit."""
+        """Return the rest in s until the use of the last hour is at most the ``warn`` fraction of the budget and below
+        its limit."""
         left, minutes = account.used, 0
         while (left > self._warn * account.limit or left >= account.limit) and minutes < _MINUTES:
             left -= account.minutes[minutes]

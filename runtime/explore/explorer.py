@@ -1,7 +1,7 @@
 """Explorer: an episode's exploration signal, its amplitude in each tick, and pauses of the run.
 
-Decisions are pure functions of the configuration, the seed and past events; all state goes through ``state`` and
-``restore``, so a resumed run continues as if uninterrupted.
+Decisions are pure functions of the configuration, the seed and past events; all state passes through ``state`` and
+``restore``, so that a resumed run continues as if uninterrupted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ExplorationConfig(Protocol):
 
     @property
     def exploration(self) -> Exploration:
-        """The section."""
+        """Section ``exploration``."""
 
     @property
     def rate_hz(self) -> float:
@@ -175,7 +175,7 @@ class Explorer:
     ) -> None:
         """Record the outcome of a tick.
 
-        ``intervened``: a rule of the shield acted; ``tripped``: it entered the fallback; ``applied``: (m,) SI;
+        ``intervened``: a rule of the shield acted; ``tripped``: it entered the fallback; ``applied``: (m,) in SI units;
         ``sensors``: counts of the frame; ``periods``: until the next frame, more than one if frames were lost.
         """
         if self._explores:
@@ -203,7 +203,7 @@ class Explorer:
             if self._thermometer is not None:
                 at, resolution = self._thermometer
                 ledger.set_temperature(sensors[at] * resolution)
-            if not (ample and ledger.ample):  # without it, nothing that depends on the accounts has changed
+            if not (ample and ledger.ample):  # otherwise nothing that depends on the accounts has changed
                 self.pause = ledger.pause()
                 stale = True
         if stale:
@@ -217,7 +217,7 @@ class Explorer:
 
     @property
     def pause_due(self) -> Pause | None:
-        """Pause that must come before the next episode."""
+        """Pause required before the next episode."""
         pause = self.pause
         return pause if pause is not None and pause.wait_s > 0.0 else None
 

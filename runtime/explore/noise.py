@@ -1,13 +1,13 @@
 """Exploration noise, drawn from a separate stream per episode: on actions, and on a policy's weights.
 
-Noise on actions lives in normalised action units and is added to the normalised policy action; the sum is clipped to
+Noise on actions is in normalised action units and is added to the normalised policy action; the sum is clipped to
 [-1, 1].  A stochastic policy's own noise is an input of its graph instead, and epsilon-greedy exploration replaces the
 action.
 
 Parameter noise perturbs a policy's weights for an episode.  Source: de Bruin et al. 2018, §8.5, and Plappert et al.,
-"Parameter Space Noise for Exploration" (2018): weights + N(0, sigma^2), sigma times ``adaption`` after N steps with
-less than the target distance in action space, else divided by it.  Deviations: the distance is measured on the states
-that the perturbed policy visits (there is no memory to draw from in the loop), and a new sigma takes effect with the
+"Parameter Space Noise for Exploration" (2018): weights + N(0, sigma^2), sigma multiplied by ``adaption`` after N steps
+below the target distance in action space, otherwise divided by it.  Deviations: the distance is measured on the states
+that the perturbed policy visits (the loop has no memory to sample from), and a new sigma takes effect with the
 next episode's perturbation.
 """
 
@@ -175,9 +175,9 @@ def perturbed_model(
     """Return the same ONNX model with N(0, std) on its weights and biases, which are patched in place.
 
     ``centre`` and ``half_range`` (n,) normalise the observation.  A first layer that takes the observation in SI units
-    has the normalisation in its weights (``onrig.learner.export``); its noise is scaled likewise, so that std has the
-    same meaning in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W' /
-    half_range on the bias.  Raises ModelRefused if no weights are found in the model.
+    contains the normalisation in its weights (``onrig.learner.export``); its noise is scaled accordingly, so that std
+    has the same meaning in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W'
+    / half_range on the bias.  Raises ModelRefused if the model has no weights.
     """
     graph = read_model(model)
     if any(port.name == HIDDEN for port in graph.inputs):
@@ -235,7 +235,7 @@ def _is_weight(graph: OnnxModel, name: str, ranks: tuple[int, ...]) -> bool:
 
 
 def _added(graph: OnnxModel, product: Node) -> str | None:
-    """Return the bias that an Add applies to a MatMul's result, as exporters without Gemm write it."""
+    """Return the bias added to a MatMul's result, as written by exporters without Gemm."""
     output = product.outputs[0]
     for node in graph.nodes:
         if node.op_type == "Add" and output in node.inputs:

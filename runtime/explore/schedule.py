@@ -53,7 +53,8 @@ def is_quiet(quiet: Quiet | None, episode: int) -> bool:
 
 
 def noisy_episodes(quiet: Quiet | None, episodes: int) -> int:
-    """Count the noisy ones among the first ``episodes`` training episodes; only these advance a schedule over steps."""
+    """Count the noisy episodes among the first ``episodes`` training episodes; only these advance a schedule over
+    steps."""
     if quiet is None:
         return episodes
     whole, rest = divmod(episodes, quiet.every)
@@ -100,7 +101,7 @@ def after_trip(back_off: BackOff, retreat: BackOffState) -> BackOffState:
 
 
 def after_clean_episode(back_off: BackOff, retreat: BackOffState) -> BackOffState:
-    """Return one level if this was the last of ``clean_episodes`` in a row."""
+    """Return one level after the last of ``clean_episodes`` consecutive clean episodes."""
     if not retreat.level:
         return retreat
     if retreat.clean + 1 < back_off.clean_episodes:
@@ -109,7 +110,7 @@ def after_clean_episode(back_off: BackOff, retreat: BackOffState) -> BackOffStat
 
 
 def budget_factor(used: float, limit: float, warn: float) -> float:
-    """Return the factor of a budget: 1 while at most ``warn`` of it is used, linear to 0 where it is spent."""
+    """Return the factor of a budget: 1 while at most ``warn`` of it is used, then linear to 0 when it is spent."""
     if not used < limit:  # NaN counts as spent
         return 0.0
     if used <= warn * limit:

@@ -45,7 +45,7 @@ class BackOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Attenuation after each trip (an entry into the fallback), reduced step by step after clean episodes."""
 
     factor: Inside = 0.5
-    """Per trip."""
+    """Factor per trip."""
     least: Inside = 0.1
     """Lower bound of the factor."""
     clean_episodes: Count = 5
@@ -53,28 +53,28 @@ class BackOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits per quantity; null for none.  Evaluation episodes count as well, because they cause wear too."""
+    """Limits per quantity; null for none.  Evaluation episodes count as well, because they also cause wear."""
 
     interventions: Count | None = None
     """Ticks in which a rule of the shield acted."""
     trips: Count | None = None
     """Entries into the fallback."""
     energy_s: Amount | None = None
-    """Sum over actuators and ticks of (effort / greatest effort)^2 T, effort measured from the safe output: seconds
-    at full effort."""
+    """Sum over actuators and ticks of (effort / maximum effort)^2 T, effort measured from the safe output: seconds at
+    full effort."""
     wear_strokes: Amount | None = None
     """Sum over actuators and ticks of ``|a_k - a_{k-1}| / (high - low)`` of the applied actions: full strokes."""
     driven_s: Amount | None = None
-    """Seconds under command; over an hour that is a duty cycle."""
+    """Seconds under command; over an hour this is a duty cycle."""
 
 
 class Temperature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A sensor whose reading lowers the amplitude from ``warn`` on and pauses the run at ``limit`` (its unit)."""
+    """A sensor that lowers the amplitude from the reading ``warn`` on and pauses the run at ``limit`` (in its unit)."""
 
     sensor: str
     """Name of the rig's sensor."""
     warn: Quantity
-    """Reading from which the amplitude falls."""
+    """Reading from which the amplitude decreases."""
     limit: Quantity
     """Reading at which the run pauses."""
     cool_s: Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)] = 60.0
@@ -87,11 +87,11 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warn: Share = 0.8
     """Used fraction above which the amplitude is reduced, down to 0 when the budget is spent."""
     episode: Quota = Quota()
-    """When spent, the episode ends."""
+    """Budgets per episode; when spent, the episode ends."""
     hour: Quota = Quota()
-    """For any 60 minutes of device time; when spent, the run pauses until there is room again."""
+    """Budgets for any 60 minutes of device time; when spent, the run pauses until there is room again."""
     session: Quota = Quota()
-    """For the session; when spent, the run pauses until a person resumes it, which renews the budget."""
+    """Budgets for the session; when spent, the run pauses until a person resumes it, which renews the budget."""
     temperature: Temperature | None = None
 
 
@@ -117,7 +117,7 @@ class ExplorationProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return self.title
 
     def problems(self, rig: Rig) -> Iterator[tuple[str, str]]:
-        """List (path in the section, message) for everything that rules the process out on a rig."""
+        """List (path in the section, message) for everything that rules out the process on a rig."""
         return iter(())
 
 
@@ -127,7 +127,7 @@ class ScheduledNoise(ExplorationProcess, frozen=True, forbid_unknown_fields=True
     over: Literal["episodes", "steps", "seconds"] = "episodes"
     """Unit of the schedule: the number of the training episode, or training steps or seconds so far."""
     amplitude: Points | dict[str, Points] = ((1, 1.0),)
-    """One schedule, or one for each actuator by name."""
+    """One schedule for all actuators, or one per actuator by name."""
     near_envelope: NearEnvelope | None = None
     back_off: BackOff | None = None
     quiet: Quiet | None = None
@@ -151,8 +151,8 @@ def _spread(std: float) -> str:
 
 
 class OrnsteinUhlenbeck(ActionNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="ou"):
-    """u(k+1) = u(k) + gain N(0,1) - friction u(k), from 0 in each episode (de Bruin et al. 2018, App. B.2, with its
-    theta for the gain and its sigma for the friction)."""
+    """u(k+1) = u(k) + gain N(0,1) - friction u(k), from 0 in each episode (de Bruin et al. 2018, App. B.2, with theta
+    as the gain and sigma as the friction)."""
 
     title = "Ornstein-Uhlenbeck noise"
     home = "onrig.runtime.explore.noise:ou_signal"
@@ -160,12 +160,12 @@ class OrnsteinUhlenbeck(ActionNoise, frozen=True, forbid_unknown_fields=True, kw
     gain: AboveZero = 5.14
     """Gain on the white noise."""
     friction: Annotated[float, msgspec.Meta(ge=0.0, lt=2.0, description="the process is stable in this interval")] = 0.3
-    """Share of u lost in each step."""
+    """Fraction of u lost in each step."""
     amplitude: Points | dict[str, Points] = ((1, 1.0), (500, 0.1))
     """Default from de Bruin et al. 2018, §4."""
 
     def in_words(self) -> str:
-        """The recursion, and how much of it is clipped."""
+        """Describe the recursion, and the fraction clipped."""
         keep = 1.0 - self.friction
         line = f"u <- {keep:g} u + {self.gain:g} N(0,1), clipped to [-1, 1], then times the amplitude"
         if abs(keep) < 1 and self.gain > 0:
@@ -183,7 +183,7 @@ class Gaussian(ActionNoise, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Standard deviation, normalised."""
 
     def in_words(self) -> str:
-        """The distribution, and how much of it is clipped."""
+        """Describe the distribution, and the fraction clipped."""
         return f"u = {self.std:g} N(0,1), clipped to [-1, 1], then times the amplitude; {_spread(self.std)}"
 
 
@@ -204,34 +204,34 @@ class ParameterNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw
     """Factor of one adaptation."""
 
     def in_words(self) -> str:
-        """The adaptation."""
+        """Describe the adaptation."""
         return (
-            "weights + noise, drawn for each episode, scaled so that the action is "
-            f"{self.target_std:g} off (rms, normalised): times or over {self.adaption:g} every {self.adapt_every} steps"
+            "weights + noise, drawn for each episode, scaled so that the action deviates by "
+            f"{self.target_std:g} (rms, normalised): adapted by {self.adaption:g} every {self.adapt_every} steps"
         )
 
 
 class OwnNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="own"):
-    """The noise of a stochastic policy, N(0, 1) cut at 3, times the amplitude, is an input of the policy.
+    """Noise input of a stochastic policy: N(0, 1) truncated at 3, times the amplitude.
 
-    Its distribution scales it further.  With an amplitude below 1, the action follows a narrower distribution than the
-    policy's.
+    The policy's distribution scales it further.  With an amplitude below 1, the action follows a narrower distribution
+    than the policy's.
     """
 
     title = "the policy's own noise"
 
     friction: PositiveShare | UnsetType = UNSET
-    """Default 1, white noise; below, u <- (1 - friction) u + sqrt(1 - (1 - friction)^2) N(0, 1), which persists over
-    steps.  Each u is still N(0, 1), so that every action has the density that is recorded (the idea of Eberhard et al.
-    2023, whose noise is pink)."""
+    """Default 1, white noise; below 1, u <- (1 - friction) u + sqrt(1 - (1 - friction)^2) N(0, 1), which persists over
+    steps.  Each u is still N(0, 1), so that every action has the recorded density (the idea of Eberhard et al. 2023,
+    whose noise is pink)."""
 
     def in_words(self) -> str:
-        """The distribution of what is drawn."""
+        """Describe the distribution of the draws."""
         drawn = "N(0,1)"
         if self.friction is not UNSET and self.friction < 1.0:
             kept = 1.0 - self.friction
             drawn = f"u <- {kept:g} u + {math.sqrt(1.0 - kept * kept):.3g} N(0,1), which is N(0,1)"
-        return f"the policy draws its actions: {drawn}, cut at 3, times the amplitude, times its own spread"
+        return f"the policy draws its actions: {drawn}, truncated at 3, times the amplitude, times its own spread"
 
 
 class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="epsilon_greedy"):
@@ -243,15 +243,15 @@ class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_
     title = "random levels, epsilon-greedily"
 
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
-    """Number of equally likely actions, evenly spaced over the actuator's range, as the policy has them."""
+    """Number of equally likely actions, evenly spaced over the actuator's range, equal to the policy's."""
     amplitude: Points | dict[str, Points] = ((1, 0.7), (500, 0.01))
 
     def in_words(self) -> str:
-        """The chance of each level."""
+        """Describe the probability of each level."""
         return f"with the amplitude as probability, one of {self.levels} equally likely levels instead of the action"
 
     def problems(self, rig: Rig) -> Iterator[tuple[str, str]]:
-        """More than one actuator."""
+        """Report a rig with more than one actuator."""
         if len(rig.actuators) != 1:
             found = f"rig '{rig.name}' has {len(rig.actuators)}"
             yield "process", f"random levels need a rig with one actuator, {found}; use process: ou"
@@ -263,7 +263,7 @@ class NoExploration(ExplorationProcess, frozen=True, forbid_unknown_fields=True,
     title = "none"
 
     def in_words(self) -> str:
-        """Nothing is added."""
+        """State that nothing is added."""
         return "the policy's action, unchanged"
 
 
@@ -275,7 +275,7 @@ else:
 
 
 def exploration_findings(exploration: Exploration, rig: Rig, *, steps: int, rate_hz: float) -> Iterator[Finding]:
-    """List (path, message) for each inconsistent value; ``steps`` is the length of an episode, 0 if unknown."""
+    """List (path, message) for each inconsistent value; ``steps``: length of an episode, 0 if unknown."""
     for at, message in _findings(exploration, rig, steps, rate_hz):
         path: NodePath = ("exploration", *at)
         yield path, f"{message} at {format_path(path)}"
@@ -305,7 +305,7 @@ def _schedule_findings(exploration: ScheduledNoise, rig: Rig) -> Iterator[Findin
             yield ("amplitude", name), unknown_name(f"rig '{rig.name}'", "actuator", name, actuators)
         yield from _points_findings(("amplitude", name), points, exploration.over)
     missing = [name for name in actuators if name not in amplitude]
-    if missing and set(amplitude) <= set(actuators):  # a misspelled name is reported instead
+    if missing and set(amplitude) <= set(actuators):  # otherwise the misspelled name is reported
         yield ("amplitude",), f"no schedule for {', '.join(missing)}"
 
 
@@ -331,7 +331,7 @@ def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> 
 
 
 def _worst_episode(rig: Rig, steps: int, rate_hz: float) -> dict[str, float]:
-    """Largest consumption of an episode, for quantities that exploration alone may exhaust."""
+    """Return the largest consumption of an episode, for quantities that exploration alone may exhaust."""
     driven_s, m = steps / rate_hz, len(rig.actuators)
     return {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
 

@@ -1,1 +1,1 @@
-"""Expressions over a rig's signals, as users write them in YAML: a small language, parsed and evaluated here alone."""
+"""Expressions over a rig's signals in YAML: a small language, parsed and evaluated only here."""

@@ -1,8 +1,8 @@
-"""Values of expressions: closures over floats for the tick, numpy for arrays, with the same bits.
+"""Values of expressions: closures over floats for the tick, numpy for arrays, with identical results.
 
-Arithmetic is IEEE 754's: a division by zero gives an infinity or NaN, a function outside of its domain NaN.  A
-comparison of a value that is not finite is undefined, and so is the whole expression.  All parts are evaluated, with
-the branch that ``where`` does not choose and both sides of ``and`` and ``or``.
+Arithmetic is that of IEEE 754: a division by zero gives an infinity or NaN, a function outside its domain NaN.  A
+comparison of a non-finite value is undefined, and so is the complete expression.  All parts are evaluated, including
+the branch that ``where`` does not select and both sides of ``and`` and ``or``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onrig.runtime.maths import BATCHED, SCALAR
 Values = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Scalar = Callable[[Sequence[float]], Any]
-"""Value of an expression, or of a part of it, by the values of its names; raises Undefined."""
+"""Value of an expression, or of a part of it, from the values of its names; raises Undefined."""
 Column = Callable[[int], Values]
 """Values (...) of a name, by its slot."""
 
@@ -36,13 +36,13 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _FOLDED: Final = {"min": "minimum", "max": "maximum"}
-"""Functions of any number of values, by the function of two."""
+"""Functions of any number of values, by the function of two values."""
 _WARNS: Final = ("tan", "exp", "log", "hypot", "**")
-"""Operations that numpy computes for a single float, with a warning if the result is not finite."""
+"""Operations that numpy computes for a single float, with a warning if the result is non-finite."""
 
 
 class Undefined(Exception):
-    """A comparison of values that are not finite."""
+    """Comparison of non-finite values."""
 
 
 class Outcome(NamedTuple):
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 
     value: Any
     undefined: Bools | bool
-    """Where a comparison is undefined."""
+    """Mask of undefined comparisons."""
 
 
 def scalar(node: Node) -> Scalar:
@@ -161,7 +161,7 @@ def _function(maths: Any, name: str) -> Callable[..., Any]:
 
 
 def batched(node: Node, column: Column) -> Outcome:
-    """Evaluate an expression for all values of its names, of shapes that broadcast."""
+    """Evaluate an expression for all values of its names, with broadcasting."""
     with np.errstate(all="ignore"):
         return _batched(node, column)
 

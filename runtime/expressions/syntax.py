@@ -15,9 +15,9 @@ from onrig.runtime.config.problem import did_you_mean, listed
 from onrig.runtime.expressions.tokens import ExpressionError, Token, error_at, tokenise
 
 MAX_DEPTH: Final = 40
-"""Nested parentheses, function calls and signs."""
+"""Maximum nesting of parentheses, function calls and signs."""
 MAX_NODES: Final = 200
-"""Operations, names and numbers."""
+"""Maximum number of operations, names and numbers."""
 
 _MANY: Final = 8
 FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
@@ -26,7 +26,7 @@ FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
     **dict.fromkeys(("min", "max"), (2, _MANY)),
     **dict.fromkeys(("clip", "where"), (3, 3)),
 }
-"""Least and greatest number of arguments; the first one of ``where`` is a condition."""
+"""Minimum and maximum number of arguments; the first one of ``where`` is a condition."""
 _CONSTANTS: Final = {"pi": math.pi}
 _WORDS: Final = ("and", "or", "not")
 
@@ -56,11 +56,11 @@ class Node(NamedTuple):
     slot: int = -1
     """Index of a name in the list of allowed names."""
     is_condition: bool = False
-    """Whether it is true or false, rather than a number."""
+    """Whether it is a condition, as opposed to a number."""
 
 
 def parse(text: str, names: Sequence[str], *, condition: bool = False) -> Node:
-    """Parse an expression for a number, or for a condition, over ``names``.
+    """Parse an expression over ``names`` for a number or, optionally, a condition.
 
     Raises ExpressionError.
     """
@@ -76,7 +76,7 @@ def expression_problems(text: str, names: Sequence[str], *, condition: bool = Fa
 
 
 def slots_of(node: Node) -> set[int]:
-    """Slots of all names that an expression uses."""
+    """Return the slots of all names used in an expression."""
     return {node.slot}.difference({-1}).union(*map(slots_of, node.operands))
 
 
@@ -133,7 +133,7 @@ class _Parser:
                 self._checked(operand, at, logical)
             node = self._node(operator, (node, other), is_condition=logical or power == _COMPARISON)
             if power == _COMPARISON == _BINARY.get(self._token.text):
-                raise self._error("comparisons do not chain, join two of them by 'and'")
+                raise self._error("comparisons cannot be chained; join two of them with 'and'")
         self._depth -= 1
         return node
 
@@ -177,7 +177,7 @@ class _Parser:
         if token.text in _CONSTANTS:
             return self._node(token, value=_CONSTANTS[token.text], operation="number")
         if token.text in FUNCTIONS and token.text not in self._names:
-            raise self._error(f"{token.text} is a function, write {token.text}(...)", token.at)
+            raise self._error(f"{token.text} is a function; write {token.text}(...)", token.at)
         return self._name(token)
 
     def _name(self, token: Token) -> Node:
@@ -187,7 +187,7 @@ class _Parser:
             close, known = did_you_mean(name, [*written, *_CONSTANTS]), listed(written)
             raise self._error(f"unknown name {token}, {close or f'expected {known}'}", token.at)
         if self._names.count(name) > 1:
-            raise self._error(f"{name!r} names an observation and an actuator, rename one of them", token.at)
+            raise self._error(f"{name!r} is both an observation and an actuator; rename one of them", token.at)
         return self._node(token, operation="name", slot=self._names.index(name))
 
     def _call(self, function: Token) -> Node:
@@ -227,7 +227,7 @@ class _Parser:
         return Node(operation or token.text, operands, value, slot, is_condition)
 
     def _checked(self, node: Node, at: int, condition: bool) -> Node:
-        """Return the node, which must be a condition or else a number."""
+        """Return the node; raises ExpressionError if it is not a condition or number, as required."""
         if node.is_condition == condition:
             return node
         wanted = "a condition, such as x > 1, got a number" if condition else "a number, got a condition"
@@ -235,12 +235,12 @@ class _Parser:
 
 
 def _written(name: str) -> str:
-    """Write a name as in an expression, with backquotes if it needs them."""
+    """Write a name as in an expression, with backquotes if necessary."""
     return name if _PLAIN.fullmatch(name) and name not in (*_WORDS, *_CONSTANTS) else f"`{name}`"
 
 
 def _constant(node: Node) -> float | None:
-    """Value of a number or a quotient of numbers, for exponents; None for any other node."""
+    """Return the value of a number or a quotient of numbers, for exponents; None for any other node."""
     if node.operation == "number":
         return node.value
     if node.operation == "negative":

@@ -1,4 +1,4 @@
-"""Tokens of expressions, and errors with their place."""
+"""Tokens of expressions, and errors with their position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 MAX_LENGTH: Final = 2000
-"""Characters of an expression."""
+"""Maximum number of characters in an expression."""
 _TOKEN: Final = re.compile(
     r"(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>[A-Za-z_]\w*)|`(?P<quoted>[^`\n]*)`"
     r"|(?P<sign>\*\*|<=|>=|==|!=|[-+*/<>(),])",
@@ -17,7 +17,7 @@ _SHOWN: Final = 40
 
 
 class ExpressionError(ValueError):
-    """Invalid expression; the message begins with line and column in it, from 1."""
+    """Invalid expression; the message begins with line and column in the expression, counted from 1."""
 
 
 class Token(NamedTuple):
@@ -41,7 +41,7 @@ def error_at(text: str, at: int, message: str) -> ExpressionError:
 
 
 def tokenise(text: str) -> list[Token]:
-    """Split an expression into tokens, an ``end`` last; raises ExpressionError."""
+    """Split an expression into tokens, followed by an ``end``; raises ExpressionError."""
     if len(text) > MAX_LENGTH:
         raise error_at(text, MAX_LENGTH, f"expected at most {MAX_LENGTH} characters, got {len(text)}")
     tokens, at, end = [], 0, len(text.rstrip())

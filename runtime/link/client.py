@@ -1,4 +1,4 @@
-"""Learner's end of the link: one request at a time, repeated until it is answered."""
+"""Learner's end of the link: one request at a time, repeated until answered."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _WRONG_KEY_AFTER: Final = 4
 
 
 class LinkClosed(Exception):
-    """The rig did not answer in time, or the caller wants to stop."""
+    """Missing answer of the rig, or a request to stop."""
 
 
 class KeyRejected(LinkClosed):
-    """Keys or security mechanism of the two ends do not match; retrying does not help."""
+    """Mismatch of keys or security mechanism between the two ends; retrying does not help."""
 
 
 class RequestRejected(Exception):
-    """The rig refused a request, with its reason; ``code`` is one of ``messages``'s."""
+    """Request refused by the rig, with its reason; ``code`` is one of those in ``messages``."""
 
     def __init__(self, reason: str, code: str = "") -> None:
         super().__init__(reason)
@@ -59,12 +59,12 @@ class RequestRejected(Exception):
 class LinkClient:
     """Client of a rig: a DEALER socket with blocking requests.
 
-    An unanswered request is repeated (all requests are idempotent) after RETRY_MS, doubling, and at once after a
-    reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... to 5 s, and if a name has several
-    addresses, they are tried in turn.
+    An unanswered request is repeated (all requests are idempotent) after RETRY_MS, then at doubling intervals, and at
+    once after a reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... up to 5 s; if a name has
+    several addresses, they are tried in turn.
 
-    ``patience_s``: timeout of an answer; ``math.inf`` waits for ever and reports failing handshakes to ``note``, as
-    well as prolonged failure to connect. Raises LinkClosed for an invalid endpoint.
+    ``patience_s``: timeout of an answer; ``math.inf`` waits for ever, and reports failing handshakes and prolonged
+    failure to connect to ``note``. Raises LinkClosed if the endpoint is invalid.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class LinkClient:
             self._connect()
         except zmq.ZMQError as error:
             self.close()
-            raise LinkClosed(f"{endpoint} cannot be connected to: {error.strerror}") from None
+            raise LinkClosed(f"{endpoint} cannot connect: {error.strerror}") from None
         self._ids = itertools.count(1)
         self._stop_requested = stop_requested
         self._failures = 0
@@ -154,7 +154,7 @@ class LinkClient:
                 raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s{why}")
 
     def post(self, request: RequestMessage) -> None:
-        """Send a request without waiting for an answer; dropped if not connected."""
+        """Send a request without waiting for an answer; it is dropped if not connected."""
         self._socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self._send([next(self._ids).to_bytes(8, "little"), encode(request)])
 
@@ -186,10 +186,10 @@ class LinkClient:
             self._note(f"nothing answers at {self._endpoint}: {self._tried_addresses(self._tcp)}; still trying")
 
     def _tried_addresses(self, tcp: Tcp) -> str:
-        return f"tried {probe_addresses(tcp)}; a rig prints where it listens when it starts (link.listen)"
+        return f"tried {probe_addresses(tcp)}; a rig prints its address when it starts (link.listen)"
 
     def _wait(self, *, for_room: bool) -> bool:
-        """Wait briefly for an answer or an event, or for room to send; True if there is an answer."""
+        """Wait briefly for an answer or an event, or for room to send; return True if there is an answer."""
         self._poller.register(self._socket, zmq.POLLIN | zmq.POLLOUT if for_room else zmq.POLLIN)
         return bool(dict(self._poller.poll(_POLL_MS)).get(self._socket, 0) & zmq.POLLIN)
 
@@ -206,7 +206,7 @@ class LinkClient:
         return message, frames[2:]
 
     def _poll_monitor(self) -> bool:
-        """Process the results of handshakes; True if there is a new connection."""
+        """Process the results of handshakes; return True if there is a new connection."""
         anew = False
         while True:
             try:

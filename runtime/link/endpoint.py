@@ -56,7 +56,7 @@ class Tcp(NamedTuple):
 
 
 def parse_tcp(text: str) -> Tcp:
-    """Read ``tcp://HOST:PORT`` (``*`` for every interface, IPv6 in brackets); ValueError says what is wrong."""
+    """Parse ``tcp://HOST:PORT`` (``*`` for every interface, IPv6 in brackets); raises ValueError with the problem."""
     match = _TCP.fullmatch(text)
     if match is None:
         raise ValueError(f"'{text}' is not an endpoint; expected tcp://HOST:PORT, with * for every interface")
@@ -114,13 +114,13 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def endpoint_of(listener: socket.socket) -> str:
-    """Endpoint of a listening socket, with its actual port."""
+    """Return the endpoint of a listening socket, with its actual port."""
     host, port = listener.getsockname()[:2]
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def _hosts(endpoint: Tcp) -> list[str]:
-    """Return the addresses to listen at."""
+    """Return the addresses at which to listen."""
     host = endpoint.host.strip("[]")
     if host == "*":
         return ["0.0.0.0"]
@@ -154,7 +154,7 @@ def _is_literal(host: str) -> bool:
 
 
 def probe_addresses(endpoint: Tcp) -> str:
-    """Try to connect to each address of an endpoint; returns the results: ``127.0.0.1: Connection refused``, ...
+    """Try to connect to each address of an endpoint; return the results: ``127.0.0.1: Connection refused``, ...
 
     Takes up to a second each.
     """
@@ -187,7 +187,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allow_plain_loopback: bool = False
     """Without keys: accept unencrypted connections to a loopback address, from any user of this machine."""
     admissions_per_s: Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)] | msgspec.UnsetType = msgspec.UNSET
-    """Policies judged per second of device time (default 1); ignored in lockstep, which judges one per barrier."""
+    """Policies checked per second of device time (default 1); ignored in lockstep, which checks one per barrier."""
 
 
 def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
@@ -195,7 +195,7 @@ def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
     at = ("link", "listen")
     if link.listen is None:
         if link.keys is not None:
-            yield ("link", "keys"), "keys have no effect without link.listen; give it as well, at link.keys"
+            yield ("link", "keys"), "keys have no effect without link.listen; set it as well, at link.keys"
         return
     try:
         tcp = parse_tcp(link.listen)
@@ -209,5 +209,5 @@ def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
     elif not link.allow_plain_loopback:
         yield (
             at,
-            f"plain tcp, without keys, needs link.allow_plain_loopback: true, or {_REMEDY} at link.listen",
+            f"plain tcp without keys needs link.allow_plain_loopback: true, or {_REMEDY} at link.listen",
         )

@@ -1,8 +1,8 @@
 """Limits of TCP connections, data in flight, and authentication.
 
-``Gate`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's one thread between requests
-of learners.  pyzmq's authenticator would add a thread whose death blocks every handshake, and which competes for the
-interpreter lock.
+``Gate`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's thread between requests of
+learners.  pyzmq's authenticator would add a thread that blocks every handshake if it dies, and that competes for the
+GIL.
 
 ``onrig.runtime.link.seats`` decides which connections are served and which are closed.
 """
@@ -24,12 +24,13 @@ HANDSHAKE_S: Final = 10.0
 STALE_S: Final = 5.0
 """Timeout of an unfinished message that fills the shared buffer."""
 MAX_FRAMES: Final = 256
-"""Frames of one connection not yet received by the rig; a request has at most five, a heartbeat comes every 2 s."""
+"""Maximum frames of one connection not yet received by the rig; a request has at most five, a heartbeat comes every 2
+s."""
 MAX_BYTES: Final = 10 * 1024 * 1024
-"""Bytes of one connection not yet received by the rig: room for two of the largest requests."""
+"""Maximum bytes of one connection not yet received by the rig: room for two of the largest requests."""
 MAX_BYTES_OF_ALL: Final = 24 * 1024 * 1024
 MAX_ANSWER_BYTES: Final = 9 * 1024 * 1024
-"""Bytes of unsent answers to one connection: one of the largest."""
+"""Maximum bytes of unsent answers to one connection: one of the largest."""
 MAX_ANSWER_BYTES_OF_ALL: Final = 24 * 1024 * 1024
 FRAME_COST: Final = 128
 """Memory overhead of a frame."""
@@ -59,18 +60,18 @@ class Guest:
     seated_s: float | None = None
     """Time at which it received a seat."""
     ahead: bool = False
-    """Whether it was seated before connections that had waited longer."""
+    """Whether it got its seat before connections that had waited longer."""
     entered: bool = False
     last_request_s: float = 0.0
     """Time at which the rig received its last request."""
     frames: deque[int] = field(default_factory=deque)
-    """Wire sizes of the frames forwarded but not yet received by the rig, the oldest first."""
+    """Wire sizes of the frames forwarded but not yet received by the rig, oldest first."""
     forwarded_cost: int = 0
     """Cumulative cost of the frames forwarded."""
     received_cost: int = 0
     """Cumulative cost of the frames that the rig has received."""
     since_s: float = 0.0
-    """Time at which the first of the pending frames was forwarded."""
+    """Time at which the first pending frame was forwarded."""
     answered: int = 0
     """Bytes of answers queued since the queue was last empty."""
     left: int = 0
@@ -105,7 +106,7 @@ class Guest:
     def add_received(self, sizes: Sequence[int], overhead: int, now_s: float) -> None:
         """Record that the rig has received a message with frames of these sizes, each ``overhead`` longer on the wire.
 
-        Also settles earlier heartbeats and handshake frames, which the rig does not see.
+        Also settles earlier heartbeats and handshake frames, which the rig does not receive.
         """
         self.entered, self.last_request_s, self.since_s = True, now_s, now_s
         for size in sizes:
@@ -128,12 +129,12 @@ class Guest:
 
 
 def may_read(guest: Guest, of_all: int) -> bool:
-    """Return whether more may be read from a connection; ``of_all`` is the total in flight."""
+    """Return whether to read more from a connection; ``of_all`` is the total in flight."""
     return guest.in_flight < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
 
 
 def end_reason(guest: Guest, now_s: float, served_s: float, of_all: int) -> str | None:
-    """Return why to end a connection, or None; ``served_s``: time at which the rig last polled for requests."""
+    """Return the reason to end a connection, or None; ``served_s``: time at which the rig last polled for requests."""
     since_s = guest.arrived_s if guest.seated_s is None else guest.seated_s
     if guest.stage in (Stage.SILENT, Stage.SEATED) and now_s - since_s > HANDSHAKE_S:
         return "no request"
@@ -157,7 +158,7 @@ def verdict(request: Sequence[bytes], allowed: Mapping[bytes, str], domain: byte
     """Answer a ZAP request: version, request id, status, text, user id, metadata.
 
     ``allowed`` maps public keys (32 bytes) to names.  The user id, attached to every message, is ``NAME:FINGERPRINT``.
-    Anything but a CURVE request of our domain with an allowed key is refused (status 400).
+    Anything other than a CURVE request for our domain with an allowed key is refused (status 400).
     """
     request_id = request[1] if len(request) > 1 else b""
     if len(request) != _FRAMES or request[0] != _VERSION:

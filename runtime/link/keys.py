@@ -5,9 +5,9 @@ A folder of keys holds one folder for each machine, to be copied there::
     rig/secret.key          pair of the rig
     rig/learners/NAME.key   public keys that may enter
     NAME/secret.key         pair of a learner
-    NAME/rig.key            public key of the rig it talks to
+    NAME/rig.key            public key of its rig
 
-Every file is 0600, every folder 0700; a key that others could read or replace is refused.
+Every file is 0600, every folder 0700; a key that others could read or replace is rejected.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _FIELD: Final = re.compile(r'^\s*(public-key|secret-key)\s*=\s*"([^"\n]{40})"\s*
 
 
 class KeyFault(Exception):
-    """Missing, damaged or exposed keys; the message is one line with the remedy."""
+    """Missing, damaged or exposed keys; a message of one line with the remedy."""
 
 
 class Pair(NamedTuple):
-    """A key pair, Z85."""
+    """A key pair in Z85 encoding."""
 
     public: bytes
     secret: bytes
@@ -107,7 +107,7 @@ def load_learner_keys(folder: Path) -> LearnerKeys:
 
 
 def write_key(path: Path, pair: Pair, *, with_secret: bool, whose: str) -> None:
-    """Write a new key file (0600); FileExistsError if it exists: keys are never overwritten."""
+    """Write a new key file (0600); raises FileExistsError if it exists, because keys are never overwritten."""
     lines = [f"# Onrig: {'secret key' if with_secret else 'public key'} of {whose}", "metadata", "curve"]
     lines.append(f'    public-key = "{pair.public.decode()}"')
     if with_secret:
@@ -121,7 +121,7 @@ def write_key(path: Path, pair: Pair, *, with_secret: bool, whose: str) -> None:
 
 
 def new_pair() -> Pair:
-    """Make a key pair."""
+    """Generate a key pair."""
     return Pair(*zmq.curve_keypair())
 
 

@@ -1,12 +1,12 @@
 """Messages between a rig and its learners (ZeroMQ: DEALER at the learner, ROUTER at the rig).
 
-A message is multipart: request id (8 bytes), header (msgpack), payload frames.  The learner asks, the rig answers
-with the same id; requests are idempotent and may be repeated.  A lost message therefore costs only a
-retry, and a slow learner delays no one: it asks less often.  No pickle, all sizes capped.
+A message is multipart: request id (8 bytes), header (msgpack), payload frames.  The learner sends requests, the rig
+answers with the same id; requests are idempotent and may be repeated.  A lost message therefore costs only a retry, and
+a slow learner delays no one, because it sends fewer requests.  No pickle, all sizes capped.
 
-The first request of a connection is Attach.  A learner names itself by a random *session*, and the memory it mirrors
-by the token the rig gave it.  After an outage it attaches again; if both are unchanged, it continues from its last
-write and repeats the unanswered request.
+The first request of a connection is Attach.  A learner identifies itself by a random *session*, and the memory it
+mirrors by the token received from the rig.  After an outage it attaches again; if both are unchanged, it continues from
+its last write and repeats the unanswered request.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ MAX_REPLAYED: Final = 262_144
 """Maximum experiences in one batch of feedback."""
 
 MAX_RULINGS: Final = 16
-"""Maximum rulings on policies in one answer to a Pull."""
+"""Maximum probation results in one answer to a Pull."""
 MAX_CLOSED: Final = 64
 """Maximum closed training episodes in one answer to a Pull: the last ones."""
 MAX_REASON: Final = 300
-"""Maximum characters of a ruling's reason."""
+"""Maximum characters of a probation result's reason."""
 
 VERSION: Final = "version"
-"""Code of a refusal: the two ends speak different versions."""
+"""Code of a refusal: the versions of the two ends differ."""
 UNKNOWN: Final = "unknown"
 """Code of a refusal: the sender has not attached, or the rig has dropped it."""
 LEASE: Final = "lease"
 """Code of a refusal: another learner pushes."""
 
 RATE: Final = "rate"
-"""Stage of a verdict: the offer came too soon after the previous one and was not judged; offer again later."""
+"""Stage of a verdict: the offer came too soon after the previous one and was not checked; offer again later."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Token = Annotated[bytes, msgspec.Meta(max_length=16)]
@@ -56,7 +56,7 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     session: Token = b""
     """Random token, constant for the learner's lifetime."""
     role: Literal["push", "watch"] = "watch"
-    """Whether it requests the push role: its policies and feedback are used."""
+    """Whether it requests the push role, in which its policies and feedback are used."""
     memory: Token = b""
     """Token of the memory it mirrors; empty at first."""
 
@@ -67,11 +67,11 @@ class Ancestor(msgspec.Struct, frozen=True):
     memory: bytes
     """Its token."""
     writes: int
-    """Number of its first writes shared with the other one."""
+    """Number of its first writes that the other memory shares."""
 
 
 class Attached(msgspec.Struct, frozen=True, tag="attached"):
-    """Data a learner needs to mirror the buffer and to export acceptable policies."""
+    """Data with which a learner mirrors the buffer and exports acceptable policies."""
 
     run_id: str
     config: bytes
@@ -96,17 +96,17 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     pushes: bool = False
     """Whether the push role is granted."""
     why: str = ""
-    """Reason of a refusal of the push role."""
+    """Reason for a refusal of the push role."""
     behaviour: bool = False
-    """Whether rows hold the behaviour of a stochastic policy (``onrig.runtime.memory.layout``)."""
+    """Whether rows contain the behaviour of a stochastic policy (``onrig.runtime.memory.layout``)."""
     run: str = ""
     """Unique identity of the run, kept on resumption; ``run_id`` is not unique."""
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):
-    """Request for the writes after the first ``since``; waits up to ``wait_ms`` for news.
+    """Request for the writes after the first ``since``; waits up to ``wait_ms`` for one.
 
-    News is a write, or a training episode closed after ``closed``.
+    A training episode closed after ``closed`` also ends the wait.
     """
 
     since: int
@@ -114,7 +114,7 @@ class Pull(msgspec.Struct, frozen=True, tag="pull"):
     wait_ms: int = 0
     max_rows: int = 16_384
     heard: int = 0
-    """Number of the last ruling received; rulings accompany rows and do not end a wait."""
+    """Number of the last probation result received; such results accompany rows and do not end a wait."""
 
 
 class Ruling(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     ending: bool = False
     """Whether the run is over and no more rows follow."""
     rulings: Annotated[tuple[Ruling, ...], msgspec.Meta(max_length=MAX_RULINGS)] = ()
-    """Rulings on policies, in order, after the one named in the Pull."""
+    """Probation results after the one named in the Pull, in order."""
     settled: int = -1
     """Lockstep: training episode of the rig's newest checkpoint, to which it may roll back."""
     episodes: Annotated[tuple[Closed, ...], msgspec.Meta(max_length=MAX_CLOSED)] = ()
@@ -190,7 +190,7 @@ class Verdict(msgspec.Struct, frozen=True, tag="verdict"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The learner has concluded a training episode (0: its start); in lockstep the barrier may open."""
+    """Notification that the learner has concluded a training episode (0: its start); the lockstep barrier may open."""
 
     episode: int
     updates: Count

@@ -3,7 +3,7 @@
 ZeroMQ accepts connections until descriptors run out, and collects the frames of a message without a limit.  The rig
 therefore accepts connections itself, in a thread that sleeps while nothing arrives, and forwards the bytes to a socket
 in the rig's folder, where ZeroMQ does the rest: handshake, keys, encryption.  The relay reads only the lengths of
-frames.  ``onrig.runtime.link.seats`` decides who is served, ``onrig.runtime.link.guests`` on limits.
+frames.  ``onrig.runtime.link.seats`` decides who is served, ``onrig.runtime.link.guests`` sets the limits.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from onrig.runtime.link.seats import next_change, surplus
 from onrig.runtime.link.zmtp import NotZmtp
 
 _ACCEPTED: Final = 16
-"""Connections accepted at once, before existing ones are served."""
+"""Maximum connections accepted at once, before existing ones are served."""
 _PAUSE_S: Final = 0.01
 _NO_ROOM_S: Final = 0.2
 _CHECK_S: Final = 0.25
 _BLOCKED_S: Final = 0.02
 _LINGER_S: Final = 0.2
 _SWITCH_S: Final = 0.0005
-"""Switch interval of the interpreter lock between the rig's thread and this one while bytes wait."""
+"""Interval at which the GIL switches between the rig's thread and this one while bytes are pending."""
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _MAX_REPORTED: Final = 16
 """Maximum number of addresses reported individually."""
@@ -53,9 +53,8 @@ class Shed(NamedTuple):
 class Porch:
     """Listener at ``endpoint`` with its own thread, which forwards to the Unix socket ``inner``.
 
-    Raises OSError if it cannot listen.  ``longest``: maximum size of a frame in bytes; ``overhead``: bytes by which
-    encryption lengthens one.
-    """
+    Raises OSError if it cannot listen.  ``longest``: maximum size of a frame in bytes; ``overhead``: bytes added to a
+    frame by encryption."""
 
     def __init__(self, endpoint: Tcp, inner: str, *, longest: int, overhead: int) -> None:
         self._inner, self._longest, self._overhead = inner, longest, overhead
@@ -130,7 +129,7 @@ class Porch:
             limit = time.monotonic() + _LINGER_S
             while any(relay.inner is not None for relay in self._relays) and time.monotonic() < limit:
                 self._turn()  # ZeroMQ's last bytes are still in transit
-        except BaseException as failure:  # passed to the rig: without this thread no connection is accepted
+        except BaseException as failure:  # passed to the rig, because without this thread no connection is accepted
             self.failure = failure
         for relay in list(self._relays):
             self._end(relay)
@@ -174,13 +173,13 @@ class Porch:
                 if error.errno in _NO_ROOM:
                     self._accepts_at = now_s + _NO_ROOM_S
                     break
-                continue  # closed before it was accepted
+                continue  # closed before acceptance
             outer.setblocking(False)
             with contextlib.suppress(OSError):
                 outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             relay = Relay(outer, Guest(str(address[0]), now_s), self._longest)
             self._relays.add(relay)
-            self._forward(relay, up=True)  # a real learner has greeted by now
+            self._forward(relay, up=True)  # a real learner has sent its greeting by now
         else:
             self._accepts_at = now_s + _PAUSE_S
         self._assign_seats(now_s)

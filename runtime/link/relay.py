@@ -20,15 +20,15 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 class Relay:
     """Byte relay with back-pressure.
 
-    A connection to ZeroMQ is made once the learner has greeted and has a seat; until then no more than a greeting is
-    read.
+    A connection to ZeroMQ is made once the learner has sent a greeting and has a seat; until then no more than a
+    greeting is read.
     """
 
     def __init__(self, outer: socket.socket, guest: Guest, longest: int) -> None:
         self.outer, self.guest = outer, guest
         self.inner: socket.socket | None = None
         self.name = b""
-        """Name of the socket to ZeroMQ, as its peer sees it."""
+        """Name of the socket to ZeroMQ, as seen by its peer."""
         self.blocked = False
         """Whether reading is suspended because too much is in flight."""
         self._meter = FrameMeter(longest)

@@ -1,11 +1,11 @@
 """Seats for newcomers: which TCP connections ZeroMQ serves, and which are closed under overload. Pure.
 
-New connections are always accepted.  One that has greeted waits in the line of its address for a *seat*, on which
-ZeroMQ serves its handshake until the rig has received its first request.  A seat is guaranteed for SEAT_S; after that
-it passes to the next in line. Connections that greet, fall silent and reconnect therefore cannot displace a newcomer:
-the k-th in the line of an address is seated within ``ceil(k / 18)`` times SEAT_S, where 18 is the three quarters of the
-SEATS_PER_ADDRESS that go to the longest waiting.  The last quarter goes to the newest, so that a long line of stalled
-connections does not delay it.
+New connections are always accepted.  After its greeting a connection waits in the queue of its address for a *seat*, on
+which ZeroMQ serves its handshake until the rig has received its first request.  A seat is guaranteed for SEAT_S; after
+that it passes to the next in the queue. Connections that greet, fall silent and reconnect therefore cannot displace a
+newcomer: the k-th in the queue of an address gets a seat within ``ceil(k / 18)`` times SEAT_S, where 18 is three
+quarters of SEATS_PER_ADDRESS, reserved for the longest waiting.  The last quarter is for the newest, so that a long
+queue of stalled connections does not delay it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEATS_PER_ADDRESS: Final = 24
 SEAT_S: Final = 2.0
 """Minimum tenure of a seat: enough for a handshake with a round trip of 0.25 s."""
 AHEAD: Final = 4
-"""One of this many seats may go to the newest in line instead of the longest waiting."""
+"""One of this many seats may be given to the newest in the queue instead of the longest waiting."""
 WAITING: Final = 128
 SILENT: Final = 64
 SILENT_PER_ADDRESS: Final = 24
@@ -45,7 +45,7 @@ _LIMITS: Final = (
 
 
 def surplus(guests: Iterable[Guest]) -> list[Guest]:
-    """List the connections beyond the limits: of the address with the most in a stage, the longest silent or the
+    """List the connections beyond the limits: for the address with the most in a stage, the longest silent or the
     oldest."""
     by_stage: dict[Stage, dict[str, list[Guest]]] = defaultdict(lambda: defaultdict(list))
     for guest in guests:
@@ -76,10 +76,10 @@ class Change(NamedTuple):
 
 
 def next_change(guests: Collection[Guest], now_s: float) -> Change | None:
-    """Return the next assignment, if any; to be repeated until None.
+    """Return the next assignment, if any; call until it returns None.
 
     The address with the fewest seats comes first. Without a free seat, the one held longest is reassigned after SEAT_S:
-    of the same address if that has its full share, else of the address with the most seats.
+    a seat of the same address if that has its full share, otherwise of the address with the most seats.
     """
     seated = [g for g in guests if g.stage is Stage.SEATED]
     lines: dict[str, list[Guest]] = defaultdict(list)

@@ -37,9 +37,9 @@ _REQUESTS_PER_TURN: Final = 64
 _BYTES_PER_TURN: Final = 8 * 1024 * 1024
 """Limit on bytes read and written per turn."""
 _MAX_FRAMES: Final = 5
-"""Request id, header, and at most three payloads; further frames are discarded."""
+"""Maximum frames: request id, header, and at most three payloads; further frames are discarded."""
 _HEAVY: Final = (Offer, Confirm)
-"""Requests that take milliseconds: one ends a turn."""
+"""Requests that take milliseconds; one of them ends a turn."""
 _QUEUED: Final = 4
 """Queue length per peer and direction.  A learner has one pending request at a time."""
 _HEARTBEAT_MS: Final = 2_000
@@ -132,7 +132,7 @@ class LinkServer:
         if keys is not None:
             self._gate = Gate(self._context, keys.allowed)
             socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
-            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # fail closed: without the ZAP handler no one is accepted
+            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # fail closed: no ZAP handler, no connection
             socket.setsockopt(zmq.CURVE_SERVER, 1)
             socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
             socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public)
@@ -156,7 +156,7 @@ class LinkServer:
         return [] if self._porch is None else self._porch.shed()
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait for a request; True if there is one."""
+        """Wait for a request; return True if there is one."""
         ready = dict(self._poller.poll(timeout_ms))
         if self._gate is not None and self._gate.socket in ready:
             self._gate.answer()
@@ -229,7 +229,7 @@ class LinkServer:
         self._porch.received(guest, sizes)
 
     def handle_message(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
-        """Handle one message, the frames after its request id; True if it was expensive."""
+        """Handle one message, the frames after its request id; return True if it was expensive."""
         if not frames or len(ticket.request_id) != _ID_BYTES:
             self.malformed += 1
             return False
@@ -254,7 +254,7 @@ class LinkServer:
         return self._send(peer, [_NUDGE]) == zmq.EHOSTUNREACH
 
     def _send(self, peer: bytes, frames: list[bytes]) -> int:
-        """Send without waiting; returns 0 or an error number."""
+        """Send without waiting; return 0 or an error number."""
         if not peer or peer[0] >= len(self._doors):
             return zmq.EHOSTUNREACH
         guest, size = self._guests.get(peer), sum(map(len, frames))
@@ -265,7 +265,7 @@ class LinkServer:
             try:
                 socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
             except zmq.Again:
-                # ZeroMQ processes the completion of earlier sends only when it is polled for events.
+                # ZeroMQ processes the completion of earlier sends only when polled for events.
                 socket.getsockopt(zmq.EVENTS)
                 socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -282,17 +282,18 @@ class LinkServer:
         if self._gate is not None:
             self._gate.close()
         self._context.term()
-        if self._porch is not None:  # last, as it forwards the sockets' last messages
+        if self._porch is not None:  # last, because it forwards the sockets' last messages
             self._porch.close()
 
 
 class CannotListen(Exception):
-    """Endpoint at which the rig cannot listen; the message gives the reason."""
+    """Failure to listen at an endpoint; the message gives the reason."""
 
 
 def listen(local: str, link: Link) -> LinkServer:
-    """Listen at ``local`` (ipc) and as configured in ``link``; raises KeyFault, or Unreachable if an address is in
-    use."""
+    """Listen at ``local`` (ipc) and as configured in ``link``; raises KeyFault, and CannotListen if an address is in
+    use.
+    """
     try:
         return LinkServer(local, _tcp_access(link))
     except zmq.ZMQError as error:

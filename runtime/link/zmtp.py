@@ -13,11 +13,11 @@ _VERSION: Final = 3
 
 
 class NotZmtp(Exception):
-    """Bytes that are not ZMTP: no ZMTP 3 greeting, an invalid frame, or one that is too long."""
+    """Bytes that are not ZMTP: no ZMTP 3 greeting, an invalid frame, or an overlong one."""
 
 
 class FrameMeter:
-    """Meter of the frames in a stream that arrives in pieces."""
+    """Meter of the frames in a stream that arrives in chunks."""
 
     def __init__(self, longest: int) -> None:
         """``longest``: maximum size of a frame in bytes."""
@@ -32,7 +32,7 @@ class FrameMeter:
         """Number of frames started."""
 
     def feed(self, data: bytes) -> list[int]:
-        """Feed the next bytes; return the sizes (bytes) of the frames that start in them. Raises NotZmtp."""
+        """Process the next bytes; return the sizes (bytes) of the frames that start in them. Raises NotZmtp."""
         sizes: list[int] = []
         at, end = 0, len(data)
         while at < end:
@@ -68,7 +68,7 @@ class FrameMeter:
         self.signed = len(head) >= _SIGNATURE - 1
 
     def _size(self) -> int | None:
-        """Size of the frame whose header has arrived; None if the header is incomplete."""
+        """Return the size of the frame whose header has arrived; None if the header is incomplete."""
         flags = self._head[0]
         if flags & _RESERVED:
             raise NotZmtp("a frame with invalid flags")

@@ -1,1 +1,1 @@
-"""The log of a run: everything that the loop knew, decided and measured, as MCAP files for standard tools."""
+"""Log of a run: all inputs, decisions and measurements of the loop, as MCAP files for standard tools."""

@@ -1,4 +1,4 @@
-"""What a log has beside the records: the loop's state and the run's events."""
+"""Content of a log other than the records: the loop's state and the run's events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onrig.runtime.run_config import RunConfig
 
 _AT_ONCE_BYTES: Final = 1 << 16
 _OLDEST_S: Final = 5.0
-"""Age of an event at most, by the host's clocks, one of which may have been set."""
+"""Maximum age of an event by the host's clocks, one of which may have been set."""
 
 
 class Companions:
@@ -29,7 +29,7 @@ class Companions:
         self.unix_minus_mono_s: Final = time.time() - time.monotonic()
 
     def states(self) -> Iterator[bytes]:
-        """The loop's state, encoded, if it is new; it precedes the records that follow it."""
+        """Yield the loop's state, encoded, if it is new; it precedes the records after it."""
         kept = self._kept_state()
         if kept is None or kept == self._kept:
             return
@@ -39,7 +39,7 @@ class Companions:
         yield wire.encode(messages.LOOP, (tick if isinstance(tick, int) else 0, msgspec.json.encode(state)))
 
     def events(self, t_ns: int) -> Iterator[tuple[int, LoggedEvent]]:
-        """The events since the last call, each with its time: ``t_ns`` in lockstep, else the host's monotonic time."""
+        """Yield new events with their times: ``t_ns`` in lockstep, otherwise the host's monotonic time."""
         now_s = time.monotonic()
         for line in self._lines.lines():
             event = read_event(line)

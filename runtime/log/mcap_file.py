@@ -14,7 +14,7 @@ from onrig.runtime.log.staged_file import StagedFile
 from onrig.runtime.log.steps import PACKAGE, StepMessages
 
 FORMAT: Final = "2"
-"""Of the channels and their schemas; the metadata record ``onrig`` names it.  1 had mean and std in every step."""
+"""Version of the channels and their schemas, in the metadata record ``onrig``.  1 had mean and std in every step."""
 METADATA: Final = "onrig"
 STEPS: Final = "/onrig/step"
 EPISODES: Final = "/onrig/episode"
@@ -27,13 +27,13 @@ _ATTACHED: Final = (("config.yaml", "application/yaml"), ("meta.json", "applicat
 
 
 class McapFile:
-    """A file that is being written; every method but ``add`` and ``end_chunk`` raises OSError."""
+    """A file being written; every method except ``add`` and ``end_chunk`` raises OSError."""
 
     def __init__(self, path: Path, metadata: Mapping[str, str], steps: StepMessages) -> None:
-        """Start ``path``, with what lies beside it of the run attached; nothing is on disk before ``put``."""
+        """Start ``path`` with the run's configuration files attached; nothing is on disk before ``put``."""
         self._staged = StagedFile(path)
         self.chunks = 0
-        """Chunks ended: the writer keeps about 1 kB for each until the file is finished."""
+        """Number of chunks ended: the writer keeps about 1 kB for each until the file is finished."""
         self._writer = Writer(cast(IO[bytes], self._staged), chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
         self._writer.start()
         self._writer.add_metadata(METADATA, dict(metadata))
@@ -70,17 +70,17 @@ class McapFile:
         self._staged.put()
 
     def finish(self) -> None:
-        """Write the rest and the index."""
+        """Write pending data and the index."""
         self._writer.finish()  # type: ignore[no-untyped-call]
         self._staged.put()
 
     def close(self) -> None:
-        """Close the file; what was not written is lost."""
+        """Close the file; unwritten data are lost."""
         self._staged.close()
 
     @property
     def staged(self) -> int:
-        """Bytes that wait for ``put``."""
+        """Bytes waiting for ``put``."""
         return self._staged.staged
 
     @property
@@ -90,5 +90,5 @@ class McapFile:
 
     @property
     def size(self) -> int:
-        """Bytes on disk and those that wait."""
+        """Bytes on disk plus bytes waiting for ``put``."""
         return self._staged.tell()

@@ -1,9 +1,9 @@
 """Writer of a run's log as MCAP files: step records from the ring, episodes, policies and events.
 
-Whole chunks are written every second, so that a killed run leaves a file that is readable up to a second before its
+Complete chunks are written every second, so that a killed run leaves a file that is readable up to a second before its
 end.  A failing write interrupts the log with one event, never the process; once there is room again, the log continues
-in another file and reports what is missing.  Writing shares the replay process's thread: a chunk of 200 steps takes
-a millisecond, and the ring holds eight seconds at 1 kHz.
+in another file and reports what is missing.  Writing shares the replay process's thread: a chunk of 200 steps takes a
+millisecond, and the ring holds eight seconds at 1 kHz.
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ _ROOM_BYTES: Final = 16_000_000
 _BATCH_RECORDS: Final = 200
 """Records encoded per batch."""
 _CHUNKS_PER_FILE: Final = 10_000
-"""Bounds the writer's memory of a file's chunks."""
+"""Maximum chunks per file, which bounds the writer's memory."""
 
 
 class _Records:
-    """Where the records given to a log are: the last ones given, encoded, and on disk, each with its number."""
+    """Positions of the records passed to a log: last one passed, last one encoded, and last one on disk."""
 
     def __init__(self) -> None:
         self.given = self._encoded = self._on_disk = 0
         self._next_seq = self._encoded_seq = 0
         self.logged = 0
-        """Number of the first record that is not on disk."""
+        """Number of the first record not on disk."""
         self.missing = 0
-        """Records given that will never be on disk."""
+        """Number of records passed that will never be on disk."""
 
     def give(self, records: Records, *, stopped: bool) -> None:
-        """Take further records, which a log that has ``stopped`` does not write."""
+        """Count further records, which a log that has ``stopped`` does not write."""
         self.given += len(records)
         self._next_seq = int(records[-1]["seq"]) + 1
         if stopped:
             self.missing += len(records)
 
     def encode(self, last_seq: int) -> None:
-        """Note that all records given are encoded, the last one with this number."""
+        """Mark all records passed as encoded, up to this number."""
         self._encoded, self._encoded_seq = self.given, last_seq + 1
 
     def put(self) -> None:
-        """Note that all encoded records are on disk."""
+        """Mark all encoded records as written to disk."""
         self._on_disk, self.logged = self._encoded, self._encoded_seq
 
     def stop(self) -> None:
-        """Note that no more records than those on disk will be there."""
+        """Mark the log as stopped: no records other than those on disk will be there."""
         self.missing += self.given - self._on_disk
 
     def go_on(self) -> None:
-        """Note that the next records given are written again."""
+        """Mark the log as continuing with the next records."""
         self._encoded = self._on_disk = self.given
         self._encoded_seq = self.logged = self._next_seq
 
@@ -101,7 +101,7 @@ class McapLog:
         self._waiting = bytearray()
         self._before = sum(path.stat().st_size for path in log_files(folder))
         self._finished = 0
-        """Bytes of the files that are closed."""
+        """Total bytes of the closed files."""
         self._file: McapFile | None = None
         self._records = _Records()
         self._steps = 0
@@ -113,7 +113,7 @@ class McapLog:
             event("log_stopped", reason=self._reason, steps=0)
 
     def _start_file(self) -> bool:
-        """Start a file; False if the disk is full."""
+        """Start a file; return False if the disk is full."""
         try:
             self._open().put()
         except OSError as error:
@@ -135,14 +135,14 @@ class McapLog:
             return
         self._t_ns = max(int(records[-1]["t_mono_ns"]), 0)
         self._take_state()
-        if self._config.lockstep:  # virtual time advances only with the records, so pending events belong here
+        if self._config.lockstep:  # virtual time advances only with records, so pending events belong here
             self._take_events()
         self._waiting += records.tobytes()  # joining structured arrays is far slower in numpy
         if len(self._waiting) >= _BATCH_RECORDS * records.itemsize:
             self._encode()
 
     def _encode(self) -> None:
-        """Encode the pending records into the chunk as one batch: single records take ten times as long."""
+        """Encode the pending records into the chunk as one batch, because single records take ten times as long."""
         file = self._file
         if self._stopped or file is None or not self._waiting:
             return
@@ -169,7 +169,7 @@ class McapLog:
         self._add(EPISODES, row.t_mono_ns, wire.encode(messages.EPISODE, values))
 
     def turn(self, now_s: float) -> None:
-        """Every second: add new events, and write everything to disk."""
+        """Every second: add new events and write everything to disk."""
         if now_s - self._put_s < (_RETRY_S if self._stopped else _PUT_EVERY_S):
             return
         self._put_s = now_s
@@ -185,7 +185,7 @@ class McapLog:
         return None if self._stopped and not self._closed else self._records.logged
 
     def account(self) -> LogAccount:
-        """Account of the records given and missing."""
+        """Return the account of records passed and missing."""
         return LogAccount(self._records.given, self._records.missing, self._reason, self._ended_by_request)
 
     def close(self) -> None:
@@ -284,7 +284,7 @@ class McapLog:
         return f"the log has reached log.max_bytes ({most})"
 
     def _no_room(self, more: int = 0) -> str | None:
-        """Reason not to fill the disk further; ``more`` bytes must stay free in addition to those of the settings."""
+        """Return the reason not to fill the disk further; ``more``: bytes to keep free in addition to the settings'."""
         try:
             disk = os.statvfs(self._folder)
         except OSError:
@@ -292,7 +292,7 @@ class McapLog:
         free, least = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
         staged = 0 if self._file is None else self._file.staged
         if free - staged < least + more:
-            return f"the disk has {free / 1e6:.0f} MB left, log.keep_free_bytes is {least}"
+            return f"the disk has {free / 1e6:.0f} MB left; log.keep_free_bytes is {least}"
         return None
 
     def _stop(self, reason: str) -> None:

@@ -76,7 +76,7 @@ _LEVEL: Final = Enum(
 INFO, WARNING, ERROR = 2, 3, 4
 
 
-# The well-known type counts in varints, which have no fixed width.
+# The well-known type has a varint, whose width varies.
 _TIMESTAMP: Final = File(
     "google/protobuf/timestamp.proto",
     "google.protobuf",
@@ -112,7 +112,7 @@ class LoggedEvent(NamedTuple):
     source: str
     message: str
     said: str
-    """Its message, else its fields as text."""
+    """Its message, or else its fields as text."""
     text: str
     """The complete line."""
 

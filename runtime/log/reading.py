@@ -1,4 +1,4 @@
-"""Reader of a run's log files: the records exactly as the loop wrote them, and the events.
+"""Reader of a run's log files: the records exactly as written by the loop, and the events.
 
 A file whose writer was killed is truncated; it is read up to its last complete chunk.  For plots, the public readers
 open the same files (docs/logs.md).
@@ -37,7 +37,7 @@ _MAX_RECORD_BYTES: Final = 1 << 28
 _BYTES_PER_STEP: Final = 125
 """Approximate compressed size of a step."""
 _HEAD: Final = struct.Struct("<BQ")
-"""Opcode and length, before each record of the file."""
+"""Bytes of opcode and length before each record of the file."""
 
 Fields = dict[str, object]
 
@@ -55,7 +55,7 @@ class Kept(NamedTuple):
 
 
 class LogDamaged(Exception):
-    """A log file that cannot be read, or was written by another version; the message names it."""
+    """Unreadable log file, or one written by another version; the message names it."""
 
 
 class LogStart(NamedTuple):
@@ -84,7 +84,7 @@ def read_log(folder: Path, rig: Rig, *, behaviour: bool = False, inputs: Sequenc
 
 
 def read_last(folder: Path, rig: Rig, most: int, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> Records:
-    """Read the newest records, at most ``most``, without those before them; raises LogDamaged."""
+    """Read the newest records, at most ``most``, without the preceding ones; raises LogDamaged."""
     messages = StepMessages(rig, behaviour=behaviour, inputs=inputs)
     records = messages.decode(b"")
     for path in reversed(log_files(folder)):
@@ -108,9 +108,9 @@ def _newest(path: Path, messages: StepMessages, most: int) -> Records:
                 return messages.decode(b"".join(reversed(newest)))
     except LogDamaged:
         raise
-    except Exception as error:  # as in _read_file
+    except Exception as error:  # same as in _read_file
         raise LogDamaged(f"{path}: {str(error) or type(error).__name__}") from error
-    records = messages.decode(b"")  # its writer was killed: no index leads to its end
+    records = messages.decode(b"")  # its writer was killed, so there is no index
     for part in _read_file(path, messages):
         if isinstance(part, np.ndarray):
             records = np.concatenate([records, part])[-most:]
@@ -118,10 +118,10 @@ def _newest(path: Path, messages: StepMessages, most: int) -> Records:
 
 
 def _summary(file: IO[bytes]) -> Summary | None:
-    """The index at a file's end; None where its writer did not finish it, or it is damaged."""
+    """Return the index at a file's end; None if its writer did not finish it, or it is damaged."""
     try:
         return make_reader(file).get_summary()
-    except Exception:  # those of mcap have no base of their own; what is wrong is said when the file is read
+    except Exception:  # mcap's errors have no common base; reading the file reports the problem
         return None
 
 
@@ -262,6 +262,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def sealed(records: Records, messages: StepMessages) -> npt.NDArray[np.bool_]:
-    """Return whether each record matches the CRC that the loop wrote, bool (n,)."""
+    """Return whether each record matches the CRC written by the loop, bool (n,)."""
     layout = messages.layout
     return np.array([layout.sealed(memoryview(r.tobytes())) for r in records], bool)

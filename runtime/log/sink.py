@@ -20,7 +20,7 @@ class Sink(Protocol):
     """Consumer of the loop's records, in order; never raises and never blocks."""
 
     def add(self, records: npt.NDArray[np.void]) -> None:
-        """Take step records (dtype ``RecordLayout.dtype``)."""
+        """Process step records (dtype ``RecordLayout.dtype``)."""
 
     def episode(self, row: EpisodeRow) -> None:
         """Add the row of an ended episode."""
@@ -33,7 +33,7 @@ class Sink(Protocol):
         """Number of the first record not on disk; None if the log needs no records retained."""
 
     def account(self) -> LogAccount | None:
-        """Account of the records given and missing; None without a log."""
+        """Return the account of records passed and missing; None without a log."""
 
     def close(self) -> None:
         """Write everything and close."""
@@ -43,29 +43,27 @@ class NoLog:
     """Sink that discards everything."""
 
     def add(self, records: npt.NDArray[np.void]) -> None:
-        """Nothing."""
+        pass
 
     def episode(self, row: EpisodeRow) -> None:
-        """Nothing."""
+        pass
 
     def turn(self, now_s: float) -> None:
-        """Nothing."""
+        pass
 
     @property
     def logged(self) -> int | None:
-        """Nothing waits."""
         return None
 
     def account(self) -> LogAccount | None:
-        """Nothing was to be kept."""
         return None
 
     def close(self) -> None:
-        """Nothing."""
+        pass
 
 
 class LogMissing(Exception):
-    """A configured log whose library is missing; the message gives the remedy."""
+    """Missing library of a configured log; the message gives the remedy."""
 
 
 def open_log(
@@ -76,12 +74,13 @@ def open_log(
     loop_state: Callable[[], bytes | None] = lambda: None,
     written: Collection[str] = (),
 ) -> Sink:
-    """Open the log that a configuration asks for, in the run's ``folder``.
+    """Open the log requested by a configuration, in the run's ``folder``.
 
-    ``session`` names the loop's process: it differs after a resumption, but not after a restart of the replay process.
-    ``event`` receives the end of the log and the first failure; ``loop_state`` returns the loop's last stored state
-    (``onrig.runtime.shm.latest``); ``written``: files of the run, whose names are never reused, even after deletion.
-    Raises LogMissing if the log is requested explicitly and mcap is not installed; by default the run then has no log.
+    ``session`` identifies the loop's process: it changes with a resumption, but not with a restart of the replay
+    process. ``event`` receives the end of the log and the first failure; ``loop_state`` returns the loop's last stored
+    state (``onrig.runtime.shm.latest``); ``written``: files of the run, whose names are never reused, even after
+    deletion. Raises LogMissing if the log is requested explicitly but mcap is not installed; by default the run then
+    has no log.
     """
     if config.log.mcap is False:
         return NoLog()

@@ -1,4 +1,4 @@
-"""Files of a log: their names, and a file that is written in atomic pieces."""
+"""Files of a log: their names, and a file written in atomic chunks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def next_file(folder: Path, written: Iterable[str] = ()) -> Path:
 class StagedFile:
     """File with staged writes until `put`; a partial write on a full disk is undone.
 
-    The file therefore always ends after a complete piece.
+    The file therefore always ends after a complete chunk.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The step record as a protobuf message specific to the rig: every field exactly, signals by name, SI next to counts.
+"""The step record as a rig-specific protobuf message: every field exactly, signals by name, SI values next to counts.
 
 All messages of a rig have the same length (``RowLayout``): every field is present and of fixed width, so that numpy
-encodes thousands at once. Any protobuf reader can decode them.  An enum's varint has two bytes here, the second mostly
-0, which is legal and holds every value of a byte.
+encodes thousands at once. Any protobuf reader can decode them.  An enum's varint has two bytes here, the second usually
+0, which is valid and holds every value of a byte.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ _GROUPS: Final = {
     "actuator": "Action",
 }
 _SENSORS_SI: Final = 100
-"""Field number of the sensors in SI units, which no record holds."""
+"""Field number of the sensors in SI units, which are not part of a record."""
 
 
 def identifiers(names: Sequence[str]) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ class _Part(NamedTuple):
 
     part: Column | Group
     column: str
-    """Field of the record; empty for the sensors in SI."""
+    """Field of the record; empty for the sensors in SI units."""
 
 
 class StepMessages:
@@ -181,7 +181,7 @@ class StepMessages:
         self._parts = list(self._build())
         self._rows = Rows([p.part for p in self._parts])
         self.size: Final = self._rows.size
-        """Bytes of every message."""
+        """Size of every message in bytes."""
 
     @property
     def file(self) -> File:
@@ -196,7 +196,7 @@ class StepMessages:
 
     @property
     def layout(self) -> RecordLayout:
-        """Of the records."""
+        """Layout of the records."""
         return self._layout
 
     def encode(self, records: Records) -> bytes:

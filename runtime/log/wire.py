@@ -40,7 +40,7 @@ PACKED: Final[dict[Type, tuple[int, str]]] = {
 }
 """Wire type and `struct` code of the fixed-width types."""
 MORE: Final = 0x80
-"""Set in every byte of a varint but the last."""
+"""Bit set in every byte of a varint except the last."""
 
 
 class Field(NamedTuple):

@@ -60,7 +60,7 @@ def test_budgets_hold_without_exploration_too_and_heat_is_among_them() -> None:
 
 def test_parameter_noise_is_told_by_its_distance_in_action_space() -> None:
     told = text("pendulum", "exploration={process: parameter}")
-    assert "scaled so that the action is 0.2 off (rms, normalised): times or over 1.01 every 50 steps" in told
+    assert "scaled so that the action deviates by 0.2 (rms, normalised): adapted by 1.01 every 50 steps" in told
 
 
 def test_a_schedule_over_seconds_is_shown_over_the_training_time_of_the_run() -> None:

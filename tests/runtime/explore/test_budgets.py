@@ -109,7 +109,7 @@ def test_heat_lowers_the_amplitude_between_its_two_temperatures_and_pauses_at_th
     ledger.set_temperature(360.5)
     pause = ledger.pause()
     assert pause is not None
-    assert (pause.cause, pause.wait_s) == ("'winding' reads 360.5, its limit is 360", 90.0)
+    assert (pause.cause, pause.wait_s) == ("'winding' reads 360.5; its limit is 360", 90.0)
     ledger.rest(90.0)
     assert ledger.pause() is None, "the next reading tells"
 

@@ -76,7 +76,7 @@ REFUSED = [
     ("1 + q", 1, 5, "unknown name 'q', expected one of angle, velocity, `coil-1`, previous_voltage"),
     ("coil-1", 1, 1, "unknown name 'coil', did you mean '`coil-1`'?"),
     ("sn(angle)", 1, 1, "unknown function 'sn', did you mean 'sin'?"),
-    ("2 * sin", 1, 5, "sin is a function, write sin(...)"),
+    ("2 * sin", 1, 5, "sin is a function; write sin(...)"),
     ("min(angle)", 1, 1, "min takes 2 to 8 arguments, got 1"),
     ("sin(angle, 1)", 1, 1, "sin takes 1 argument, got 2"),
     ("sin(angle", 1, 10, "expected ')', got the end"),
@@ -84,7 +84,7 @@ REFUSED = [
     ("angle = 2", 1, 7, "unexpected '=', write =="),
     ("angle & velocity", 1, 7, "unexpected '&', write and"),
     ("2 angle", 1, 3, "expected an operator, got 'angle'"),
-    ("0 < angle < 1", 1, 11, "comparisons do not chain, join two of them by 'and'"),
+    ("0 < angle < 1", 1, 11, "comparisons cannot be chained; join two of them with 'and'"),
     ("angle ** velocity", 1, 10, "the exponent must be a number"),
     ("angle ** (1/0)", 1, 10, "the exponent must be a number"),
     ("angle and velocity < 1", 1, 1, "expected a condition, such as x > 1, got a number"),
@@ -117,7 +117,7 @@ def test_a_number_is_no_condition() -> None:
 
 def test_a_name_of_two_things_is_refused_where_it_is_used() -> None:
     assert parse("angle", ["voltage", "angle", "voltage"]).slot == 1
-    with pytest.raises(ExpressionError, match=r"column 5 .*'voltage' names an observation and an actuator"):
+    with pytest.raises(ExpressionError, match=r"column 5 .*'voltage' is both an observation and an actuator"):
         parse("1 + voltage", ["voltage", "angle", "voltage"])
 
 

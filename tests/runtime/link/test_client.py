@@ -99,7 +99,7 @@ def test_a_rig_that_does_not_answer_is_given_up(client: LinkClient) -> None:
 
 
 def test_an_endpoint_that_cannot_be_one_is_told() -> None:
-    with pytest.raises(LinkClosed, match="cannot be connected to: File name too long"):
+    with pytest.raises(LinkClosed, match="cannot connect: File name too long"):
         LinkClient(f"ipc:///{'n' * 120}", lambda: False)
 
 
