@@ -1,1 +1,1 @@
-"""The rig's memory: storage of experiences, retention, rank order, and the strategy notation."""
+"""Memory of the rig: storage of experiences, retention, rank order, and the strategy notation."""

@@ -1,18 +1,18 @@
 """Row layout of the memory: one transition as 32-bit words.
 
 Row: observation (n_obs) | action (n_act) | next observation (n_obs) | reward | exploration | behaviour | episode | step
-| meta word.  All are float32 but the last three.  Behaviour, only where the policy is stochastic: mean, standard
+| meta word.  All are float32 except the last three.  Behaviour, only if the policy is stochastic: mean, standard
 deviation and the action drawn from them (n_act each), normalised, before any clipping.
 
-Exploration stays float32 because it is a retention key, and float16 would cause ties.  The meta word holds
+Exploration is float32 because it is a retention key, and float16 would cause ties.  The meta word holds
 
 * bits 0-4: flags (:class:`Flag`);
 * bits 5-15: generation of the slot, incremented by every write, modulo 2048 (1 after the first write);
 * bits 16-31: policy id modulo 65536.
 
 Wrap-around: a late TD error is applied to the wrong experience only if its slot was rewritten an exact multiple of 2048
-times in between, which is too rare to spend a second meta word on.  A policy id means the matching one nearest to the
-ids in use; the log holds it in full.
+times in between, which is too rare to justify a second meta word.  A policy id means the matching one nearest to the
+ids in use; the log contains the full id.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Flag(enum.IntFlag):
     SYNTHETIC = 8
     """Recomputed with the plant's model (de Bruin et al. 2018, §6.2.1), not measured."""
     DEVIATES = 16
-    """The applied action is not what the policy, with its noise in full, chose: the shield acted, the command came
+    """The applied action differs from the choice of the policy with its full noise: the shield acted, the command was
     late, or the policy's own noise was reduced."""
 
 
@@ -147,12 +147,12 @@ class Batch:
         self.meta: Words = self.words[:, layout.meta]
 
     def terminated(self) -> NDArray[np.bool_]:
-        """Tell which transitions end in a terminal state, (size,)."""
+        """Mask of transitions that end in a terminal state, (size,)."""
         terminated: NDArray[np.bool_] = (self.meta & _TERMINATED).astype(np.bool_)
         return terminated
 
     def intervened(self) -> NDArray[np.bool_]:
-        """Tell in which transitions the shield acted, (size,)."""
+        """Mask of transitions in which the shield acted, (size,)."""
         intervened: NDArray[np.bool_] = (self.meta & _INTERVENED).astype(np.bool_)
         return intervened
 

@@ -14,13 +14,13 @@ from onrig.runtime.memory.layout import Floats, Slots, Words
 
 
 class Field(NamedTuple):
-    """Words of a row, and where the matrix of a minibatch's (batch, columns) begins in a record."""
+    """Words of a row, and the offset of a minibatch's matrix (batch, columns) in a record."""
 
     column: int
     columns: int
     offset: int
     mask: int = 0
-    """0 copies the words, bit for bit; else 1.0 where a word has one of these bits, 0.0 elsewhere."""
+    """0 copies the words bit for bit; otherwise 1.0 for a word with one of these bits, 0.0 for any other."""
 
 
 class _Struct(ctypes.Structure):
@@ -34,7 +34,7 @@ class _Struct(ctypes.Structure):
 
 @cache
 def _function() -> Any:
-    """The library's function, which releases the interpreter's lock, or None."""
+    """Return the library's function, which releases the GIL, or None."""
     loaded = library()
     if loaded is None:
         return None
@@ -45,14 +45,14 @@ def _function() -> Any:
 
 
 class Records:
-    """Rows of S trials, and the fields that a record takes from them.
+    """Rows of S trials, and the fields that a record contains.
 
-    ``rows`` (S, capacity, width) uint32 (a float32 array by its ``view``), C-contiguous, referred to and not copied;
+    ``rows`` (S, capacity, width) uint32 (a float32 array by its ``view``), C-contiguous, referenced and not copied;
     the memory of a rig is ``storage.words[None]``.
     """
 
     def __init__(self, rows: Words, fields: Sequence[Field], record: int) -> None:
-        """Records of ``record`` floats; raises ValueError for a field outside of a row or a record."""
+        """``record``: floats per record; raises ValueError if a field lies outside a row or a record."""
         if rows.ndim != 3 or rows.dtype != np.uint32 or not rows.flags.c_contiguous:
             raise ValueError(
                 f"rows of shape {rows.shape} and type {rows.dtype}, expected contiguous (S, n, width) uint32"
@@ -60,7 +60,7 @@ class Records:
         for field in fields:
             inside = field.column >= 0 and 1 <= field.columns <= rows.shape[2] - field.column
             if not inside or not 0 <= field.offset < record or not 0 <= field.mask < 1 << 32:
-                raise ValueError(f"{field} lies outside of rows of {rows.shape[2]} words or records of {record}")
+                raise ValueError(f"{field} lies outside rows of {rows.shape[2]} words or records of {record}")
         self._rows: Final = rows
         self._fields: Final = fields
         self._record: Final = record
@@ -72,7 +72,7 @@ class Records:
     def gather(self, slots: Slots, into: Floats) -> None:
         """Write the records of ``slots`` (updates, S, batch) ``into`` (S, updates, record) float32, C-contiguous.
 
-        Raises ValueError where shapes do not fit, and IndexError for a slot outside of the memory; nothing is then
+        Raises ValueError if shapes do not match, and IndexError if a slot lies outside the memory; nothing is then
         written.
         """
         updates, trials, batch = slots.shape
@@ -87,12 +87,12 @@ class Records:
         if function is None:
             self._gather(slots, into.view(np.uint32))
         elif function(self._address, slots.ctypes.data, updates, batch, into.ctypes.data):
-            raise IndexError(f"a slot lies outside of the {self._rows.shape[1]}")
+            raise IndexError(f"a slot lies outside the {self._rows.shape[1]} rows")
 
     def _gather(self, slots: Slots, into: Words) -> None:
-        """Do the same in numpy: the reference."""
+        """Gather in numpy: the reference."""
         if slots.size and not 0 <= slots.min() <= slots.max() < self._rows.shape[1]:
-            raise IndexError(f"a slot lies outside of the {self._rows.shape[1]}")
+            raise IndexError(f"a slot lies outside the {self._rows.shape[1]} rows")
         batch = slots.shape[2]
         for trial, records in enumerate(into):
             rows = self._rows[trial].take(slots[:, trial], axis=0)

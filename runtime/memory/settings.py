@@ -1,4 +1,4 @@
-"""Section ``selection`` of a run: which experiences to keep and which to replay."""
+"""Section ``selection`` of a run: experiences to keep and to replay."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.strategy import capacity_within, parse_strategy
 
 DEFAULT_CAPACITY: Final = 10_000
-"""de Bruin et al. 2018, §4."""
+"""Default of de Bruin et al. 2018, §4."""
 MOST_CAPACITY: Final = 0xFFFFFFFF
-"""Slots are numbered in 32 bits (``onrig.runtime.memory.storage``)."""
+"""Maximum capacity, because slots are numbered in 32 bits (``onrig.runtime.memory.storage``)."""
 
 
 class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Experiences replaced by ones recomputed with the twin's plant, for more diversity (de Bruin et al. 2018, §6.2.1,
     §6.3.1).
 
-    See ``onrig.sim.synthetic`` for the law.
+    See ``onrig.sim.synthetic`` for the algorithm.
     """
 
     states: Share = 0.0
-    """Fraction of the memory with a newly drawn state; the action is the policy's there, exploration included."""
+    """Fraction of the memory with a redrawn state; the action is the policy's there, exploration included."""
     actions: Share = 0.0
-    """Fraction of the memory with a newly drawn action."""
+    """Fraction of the memory with a redrawn action."""
     refresh: Share = 1.0
-    """Probability that a synthetic experience is overwritten when its turn comes; otherwise it stays."""
+    """Probability that a synthetic experience is overwritten when its slot is due; otherwise it remains."""
 
 
 class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Relative weight; 1 for everything else."""
 
     weight: Share
-    """Of the experience in the critic's loss."""
+    """Weight of the experience in the critic's loss."""
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which experiences to keep and which to replay, in the notation of de Bruin et al. 2018, §5.2."""
+    """Experiences to keep and to replay, in the notation of de Bruin et al. 2018, §5.2."""
 
     strategy: str = "FIFO[Uniform]"
     """``RETENTION[SAMPLING]``, such as ``Expl(1.0)[PER+IS]`` (docs/methods.md)."""
     capacity: Annotated[int, msgspec.Meta(ge=1, le=MOST_CAPACITY)] | None = None
-    """Capacity in experiences; default 10 000 (de Bruin et al. 2018, §4), or all of the run's for FULL."""
+    """Capacity in experiences; default 10 000 (de Bruin et al. 2018, §4), or the complete run for FULL."""
     capacity_bytes: int | None = None
-    """Instead of ``capacity``: memory in bytes, including the keeper's structures."""
+    """Memory in bytes, including the keeper's structures; replaces ``capacity``."""
     write_probability: PositiveShare = 1.0
-    """Chance of each experience to be offered to the memory at all ([DE] of de Bruin et al. 2018, §6.4: 50 Hz over the
-    rate)."""
+    """Probability that an experience is offered to the memory at all ([DE] of de Bruin et al. 2018, §6.4: 50 Hz over
+    the rate)."""
     synthetic: Synthetic | None = None
     intervened: Literal["keep", "drop"] | Weighted = "keep"
-    """Experiences in which the shield acted: kept, left out of the memory, or kept with this weight in the critic's
+    """Experiences in which the shield acted: kept, excluded from the memory, or kept with this weight in the critic's
     loss.  Their action is the executed one in any case."""
 
 
 def selection_findings(selection: Selection, layout: Layout, *, run_length: int) -> Iterator[Finding]:
-    """List (path, message) for each value that does not fit the others; ``run_length`` in experiences."""
+    """List (path, message) for each value inconsistent with others; ``run_length`` in experiences."""
     for name, message in _findings(selection, layout, run_length):
         yield ("selection", name), f"{message} at selection.{name}"
 
 
 def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> int:
-    """Capacity in experiences; FULL holds all of the run's, ``run_length``, unless told otherwise.
+    """Return the capacity in experiences; by default FULL holds the complete run of ``run_length``.
 
-    Raises ValueError when the configured bytes hold none.
+    Raises ValueError if the configured bytes hold none.
     """
     if selection.capacity is not None:
         return selection.capacity
@@ -90,7 +90,7 @@ def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator
         yield "synthetic", f"expected states and actions of at most 1 together, {together}"
     capacity, budget = selection.capacity, selection.capacity_bytes
     if capacity is not None and budget is not None:
-        yield "capacity_bytes", "expected one of 'capacity' and 'capacity_bytes'"
+        yield "capacity_bytes", "expected either 'capacity' or 'capacity_bytes'"
         return
     try:
         full = parse_strategy(selection.strategy).keeper.keeps_all
@@ -105,10 +105,10 @@ def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator
             yield "capacity_bytes", str(error)
             return
         if full and fit < run_length:
-            yield "capacity_bytes", f"{needed}, {budget} bytes hold only {fit}"
+            yield "capacity_bytes", f"{needed}, but {budget} bytes hold only {fit}"
         elif fit > MOST_CAPACITY and not full:
-            yield "capacity_bytes", f"{budget} bytes hold {fit} experiences, there may be {MOST_CAPACITY}"
+            yield "capacity_bytes", f"{budget} bytes hold {fit} experiences; the maximum is {MOST_CAPACITY}"
     elif full and capacity is None and run_length > MOST_CAPACITY:
-        yield "strategy", f"{needed}, which are more than {MOST_CAPACITY}"
+        yield "strategy", f"{needed}, but the maximum is {MOST_CAPACITY}"
     elif full and capacity is not None and capacity < run_length:
-        yield "capacity", f"{needed}, {capacity} are too few"
+        yield "capacity", f"{needed}; {capacity} are too few"

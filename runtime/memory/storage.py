@@ -1,8 +1,8 @@
-"""Storage of experiences: one matrix of fixed size, any capacity, written row by row.
+"""Storage of experiences: one matrix of fixed size, for any capacity, written row by row.
 
-Writing or gathering a row touches one contiguous stretch of memory, which makes both fast; columns are views.  Every
-write has a *number* (1, 2, ...), so a mirror that has seen the first k writes can request the changes since and apply
-them bit for bit.
+Writing or gathering a row accesses one contiguous stretch of memory, which makes both fast; columns are views.  Every
+write has a *number* (1, 2, ...), so that a mirror with the first k writes can request the changes since and apply them
+bit for bit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from onrig.runtime.memory.layout import (
 )
 
 RECENT_WRITES: Final = 4096
-"""Latest writes for which ``changed_since`` need not scan every slot (non-cyclic storage only)."""
+"""Latest writes for which ``changed_since`` need not scan all slots (non-cyclic storage only)."""
 NUMBER_BYTES: Final = 8
 """Bytes per row of non-cyclic storage for the number of its last write."""
 STAMP_WORDS: Final = 3
@@ -41,8 +41,8 @@ Vector = Floats | NDArray[np.float64] | Sequence[float]
 class Storage:
     """``capacity`` transitions in rows of ``layout``, allocated and touched at start.
 
-    ``cyclic`` means that slots are written round robin (FIFO, FULL): the number of a slot's last write then follows
-    from the counter and costs nothing; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
+    ``cyclic``: slots are written round robin (FIFO, FULL), so that the number of a slot's last write follows from the
+    counter at no cost; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
 
     Slots fill from 0 upwards: slots 0 ... ``stored`` - 1 are occupied, whatever the keeper.
     """
@@ -55,10 +55,10 @@ class Storage:
         self.capacity: Final = capacity
         self.cyclic: Final = cyclic
         self.inserted = 0
-        """Writes over the lifetime of the buffer."""
+        """Number of writes over the lifetime of the buffer."""
         # uint32 is the base type so that copies preserve every bit: a float copy may alter a signalling NaN.
         self.words: Final[Words] = np.empty((capacity, self.layout.width), np.uint32)
-        self.words.fill(0)  # touch every page now, so that a shortage of memory shows at start
+        self.words.fill(0)  # touch every page now, so that a shortage of memory appears at start
         floats: Floats = self.words.view(np.float32)
         self.observation: Final[Floats] = floats[:, self.layout.observation]
         self.action: Final[Floats] = floats[:, self.layout.action]
@@ -83,7 +83,7 @@ class Storage:
 
     @property
     def stored(self) -> int:
-        """Occupied slots."""
+        """Number of occupied slots."""
         return min(self.inserted, self.capacity)
 
     @property
@@ -139,11 +139,11 @@ class Storage:
         return into
 
     def generation(self, slots: Slots) -> Words:
-        """Return the generations of ``slots``: how often each was written, modulo 2048."""
+        """Return the generations of ``slots``: the number of writes of each, modulo 2048."""
         return (self.meta[slots] >> np.uint32(GENERATION_SHIFT)) & np.uint32(GENERATION_MASK)
 
     def is_current(self, slots: Slots, generations: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Tell which (slot, generation) pairs are current; False for slots out of range."""
+        """Return which (slot, generation) pairs are current; False for slots out of range."""
         inside = (slots >= 0) & (slots < self.stored)
         current: NDArray[np.bool_] = inside & (self.generation(np.where(inside, slots, 0)) == generations)
         return current
@@ -156,19 +156,19 @@ class Storage:
         return numbers
 
     def scanned_bytes(self, seen: int) -> int:
-        """Bytes that ``changed_since`` passes over, besides what it returns."""
+        """Return the number of bytes that ``changed_since`` reads, in addition to its result."""
         return 0 if self.cyclic or self.inserted - seen <= self._recent_size else self._number.nbytes
 
     def changed_since(self, seen: int, limit: int | None = None) -> Slots:
         """Return the slots written after the first ``seen`` writes, each once, in the order of their last write.
 
-        ``changed_since(0)`` is the whole buffer from the oldest to the newest experience; ``limit`` takes the oldest
-        ones only (the next call continues from the number of the last one's write).  Cost: the number of changes;
-        beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises ValueError if
-        ``seen`` lies in the future: the mirror belongs to another buffer.
+        ``changed_since(0)`` is the complete buffer from the oldest to the newest experience; ``limit`` selects the
+        oldest ones (the next call continues from the number of the last one's write).  Cost: the number of changes;
+        beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises ValueError if ``seen``
+        exceeds the writes so far, in which case the mirror belongs to another buffer.
         """
         if not 0 <= seen <= self.inserted:
-            raise ValueError(f"a mirror claims {seen} writes, there have been {self.inserted}")
+            raise ValueError(f"a mirror claims {seen} writes, but there have been {self.inserted}")
         if self.cyclic:
             first = max(seen, self.inserted - self.capacity)
             end = self.inserted if limit is None else min(self.inserted, first + limit)
@@ -181,7 +181,7 @@ class Storage:
         slots = np.flatnonzero(self._number > seen)
         numbers: NDArray[np.int64] = self._number[slots]
         if limit is not None and limit < len(slots):
-            # Sorting all of a large buffer for each piece of a snapshot would take 100 times as long.
+            # Sorting all of a large buffer for each part of a snapshot would take 100 times as long.
             early = numbers <= np.partition(numbers, limit - 1)[limit - 1]
             slots, numbers = slots[early], numbers[early]
         return slots[np.argsort(numbers)]
@@ -189,7 +189,7 @@ class Storage:
     def rows(self, slots: Slots) -> Words:
         """Export ``slots`` for :meth:`write_rows`, bit for bit: (len(slots), 3 + width) uint32, self-describing.
 
-        Columns: slot, number (low and high word), then the row.  On a wire they travel little-endian (``"<u4"``).
+        Columns: slot, number (low and high word), then the row.  They are transmitted little-endian (``"<u4"``).
         """
         out: Words = np.empty((len(slots), STAMP_WORDS + self._width), np.uint32)
         numbers = self.number(slots)
@@ -214,7 +214,7 @@ class Storage:
         if slots.max() >= self.capacity:
             raise ValueError(f"row for slot {slots.max()} of {self.capacity}")
         if numbers[0] <= self.inserted or np.any(np.diff(numbers) <= 0):
-            raise ValueError(f"rows numbered from {numbers[0]} do not continue the {self.inserted} writes seen")
+            raise ValueError(f"rows numbered from {numbers[0]} do not continue the {self.inserted} writes applied")
         if self.cyclic and np.any((numbers - 1) % self.capacity != slots):
             raise ValueError("rows are not in cyclic order")
         if len(np.unique(slots)) == len(slots):
@@ -224,8 +224,8 @@ class Storage:
                 self.words[slot] = row[STAMP_WORDS:]
         self.inserted = int(numbers[-1])
         if not self.cyclic:
-            # ``numbers`` increase, so the maximum is the last write; a catch-up leaves gaps in the ring, which
-            # only name slots whose number has moved on.
+            # ``numbers`` increase, so the maximum is the last write; a catch-up leaves gaps in the ring, which only
+            # contain slots that have been rewritten since.
             np.maximum.at(self._number, slots, numbers)
             last = numbers > self.inserted - self._recent_size
             self._recent[numbers[last] % self._recent_size] = slots[last]
@@ -244,7 +244,7 @@ class Storage:
 
 
 def capacity_in(budget_bytes: int, layout: Layout, overhead_bytes: float = 0.0) -> int:
-    """Return how many transitions fit into ``budget_bytes``, each with ``overhead_bytes`` in addition to its row.
+    """Return the number of transitions that fit into ``budget_bytes``, each with ``overhead_bytes`` beyond its row.
 
     Raises ValueError if none fits.
     """

@@ -1,6 +1,6 @@
 """Strategies, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]`` of de Bruin et al. 2018: notation, keepers, memory use.
 
-Both halves are registered under their names in the notation (``onrig.runtime.registry``).  Each describes itself.
+Both parts are registered under their names in the notation (``onrig.runtime.registry``).  Each describes itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onrig.runtime.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_i
 
 
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The description of a way to draw minibatches; a subclass adds its options as fields.
+    """Description of a sampler of minibatches; a subclass adds its options as fields.
 
     It is registered under its name in the notation (``onrig.runtime.registry``).  The learner draws; a rig only reads
     the notation.
@@ -30,7 +30,7 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     home: ClassVar[str]
     """Module and class of the sampler, as in ``onrig.learner.samplers.uniform:Uniform``."""
     home_of_trials: ClassVar[str] = ""
-    """Module and function that build it for many trials at once, where that is much faster than one for each."""
+    """Module and function that build it for many trials at once, if that is much faster than one per trial."""
     section: ClassVar[str] = ""
     """Name of its options in the ``learner`` section; empty if it has none there."""
     corrections: ClassVar[tuple[str, ...]] = ()
@@ -38,13 +38,13 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameter: ClassVar[Parameter | None] = None
     """Number in parentheses behind its name; None if it takes none."""
     required_signals: ClassVar[frozenset[Signal]] = frozenset()
-    """What it needs of the learner's algorithm, besides the TD error."""
+    """Requirements on the learner's algorithm other than the TD error."""
     bytes_per_slot: ClassVar[float] = 0.0
-    """The most bytes that the learner needs for it per experience, apart from a fixed overhead."""
+    """Maximum bytes that the learner needs for it per experience, apart from a fixed overhead."""
 
 
 def keeper_class(name: str) -> type[Keeper]:
-    """Class of a retention's keeper by its name; raises KeyError for an unknown one, ValueError for a broken one."""
+    """Return the class of a retention's keeper; raises KeyError if the name is unknown, ValueError if it is broken."""
     keeper: type[Keeper] = registry.load(registry.RETENTIONS, name)
     if getattr(keeper, "name", None) != name:
         raise ValueError(f"'{name}' of {registry.RETENTIONS} has another name: {getattr(keeper, 'name', None)!r}")
@@ -52,26 +52,26 @@ def keeper_class(name: str) -> type[Keeper]:
 
 
 def sampling_of(name: str) -> type[Sampling]:
-    """Description of a sampling by its name, without number and correction; raises KeyError for an unknown one."""
+    """Return the description of a sampling by its name without number and correction; raises KeyError if unknown."""
     sampling: type[Sampling] = registry.load(registry.SAMPLERS, name)
     return sampling
 
 
 CORRECTION_BYTES: Final = {"": 0.0, "IS": 0.0, "FIS": 8.0}
-"""The same of the corrections."""
+"""Corrections, by suffix."""
 
 
 class SamplingParts(NamedTuple):
-    """The parts of a sampling strategy."""
+    """Parts of a sampling strategy."""
 
     name: str
-    """Under which it is registered."""
+    """Name under which it is registered."""
     correction: str = ""
     argument: float | None = None
 
     @property
     def bytes_per_slot(self) -> float:
-        """The most bytes that the learner needs for it per experience."""
+        """Maximum bytes that the learner needs for it per experience."""
         return sampling_of(self.name).bytes_per_slot + CORRECTION_BYTES[self.correction]
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class SamplingParts(NamedTuple):
 
 
 def samplings() -> tuple[str, ...]:
-    """Every sampling, those with a number with an example of it."""
+    """Return all samplings; those with a number show an example of it."""
     described: dict[str, type[Sampling]] = registry.loadable(registry.SAMPLERS)
     return tuple(
         str(SamplingParts(name, correction, sampling.parameter and sampling.parameter.example))
@@ -100,7 +100,7 @@ class Strategy(msgspec.Struct, frozen=True):
     retention: str
     sampling: str
     alpha: float | None = None
-    """The retention's parameter; None where it takes none."""
+    """The retention's parameter; None if it has none."""
 
     def __str__(self) -> str:
         alpha = "" if self.alpha is None else f"({self.alpha!r})"
@@ -108,7 +108,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
     @property
     def keeper(self) -> type[Keeper]:
-        """Class of the keeper; raises ValueError for an unknown retention."""
+        """Return the class of the keeper; raises ValueError if the retention is unknown."""
         known = self.retention in registry.names(registry.RETENTIONS)
         keeper = keeper_class(self.retention) if known else None
         if keeper is None or (keeper.parameter is None) != (self.alpha is None):
@@ -157,10 +157,10 @@ def _known() -> str:
 def keeper_for(
     strategy: Strategy, capacity: int, rng: np.random.Generator, *, write_probability: float = 1.0
 ) -> Keeper:
-    """Build the keeper that ``strategy`` names; it takes over ``rng`` (PCG64), which must not be used elsewhere.
+    """Build the keeper of ``strategy``; it takes over ``rng`` (PCG64), which must not be used elsewhere.
 
     With a ``write_probability`` below 1 experiences are dropped at random before they are offered (§6.4, [DE]).  Raises
-    ValueError for an unknown retention, and for a probability outside (0, 1].
+    ValueError if the retention is unknown, or the probability lies outside (0, 1].
     """
     keeper = strategy.keeper(capacity, rng, *(() if strategy.alpha is None else (strategy.alpha,)))
     if write_probability == 1.0:
@@ -169,21 +169,21 @@ def keeper_for(
 
 
 def overhead_bytes(strategy: Strategy) -> float:
-    """Return the most bytes that storage, keeper and checkpoints need per experience beyond ``Layout.row_bytes``."""
+    """Return the maximum bytes per experience of storage, keeper and checkpoints beyond ``Layout.row_bytes``."""
     keeper = strategy.keeper
     numbers = 0 if keeper.cyclic else NUMBER_BYTES
     return numbers + keeper.bytes_per_slot + keeper.checkpoint_bytes_per_slot
 
 
 def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
-    """Return the most bytes a memory needs regardless of capacity; ``thinned``: experiences are dropped at random."""
+    """Return the maximum bytes of a memory regardless of capacity; ``thinned``: experiences are dropped at random."""
     keeper = strategy.keeper
     recent = 0 if keeper.cyclic else NUMBER_BYTES * RECENT_WRITES
     return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
 
 
 def bytes_of(strategy: Strategy, capacity: int, layout: Layout, *, thinned: bool = False) -> float:
-    """Return the most bytes that storage, keeper and checkpoints of ``capacity`` experiences occupy."""
+    """Return the maximum bytes of storage, keeper and checkpoints for ``capacity`` experiences."""
     each = layout.row_bytes + overhead_bytes(strategy)
     return fixed_bytes(strategy, thinned=thinned) + capacity * each
 

@@ -1,4 +1,4 @@
-"""Transitions from pairs of consecutive step records, never across a gap; some may be replaced by synthetic ones.
+"""Transitions from pairs of consecutive step records, never across a gap; synthetic ones may replace some of them.
 
 The record of tick k holds s_k, the applied action ū_k and r(s_{k+1}, ū_k); the record after it holds s_{k+1}.
 Transitions are in normalised units: observation and action on [-1, 1].
@@ -19,8 +19,8 @@ from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, Rule
 
 DEVIATION: Final = 0.05
-"""Difference of a normalised action from the one chosen above which a transition ``DEVIATES``: more than rounding to
-counts, less than a command that is late by a noticeable part of the period."""
+"""Difference between an applied and a chosen normalised action above which a transition ``DEVIATES``: more than
+rounding to counts, less than a command delayed by a noticeable part of the period."""
 
 
 class Transitions(NamedTuple):
@@ -35,7 +35,7 @@ class Transitions(NamedTuple):
     exploration: NDArray[np.float32]
     episode: NDArray[np.uint32]
     step: NDArray[np.uint32]
-    """Index of the transition within its episode, from 0: ticks since the first record seen of the episode."""
+    """Index of the transition within its episode, from 0: ticks since the episode's first record received."""
     behaviour: NDArray[np.float32]
     """(n, n_behaviour): mean, standard deviation and drawn action of a stochastic policy; no columns without one."""
 
@@ -44,7 +44,7 @@ class Transitions(NamedTuple):
         return Transitions._make(column[chosen] for column in self)
 
     def finite(self) -> NDArray[np.bool_]:
-        """Return of each transition whether all of its numbers are finite, (n,)."""
+        """Return a mask (n,) of transitions whose numbers are all finite."""
         return (
             np.isfinite(self.observation).all(axis=1)
             & np.isfinite(self.action).all(axis=1)
@@ -59,7 +59,7 @@ class Resynthesised(NamedTuple):
     """A batch of n measured transitions after resynthesis."""
 
     altered: Transitions
-    """The same transitions, some of them replaced by synthetic ones (``Flag.SYNTHETIC``)."""
+    """The transitions, some of them replaced by synthetic ones (``Flag.SYNTHETIC``)."""
     renews: NDArray[np.bool_]
     """(n,): whether each rewrites its slot in any case.  The others leave a synthetic experience in their slot
     unchanged, and overwrite a measured one with their measured version.
@@ -75,7 +75,7 @@ class Resynthesiser(Protocol):
 
 
 def behaviour_of(records: NDArray[np.void]) -> NDArray[np.float32]:
-    """Mean, standard deviation and draw side by side (n, 3 m); (n, 0) in records of a deterministic policy."""
+    """Return mean, standard deviation and draw as columns (n, 3 m); (n, 0) for records of a deterministic policy."""
     if "drawn" not in (records.dtype.names or ()):
         return np.zeros((len(records), 0), np.float32)
     return np.concatenate([records["mean"], records["std"], records["drawn"]], axis=1)
@@ -85,19 +85,19 @@ class TransitionBuilder:
     """Builder of transitions from batches of records; the last record of a batch waits for the first of the next."""
 
     def __init__(self, rig: Rig, signals: Sequence[Observation] | None = None) -> None:
-        """``signals`` are what policies see, by default the rig's observations."""
+        """``signals``: inputs of policies, by default the rig's observations."""
         signals = rig.signals if signals is None else signals
         self._observations, self._actions = Normalisation.of(signals), Normalisation.of(rig.actuators)
         self._carried: NDArray[np.void] | None = None
         self.began = (-1, -1, 0)
-        """Episode and kind of the last record, and the tick of the first record seen of them."""
+        """Episode and kind of the last record, and the tick of their first record received."""
         self.gaps = 0
-        """Pairs within an episode that give no transition because records between them were lost."""
+        """Number of pairs within an episode that give no transition because records between them were lost."""
 
     def add(self, records: NDArray[np.void]) -> Transitions:
-        """Take the next records of the ring (dtype ``RecordLayout.dtype``); return the transitions they complete."""
+        """Process the next records of the ring (dtype ``RecordLayout.dtype``); return the transitions they complete."""
         if self._carried is not None:
-            joined = np.empty(1 + len(records), records.dtype)  # np.concatenate looks at every field's type
+            joined = np.empty(1 + len(records), records.dtype)  # np.concatenate checks every field's type
             joined[:1], joined[1:] = self._carried, records
             records = joined
         self._carried = records[-1:].copy() if len(records) else None
@@ -124,14 +124,15 @@ class TransitionBuilder:
         return transitions.select(finite)
 
     def _built(self, first: NDArray[np.void], second: NDArray[np.void], steps: NDArray[np.int64]) -> Transitions:
-        """Transitions of n pairs of consecutive records; ``steps`` are the ticks of the first ones in their episode."""
+        """Build transitions from n pairs of consecutive records; ``steps``: ticks of the first ones in their
+        episode."""
         seen = "input" if "input" in (first.dtype.names or ()) else "observation"
         closing = second["flags"]
         action = self._actions.normalised(first["applied"])
         chosen = np.clip(self._actions.normalised(first["explored"]), -1.0, 1.0)
         intervened = first["rule"] != Rule.NONE
         restrained = first["flags"] & RecordFlag.RESTRAINED != 0
-        # Not so written that NaN, of a policy or of a rule's replacement, would pass.
+        # Written so that NaN, from a policy or from a rule's replacement, counts as a deviation.
         deviates = intervened | restrained | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION)
         flags = (
             ((closing & RecordFlag.TERMINATED) != 0) * int(Flag.TERMINATED)
@@ -153,7 +154,7 @@ class TransitionBuilder:
         )
 
     def _steps(self, records: NDArray[np.void]) -> NDArray[np.int64]:
-        """Ticks of each record since the first one of its episode."""
+        """Return the ticks of each record since the first one of its episode."""
         ticks: NDArray[np.int64] = records["tick"].astype(np.int64)
         if not len(ticks):
             return ticks

@@ -1,1 +1,1 @@
-"""Policies on the rig: their contract, their admission, and the session that runs them."""
+"""Policies on the rig: contract, admission, and the session that runs them."""

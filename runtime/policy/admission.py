@@ -2,7 +2,7 @@
 
 The steps, cheapest and safest first: size in bytes; format (``onnx_wire``); operators; contract equal to the rig's;
 shapes and costs (``graph``); then onnxruntime builds it: outputs finite and within the actuators' limits on every probe
-state, latency within the budget.  onnxruntime only sees models that passed the earlier steps.
+state, latency within the budget.  onnxruntime only receives models that passed the earlier steps.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from onrig.runtime.policy.session import PolicySession
 WARM_UP_RUNS: Final = 20
 LATENCY_RUNS: Final = 100
 ABORT_FACTOR: Final = 20.0
-"""Multiple of the latency budget above which the first run is refused at once, so that slow models cannot block."""
+"""Multiple of the latency budget above which the first run fails at once, so that slow models cannot block."""
 
 
 Evaluator = Literal["auto", "onnxruntime"]
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on a policy.  ``latency_is_advisory``: wall time only warns (lockstep must not depend on it)."""
+    """Limits on a policy.  ``latency_is_advisory``: wall time only gives a warning (lockstep must not depend on it)."""
 
     max_bytes: int = 4 << 20
     max_parameters: int = 1_000_000
     max_operations: int = 4_000_000
-    """Multiply-adds, or comparable operations, per run."""
+    """Maximum multiply-adds, or comparable operations, per run."""
     latency_budget_us: float = 200.0
     latency_is_advisory: bool = False
     evaluator: Evaluator = "auto"
@@ -53,7 +53,7 @@ class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Admitted(NamedTuple):
-    """An admitted policy; latencies are of one run on this board."""
+    """An admitted policy; latencies of one run on this board."""
 
     contract: PolicyContract
     latency_p50_us: float
@@ -62,7 +62,7 @@ class Admitted(NamedTuple):
     ports: Ports
     warnings: tuple[str, ...]
     native: bool
-    """Whether the C library is to evaluate it (``onrig.runtime.policy.network``)."""
+    """Whether the C library evaluates it (``onrig.runtime.policy.network``)."""
 
 
 class Refused(NamedTuple):
@@ -79,16 +79,16 @@ def admit(
     limits: AdmissionLimits | None = None,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> Admitted | Refused:
-    """Judge the bytes of a policy for the rig that ``wanted`` describes.
+    """Check the bytes of a policy against the rig described by ``wanted``.
 
     ``probes`` are observations in SI units, float32 (k, n), from ``probe_states`` and from the rig's own memory;
-    non-finite rows are ignored.  Latency is judged by its median, which the scheduler hardly affects; a p99 beyond the
-    budget gives a warning.  Raises ValueError for probes of the wrong width, but never because of the content of
+    non-finite rows are ignored.  The median latency decides, which the scheduler hardly affects; a p99 beyond the
+    budget gives a warning.  Raises ValueError if the probes have the wrong width, but never because of the content of
     ``model``.
     """
     limits = limits or AdmissionLimits()
     if probes.ndim != 2 or probes.shape[1] != len(wanted.observations):
-        raise ValueError(f"probes have shape {probes.shape}, the rig has {len(wanted.observations)} observations")
+        raise ValueError(f"probes have shape {probes.shape}, but the rig has {len(wanted.observations)} observations")
     try:
         return _judge(model, wanted, probes, limits, clock_ns)
     except ModelRefused as refusal:
@@ -103,7 +103,7 @@ def _judge(
     clock_ns: Callable[[], int],
 ) -> Admitted:
     if len(model) > limits.max_bytes:
-        raise ModelRefused("size", f"{len(model)} bytes, at most {limits.max_bytes} allowed")
+        raise ModelRefused("size", f"{len(model)} bytes; at most {limits.max_bytes} allowed")
     parsed = read_model(model)
     check_operators(parsed)
     contract, warnings = _contract(parsed, wanted)
@@ -118,10 +118,10 @@ def _judge(
     budget = limits.latency_budget_us
     first_us = min(_time_runs(session, 3, clock_ns))
     if first_us > ABORT_FACTOR * budget and not limits.latency_is_advisory:
-        raise ModelRefused("latency", f"a run takes {first_us:.0f} us, {budget:.0f} us allowed")
+        raise ModelRefused("latency", f"a run takes {first_us:.0f} us; {budget:.0f} us allowed")
     finite = np.isfinite(probes).all(axis=1)
     if not finite.all():
-        warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are not finite and were ignored")
+        warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are non-finite and were ignored")
     if finite.any():
         answers = probe(session, probes[finite], wanted)
         if limits.evaluator == "auto":
@@ -131,7 +131,7 @@ def _judge(
     _time_runs(session, WARM_UP_RUNS, clock_ns)
     p50, p99 = np.percentile(_time_runs(session, LATENCY_RUNS, clock_ns), [50, 99])
     if p99 > budget:
-        latency = f"p50 {p50:.1f} us, p99 {p99:.1f} us of {LATENCY_RUNS} runs, {budget:.0f} us allowed"
+        latency = f"p50 {p50:.1f} us, p99 {p99:.1f} us of {LATENCY_RUNS} runs; {budget:.0f} us allowed"
         if p50 > budget and not limits.latency_is_advisory:
             raise ModelRefused("latency", latency)
         warnings.append(latency)
@@ -139,7 +139,7 @@ def _judge(
 
 
 def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract, list[str]]:
-    """Compare the contract in the metadata with the rig's; returns it with warnings, or raises ModelRefused."""
+    """Compare the contract in the metadata with the rig's; return it with warnings, or raise ModelRefused."""
     text = model.metadata.get(METADATA_KEY)
     if text is None:
         raise ModelRefused("contract", f"no metadata under the key {METADATA_KEY!r}")
@@ -158,7 +158,7 @@ def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract,
             raise ModelRefused("contract", f"{name} is beyond 64 bits" if value >= 1 << 63 else f"{name} is {value}")
     warnings = []
     if contract.delay_periods < wanted.delay_periods:
-        delay = f"{contract.delay_periods} periods of delay, the rig has {wanted.delay_periods} periods"
+        delay = f"{contract.delay_periods} periods of delay; the rig has {wanted.delay_periods} periods"
         warnings.append(f"trained for {delay}")
     return contract, warnings
 

@@ -1,4 +1,4 @@
-"""A node of a graph with its input values; accessors for shape rules refuse unsupported inputs."""
+"""A node of a graph with its input values; the accessors for shape rules reject unsupported inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.runtime.policy.onnx_wire import DOUBLE, DTYPES, FLOAT, INT64, Array, 
 Shape = tuple[int, ...]
 
 MAX_PARTS: Final = 64
-"""Inputs or outputs of one node (Concat, Split, Min, Max), and constants in one list of axes or indices."""
+"""Maximum inputs or outputs of one node (Concat, Split, Min, Max), and constants in one list of axes or indices."""
 FLOATS: Final = frozenset({FLOAT, DOUBLE})
 _TYPE_CODES: Final[Mapping[np.dtype[np.generic], int]] = {dtype: code for code, dtype in DTYPES.items()}
 
@@ -41,23 +41,23 @@ class Result(NamedTuple):
 
 
 def value_of(array: Array) -> Value:
-    """Value of an initializer."""
+    """Return the value of an initializer."""
     return Value(_TYPE_CODES[array.dtype], array.shape, array)
 
 
 class Call:
-    """One node with its input values; the accessors refuse inputs that do not fit."""
+    """One node with its input values; the accessors reject invalid inputs."""
 
     def __init__(self, node: Node, inputs: tuple[Value | None, ...]) -> None:
         self.node = node
         self._inputs = inputs
 
     def refusal(self, reason: str) -> ModelRefused:
-        """Refusal of this node."""
+        """Return a refusal of this node."""
         return ModelRefused("shapes", f"{self.node.op_type} -> {self.node.outputs[0]!r}: {reason}")
 
     def value(self, index: int) -> Value:
-        """Return a float input; raises ModelRefused if it is missing or has integers."""
+        """Return a float input; raises ModelRefused if it is missing or contains integers."""
         value = self.optional(index)
         if value is None:
             raise self.refusal(f"input {index} is missing")
@@ -116,7 +116,7 @@ class Call:
         return normal
 
     def broadcast(self, *shapes: Shape) -> Shape:
-        """Broadcast as numpy does."""
+        """Broadcast like numpy."""
         rank = max(map(len, shapes))
         out: list[int] = []
         for dims in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):

@@ -1,9 +1,9 @@
-"""The contract in a policy's ONNX metadata, the one that a rig requires, and the refusal of a policy that differs.
+"""Contract in a policy's ONNX metadata, the contract that a rig requires, and the comparison of the two.
 
 A policy is an ONNX graph from ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units and in the rig's
-order: normalisation is part of the graph, so that a policy can be judged and run without knowledge of its training.
-Format 2 adds ports (``Ports``) for policies that are stochastic or recurrent.  The graph stays a pure function: random
-numbers and the hidden state are inputs, which the loop supplies.
+order: normalisation is part of the graph, so that a policy can be checked and run without knowledge of its training.
+Format 2 adds ports (``Ports``) for policies that are stochastic or recurrent.  The graph remains a pure function:
+random numbers and the hidden state are inputs supplied by the loop.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ class Ports(NamedTuple):
 
 
 def ports_for(n: int, m: int, *, stochastic: bool = False, hidden: int = 0) -> Ports:
-    """Ports of a policy with ``n`` observations and ``m`` actions; ``hidden``: width of its state, 0 for none.
+    """Return the ports of a policy with ``n`` observations and ``m`` actions; ``hidden``: width of its state, 0 for
+    none.
 
-    A stochastic policy takes ``noise`` (standard normal, cut at 3) and returns the distribution behind its action, per
-    normalised action: ``drawn`` = ``mean`` + ``std`` noise.  ``action`` is ``drawn``, clipped or squashed by a tanh, in
-    SI units.  A recurrent policy takes the state that it returned as ``hidden_out`` one tick before.
+    A stochastic policy takes ``noise`` (standard normal, truncated at 3) and returns the distribution of its action,
+    per normalised action: ``drawn`` = ``mean`` + ``std`` noise.  ``action`` is ``drawn``, clipped or squashed by a
+    tanh, in SI units.  A recurrent policy takes the state that it returned as ``hidden_out`` one tick earlier.
     """
     inputs, outputs = {INPUT_NAME: n}, {OUTPUT_NAME: m}
     if stochastic:
@@ -77,11 +78,11 @@ class PolicyContract(msgspec.Struct, frozen=True):
     parent_run: str
     training_step: int
     delay_periods: float = 1.0
-    """Delay between sample and effect that the policy was trained for, in periods (at most)."""
+    """Delay between sample and effect for which the policy was trained, in periods (at most)."""
     normalisation: str = "baked"
     behaviour: str = DETERMINISTIC
-    """Distribution of its actions, one of ``BEHAVIOURS``: a Gaussian's draw is clipped to [-1, 1], a squashed
-    Gaussian's passes a tanh."""
+    """Distribution of its actions, one of ``BEHAVIOURS``: a Gaussian draw is clipped to [-1, 1], a squashed one passes
+    through a tanh."""
     format: int = 1
 
     @property
@@ -100,10 +101,10 @@ def contract_for(
     behaviour: str = DETERMINISTIC,
     signals: Sequence[Observation] | None = None,
 ) -> PolicyContract:
-    """Build the contract that a policy for ``rig`` at ``rate_hz`` must have.
+    """Build the contract required of a policy for ``rig`` at ``rate_hz``.
 
     ``signals`` are its inputs (``RunConfig.signals``), by default the rig's observations.  A rig that requires one
-    stochastic ``behaviour`` admits the others too.
+    stochastic ``behaviour`` also admits the others.
     """
     seen = rig.signals if signals is None else signals
     return PolicyContract(
@@ -125,37 +126,39 @@ def encode_contract(contract: PolicyContract) -> str:
 
 
 def decode_contract(text: str | bytes) -> PolicyContract:
-    """Parse a contract; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError`` with what is wrong."""
+    """Parse a contract; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError`` with the problem."""
     return msgspec.json.decode(text, type=PolicyContract)
 
 
 def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | None:
-    """Describe the first difference that makes a policy unsuitable for a rig, with both values; None if it fits."""
+    """Describe the first difference that makes a policy unsuitable for a rig, with both values; None if suitable."""
     if offered.format not in FORMATS:
-        return f"format is {offered.format}, supported are {FORMATS}"
+        return f"format is {offered.format}; supported are {FORMATS}"
     for field in ("rig", "normalisation"):
         a, b = getattr(offered, field), getattr(wanted, field)
         if a != b:
-            return f"{field} is {a!r}, the rig has {b!r}"
+            return f"{field} is {a!r}; the rig has {b!r}"
     behaviour = offered.behaviour
     if behaviour not in BEHAVIOURS:
-        return f"behaviour is {behaviour!r}, known are {', '.join(BEHAVIOURS)}"
+        return f"behaviour is {behaviour!r}; known are {', '.join(BEHAVIOURS)}"
     if offered.stochastic and offered.format == 1:
         return f"behaviour is {behaviour!r}, which needs format 2"
     if offered.stochastic and not wanted.stochastic:
-        return f"behaviour is {behaviour!r}, the rig adds its own exploration (a stochastic policy needs process: own)"
+        return (
+            f"behaviour is {behaviour!r}, but the rig adds its own exploration (a stochastic policy needs process: own)"
+        )
     if wanted.stochastic and not offered.stochastic:
-        return f"behaviour is {behaviour!r}, the rig explores by the policy's own noise (process: own)"
+        return f"behaviour is {behaviour!r}, but the rig explores with the policy's own noise (process: own)"
     for kind in ("observations", "actions"):
         got: tuple[Signal, ...] = getattr(offered, kind)
         want: tuple[Signal, ...] = getattr(wanted, kind)
         if [s.name for s in got] != [s.name for s in want]:
-            return f"{kind} are {[s.name for s in got]}, the rig has {[s.name for s in want]}"
+            return f"{kind} are {[s.name for s in got]}; the rig has {[s.name for s in want]}"
         for g, w in zip(got, want, strict=True):
             if g != w:
-                return f"{kind} '{g.name}' is [{g.low}, {g.high}] {g.unit}, the rig has [{w.low}, {w.high}] {w.unit}"
+                return f"{kind} '{g.name}' is [{g.low}, {g.high}] {g.unit}; the rig has [{w.low}, {w.high}] {w.unit}"
     if abs(offered.rate_hz - wanted.rate_hz) > 1e-9 * wanted.rate_hz:
-        return f"rate is {offered.rate_hz} Hz, the rig runs at {wanted.rate_hz} Hz"
+        return f"rate is {offered.rate_hz} Hz; the rig runs at {wanted.rate_hz} Hz"
     return None
 
 

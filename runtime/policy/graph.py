@@ -14,11 +14,11 @@ from onrig.runtime.policy.onnx_wire import FLOAT, OnnxModel, ValueInfo
 from onrig.runtime.policy.operators import check_operator, evaluate
 
 OPSETS: Final = range(13, 27)
-"""Operator sets that the shape rules cover; older ones have axes and bounds in attributes."""
+"""Operator sets covered by the shape rules; older ones have axes and bounds in attributes."""
 MAX_ELEMENTS: Final = 1 << 18
 """Total elements of all values computed in one run: 2 MiB at 8 bytes each."""
 MAX_HIDDEN: Final = 4096
-"""Largest hidden state."""
+"""Maximum width of a hidden state."""
 
 
 class Cost(NamedTuple):
@@ -33,7 +33,7 @@ def check_operators(model: OnnxModel) -> None:
     """Raise ModelRefused (``operators``) unless all operators are allowed and of a supported operator set."""
     opset = model.opsets.get("")
     if opset is None or opset not in OPSETS:
-        raise ModelRefused("operators", f"operator set {opset}, allowed are {OPSETS.start} to {OPSETS.stop - 1}")
+        raise ModelRefused("operators", f"operator set {opset}; allowed are {OPSETS.start} to {OPSETS.stop - 1}")
     for node in model.nodes:
         check_operator(node, opset)
 
@@ -44,8 +44,7 @@ def _is_consistent(declared: int | str | None, actual: int) -> bool:
 
 
 def _check_ports(kind: str, ports: tuple[ValueInfo, ...], widths: Mapping[str, int]) -> None:
-    """Check that a graph has exactly the required float32 inputs or outputs; a symbolic batch dimension is taken as
-    1."""
+    """Check that a graph has exactly the required float32 inputs or outputs; a symbolic batch dimension counts as 1."""
     names = [port.name for port in ports]
     if sorted(names) != sorted(widths):
         wanted = " and ".join(map(repr, widths))
@@ -58,11 +57,11 @@ def _check_ports(kind: str, ports: tuple[ValueInfo, ...], widths: Mapping[str, i
             )
         if port.shape is None or len(port.shape) != 2 or not all(map(_is_consistent, port.shape, shape)):
             declared = None if port.shape is None else list(port.shape)
-            raise ModelRefused("shapes", f"{kind} {name!r} has shape {declared}, the rig needs {list(shape)}")
+            raise ModelRefused("shapes", f"{kind} {name!r} has shape {declared}; the rig needs {list(shape)}")
 
 
 def hidden_width(model: OnnxModel) -> int:
-    """Width of the input ``hidden`` as declared; 0 without one.  Raises ModelRefused (``shapes``)."""
+    """Return the declared width of the input ``hidden``; 0 without one.  Raises ModelRefused (``shapes``)."""
     for port in model.inputs:
         if port.name == HIDDEN:
             width = port.shape[1] if port.shape is not None and len(port.shape) == 2 else None
@@ -91,9 +90,9 @@ def check_graph(
     max_parameters: int,
     max_operations: int,
 ) -> Cost:
-    """Infer the shapes of a graph with checked operators; returns its cost or raises ModelRefused.
+    """Infer the shapes of a graph with checked operators; return its cost or raise ModelRefused.
 
-    Reasons for refusal: inputs and outputs other than ``ports``, names defined twice or used before definition,
+    Reasons for a refusal: inputs and outputs other than ``ports``, names defined twice or used before definition,
     inconsistent shapes and false declarations (``shapes``); costs beyond the limits (``size``); non-finite constants
     (``finite``).
     """
@@ -128,7 +127,7 @@ def check_graph(
         result = evaluate(node, tuple(values[name] if name else None for name in node.inputs))
         operations += result.operations
         if operations > max_operations:
-            raise ModelRefused("size", f"more than {max_operations} operations a run, at {node.outputs[0]!r}")
+            raise ModelRefused("size", f"more than {max_operations} operations per run, at {node.outputs[0]!r}")
         if len(result.shapes) != len(node.outputs):
             raise ModelRefused("shapes", f"{node.op_type} has {len(node.outputs)} outputs, yields {len(result.shapes)}")
         for name, shape in zip(node.outputs, result.shapes, strict=True):
@@ -139,7 +138,7 @@ def check_graph(
             raise ModelRefused("shapes", f"no node computes the output {name!r}")
         got, needed = (output.elem_type, output.shape), (FLOAT, (1, width))
         if got != needed:
-            raise ModelRefused("shapes", f"output {name!r} is (type, shape) {got}, the rig needs {needed}")
+            raise ModelRefused("shapes", f"output {name!r} is (type, shape) {got}; the rig needs {needed}")
     for info in model.value_infos:
         if info.name in values:
             _check_declared(info, values[info.name])

@@ -1,7 +1,7 @@
 """Compilation of a policy's graph to operations of the C library, which takes a tenth of onnxruntime's time for a small
 network.
 
-Supported are feed-forward graphs of rows (1, n): dense layers, elementwise operations, joining and splitting. Other
+Feed-forward graphs of rows (1, n) are supported: dense layers, elementwise operations, joining and splitting. Other
 graphs are evaluated by onnxruntime, as are all graphs without the library.
 """
 
@@ -41,7 +41,7 @@ class Network(NamedTuple):
     """(k, 6): operation, offsets of the operands and of the result, widths (``network.c``)."""
     values: npt.NDArray[np.float32]
     inputs: dict[str, Row]
-    """In one row, in the order of ``compile_network``."""
+    """Outputs in one row, in the order of ``compile_network``."""
     outputs: dict[str, Row]
 
     def bind(self) -> Callable[[], object] | None:
@@ -59,7 +59,7 @@ class Network(NamedTuple):
 
 
 class _Unsupported(Exception):
-    """A graph that the library does not support."""
+    """Graph not supported by the library."""
 
 
 def compile_network(model: OnnxModel, inputs: Sequence[str], outputs: Sequence[str]) -> Network | None:
@@ -171,7 +171,7 @@ class _Compiler:
         return out
 
     def _combined(self, kind: str, names: Sequence[str]) -> Row:
-        """Combine the first operand with each other one; a Clip is a Max, then a Min."""
+        """Combine the first operand with each of the others; a Clip is a Max, then a Min."""
         steps = [kind] * (len(names) - 1) if kind != "Clip" else ["Max", "Min"][: len(names) - 1]
         known = [self._rows[name].width for name in names if name in self._rows]
         if not known:

@@ -1,8 +1,8 @@
 """Parser for the subset of ONNX that a policy may use (docs/architecture.md).
 
 A policy comes from an untrusted process, and onnxruntime is a large C++ program that was not hardened against hostile
-models, so this parser checks the bytes first.  It knows the fields of ``onnx.proto`` (IR version 14) that a plain
-feed-forward graph needs, and refuses functions, training info, subgraphs, sparse and external tensors, and all unknown
+models, so this parser checks the bytes first.  It supports the fields of ``onnx.proto`` (IR version 14) needed by a
+plain feed-forward graph, and rejects functions, training info, subgraphs, sparse and external tensors, and all unknown
 fields.  The nesting is fixed (model, graph, node, attribute, tensor); tensors are views into the bytes, so memory is
 bounded.
 """
@@ -57,7 +57,7 @@ class Node(NamedTuple):
 
 
 class ValueInfo(NamedTuple):
-    """Declared type of a value; ``shape`` is None where undeclared, a dimension is a number, a symbol or None."""
+    """Declared type of a value; ``shape`` is None if undeclared; a dimension is a number, a symbol or None."""
 
     name: str
     elem_type: int
@@ -65,7 +65,7 @@ class ValueInfo(NamedTuple):
 
 
 class OnnxModel(NamedTuple):
-    """The parts of a ModelProto that admission needs; initializers are read-only views into the model's bytes."""
+    """Parts of a ModelProto needed for admission; initializers are read-only views into the model's bytes."""
 
     ir_version: int
     opsets: dict[str, int]
@@ -179,7 +179,7 @@ def _tensor(fields: Fields) -> tuple[str, Array]:
     data_type = fields.number(2)
     dtype = DTYPES.get(data_type)
     if dtype is None:
-        raise malformed(f"tensor {name!r} has element type {data_type}, allowed are {sorted(DTYPES)}")
+        raise malformed(f"tensor {name!r} has element type {data_type}; allowed are {sorted(DTYPES)}")
     if len(dims) > MAX_RANK or any(d < 1 for d in dims):
         raise malformed(f"tensor {name!r} has dimensions {dims[: MAX_RANK + 1]}")
     count = 1
@@ -191,14 +191,14 @@ def _tensor(fields: Fields) -> tuple[str, Array]:
     if sources[0] in fields.numbers:
         values = fields.numbers[sources[0]]
         if len(values) != count:
-            raise malformed(f"tensor {name!r} has {len(values)} elements, its dimensions {dims} need {count}")
+            raise malformed(f"tensor {name!r} has {len(values)} elements; its dimensions {dims} need {count}")
         array: Array = np.array(values, dtype=dtype)
         array.flags.writeable = False
     else:
         start, end = fields.span(sources[0])
         if end - start != count * dtype.itemsize:
             need = count * dtype.itemsize
-            raise malformed(f"tensor {name!r} has {end - start} bytes, its dimensions {dims} need {need}")
+            raise malformed(f"tensor {name!r} has {end - start} bytes; its dimensions {dims} need {need}")
         array = np.frombuffer(fields.data, dtype, count, start)
     return name, array.reshape(dims)
 
@@ -252,19 +252,19 @@ def _value_info(fields: Fields) -> ValueInfo:
             raise malformed(f"value {name!r} has a dimension that is both a number and a symbol")
         shape.append(dim.number(1) if dim.has(1) else dim.text(2) if dim.has(2) else None)
     if len(shape) > MAX_RANK:
-        raise malformed(f"value {name!r} has {len(shape)} dimensions, at most {MAX_RANK} allowed")
+        raise malformed(f"value {name!r} has {len(shape)} dimensions; at most {MAX_RANK} allowed")
     return ValueInfo(name, tensor.number(1), tuple(shape))
 
 
 def read_model(data: bytes) -> OnnxModel:
     """Read the bytes of a ModelProto; raises ModelRefused (stage ``format``) for the first error.
 
-    The caller bounds ``len(data)``.  Names, operators and shapes are checked in ``onrig.runtime.policy.graph``.
+    The caller limits ``len(data)``.  Names, operators and shapes are checked in ``onrig.runtime.policy.graph``.
     """
     model = decode(data, _MODEL)
     ir_version = model.number(1)
     if ir_version not in IR_VERSIONS:
-        raise malformed(f"ONNX IR version {ir_version}, supported are {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}")
+        raise malformed(f"ONNX IR version {ir_version}; supported are {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}")
     opsets: dict[str, int] = {}
     for fields in model.messages.get(8, []):
         domain = fields.text(1)

@@ -1,12 +1,12 @@
-"""The operators that a policy may use, with shape rules and costs that are known before it runs.
+"""Operators that a policy may use, with shape rules and costs known before it runs.
 
 onnxruntime allocates and computes whatever a graph requests: a few hundred bytes with Concat or broadcasting can
-require terabytes.  So each operator has a shape rule, every shape in the graph is static, and a model is refused by its
-element and operation counts before onnxruntime sees it.  That requires operators whose output shape follows from input
-shapes and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and Add; activations;
+require terabytes.  Each operator therefore has a shape rule, every shape in the graph is static, and a model is refused
+by its element and operation counts before onnxruntime receives it.  This requires operators whose output shape follows
+from input shapes and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and Add; activations;
 normalisation, squashing and clipping of actions; argmax over discrete actions; splitting and joining of observations;
-sine and cosine of angles).  Excluded: operators with subgraphs (If, Loop, Scan), with data-dependent shapes
-(NonZero, Range, Expand, ConstantOfShape, Tile, Shape chains), with randomness (not replayable), or with state.
+sine and cosine of angles).  Excluded: operators with subgraphs (If, Loop, Scan), with data-dependent shapes (NonZero,
+Range, Expand, ConstantOfShape, Tile, Shape chains), with randomness (not replayable), or with state.
 Arithmetic is on floats only: an integer division by zero kills a process on x86 with SIGFPE.
 """
 
@@ -76,9 +76,9 @@ def check_operator(node: Node, opset: int) -> None:
     name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     operator = OPERATORS.get(node.op_type)
     if operator is None or node.domain not in ("", "ai.onnx"):
-        raise ModelRefused("operators", f"operator {name!r} is not allowed ({', '.join(sorted(OPERATORS))} are)")
+        raise ModelRefused("operators", f"operator {name!r} is not allowed (allowed: {', '.join(sorted(OPERATORS))})")
     if opset < operator.since:
-        raise ModelRefused("operators", f"{name} is of operator set {operator.since}, the model uses {opset}")
+        raise ModelRefused("operators", f"{name} requires operator set {operator.since}; the model uses {opset}")
     (low, high), n_in, n_out = operator.inputs, len(node.inputs), len(node.outputs)
     if not low <= n_in <= high or not 1 <= n_out <= operator.outputs:
         raise ModelRefused("operators", f"{name} with {n_in} inputs and {n_out} outputs")
@@ -92,5 +92,5 @@ def evaluate(node: Node, inputs: tuple[Value | None, ...]) -> Result:
     call = Call(node, inputs)
     result = OPERATORS[node.op_type].rule(call)
     if any(len(s) > MAX_RANK or 0 in s for s in result.shapes):
-        raise call.refusal(f"yields {list(result.shapes)}, allowed are up to {MAX_RANK} dimensions, none of them 0")
+        raise call.refusal(f"yields {list(result.shapes)}, allowed are up to {MAX_RANK} dimensions other than 0")
     return result

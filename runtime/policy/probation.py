@@ -1,7 +1,7 @@
 """Probation of a new policy: limits on its behaviour in its first ticks.
 
 Pure: a tenure is a function of the intervening rule and the policy's duration in each tick, both of which are in the
-step record.  In lockstep the duration is ignored, so that the run stays reproducible bit for bit.
+step record.  In lockstep the duration is ignored, so that the run remains reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Reason(enum.StrEnum):
     """Reason why a policy failed its probation."""
 
     FINITE = "finite"
-    """Its output was not finite, or had the wrong length."""
+    """Its output was non-finite, or had the wrong length."""
     SLOW = "slow"
     FALLBACK = "fallback"
     """The fallback controller acted much more than under the predecessor."""
@@ -45,12 +45,12 @@ class Terms(NamedTuple):
         return self.slow_ns is not None and policy_ns > self.slow_ns
 
     def describe(self, reason: Reason) -> str:
-        """One-line description of a reason."""
+        """Describe a reason in one line."""
         match reason:
             case Reason.FINITE:
-                return "its output is not finite"
+                return "its output is non-finite"
             case Reason.SLOW:
-                return f"it took more than {(self.slow_ns or 0) / 1e3:.0f} us in {self.slow_ticks} ticks in a row"
+                return f"it took more than {(self.slow_ns or 0) / 1e3:.0f} us in {self.slow_ticks} consecutive ticks"
             case Reason.FALLBACK:
                 more = f"over {100 * self.excess_fallback:g} % more of the {self.ticks} ticks of its probation"
                 return f"the fallback acted in {more} than under its predecessor"
@@ -79,7 +79,7 @@ class ProbationConfig(Protocol):
 
 
 def terms_of(config: ProbationConfig) -> Terms | None:
-    """Limits from the section ``probation``; None if it is disabled."""
+    """Return the limits from the section ``probation``; None if it is disabled."""
     rules = config.probation
     if rules is None:
         return None
@@ -104,8 +104,8 @@ class Record(msgspec.Struct, frozen=True):
 class Tenure:
     """Record of one policy since it became active; on probation for its first ``terms.ticks`` ticks.
 
-    ``predecessor_share``: share of ticks in which the fallback acted under the predecessor; without one it is None, and
-    the fallback's share is not judged.
+    ``predecessor_share``: share of ticks in which the fallback acted under the predecessor; None without a predecessor,
+    in which case the fallback's share is not limited.
     """
 
     __slots__ = ("_slow", "_terms", "failed", "fallback", "predecessor_share", "ticks")
@@ -144,7 +144,7 @@ class Tenure:
         return tenure
 
     def add_tick(self, rule: Rule, policy_ns: int) -> Reason | None:
-        """Add one tick of the policy; returns the reason if the probation fails in it."""
+        """Add one tick of the policy; return the reason if it fails the probation."""
         terms = self._terms
         self.ticks += 1
         self.fallback += rule.falls_back

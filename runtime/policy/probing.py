@@ -1,6 +1,6 @@
 """Probing of a policy in onnxruntime: outputs at probe states must be finite, bounded and consistent.
 
-A stochastic policy is probed with noise 0, +3 and -3, a recurrent one for 200 steps in a row.
+A stochastic policy is probed with noise 0, +3 and -3, a recurrent one for 200 consecutive steps.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ ROUNDING: Final = 1e-5
 """Tolerance between onnxruntime and the C library: actions in half ranges, other ports as above. Their float32 sums
 differ in order: networks of 50 to 256 units differ by up to 5e-7, a wrong operation by far more."""
 RECURRENT_STEPS: Final = 200
-"""Consecutive steps in which a recurrent policy is probed."""
+"""Number of consecutive steps in which a recurrent policy is probed."""
 
 
 def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0) -> npt.NDArray[np.float32]:
-    """Probe observations in SI units, float32 (n, width); deterministic in the arguments.
+    """Return probe observations in SI units, float32 (n, width); deterministic in the arguments.
 
     The centre of the range first; then at most n/4 corners of the range and as many of the widened one (all of them, or
     a random choice if there are more); the rest uniform over the widened range.  ``widen`` is the factor on each half
-    range: a rig may leave its range, and the policy's outputs must be finite and bounded there too.
+    range: a rig may leave its range, and the policy's outputs must also be finite and bounded there.
     """
     rng = np.random.default_rng(seed)
     observations = Normalisation.of(contract.observations)
@@ -109,7 +109,7 @@ def native_twin(
         for port, values in _answers(native, _probe_sequence(native, probes), answer.noise).outputs.items():
             scale = half_range if port == "action" else np.maximum(1.0, np.abs(answer.outputs[port]))
             off = np.max(np.abs(values.astype(np.float64) - answer.outputs[port]) / scale)
-            if not off <= ROUNDING:  # NaN, too
+            if not off <= ROUNDING:  # true for NaN
                 how = f"the C library's {port!r} differs by {off:.2g}, more than rounding ({ROUNDING:g})"
                 return Twin(None, f"onnxruntime evaluates it: {how}")
     return Twin(native)
@@ -149,7 +149,7 @@ def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> N
         raise ModelRefused(
             "finite",
             f"output {port!r} is {values[row, column]:.6g} with noise {noise:g}; "
-            f"{len(bad)} of {values.size} values are not finite",
+            f"{len(bad)} of {values.size} values are non-finite",
         )
 
 
@@ -162,7 +162,7 @@ def _check_agreement(answer: Answers, without: Answers, wanted: PolicyContract, 
     normalised = Normalisation.of(wanted.actions).normalised(action)
     follows = np.tanh(drawn) if squashes else np.clip(drawn, -1.0, 1.0)
     if (std < 0.0).any():
-        raise ModelRefused("ports", f"output 'std' is {std.min():.6g}, must not be negative")
+        raise ModelRefused("ports", f"output 'std' is {std.min():.6g}; it must not be negative")
     checks = [("'drawn'", drawn, "'mean' + 'std' x noise", mean + std * answer.noise)]
     checks += [("'action', normalised,", normalised, f"'drawn' {'squashed' if squashes else 'clipped'}", follows)]
     if "hidden_out" not in without.outputs:  # a recurrent state may depend on the draw
@@ -188,7 +188,7 @@ def _check_actions(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.floa
 
     bad = np.argwhere(~np.isfinite(outputs))
     if len(bad):
-        raise ModelRefused("finite", f"{where(*bad[0])}; {len(bad)} of {outputs.size} outputs are not finite")
+        raise ModelRefused("finite", f"{where(*bad[0])}; {len(bad)} of {outputs.size} outputs are non-finite")
     low, high = (np.array([getattr(a, end) for a in wanted.actions]) for end in ("low", "high"))
     slack = BOUNDS_TOLERANCE * 0.5 * (high - low)
     excess = np.maximum(low - outputs, outputs - high) - slack
@@ -197,6 +197,6 @@ def _check_actions(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.floa
         limit = wanted.actions[int(column)]
         raise ModelRefused(
             "bounds",
-            f"{where(int(row), int(column))}, allowed is [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "
+            f"{where(int(row), int(column))}; allowed is [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "
             f"{int((excess > 0).sum())} of {outputs.size} outputs are beyond (squash or clip them in the graph)",
         )

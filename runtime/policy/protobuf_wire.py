@@ -1,10 +1,10 @@
-"""Strict protobuf parser: bytes that two parsers could interpret differently are refused.
+"""Strict protobuf parser: bytes that two parsers could interpret differently are rejected.
 
 A small parser for untrusted bytes (wire format: https://protobuf.dev/programming-guides/encoding). protobuf itself
 skips unknown fields, merges a singular message given twice, and takes the last of several numbers.  All of these are
-refused here, so that a library that parses the same bytes later cannot read a different model.  Messages are nested as
-deep as their description, which names no message within itself; every length is checked against the enclosing message;
-the number of fields is limited, so time is bounded.
+rejected here, so that a library that parses the same bytes later cannot read a different model.  The nesting of
+messages is limited by their description, in which no message contains itself; every length is checked against the
+enclosing message; the number of fields is limited, so that time is bounded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Span = tuple[int, int]
 
 
 def malformed(reason: str) -> ModelRefused:
-    """Refusal of bytes that are not a supported model."""
+    """Return a refusal of bytes that are not a supported model."""
     return ModelRefused("format", reason)
 
 
@@ -36,16 +36,16 @@ class Field(NamedTuple):
     wire: int
     repeated: bool = False
     message: Message | None = None
-    """Type of the message that its bytes are; None for other bytes."""
+    """Message type of its bytes; None for other bytes."""
     most: int = MAX_FIELDS
     called: str = ""
-    """Name of its values where there may be ``most`` of them."""
+    """Name of its values if there may be up to ``most`` of them."""
 
 
 class Message:
-    """Fields of one message type by number, and the names of refused ones.
+    """Fields of one message type by number, and the names of rejected ones.
 
-    Messages within it are read in the order of ``fields``.
+    Inner messages are read in the order of ``fields``.
     """
 
     def __init__(self, name: str, fields: Mapping[int, Field], refused: Mapping[int, str] | None = None) -> None:
@@ -53,11 +53,11 @@ class Message:
         self.fields: Final = {number: (field.wire, field.repeated) for number, field in fields.items()}
         self.refused: Final = refused or {}
         self.within: Final = [(number, f.message, f) for number, f in fields.items() if f.message is not None]
-        """The fields that are messages."""
+        """Fields that are messages."""
 
 
 class Fields(NamedTuple):
-    """The fields of one message: numbers (varints signed, fixed32 raw), spans of byte strings, and messages."""
+    """Fields of one message: numbers (varints signed, fixed32 raw), spans of byte strings, and messages."""
 
     data: bytes
     numbers: dict[int, list[int]]
@@ -94,7 +94,7 @@ class Fields(NamedTuple):
     def _text(self, span: Span, cap: int) -> str:
         start, end = span
         if end - start > cap:
-            raise malformed(f"a string of {end - start} bytes, at most {cap} allowed")
+            raise malformed(f"a string of {end - start} bytes; at most {cap} allowed")
         try:
             return self.data[start:end].decode()
         except UnicodeDecodeError as error:
@@ -102,7 +102,7 @@ class Fields(NamedTuple):
 
 
 def decode(data: bytes, message: Message) -> Fields:
-    """Parse all of ``data`` as one message, with the messages within it; raises ModelRefused (stage ``format``)."""
+    """Parse all of ``data`` as one message with its inner messages; raises ModelRefused (stage ``format``)."""
     return _Reader(data).fields((0, len(data)), message)
 
 
@@ -114,7 +114,7 @@ class _Reader:
         self._fields_left = MAX_FIELDS
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """Decode a varint as a signed 64-bit number; returns it and the position after it."""
+        """Decode a varint as a signed 64-bit number; return it and the position after it."""
         data, value, shift = self._data, 0, 0
         while at < end:
             byte = data[at]
@@ -135,7 +135,7 @@ class _Reader:
             raise malformed(f"more than {MAX_FIELDS} fields")
 
     def fields(self, span: Span, message: Message) -> Fields:
-        """Split the bytes of one message into its fields, then those of the messages within it."""
+        """Split the bytes of one message into its fields, then those of its inner messages."""
         at, end = span
         data = self._data
         numbers: dict[int, list[int]] = {}
@@ -177,7 +177,7 @@ class _Reader:
             if number in spans:
                 inner = spans[number]
                 if len(inner) > described.most:
-                    raise malformed(f"{len(inner)} {described.called}, at most {described.most} allowed")
+                    raise malformed(f"{len(inner)} {described.called}; at most {described.most} allowed")
                 messages[number] = [self.fields(each, kind) for each in inner]
         return Fields(data, numbers, spans, messages)
 

@@ -35,13 +35,13 @@ from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
 Port = npt.NDArray[np.float32]
 
 MAX_WIDTH: Final = 4096
-"""Largest number of components of an observation or an action."""
+"""Maximum number of components of an observation or an action."""
 _FATAL_ONLY: Final = 4
-"""Log severity "fatal": errors are raised as exceptions too, and stderr belongs to the terminal display."""
+"""Log severity "fatal": errors are also raised as exceptions, and stderr belongs to the terminal display."""
 _OPTIONS: Final = {
     "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
-    # Otherwise bytes in onnxruntime's own format would be accepted, which these checks do not cover.
+    # Otherwise bytes in onnxruntime's own format, which these checks do not cover, would be accepted.
     "session.load_model_format": "ONNX",
 }
 
@@ -51,7 +51,7 @@ def _options() -> onnxruntime.SessionOptions:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    # BASIC builds in 60 % of the time of ALL, and small networks run no slower.
+    # BASIC builds in 60 % of the time of ALL, and small networks run equally fast.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = _FATAL_ONLY
     for key, value in _OPTIONS.items():
@@ -65,7 +65,7 @@ def _build(model: bytes) -> onnxruntime.InferenceSession:
         model,
         _options(),
         providers=["CPUExecutionProvider"],
-        # Otherwise onnxruntime would retry with a message on stdout, and take options from the model.
+        # Otherwise onnxruntime would retry with a message on stdout, and read options from the model.
         enable_fallback=0,
         read_config_from_model=0,
     )
@@ -77,7 +77,7 @@ def _widths(kind: str, ports: list[onnxruntime.NodeArg]) -> dict[str, int]:
     for port in ports:
         shape = port.shape
         if port.type != "tensor(float)":
-            raise ModelRefused("shapes", f"{kind} {port.name!r} is {port.type}, must be tensor(float)")
+            raise ModelRefused("shapes", f"{kind} {port.name!r} is {port.type}; it must be tensor(float)")
         if len(shape) != 2 or shape[1] not in range(1, MAX_WIDTH + 1) or (isinstance(shape[0], int) and shape[0] != 1):
             raise ModelRefused(
                 "shapes", f"{kind} {port.name!r} has shape {shape}, must be (1, n) with n <= {MAX_WIDTH}"
@@ -107,7 +107,7 @@ _ANSWER: Final = (OUTPUT_NAME, "mean", "std", "drawn", HIDDEN_OUT)
 
 
 class _Bound(NamedTuple):
-    """A model ready to run: the arrays (1, width) of its ports, in memory packed and unpacked by one call."""
+    """A model ready to run: the arrays (1, width) of its ports, packed and unpacked in memory by one call."""
 
     question: memoryview
     inputs: dict[str, Port]
@@ -134,7 +134,7 @@ def _check_ports(inputs: dict[str, int], outputs: dict[str, int]) -> None:
     wanted = ports_for(n, m, stochastic=NOISE in inputs, hidden=hidden)
     for kind, got, needed in zip(("inputs", "outputs"), (inputs, outputs), wanted, strict=True):
         if got != needed:
-            raise ModelRefused("shapes", f"{kind} are {_named(got)}, must be {_named(needed)}")
+            raise ModelRefused("shapes", f"{kind} are {_named(got)}; they must be {_named(needed)}")
 
 
 def _bind_onnxruntime(model: bytes) -> _Bound:
@@ -172,19 +172,19 @@ def _bind_native(model: bytes, parsed: OnnxModel | None) -> _Bound:
 class PolicySession:
     """A policy ready to run: write its inputs, call ``run``, read its outputs, all float32.
 
-    It is evaluated by onnxruntime, or with ``native`` by the C library; they differ by rounding. Admission decides
+    It is evaluated by onnxruntime, or with ``native`` by the C library; the two differ in rounding. Admission decides
     which one a run uses.
 
     Ports: ``onrig.runtime.policy.contract.ports_for``.  The arrays belong to the session and never change: write into
-    them, do not replace them.  Raises ModelRefused if onnxruntime refuses the model (``format``), its ports differ
-    (``shapes``), or its metadata name no distribution (``contract``). ``onrig.runtime.policy.admission`` judges the
+    them, do not replace them.  Raises ModelRefused if onnxruntime rejects the model (``format``), its ports differ
+    (``shapes``), or its metadata name no distribution (``contract``). ``onrig.runtime.policy.admission`` checks the
     model.
     """
 
     def __init__(self, model: bytes, *, native: bool = False, parsed: OnnxModel | None = None) -> None:
         """``parsed``: result of ``read_model``, which saves half of the time of building a native session."""
         self.model: Final = model
-        """The ONNX bytes it runs."""
+        """The ONNX bytes of its model."""
         self.native: Final = native
         """Whether the C library evaluates it."""
         try:
@@ -194,7 +194,7 @@ class PolicySession:
         except ModelRefused:
             raise
         except Exception as error:  # onnxruntime's exceptions have no common base below Exception
-            raise ModelRefused("format", f"onnxruntime refuses it: {error}") from error
+            raise ModelRefused("format", f"onnxruntime rejects it: {error}") from error
         self._bound = bound
         self._question, self._answer = bound.question, bound.answer
         self._call, self._arguments = bound.call, bound.arguments
@@ -220,7 +220,7 @@ class PolicySession:
         """Run on an observation, followed by the noise for a stochastic policy; return ``action`` (m,).
 
         For a stochastic policy, ``mean``, ``std`` and ``drawn`` follow, (m,) each. Packing is faster than assigning to
-        an array. Values beyond float32 become infinite. Raises struct.error for a wrong length, and onnxruntime's
+        an array. Values beyond float32 become infinite. Raises struct.error if the length is wrong, and onnxruntime's
         exceptions.
         """
         self._pack(self._question, 0, *question)
@@ -246,5 +246,5 @@ def _hot_call(
 
 
 def evaluator_of(*, native: bool) -> str:
-    """Name of a policy's evaluator: ``onnxruntime``, or the library's variant (``C x86-64-v3``)."""
+    """Return the name of a policy's evaluator: ``onnxruntime``, or the library's variant (``C x86-64-v3``)."""
     return f"C {variant()}" if native else "onnxruntime"

@@ -1,6 +1,6 @@
 """Output shapes and operation counts of the allowed operators, as functions of input shapes and constants.
 
-Each rule follows the operator's specification for operator sets 13 to 26, or a part of it, and refuses the rest.
+Each rule follows the operator's specification for operator sets 13 to 26, or a part of it, and rejects the rest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def clip(call: Call) -> Result:
         bound = call.optional(index)
         if bound is not None and (bound.shape or bound.elem_type != value.elem_type):
             raise call.refusal(
-                f"bound {index} has shape {bound.shape} and type {bound.elem_type}, needs a scalar of that type"
+                f"bound {index} has shape {bound.shape} and type {bound.elem_type}; it must be a scalar of that type"
             )
     return Result(value.elem_type, (value.shape,), math.prod(value.shape))
 
@@ -71,7 +71,7 @@ def gemm(call: Call) -> Result:
 
 
 def matmul(call: Call) -> Result:
-    """Multiply as ``numpy.matmul``."""
+    """Multiply like ``numpy.matmul``."""
     values = call.values()
     a, b = values[0].shape, values[1].shape
     if not a or not b:
@@ -88,7 +88,7 @@ def cast(call: Call) -> Result:
     """Convert numbers to a float type."""
     value, to = call.optional(0), call.integer("to", 0)
     if value is None or to not in FLOATS:
-        raise call.refusal(f"to element type {to}, allowed are {sorted(FLOATS)}")
+        raise call.refusal(f"to element type {to}; allowed are {sorted(FLOATS)}")
     return Result(to, (value.shape,), math.prod(value.shape))
 
 
@@ -98,10 +98,10 @@ def moved(call: Call, *shapes: Shape) -> Result:
 
 
 def concat(call: Call) -> Result:
-    """Join along one axis; all others must agree."""
+    """Join along one axis; all other dimensions must agree."""
     shapes = [v.shape for v in call.values()]
     if "axis" not in call.node.attributes or any(len(s) != len(shapes[0]) for s in shapes):
-        raise call.refusal(f"of shapes {shapes[:8]} without a common axis")
+        raise call.refusal(f"shapes {shapes[:8]} have no common axis")
     axis = call.axis(call.integer("axis", 0), len(shapes[0]))
     if any(s[:axis] + s[axis + 1 :] != shapes[0][:axis] + shapes[0][axis + 1 :] for s in shapes):
         raise call.refusal(f"shapes {shapes[:8]} differ off axis {axis}")
@@ -191,7 +191,7 @@ def transpose(call: Call) -> Result:
 
 
 def gather(call: Call) -> Result:
-    """Pick constant indices, or those of an ArgMax, along one axis."""
+    """Select constant indices, or those of an ArgMax, along one axis."""
     shape, picked = call.value(0).shape, call.optional(1)
     axis = call.axis(call.integer("axis", 0), len(shape))
     if picked is not None and picked.below:

@@ -1,1 +1,1 @@
-"""Retention strategies: which slot a new experience takes."""
+"""Retention strategies: choice of the slot for a new experience."""

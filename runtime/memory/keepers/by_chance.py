@@ -13,10 +13,10 @@ from onrig.runtime.memory.order.uniforms import UNIFORMS_BYTES, Uniforms
 
 
 class Reservoir(Keeper):
-    """Resv: every experience offered so far is kept with equal probability (de Bruin et al. 2018, §7.1.1).
+    """Resv: keeps every experience offered so far with equal probability (de Bruin et al. 2018, §7.1.1).
 
     Vitter's algorithm R (ACM TOMS 11(1), 1985): the i-th offer is accepted with probability C/i, in a uniform slot.
-    One draw decides both: floor(U i) < C has probability C/i, and is then uniform over the slots.
+    One draw decides both: floor(U i) < C has probability C/i and is then uniform over the slots.
     """
 
     name = "Resv"
@@ -48,7 +48,7 @@ class Reservoir(Keeper):
         }
 
     def restore(self, state: Arrays) -> None:
-        """Take up ``state``."""
+        """Restore ``state``."""
         super().restore(state)
         self._offered = int(state["offered"])
         self.refused = int(state["refused"])
@@ -56,10 +56,10 @@ class Reservoir(Keeper):
 
 
 class Thinned(Keeper):
-    """A keeper that sees each experience with ``probability`` ([DE] of §6.4, a ratio of sampling frequencies)."""
+    """A keeper that receives each experience with ``probability`` ([DE] of §6.4, a ratio of sampling frequencies)."""
 
     def __init__(self, keeper: Keeper, probability: float, rng: np.random.Generator) -> None:
-        """Offer ``keeper`` that share of the experiences; ValueError unless 0 < ``probability`` <= 1."""
+        """Offer ``keeper`` that share of the experiences; raises ValueError unless 0 < ``probability`` <= 1."""
         if not 0.0 < probability <= 1.0:
             raise ValueError(f"the write probability must lie in (0, 1], got {probability}")
         super().__init__(keeper.capacity, rng)
@@ -74,7 +74,7 @@ class Thinned(Keeper):
         return self._keeper.nbytes
 
     def place(self) -> int:
-        """Return the keeper's slot, or ``REJECTED`` when the experience is dropped."""
+        """Return the keeper's slot, or ``REJECTED`` if the experience is dropped."""
         slot = self._keeper.place() if self._uniforms.next() < self._probability else REJECTED
         self.refused += slot == REJECTED
         return slot
@@ -94,7 +94,7 @@ class Thinned(Keeper):
         }
 
     def restore(self, state: Arrays) -> None:
-        """Take up ``state``."""
+        """Restore ``state``."""
         got = float(state["thinned/probability"]) if "thinned/probability" in state else 1.0
         if got != self._probability:
             raise ValueError(f"state of a keeper with write probability {got}, expected {self._probability}")

@@ -1,9 +1,9 @@
-"""FarPolFrac, MaxKLDiv and MinError: whole episodes are forgotten, by a mean over their experiences.
+"""FarPolFrac, MaxKLDiv and MinError: eviction of complete episodes, by a mean over their experiences.
 
-Source: Novati & Koumoutsakos 2019, algorithm 1, and the filters of its code.  There an episode goes once what is stored
-without it exceeds N; with C slots that is N = C - its length.  Here its slots are overwritten one by one, first step
-first, so that no insert pays for a whole episode, and what is left of it still runs to its end.  The paper's `oldest`,
-forgotten in this way, is FIFO; and FIFO is what all of these are until the learner has said something.
+Source: Novati & Koumoutsakos 2019, algorithm 1, and the filters of its code.  There an episode is evicted once the rest
+of the memory exceeds N; with C slots that is N = C - its length.  Here its slots are overwritten one by one, first step
+first, so that no insert pays for a complete episode, and its remainder is always the episode's end.  The paper's
+`oldest`, with this form of eviction, is FIFO; and all of these are FIFO until the first feedback of the learner.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from onrig.runtime.memory.layout import Slots
 from onrig.runtime.memory.order.ranked import INFINITE
 
 _ONE: Final = 1 << 30
-"""Sums are exact: they count integers, of which so many make a value of 1 (the least that counts is 1e-9)."""
+"""Sums are exact: they count integers, this many per unit of a value (the smallest that counts is 1e-9)."""
 _MOST: Final = 1 << 44
 """Largest integer, a value of 16384; less for a memory of more than 2^18 slots, whose sums stay below 2^62."""
 _ABSENT: Final = (1 << 64) - 1
-"""Key of a record that cannot be chosen: it is free, or its episode is still growing or already going."""
+"""Key of a record that cannot be chosen: it is free, or its episode is still growing or already being evicted."""
 _NUMBER: Final = 0xFFFFFFFF
 _NOBODY: Final = _NUMBER
 
 
 class ByEpisode(Keeper):
-    """The episode with the smallest key goes; the key is the rank of its mean, then its age.
+    """Evicts the episode with the smallest key: the rank of its mean, then its age.
 
-    Bounds: ``place`` and ``written`` take constant time, but for the choice of the next episode to go, which looks once
-    at the keys of all stored episodes (8 bytes each); ``learned`` takes time proportional to its values.
+    Bounds: ``place`` and ``written`` take constant time, except for the choice of the next episode to evict, which
+    reads the keys of all stored episodes once (8 bytes each); ``learned`` takes time proportional to its values.
     """
 
     signal: ClassVar[Signal]
@@ -44,11 +44,11 @@ class ByEpisode(Keeper):
 
     def __init__(self, capacity: int, rng: np.random.Generator) -> None:
         super().__init__(capacity, rng)
-        # By slot: record of its episode, next slot of that episode (itself: the last one), latest value.
+        # By slot: record of its episode, next slot of that episode (its own index for the last one), latest value.
         self._record_np: Final = np.zeros(capacity, np.uint32)
         self._next_np: Final = np.zeros(capacity, np.uint32)
         self._value_np: Final = np.zeros(capacity, np.float32)
-        # By record: key, first slot (of a free one: the next free record), steps, sum of their integers.
+        # By record: key, first slot (for a free record, the next free record), steps, sum of their integers.
         self._key_np: Final = np.full(capacity, _ABSENT, np.uint64)
         self._first_np: Final = np.arange(1, capacity + 1, dtype=np.uint32)
         self._size_np: Final = np.zeros(capacity, np.uint32)
@@ -61,14 +61,14 @@ class ByEpisode(Keeper):
         self._most: Final = min(_MOST, (1 << 62) // capacity)
         self._unseen: Final = int(self._integers(np.full(1, self.unseen, np.float32))[0])
         self._free = self._records = 0
-        """First free record; records that have ever been used."""
+        """First free record; number of records ever used."""
         self._filled = 0
         self._current = self._going = _NOBODY
-        """Records of the episode that grows, and of the one that goes."""
+        """Records of the growing episode and of the one being evicted."""
         self._episode = self._begun = self._last = 0
-        """Number of the current episode for the caller, and here, and its last slot."""
+        """Number of the current episode for the caller and here, and its last slot."""
         self._goes = self._left = 0
-        """Next slot that the going episode gives, and how many it has."""
+        """Next slot of the episode being evicted, and number of its remaining slots."""
 
     @property
     def nbytes(self) -> int:
@@ -77,9 +77,9 @@ class ByEpisode(Keeper):
         return by_slot + self._key_np.nbytes + self._first_np.nbytes + self._size_np.nbytes + self._total_np.nbytes
 
     def place(self) -> int:
-        """Return the next free slot, or the next one of the episode that goes.
+        """Return the next free slot, or the next one of the episode being evicted.
 
-        An episode that fills the whole memory loses its own first step.
+        An episode that fills the complete memory loses its own first step.
         """
         if self._filled < self.capacity:
             self._filled += 1
@@ -95,7 +95,7 @@ class ByEpisode(Keeper):
         return slot
 
     def _choose(self) -> bool:
-        """Choose the next episode to go; False if only the current one is stored."""
+        """Choose the next episode to evict; return False if only the current one is stored."""
         record = int(self._key_np[: self._records].argmin())
         if self._key[record] == _ABSENT:
             return False
@@ -155,12 +155,12 @@ class ByEpisode(Keeper):
         return integers
 
     def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Terms of the mean, not negative."""
+        """Return the terms of the mean; nonnegative."""
         terms: NDArray[np.float64] = np.abs(values)
         return terms
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        """Count each experience with its latest value."""
+        """Replace the value of each experience by its latest one."""
         if signal is not self.signal:
             return
         if np.isnan(values).any():
@@ -176,7 +176,7 @@ class ByEpisode(Keeper):
         self._rank(touched[touched != self._current].astype(np.int64))
 
     def state(self) -> Arrays:
-        """Return values and episodes by slot, and where the next ones go."""
+        """Return values and episodes by slot, and the next positions."""
         numbers = self._key_np.astype(np.uint32)
         if self._current != _NOBODY:
             numbers[self._current] = self._begun
@@ -191,12 +191,12 @@ class ByEpisode(Keeper):
         }
 
     def restore(self, state: Arrays) -> None:
-        """Take up ``state``; episodes are numbered anew, in order."""
+        """Restore ``state``; episodes are renumbered in order."""
         super().restore(state)
         filled, episode, goes, left, grows = (int(number) for number in state["place"])
         shape = (self.capacity,)
         if any(state[name].shape != shape for name in ("values", "episodes", "next")):
-            raise ValueError(f"state of other than {self.capacity} slots")
+            raise ValueError(f"state does not have {self.capacity} slots")
         self._value_np[:], self._next_np[:] = state["values"], state["next"]
         numbers = state["episodes"][:filled].astype(np.int64)
         going = numbers == 0
@@ -204,7 +204,7 @@ class ByEpisode(Keeper):
         known, records = np.unique(numbers[stored], return_inverse=True)
         n = len(known)
         if self._next_np.max() >= self.capacity or going.sum() != left or n + bool(left) > self.capacity:
-            raise ValueError("state whose episodes contradict one another")
+            raise ValueError("state with contradictory episodes")
         self._record_np[:] = n
         self._record_np[stored] = records
         follows = self._next_np[stored]
@@ -228,7 +228,7 @@ class ByEpisode(Keeper):
 
 
 class FarPolFrac(ByEpisode):
-    """The episode with the largest share of far-policy experiences goes (`farpolfrac`)."""
+    """Evicts the episode with the largest share of far-policy experiences (`farpolfrac`)."""
 
     name = "FarPolFrac"
     signal = Signal.FAR
@@ -240,7 +240,7 @@ class FarPolFrac(ByEpisode):
 
 
 class MaxKLDiv(ByEpisode):
-    """The episode with the largest mean KL divergence goes (`maxkldiv`)."""
+    """Evicts the episode with the largest mean KL divergence (`maxkldiv`)."""
 
     name = "MaxKLDiv"
     signal = Signal.KL
@@ -248,7 +248,8 @@ class MaxKLDiv(ByEpisode):
 
 
 class MinError(ByEpisode):
-    """The episode with the smallest mean squared TD error goes (`minerror`); one not replayed counts as the largest."""
+    """Evicts the episode with the smallest mean squared TD error (`minerror`); one not replayed counts as the
+    largest."""
 
     name = "MinError"
     signal = Signal.TD_ERROR

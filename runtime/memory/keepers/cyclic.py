@@ -1,4 +1,4 @@
-"""FIFO and FULL: slots in order.  When the memory is full, FIFO wraps around and FULL refuses."""
+"""FIFO and FULL: slots in order.  When the memory is full, FIFO wraps around and FULL rejects experiences."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Fifo(Keeper):
         return super().state() | {"next": np.array(self._next)}
 
     def restore(self, state: Arrays) -> None:
-        """Take up ``state``."""
+        """Restore ``state``."""
         super().restore(state)
         self._next = int(state["next"])
 
 
 class Full(Keeper):
-    """FULL DB of de Bruin et al. 2018: nothing is overwritten, so the capacity must cover the whole run.
+    """FULL DB of de Bruin et al. 2018: nothing is overwritten, so the capacity must cover the complete run.
 
-    Beyond its capacity it refuses and counts experiences: the count shows that a run was sized too small, and the rig
+    Beyond its capacity it rejects and counts experiences: the count reveals a capacity that is too small, and the rig
     keeps running.
     """
 
@@ -57,7 +57,7 @@ class Full(Keeper):
         self._next = 0
 
     def place(self) -> int:
-        """Return the next free slot, ``REJECTED`` when there is none."""
+        """Return the next free slot, or ``REJECTED`` if there is none."""
         slot = self._next
         if slot == self.capacity:
             self.refused += 1
@@ -66,7 +66,7 @@ class Full(Keeper):
         return slot
 
     def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
-        """Return the free slots in order, then refusals."""
+        """Return the free slots in order, then rejections."""
         slots = self._next + np.arange(len(exploration), dtype=np.int64)
         fits = slots < self.capacity
         self.refused += len(slots) - int(fits.sum())
@@ -74,11 +74,11 @@ class Full(Keeper):
         return np.where(fits, slots, REJECTED)
 
     def state(self) -> Arrays:
-        """Return the next slot and the count of refusals."""
+        """Return the next slot and the count of rejections."""
         return super().state() | {"next": np.array(self._next), "refused": np.array(self.refused)}
 
     def restore(self, state: Arrays) -> None:
-        """Take up ``state``."""
+        """Restore ``state``."""
         super().restore(state)
         self._next = int(state["next"])
         self.refused = int(state["refused"])

@@ -1,6 +1,6 @@
 """Base of the retention strategies: their description, and the choice of a slot for each new experience.
 
-A keeper never sees the experiences themselves.  For each one offered, the caller does in this order::
+A keeper does not receive the experiences themselves.  For each one offered, the caller does in this order::
 
     slot = keeper.place()
     if slot >= 0:
@@ -34,19 +34,19 @@ class Signal(enum.Enum):
     TD_ERROR = "TD error"
     """Latest absolute TD error, fed back by the learner."""
     POLICY = "policy"
-    """The present policy's action in the states of stored experiences."""
+    """The current policy's action in the states of stored experiences."""
     TARGET = "target"
-    """What the critic was last trained towards, told by the learner's algorithm."""
+    """Latest training target of the critic, reported by the learner's algorithm."""
     FAR = "far-policy bit"
-    """1 where the importance weight lies outside of ReF-ER's bounds, else 0."""
+    """1 if the importance weight lies outside ReF-ER's bounds, otherwise 0."""
     KL = "KL divergence"
-    """Between the behaviour of a stored experience and the present policy."""
+    """Divergence between the behaviour in a stored experience and the current policy."""
     RETURN = "return"
     """Returns of training episodes."""
 
 
 FEEDBACK: Final = {"td": Signal.TD_ERROR, "far": Signal.FAR, "kl": Signal.KL}
-"""What a learner may tell keepers of the experiences that it replayed, by its name on the link."""
+"""Feedback of the learner on replayed experiences, by its name on the link."""
 
 
 class Parameter(NamedTuple):
@@ -56,7 +56,7 @@ class Parameter(NamedTuple):
     """Symbol in the notation."""
     name: str
     of: str
-    """The thing it is the ``name`` of, as in "exponent" of the "rank law"."""
+    """Subject of the ``name``, as in "exponent" of the "rank law"."""
     high: float
     low: float = 0.0
     example: float = 1.0
@@ -64,7 +64,7 @@ class Parameter(NamedTuple):
     """Whether it is a whole number."""
 
     def value(self, of: str, text: str | None) -> float:
-        """Value of ``text``, the part in parentheses behind the strategy ``of``; raises ValueError."""
+        """Parse ``text``, the part in parentheses after the strategy ``of``; raises ValueError."""
         if text is None:
             raise ValueError(f"{of} needs the {self.name} of its {self.of}, such as {of}({self.shown(self.example)})")
         try:
@@ -77,7 +77,7 @@ class Parameter(NamedTuple):
         return value
 
     def shown(self, value: float) -> str:
-        """The value as it stands in the notation."""
+        """Format a value as in the notation."""
         return f"{value:.0f}" if self.whole else repr(value)
 
 
@@ -98,14 +98,14 @@ class Keeper:
     holds: ClassVar[str] = ""
     """Content of its memory, in words for users."""
     keeps_all: ClassVar[bool] = False
-    """Whether nothing is overwritten, so that by default its capacity is that of the whole run."""
+    """Whether nothing is overwritten, so that its default capacity is that of the complete run."""
     cyclic: bool = False
     """Whether slots are written round robin (:class:`~onrig.runtime.memory.storage.Storage`)."""
 
     def __init__(self, capacity: int, rng: np.random.Generator, *parameters: float) -> None:
         self.capacity: Final = capacity
         self.refused = 0
-        """Number of experiences offered and not kept."""
+        """Number of experiences offered but not kept."""
 
     @property
     def nbytes(self) -> int:
@@ -117,13 +117,13 @@ class Keeper:
         raise NotImplementedError
 
     def written(self, slot: int, exploration: float, episode: int) -> None:
-        """Note a new experience with this exploration magnitude in the ``slot`` that ``place`` returned.
+        """Record a new experience with this exploration magnitude in the ``slot`` returned by ``place``.
 
-        ``episode`` is the same for consecutive experiences of an episode, and another one for those of the next.
+        ``episode`` is equal for consecutive experiences of an episode, and differs for those of the next.
         """
 
     def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
-        """Place and note consecutive experiences of an episode, by their exploration magnitudes (n,): slots (n,)."""
+        """Place and record consecutive experiences of an episode, by their exploration magnitudes (n,): slots (n,)."""
         slots = []
         for magnitude in exploration.tolist():
             slot = self.place()
@@ -133,7 +133,7 @@ class Keeper:
         return np.array(slots, np.int64)
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        """Note the learner's latest ``values`` for ``slots`` (same length), in order, repetitions allowed.
+        """Record the learner's latest ``values`` for ``slots`` (same length), in order, repetitions allowed.
 
         The caller drops values of experiences overwritten since (``Storage.is_current``).  Raises ValueError for a NaN
         before any value is used.

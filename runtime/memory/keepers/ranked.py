@@ -1,4 +1,4 @@
-"""TDE and Expl: the least useful experience, by rank, is the likeliest to be overwritten.
+"""TDE and Expl: the least useful experience, by rank, is the most likely to be overwritten.
 
 Source: de Bruin et al. 2018, §7.1.2, eq. 7.
 """
@@ -22,7 +22,7 @@ MAX_EXPONENT: Final = 100.0
 """Exponent of a rank law beyond which the second rank is never drawn and the law's integral overflows."""
 _DIRECTORY_BYTES: Final = 16_384
 """Bytes of an empty ranked order, and of its leaves beyond ``BYTES_PER_SLOT``."""
-# Below this |1 - alpha| the power form of the integral loses more digits than the logarithm is off (by about
+# Below this |1 - alpha| the power form of the integral loses more digits than the error of the logarithm (about
 # |1 - alpha| ln n in a probability).
 _LOGARITHMIC: Final = 1e-8
 
@@ -36,7 +36,7 @@ class RankLaw:
     """
 
     def __init__(self, n: int, alpha: float) -> None:
-        """Prepare for ``n`` >= 1 ranks and a finite ``alpha`` >= 0; ValueError otherwise."""
+        """Prepare for ``n`` >= 1 ranks and a finite ``alpha`` >= 0; raises ValueError otherwise."""
         if n < 1 or not (math.isfinite(alpha) and alpha >= 0):
             raise ValueError(f"no rank law over {n} ranks with exponent {alpha}")
         self.n: Final = n
@@ -109,7 +109,7 @@ class Ranked(Keeper):
         }
 
     def restore(self, state: Arrays) -> None:
-        """Take up ``state``."""
+        """Restore ``state``."""
         super().restore(state)
         if float(state["alpha"]) != self._law.alpha:
             raise ValueError(f"state of {self.name}({state['alpha']}), expected {self.name}({self._law.alpha})")

@@ -1,7 +1,7 @@
-"""The orders of ``order.ranked`` in C (``hw/native/order.c``): the same keys and slots after every change.
+"""The orders of ``order.ranked`` in C (``hw/native/order.c``): identical keys and slots after every change.
 
-Leaves lie in pages that are allocated at start, so that no change allocates, and the bounds on time and memory are
-those of the reference.
+Leaves lie in pages that are allocated at start, so that no change allocates; the bounds on time and memory are those of
+the reference.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from onrig.runtime.memory.order.ranked import SEQUENCE_END, Orders, RankedSlots,
 LEAF: Final = 320
 LEAST: Final = 144
 MERGED: Final = 296
-"""As in ``order.leaves``; half of its sizes, since here moving entries, and not finding the leaf, takes the time."""
+"""Half the sizes of ``order.leaves``, because here the time is spent on moving entries and not on finding the leaf."""
 BLOCK: Final = 64
 """Leaves per partial sum of counts, as in ``order.c``."""
 STAGED: Final = 512
 _LARGEST_FIRST: Final = 1
 _NAN_STAYS: Final = 2
 _REFUSALS: Final = {
-    -1: "a slot or rank lies outside of the order, or a slot to be inserted is in",
-    -2: "a slot to be moved is not in",
-    -3: "a value is not a number",
+    -1: "a slot or rank lies outside the order, or a slot to insert is already present",
+    -2: "a slot to move is missing",
+    -3: "a value is NaN",
 }
 
 
@@ -55,7 +55,8 @@ class _Minibatches(ctypes.Structure):
 
 @cache
 def _functions() -> ctypes.PyDLL | None:
-    """The library's functions with their types; calls keep the interpreter's lock, which takes longer than most do."""
+    """Return the library's functions with their types; calls keep the GIL, since releasing it takes longer than
+    most."""
     loaded = library()
     if loaded is None:
         return None
@@ -88,7 +89,7 @@ class CompiledRankedSlots:
         self.capacity: Final = capacity
         pages = capacity // LEAST + 2
         self._key_of: Final = np.zeros(capacity, np.uint64)
-        # Untouched pages of memory cost nothing.
+        # Untouched memory pages cost nothing.
         self._pages: Final = (np.empty(pages * LEAF, np.uint64), np.empty(pages * LEAF, np.uint32))
         directory = (np.zeros(pages, np.uint64), np.zeros(pages, np.int64), np.arange(pages, dtype=np.int64))
         self._directory: Final = (*directory, np.zeros(pages // BLOCK + 1, np.int64))
@@ -101,7 +102,7 @@ class CompiledRankedSlots:
         self._insert, self._pop = functions.onrig_ranked_insert, functions.onrig_ranked_pop
         self._rank: Final = functions.onrig_ranked_rank
         self._orders: Final = np.array([self.address], np.uint64)
-        # What a minibatch passes through: getting the address of an array takes longer than copying it.
+        # Buffers for a minibatch, because getting the address of an array takes longer than copying it.
         self._slots, self._values = np.zeros(STAGED, np.int64), np.zeros(STAGED, np.float32)
         self._slots_at: Final[int] = self._slots.ctypes.data
         self._call: Final = self._passing(self._slots, self._values)
@@ -136,12 +137,12 @@ class CompiledRankedSlots:
         return slot
 
     def remove(self, slot: int) -> None:
-        """Remove a slot that is present."""
+        """Remove a slot."""
         if code := self._functions.onrig_ranked_remove(self.address, slot):
             _refuse(code)
 
     def renew(self, slots: Slots, bits: int) -> None:
-        """Insert ``slots`` with these ``bits`` as the newest, in order; those present are removed first."""
+        """Insert ``slots`` with these ``bits`` as the newest, in order; slots already present are removed first."""
         n = len(slots)
         if n <= STAGED:
             self._slots[:n] = slots
@@ -177,7 +178,7 @@ class CompiledRankedSlots:
         return _Minibatches(1, 0, orders, None, None, None, slots.ctypes.data, values.ctypes.data)
 
     def _make_sequence(self, n: int, code: int) -> None:
-        """Start the sequence numbers over where ``n`` more do not fit; once in 4.3e9 insertions, the only O(n) step."""
+        """Restart the sequence numbers if ``n`` more do not fit; once in 4.3e9 insertions, the only O(n) step."""
         if self._struct.sequence + n <= SEQUENCE_END or self._struct.sequence == len(self):
             _refuse(code)
         self.load(self._key_of.copy())
@@ -198,7 +199,7 @@ class CompiledRankedSlots:
         return slots
 
     def load(self, keys: NDArray[np.uint64]) -> None:
-        """Replace everything by ``keys``, a copy of :attr:`keys`; see ``RankedSlots.load``."""
+        """Replace all entries by ``keys``, a copy of :attr:`keys`; see ``RankedSlots.load``."""
         slots, held = entries(renumbered(keys, self.capacity))
         at = held.ctypes.data, slots.ctypes.data
         if code := self._functions.onrig_ranked_fill(self.address, *at, len(slots)):
@@ -238,7 +239,7 @@ class CompiledOrders:
             _refuse(code)
 
     def _stage(self, updates: int, batch: int) -> None:
-        """Make arrays for minibatches of this shape to pass through."""
+        """Allocate the buffers for minibatches of this shape."""
         memories = len(self.each)
         self._shape = (updates, batch)
         self._uniforms = np.empty((memories, updates * batch), np.float64)
@@ -251,13 +252,13 @@ class CompiledOrders:
 
 
 def ranked_slots(capacity: int) -> RankedSlots | CompiledRankedSlots:
-    """Build an empty order, in C where the library is loaded."""
+    """Build an empty order, in C if the library is loaded."""
     functions = _functions()
     return RankedSlots(capacity) if functions is None else CompiledRankedSlots(capacity, functions)
 
 
 def ranked_orders(capacity: int, memories: int) -> Orders | CompiledOrders:
-    """Build the empty orders of several memories, in C where the library is loaded."""
+    """Build the empty orders of several memories, in C if the library is loaded."""
     functions = _functions()
     if functions is None:
         return Orders([RankedSlots(capacity) for _ in range(memories)])

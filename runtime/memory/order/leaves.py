@@ -1,4 +1,4 @@
-"""The leaves of a two-level B-tree and their directory: splitting, merging, counting (``order.ranked`` is the tree)."""
+"""Leaves of a two-level B-tree and their directory: splitting, merging, counting (``order.ranked`` is the tree)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 LEAF: Final = 640
 LEAST: Final = 288
 MERGED: Final = 592
-"""Neighbours with at most this many entries together are merged; with more, they are balanced."""
+"""Maximum number of entries of two neighbours that are merged; with more, they are balanced."""
 BLOCK: Final = 64
 """Leaves per partial sum of counts, so that a rank is found in two short scans."""
 LEAF_BYTES: Final = 12 * LEAF * 17 // 16 + 180
@@ -44,7 +44,7 @@ class Leaves:
         self._sum_blocks()
 
     def _fill(self, keys: NDArray[np.float64], slots: NDArray[np.uint32]) -> None:
-        """Replace all entries by these, which ascend."""
+        """Replace all entries by these, which are ascending."""
         self._empty()
         filled = (LEAST + LEAF) // 2
         for p, first in enumerate(range(0, len(slots), filled)):
@@ -60,7 +60,7 @@ class Leaves:
         self._sum_blocks()
 
     def _split(self, p: int, key: float) -> int:
-        """Split the full leaf ``p`` in two and return the one that ``key`` belongs to."""
+        """Split the full leaf ``p`` in two and return the half to which ``key`` belongs."""
         half = LEAF // 2
         keys, slots = self._keys[p], self._slots[p]
         self._open_leaf(p + 1, keys[half], keys[half:], slots[half:])

@@ -2,13 +2,13 @@
 
 A B-tree of two levels.  A *leaf* holds up to ``LEAF`` entries in ascending order, keys and slots in two parallel
 arrays; a directory of a few thousand entries holds each leaf's lower bound and count.  A key is a 63-bit number: the
-bits of a non-negative float32 (31 bits, which order as the floats do), then the sequence number of the insertion (32
+bits of a non-negative float32 (31 bits, in the order of the floats), then the sequence number of the insertion (32
 bits), so that ties are in insertion order.
 
-Keys are compared as the float64 of the same bits, which has the same order and is read faster by ``bisect`` than an
-integer; ``_NORMAL`` keeps them out of the denormals, which would tie in a process that flushes those to zero.
+Keys are compared as the float64 with the same bits, which has the same order and which ``bisect`` reads faster than an
+integer; ``_NORMAL`` keeps them out of the subnormals, which would tie in a process that flushes those to zero.
 
-``order.compiled`` has the same in C, with the same keys after every change; this form is its reference, and works where
+``order.compiled`` is the same in C, with identical keys after every change; this form is its reference, and is used if
 the library is not built.
 
 Bounds: every leaf holds at least ``LEAST`` entries, unless there is only one; a change touches at most two leaves; the
@@ -31,7 +31,7 @@ from onrig.runtime.memory.layout import Slots
 from onrig.runtime.memory.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
 
 FLAT: Final = 16384
-"""Length up to which listing all slots is faster than looking up a few ranks."""
+"""Length up to which listing all slots is faster than finding a few ranks."""
 SORT_SHARE: Final = 12
 """Below one slot in this many, renewing them one by one is faster than sorting all (measured: 10 to 16)."""
 MERGE_SHARE: Final = 24
@@ -131,16 +131,16 @@ class RankedSlots(Leaves):
         return slot
 
     def move(self, moved: Slots, bits: NDArray[np.uint32]) -> None:
-        """Give the slots ``moved``, all present and distinct, new ``bits``; they keep their sequence numbers."""
+        """Assign new ``bits`` to the slots ``moved``, all present and distinct; they keep their sequence numbers."""
         old_keys = self._key_of_np.take(moved)
         new_keys = old_keys.copy()
         new_keys.view(np.uint32)[_HIGH_WORD::2] = bits + np.uint32(_NORMAL)
         olds, news = old_keys.view(np.float64), new_keys.view(np.float64)
-        # Removal and insertion are inlined, and the leaves looked up for all at once until one is split or relieved:
+        # Removal and insertion are inlined, and the leaves found for all slots at once until one is split or merged:
         # sixteen calls of each would cost a third of the total.
         bound, count, keys, slots, blocks = self._bound, self._count, self._keys, self._slots, self._block_count
         if 0.0 in (starts := olds.tolist()):
-            raise ValueError("a slot to be moved is not in")
+            raise ValueError("a slot to move is missing")
         if len(starts) * MERGE_SHARE >= self._n:
             self._merge(moved, old_keys, new_keys)
             return
@@ -177,7 +177,7 @@ class RankedSlots(Leaves):
             blocks[q // BLOCK] += 1
 
     def _merge(self, moved: Slots, old_keys: NDArray[np.uint64], new_keys: NDArray[np.uint64]) -> None:
-        """Give the slots ``moved`` new keys, and rebuild the leaves."""
+        """Assign new keys to the slots ``moved``, and rebuild the leaves."""
         keys = np.frombuffer(b"".join(self._keys), np.uint64)
         slots = self._in_order()
         stays = np.ones(len(keys), np.bool_)
@@ -196,7 +196,7 @@ class RankedSlots(Leaves):
         self._flat = None
 
     def remove(self, slot: int) -> None:
-        """Remove a slot that is present."""
+        """Remove a slot."""
         key = self._key_of[slot]
         p = bisect_right(self._bound, key, 0, len(self._keys)) - 1
         i = bisect_left(self._keys[p], key)
@@ -210,7 +210,7 @@ class RankedSlots(Leaves):
         self._flat = None
 
     def renew(self, slots: Slots, bits: int) -> None:
-        """Insert ``slots`` with these ``bits`` as the newest, in order; those present are removed first."""
+        """Insert ``slots`` with these ``bits`` as the newest, in order; slots already present are removed first."""
         if self._sequence + len(slots) > SEQUENCE_END:
             self.load(self._key_of_np.copy())
         if len(slots) * SORT_SHARE < self._n:
@@ -219,7 +219,7 @@ class RankedSlots(Leaves):
                     self.remove(slot)
                 self.insert(slot, bits)
             return
-        # For this many, sorting everything is faster.
+        # For this many, sorting all slots is faster.
         distinct, last = np.unique(slots[::-1], return_index=True)
         sequence = (self._sequence + len(slots) - 1 - last).astype(np.uint64)
         self._key_of_np[distinct] = np.uint64(bits + _NORMAL << SEQUENCE_BITS) | sequence
@@ -229,10 +229,10 @@ class RankedSlots(Leaves):
     def rank(
         self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, nan_stays: bool = False
     ) -> None:
-        """Order present ``slots`` (n,) by |values| (n,) as float32; of a slot named twice the last one counts.
+        """Order present ``slots`` (n,) by |values| (n,) as float32; for duplicate slots the last value counts.
 
-        ``nan_stays`` leaves a slot whose value is not a number where it is.  Raises ValueError, before anything is
-        changed, for an absent slot, and without ``nan_stays`` for a NaN.
+        ``nan_stays`` keeps the rank of a slot whose value is NaN.  Raises ValueError, before any change, if a slot is
+        absent or, without ``nan_stays``, a value is NaN.
         """
         magnitudes = values.astype(np.float32, copy=False)
         try:
@@ -269,7 +269,7 @@ class RankedSlots(Leaves):
         return self._flat
 
     def load(self, keys: NDArray[np.uint64]) -> None:
-        """Replace everything by ``keys``, a copy of :attr:`keys`; sequence numbers are reassigned, in order.
+        """Replace all entries by ``keys``, a copy of :attr:`keys`; sequence numbers are reassigned, in order.
 
         Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
         """
@@ -331,15 +331,15 @@ class Orders:
         return slots
 
     def rank(self, slots: Slots, values: NDArray[np.floating]) -> None:
-        """Order present ``slots`` (updates, S, batch) by |values|, largest first, as ``RankedSlots.rank`` does; NaN
-        leaves a slot where it is."""
+        """Order present ``slots`` (updates, S, batch) by |values|, largest first, like ``RankedSlots.rank``; a slot
+        with NaN keeps its rank."""
         for s, order in enumerate(self.each):
             order.rank(slots[:, s].reshape(-1), values[:, s].reshape(-1), largest_first=True, nan_stays=True)
 
 
 def float_bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Return the bits of |values|, which order as the values do; raises ValueError for a NaN."""
+    """Return the bits of |values|, in the order of the values; raises ValueError if one is NaN."""
     bits: NDArray[np.uint32] = np.abs(values, dtype=np.float32).view(np.uint32)
     if max(bits.tolist(), default=0) > INFINITE:
-        raise ValueError("a value is not a number")
+        raise ValueError("a value is NaN")
     return bits

@@ -19,7 +19,7 @@ class Uniforms:
     """Uniform numbers over [0, 1) from an exclusive PCG64 generator; the state is a small array."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        """Take over ``rng``; ValueError unless it runs on PCG64 (as ``np.random.default_rng`` does)."""
+        """Take over ``rng``; raises ValueError unless it is a PCG64 generator (like ``np.random.default_rng``)."""
         _check_pcg64(rng)
         self._rng: Final = rng
         self._before: NDArray[np.uint64] = np.zeros(4, np.uint64)
@@ -54,10 +54,10 @@ class Uniforms:
 
 
 class UniformRows:
-    """As :class:`Uniforms`, of several generators in step, and returned as arrays."""
+    """Counterpart of :class:`Uniforms` for several generators in step, with results as arrays."""
 
     def __init__(self, rngs: Sequence[np.random.Generator]) -> None:
-        """Take over ``rngs``; ValueError unless they run on PCG64."""
+        """Take over ``rngs``; raises ValueError unless they are PCG64 generators."""
         for rng in rngs:
             _check_pcg64(rng)
         self._rngs: Final = rngs
@@ -69,7 +69,7 @@ class UniformRows:
         self._at = 0
 
     def take(self, n: int) -> NDArray[np.float64]:
-        """Return the next ``n`` numbers of each, (generators, n), read-only by convention."""
+        """Return the next ``n`` numbers of each generator, (generators, n), read-only by convention."""
         start = self._at
         end = start + n
         if end <= ARRAY_BLOCK:
@@ -93,10 +93,10 @@ class UniformRows:
 
 
 class UniformArrays(UniformRows):
-    """As :class:`Uniforms`, but returned as arrays of ``n`` numbers."""
+    """Counterpart of :class:`Uniforms` with results as arrays of ``n`` numbers."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        """Take over ``rng``; ValueError unless it runs on PCG64."""
+        """Take over ``rng``; raises ValueError unless it is a PCG64 generator."""
         super().__init__([rng])
 
     def take(self, n: int) -> NDArray[np.float64]:
@@ -116,7 +116,7 @@ def _check_pcg64(rng: np.random.Generator) -> None:
 
 
 def generator_state(rng: np.random.Generator) -> NDArray[np.uint64]:
-    """Return state and increment of a PCG64 generator that has drawn only whole doubles, (4,), low words first."""
+    """Return state and increment of a PCG64 generator that has drawn only complete doubles, (4,), low words first."""
     return stream_words(rng)[[1, 0, 3, 2]]
 
 
@@ -134,12 +134,12 @@ def stream_words(rng: np.random.Generator) -> NDArray[np.uint64]:
 
 
 def words_of_streams(streams: Sequence[np.random.Generator]) -> NDArray[np.uint64]:
-    """``stream_words`` of several, (S, 6)."""
+    """Return ``stream_words`` of several generators, (S, 6)."""
     return np.stack([stream_words(stream) for stream in streams])
 
 
 def restore_streams(streams: Sequence[np.random.Generator], words: NDArray[np.generic]) -> None:
-    """Restore them; raises ValueError for another number."""
+    """Restore generators from ``words_of_streams``; raises ValueError if their number differs."""
     for stream, of_stream in zip(streams, words, strict=True):
         restore_stream(stream, of_stream)
 
