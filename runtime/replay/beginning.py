@@ -1,4 +1,4 @@
-"""Beginning of a replay process: its predecessor, the checkpoint that it restores, and what is cut from the run."""
+"""Start of a replay process: its predecessor, the restored checkpoint, and what is cut from the run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Shared(NamedTuple):
 
 
 def attach(config: RunConfig, shm: Path, layout: RecordLayout) -> Shared:
-    """Attach to the run's shared memory, and take the place of the process that drains its ring."""
+    """Attach to the run's shared memory, and replace the process that drains its ring."""
     segment = Segment.attach(shm / "board", BOARD_SCHEMA)
     board = Board(segment)
     board[Word.REPLAY_PID] = os.getpid()
@@ -45,12 +45,12 @@ def attach(config: RunConfig, shm: Path, layout: RecordLayout) -> Shared:
 
 
 class Standing(NamedTuple):
-    """Where a process begins."""
+    """Starting situation of a process."""
 
     life: int
-    """Names this life of the run, and its ring."""
+    """Name of the loop's process and its ring."""
     took_over: bool
-    """Whether another replay process of this life was here before."""
+    """Whether another replay process has served the same loop before."""
     run: str = ""
     """Identity of the run."""
     config_text: str = ""
@@ -58,7 +58,7 @@ class Standing(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """What a process found, and what it made of it before it opened the run's files."""
+    """State found by a process, and its recovery, before it opens the run's files."""
 
     standing: Standing
     upkeep: Upkeep
@@ -69,7 +69,7 @@ class Beginning(NamedTuple):
 
     @property
     def files(self) -> dict[str, Extent]:
-        """The run's append-only files as they were at the checkpoint that was restored; empty without one."""
+        """The run's append-only files at the restored checkpoint; empty without one."""
         return files_at(self.upkeep)
 
 
@@ -84,9 +84,9 @@ def begin(
     config_text: str,
     resumes: bool,
 ) -> Beginning:
-    """Restore ``memory`` from the newest checkpoint, and cut what lies beyond it where the run goes back to it.
+    """Restore ``memory`` from the newest checkpoint, and cut everything beyond it if the run returns to it.
 
-    ``beat`` is called on progress.  Raises CheckpointError, and OSError as ``recovered``.
+    ``beat`` is called on progress.  Raises CheckpointError, and the errors of ``recovered``.
     """
     took_over = board[Word.REPLAY_LOOKS] > 0
     standing = Standing(board[Word.LIFE], took_over, run_identity(folder), config_text)
@@ -100,19 +100,19 @@ def begin(
 
 
 def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside_loop: bool = False) -> Recovery:
-    """Cut what lies beyond the point from which the run in ``folder`` goes on (``onrig.runtime.replay.recovery``).
+    """Cut everything beyond the point from which the run in ``folder`` continues (``onrig.runtime.replay.recovery``).
 
-    To be done before anything opens the run's files.  Raises CheckpointError, also when a file cannot be cut; beside a
-    loop that goes on, that is an OSError.
+    Must be called before anything opens the run's files.  Raises CheckpointError, also if a file cannot be cut; next to
+    a running loop, that raises OSError.
     """
     try:
         return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, beside_loop=beside_loop)
     except OSError as error:
-        if beside_loop:  # a full disk, say: it is tried again
+        if beside_loop:  # for example a full disk; retried
             raise
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
 
 
 def files_at(upkeep: Upkeep) -> dict[str, Extent]:
-    """The run's append-only files as they were at the checkpoint that was restored; empty without one."""
+    """Return the run's append-only files at the restored checkpoint; empty without one."""
     return decode_point(upkeep.note).files if upkeep.restored is not None else {}

@@ -1,9 +1,9 @@
-"""Continuity between replay processes: the state that one starts from and leaves to the next.
+"""Continuity between replay processes: the state with which one starts and that it leaves to the next.
 
-Four beginnings.  A new run has nothing.  A resumed run is first brought back to where it was, and tells the loop
-(:mod:`onrig.runtime.replay.recovery`).  A process that takes over beside a loop that never stopped restores the
-checkpoint and takes in again what the ring still holds; in lockstep it first cuts the run's files back to the
-checkpoint, as a resumed run does, so that everything after it happens once more, bit for bit.
+There are four kinds of start.  A new run has no state.  A resumed run first returns to its last position and reports
+that to the loop (:mod:`onrig.runtime.replay.recovery`).  A process that replaces another one next to a running loop
+restores the checkpoint and reads the records still in the ring again; in lockstep it first cuts the run's files back to
+the checkpoint, like a resumed run, so that everything after it is repeated bit for bit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _APPENDED: Final = ("episodes.csv", POLICY_INDEX, "events.jsonl")
 
 
 class Continuity:
-    """Restores the counts of ``parts`` once, and has checkpoints written of them."""
+    """Restores the counts of ``parts`` once, and writes checkpoints of them."""
 
     def __init__(
         self,
@@ -51,44 +51,45 @@ class Continuity:
         self._repetition = repetition(config, parts)
         self._dropped_before = 0
         self.unlogged_before = 0
-        """Records that the log of a process before this one lacks."""
+        """Number of records missing from the log of the previous process."""
         self._given_before = 0
-        """Records that earlier lives of the run gave to its log."""
+        """Number of records that earlier sessions of the run passed to its log."""
         self._newer = 0
-        """Records that were newer than the checkpoint when the run was killed."""
+        """Number of records newer than the checkpoint when the run was killed."""
         self.lost = 0
-        """Records that a process before this one took in and did not make durable, and that the ring has no more."""
+        """Number of records that the previous process read but did not make durable, and that are no longer in the
+        ring."""
         self._growing = RunningChecksums(folder, beginning.files)
         self.context: NDArray[np.void] | None = None
-        """Records that the process before this one took in, and that the ring still has."""
+        """Number of records that the previous process read and that are still in the ring."""
         self._written_at = -1
-        """Episode of the checkpoint that this process began with, which need not be written again."""
+        """Episode of the checkpoint that this process started with, which need not be written again."""
         self._new_names = True
         """Whether the names in the run folder may not be on disk yet."""
         self._beside: list[Path] = []
-        """Policies that the checkpoint collected last takes along."""
+        """Policies covered by the checkpoint collected last."""
 
     @property
     def dropped(self) -> int:
-        """Records that the run has lost because the ring was full, those before this process included."""
+        """Number of records that the run has lost because the ring was full, those before this process included."""
         return self._dropped_before + self._parts.ring.dropped
 
     @property
     def durable(self) -> int:
-        """Number of the first record of this life that a process taking over now would need."""
+        """Number of the loop's first record that a process starting now would need."""
         counts = self._upkeep.durable
         return counts["since"] if counts is not None and counts.get("life") == self._standing.life else 0
 
     @property
     def covered(self) -> bool:
-        """Whether all that was taken in is in the newest checkpoint on disk, or is made again by a resumed run."""
+        """Whether everything read is in the newest checkpoint on disk, or would be repeated by a resumed run."""
         counts = self._upkeep.durable or {}
         if self._repetition.replaces_newest:
             return True
         return (counts.get("life"), counts.get("taken")) == (self._standing.life, self._parts.ring.taken)
 
     def account(self, rows: int) -> Account:
-        """What there is to be at the end of the run, in which the loop closed so many episodes (``rows``)."""
+        """Return the expected content at the end of the run, in which the loop has closed ``rows`` episodes."""
         ring, log = self._parts.ring, self._log.account()
         return Account(
             rows=rows,
@@ -108,16 +109,16 @@ class Continuity:
         )
 
     def files(self) -> dict[str, Extent]:
-        """Checksums of the run's append-only files, up to their present ends."""
+        """Return the checksums of the run's append-only files, up to their current ends."""
         logs = (path.name for path in log_files(self._folder))
         return self._growing.advance((*_APPENDED, *logs))
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
     def begin(self, recovery: Recovery | None) -> int:
-        """Be where the run is; returns the id of the policy that a resumed run goes on with, 0 without one.
+        """Restore the run's state; return the id of the policy with which a resumed run continues, 0 without one.
 
-        ``recovery``: what was cut, of a resumed run and of one in lockstep that is taken over; else None.
+        ``recovery``: what was cut from a resumed run, or from a lockstep run whose process is replaced; otherwise None.
         """
         counts = self._upkeep.restored
         if counts is not None:
@@ -131,7 +132,7 @@ class Continuity:
         return 0
 
     def _count_on(self, counts: Mapping[str, int]) -> None:
-        """Go on counting where the checkpoint was written that the memory comes from."""
+        """Continue counting from the checkpoint from which the memory was restored."""
         desk, same_life = self._parts.desk, counts.get("life") == self._standing.life
         desk.feed.closed = counts["closed"]
         desk.feedback.last_batch, desk.feedback.batches = counts["error_batch"], counts.get("error_batches", 0)
@@ -146,7 +147,7 @@ class Continuity:
         self._newer = counts.get("newer", 0)
 
     def _take_over(self, counts: Mapping[str, int] | None, recovery: Recovery | None) -> None:
-        """Take the place of a process that died beside the loop."""
+        """Replace a process that died next to the loop."""
         ring, desk, figures = self._parts.ring, self._parts.desk, self._parts.figures
         if recovery is not None:
             if recovery.durations is not None:
@@ -172,7 +173,7 @@ class Continuity:
             builder.began = point.began
         gaps = builder.gaps
         builder.add(self.context)
-        builder.gaps = gaps  # they are counted already
+        builder.gaps = gaps  # already counted
         self._event(
             "memory_restored",
             inserted=self._parts.memory.storage.inserted,
@@ -182,11 +183,11 @@ class Continuity:
         )
 
     def _go_on(self, recovery: Recovery) -> int:
-        """Be where the resumed run was, and tell the loop where that is."""
+        """Restore the state of the resumed run, and report its position to the loop."""
         counts = self._upkeep.restored
         desk, figures, loop_state = self._parts.desk, self._parts.figures, self._parts.loop_state
         if counts is not None:
-            desk.feedback.last_batch = 0  # its learner, too, is a new one
+            desk.feedback.last_batch = 0  # its learner is new as well
             self._new_names = False
             self._written_at = self._repetition.resume(recovery.start.episode)
         if recovery.durations is not None:
@@ -196,7 +197,7 @@ class Continuity:
         desk.feed.closed = recovery.start.episode
         self._parts.policies.number_after(max((row.policy_id for row in recovery.rows), default=0))
         policy = self._parts.policies.reinstate()
-        if loop_state.take() is None:  # else there is a loop already, and it says itself where it is
+        if loop_state.take() is None:  # otherwise a loop is already running and reports its own position
             loop_state.put(encode_state(recovery.start))
         self._event(
             "resumed",
@@ -213,7 +214,8 @@ class Continuity:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def at_episode(self, episode: int) -> bool:
-        """At the barrier after this episode: write a checkpoint if one is due; whether one stands now (lockstep)."""
+        """Write a checkpoint at the barrier after this episode if one is due; return whether one is on disk
+        (lockstep)."""
         self._parts.policies.settle()
         if episode > self._written_at:
             self._collected(self._upkeep.at_episode(episode, self._present))
@@ -225,21 +227,22 @@ class Continuity:
         self._collected(self._upkeep.at_time(now_s, self._present))
 
     def _collected(self, written: bool) -> None:
-        """One that was collected is tried until it is on disk; what it takes along need not be taken again."""
+        """Mark what a collected checkpoint covers, which need not be collected again: writing it is retried."""
         if written:
             self._parts.policies.synced(self._beside)
             self._new_names = False
 
     def close(self) -> None:
-        """Write the last checkpoint, if the run can be gone on from where it stands."""
+        """Write the last checkpoint, if the run can be continued from its current state."""
         self._upkeep.close(self._present if self._repetition.is_at_rest else None)
 
     def abandon(self) -> None:
-        """End without another checkpoint, once the one under way is written."""
+        """End without another checkpoint, after the current one is written."""
         self._upkeep.close(None)
 
     def _present(self) -> Present:
-        """What goes into a checkpoint beside the memory; raises CheckpointError where it would rely on missing rows."""
+        """Return the content of a checkpoint other than the memory; raises CheckpointError if rows are missing on
+        disk."""
         parts = self._parts
         parts.policies.settle()
         parts.rows.flush()
@@ -265,7 +268,7 @@ class Continuity:
             "newer": self._newer,
             "life": self._standing.life,
             "taken": taken,
-            # The last record, which pairs with the next one, is taken in again for its context.
+            # The last record, which forms a pair with the next one, is read again for its context.
             "since": max(0, taken - 1),
             "updates": parts.desk.updates,
             "mismatches": parts.desk.mismatches,

@@ -1,7 +1,7 @@
-"""Comparison of a run folder with its checksums: what is not as the run wrote it.
+"""Comparison of a run folder with its checksums: files that differ from what the run wrote.
 
-``checksums.json`` has the files that no longer change, the newest readable checkpoint how far the others had been
-written by then.  What came after that checkpoint has no checksum until the run ends.
+``checksums.json`` covers the files that no longer change, the newest readable checkpoint the part of the others written
+by then.  Content after that checkpoint has no checksum until the run ends.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Grade(enum.Enum):
     """Consequence of a fault for a run that is resumed."""
 
     ESSENTIAL = enum.auto()
-    """It would go on from something else than the run that it continues."""
+    """The run would continue from another state than its own."""
     LOST = enum.auto()
-    """It can go on, but its data are no longer complete."""
+    """It can continue, but its data are incomplete."""
     NOTED = enum.auto()
-    """Neither: the file is made again, or is not used."""
+    """No consequence: the file is written again, or is not used."""
 
 
 class Fault(NamedTuple):
-    """A file that is not what the run wrote."""
+    """File that differs from what the run wrote."""
 
     name: str
     what: str
-    """In a few words that follow its name."""
+    """A few words that follow its name."""
     grade: Grade = Grade.LOST
 
     def __str__(self) -> str:
@@ -54,19 +54,19 @@ class Fault(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What is known of a run's files."""
+    """Facts about a run's files."""
 
     listed: FileList
     point: Point | None = None
-    """Of the newest readable checkpoint."""
+    """Extents of the append-only files at the newest readable checkpoint."""
     counts: Mapping[str, int] = MappingProxyType({})
-    """Those of the same checkpoint."""
+    """Checksums of the list of rolled-back policies at the same checkpoint."""
     number: int = 0
-    """Of that checkpoint; 0 for none."""
+    """Number of that checkpoint; 0 for none."""
 
 
 def run_identity(run_folder: Path) -> str:
-    """Identity of the run, which no other has, from ``meta.json``; "" if it is not there."""
+    """Return the unique identity of the run from ``meta.json``; "" if missing."""
     return str(read_fields(run_folder / "meta.json").get("run", ""))
 
 
@@ -77,7 +77,7 @@ def evidence_of(folder: Path) -> Evidence:
         try:
             manifest = read_manifest(folder / "buffer", number)
             return Evidence(listed, decode_point(bytes(manifest.note)), manifest.extra, number)
-        except (CheckpointDamage, ValueError):  # the next older one counts, as when the memory is restored
+        except (CheckpointDamage, ValueError):  # the next older one is used, as in restoring the memory
             continue
     return Evidence(listed)
 
@@ -85,9 +85,9 @@ def evidence_of(folder: Path) -> Evidence:
 def faults(
     folder: Path, evidence: Evidence, wants: Callable[[str], bool] = lambda name: True, *, lockstep: bool = False
 ) -> list[Fault]:
-    """Compare the files whose path in the folder the caller ``wants``; one fault a file.
+    """Compare the files whose path in the folder the caller ``wants``; at most one fault per file.
 
-    ``lockstep``: the run is to be resumed from its checkpoint, and rows after it do not matter.
+    ``lockstep``: the run is to be resumed from its checkpoint, so that rows after it do not matter.
     """
     found = [
         *_list(folder, evidence),
@@ -102,7 +102,7 @@ def faults(
 
 
 def _list(folder: Path, evidence: Evidence) -> Iterator[Fault]:
-    """Faults of the list itself; runs of earlier versions have none, and no identity."""
+    """Yield faults of the list itself; runs of earlier versions have neither list nor identity."""
     if evidence.listed.problem and (evidence.point is not None or run_identity(folder)):
         yield Fault(FILE, evidence.listed.problem, Grade.NOTED)
 
@@ -129,7 +129,7 @@ def _grade(name: str) -> Grade:
 
 
 def _stray_logs(folder: Path, evidence: Evidence, wants: Callable[[str], bool]) -> Iterator[Fault]:
-    """Logs that the run did not write, as far as that can be told while it has not ended."""
+    """Yield logs that the run did not write, as far as this is known before its end."""
     known = {*evidence.listed.files, *(evidence.point.files if evidence.point is not None else ())}
     logs = [path for path in log_files(folder) if wants(path.name) and path.is_file()]
     for path in (p for p in logs if p.name not in known):
@@ -173,9 +173,9 @@ def _policies(folder: Path, evidence: Evidence, wants: Callable[[str], bool], *,
 
 
 def _needed(folder: Path, evidence: Evidence, newest: int, *, lockstep: bool) -> set[int]:
-    """Policies that acted up to the checkpoint (or the run's end), and the ``newest`` one filed by then.
+    """Return the policies that acted up to the checkpoint (or the run's end), and the ``newest`` one filed by then.
 
-    In real time a later one may have taken the place of the newest.
+    In real time a later one may have replaced the newest.
     """
     try:
         rows = read_rows(folder / _ROWS).rows
@@ -192,5 +192,5 @@ def _rolled_back(folder: Path, evidence: Evidence) -> Iterator[Fault]:
         return
     count, listed = evidence.counts.get("rolled_back_policies", 0), RolledBack(folder / "policies")
     if listed.damaged or listed.crc32(count) != evidence.point.rolled_back_crc32:
-        what = "is missing" if count and not (folder / _ROLLED_BACK).exists() else "is not what the run wrote"
+        what = "is missing" if count and not (folder / _ROLLED_BACK).exists() else "differs from what the run wrote"
         yield Fault(_ROLLED_BACK, what, Grade.ESSENTIAL)

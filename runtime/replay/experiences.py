@@ -1,4 +1,4 @@
-"""The rig's memory of experiences: storage, and the keeper that decides what stays in it."""
+"""Memory of experiences on the rig: storage, and the keeper that decides which experiences remain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
 
 
 class Memory:
-    """The memory that the replay process owns; learners mirror ``storage`` write by write.
+    """Memory owned by the replay process; learners mirror ``storage`` write by write.
 
     A ``resynthesiser`` replaces some experiences by synthetic ones before they are written (de Bruin et al. 2018,
     §6.2.1).
@@ -39,15 +39,15 @@ class Memory:
         )
         self.storage = Storage(capacity, layout_of(config), cyclic=self.keeper.cyclic)
         self.offered = 0
-        """Experiences offered to the keeper."""
+        """Number of experiences offered to the keeper."""
         self.stale_errors = 0
-        """Feedback for experiences that had been overwritten."""
+        """Number of feedback values for experiences that had been overwritten."""
         self.on_errors: OnErrors | None = None
         """Called with the TD errors of current experiences, whether or not the keeper uses them."""
 
     @property
     def overflows(self) -> bool:
-        """Whether a memory that keeps everything has no room for more; a thinned one refuses long before that."""
+        """Whether a memory that keeps everything is full; a thinned one rejects experiences long before that."""
         full = self.storage.stored == self.storage.capacity
         return full and self.keeper.refused > 0 and self.strategy.keeper.keeps_all
 
@@ -114,9 +114,10 @@ class Memory:
         self.keeper.written(slot, exploration, int(t.episode[i]))
 
     def _write_again(self, slot: int, offered: int) -> None:
-        """Rewrite the slot unchanged; the keeper requires a write, of the episode of what was ``offered``.
+        """Rewrite the slot unchanged; the keeper requires a write, with the episode of the ``offered`` experience.
 
-        TD-error and replay-count strategies then treat it as new (§6.3.1 uses FIFO[Uniform], which does neither).
+        Strategies based on TD error or replay count then treat it as new (§6.3.1 uses FIFO[Uniform], which uses
+        neither).
         """
         storage = self.storage
         exploration, meta = float(storage.exploration[slot]), int(storage.meta[slot])
@@ -140,7 +141,7 @@ class Memory:
     ) -> None:
         """Pass the learner's feedback to the keeper, except for experiences overwritten since.
 
-        Values that are not finite are dropped: a learner that diverged must not decide what is kept.
+        Non-finite values are dropped, because a diverged learner must not decide what is kept.
         """
         current = self.storage.is_current(slots, generations)
         good = current & np.isfinite(values)

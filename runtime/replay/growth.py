@@ -1,4 +1,4 @@
-"""Limit on the memory of the replay process; beyond it the process ends, and its supervisor starts another.
+"""Memory limit of the replay process; beyond it the process ends, and its supervisor starts another one.
 
 TCP peers are limited by ``onrig.runtime.link.porch``.  The socket in the rig's folder has no such limit: a process that
 can open it runs as the rig's user and could kill the replay process anyway, but it must not exhaust the machine's
@@ -20,14 +20,14 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Overgrown(Exception):
-    """The process exceeds its memory limit."""
+    """Excess of the process over its memory limit."""
 
 
 class Growth:
     """Check of the process's own allocated memory, whether written to or not."""
 
     def __init__(self, storage_bytes: int) -> None:
-        """``storage_bytes``: size of the memory of experiences; the present size of the process is the reference."""
+        """``storage_bytes``: size of the memory of experiences; the current size of the process is the reference."""
         self._limit = _data_bytes() + SLACK_BYTES + 2 * storage_bytes
         self._due_s = 0.0
 
@@ -45,7 +45,7 @@ class Growth:
 
 
 def _data_bytes() -> int:
-    """Private writable memory; 0 where the system does not tell."""
+    """Return the private writable memory; 0 if the system does not report it."""
     try:
         return int(_STATM.read_text().split()[_DATA]) * _PAGE
     except (OSError, ValueError, IndexError):

@@ -22,12 +22,12 @@ from onrig.runtime.shm.ring import RingReader
 
 
 def since(records: NDArray[np.void], seq: int) -> NDArray[np.void]:
-    """Records from number ``seq`` on."""
+    """Return the records from number ``seq`` on."""
     return records if not len(records) or records["seq"][0] >= seq else records[records["seq"] >= seq]
 
 
 class TakeOver(NamedTuple):
-    """Start of a replay process in the ring."""
+    """Starting position of a replay process in the ring."""
 
     taken: int
     """Number of the next record to read."""
@@ -36,13 +36,14 @@ class TakeOver(NamedTuple):
 
 
 def take_over(ring_tail: int, life: int, restored: Mapping[str, int] | None) -> TakeOver:
-    """Find where to begin, from the checkpoint's counts (None: there is none) and the name of this life of the run."""
+    """Find the starting position, from the checkpoint's counts (None: no checkpoint) and the name of the loop's
+    process."""
     covered = restored["taken"] if restored is not None and restored.get("life") == life else 0
     return TakeOver(max(covered, ring_tail), max(0, ring_tail - covered))
 
 
 class Intake:
-    """Passes records on, in order; those that a process before this one took in are not told or logged again."""
+    """Passes records on, in order; those that a previous process read are not reported or logged again."""
 
     def __init__(
         self,
@@ -58,12 +59,12 @@ class Intake:
         self._parts, self._timing, self._log = parts, timing, log
         self._tick_events, self._telemetry = tick_events, telemetry
         self.told: Final = told
-        """Number of the first record not reported before."""
+        """Number of the first record not yet reported."""
         self.unlogged: Final = unlogged
-        """Number of the first record not logged by a previous process."""
+        """Number of the first record not yet logged by a previous process."""
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records of the ring (dtype ``RecordLayout.dtype``, at least one)."""
+        """Process the next records of the ring (dtype ``RecordLayout.dtype``, at least one)."""
         parts = self._parts
         parts.memory.insert(parts.builder.add(records))
         parts.figures.add(records)
@@ -80,7 +81,9 @@ class Intake:
         unlogged = since(records, self.unlogged)
         for row in parts.accounts.add(records):
             parts.rows.append(row)
-            if len(unlogged) and row.t_mono_ns >= unlogged["t_mono_ns"][0]:  # else it is there with its last record
+            if (
+                len(unlogged) and row.t_mono_ns >= unlogged["t_mono_ns"][0]
+            ):  # otherwise it was logged with its last record
                 self._log.episode(row)
             if row.kind == "train":
                 parts.desk.feed.close(row.episode, row.reward_sum)
@@ -92,9 +95,9 @@ class Intake:
 
 
 def closed_before(ring: RingReader, closed: int) -> int:
-    """Last training episode of which no record waits in the ring: what is not in the memory by now never will be.
+    """Return the last training episode without records left in the ring: its content in the memory is final.
 
-    ``closed`` is the last one that the loop has ended.
+    ``closed``: the last one that the loop has ended.
     """
     waiting = ring.peek(1)
     if not len(waiting):

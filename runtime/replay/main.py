@@ -1,7 +1,7 @@
-"""The replay process: ``python -m onrig.runtime.replay.main RUN_FOLDER SHM_FOLDER [--resume]``.
+"""Replay process: ``python -m onrig.runtime.replay.main RUN_FOLDER SHM_FOLDER [--resume]``.
 
-It drains the ring, maintains the memory and the run folder, answers learners and admits policies.  It may die: the
-loop continues with its last policy, and a new replay process takes over the same ring.
+It drains the ring, maintains the memory and the run folder, answers learners and admits policies.  If it dies, the loop
+continues with its last policy, and a new replay process continues with the same ring.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _CLAIM_S: Final = 20.0
 """Timeout of the wait for a hung predecessor to release the folder; after it the process does not start."""
 
 _UNHEARD_S: Final = 10.0
-"""Time without a learner after which a rig that has none of its own says where it listens."""
+"""Time without a learner after which a rig without a local one reports its address."""
 
 
 def _resumed(process: ReplayProcess) -> str:
-    """What a resumed run goes on from, with a warning if no learned policy is left."""
+    """Describe the starting point of a resumed run, with a warning if no learned policy is left."""
     assert process.recovery is not None
     if process.policy:
         return f"{process.recovery.says}, under policy {process.policy}"
-    untrained = "no policy was admitted before the run ended: the learner's first one, maybe untrained, will act"
+    untrained = "no policy was admitted before the run ended: the learner's first one, possibly untrained, will act"
     report(NAME, "warning", untrained)
     return process.recovery.says
 
@@ -91,7 +91,7 @@ def _refused(why: str, code: ExitCode) -> ExitCode:
 
 
 def _first_policy_refused(process: ReplayProcess, config: RunConfig) -> str | None:
-    """Admit the policy that a new run begins with; the reason where it is refused."""
+    """Admit the policy with which a new run starts; return the reason if it is refused."""
     if config.policy is None or not process.begins or process.policy:
         return None
     try:
@@ -117,17 +117,17 @@ def _work(process: ReplayProcess, config: RunConfig, stop: threading.Event) -> i
         while process.turn():
             pass
     except Rewind:
-        # In lockstep everything since the checkpoint is repeated, by a process that starts from the checkpoint alone.
+        # In lockstep a process that starts from the checkpoint alone repeats everything since.
         process.abandon()
         os.execv(sys.executable, sys.orig_argv)
-    except TermFailed as error:  # what was taken in before is complete; a successor would meet the same record
+    except TermFailed as error:  # earlier records are complete; a successor would fail at the same record
         process.abandon()
         return _refused(str(error), ExitCode.CONFIGURATION)
-    except Overgrown as error:  # at once, before the machine's memory is exhausted: another process takes over
+    except Overgrown as error:  # at once, before the machine's memory is exhausted: another process replaces it
         report(NAME, "warning", str(error))
         return ExitCode.INTERNAL
     if stop.is_set() and not process.ended and not _orphaned():
-        process.abandon()  # only this process was ended: the run is not over
+        process.abandon()  # only this process was ended, not the run
         return ExitCode.INTERRUPTED
     process.finish()
     return ExitCode.OK

@@ -1,6 +1,6 @@
-"""Pace of the replay process: which records it takes in, and who waits for whom.
+"""Pace of the replay process: which records it reads, and who waits for whom.
 
-In real time nothing waits: learning overlaps the next episode, records gather for a while before they are taken in, and
+In real time nothing waits: learning overlaps the next episode, records accumulate for a while before they are read, and
 checkpoints are written in the background.  In lockstep the loop waits at a barrier after each training episode, which
 opens once everything that follows from the episode is done.
 """
@@ -22,37 +22,37 @@ from onrig.runtime.shm.ring import RingReader
 _LEAST_PAUSE_MS: Final = 1
 _MOST_PAUSE_MS: Final = 8
 _GATHER_S: Final = 0.02
-"""To take in a batch of records costs hardly more than to take in one, which at 500 Hz keeps a core busy."""
+"""Interval of reading: a batch of records costs hardly more than one, and single records at 500 Hz keep a core busy."""
 _BACKLOG: Final = 64
-"""Waiting records that are taken in at once."""
+"""Number of waiting records that are read immediately."""
 
 
 class Pace(Protocol):
-    """Times in s of one monotonic clock."""
+    """Pace of the replay process; times in s of one monotonic clock."""
 
     uncovered: int
-    """Records that had to leave the ring in lockstep though no checkpoint has them: should the replay process die now,
-    they are lost."""
+    """Records that had to leave the ring in lockstep before a checkpoint; they are lost if the replay process dies
+    now."""
     concluded_s: float
-    """When the last episode was concluded (lockstep)."""
+    """Time at which the last episode was concluded (lockstep)."""
 
     def due(self, waiting: int, now_s: float) -> bool:
-        """Whether to take in the ``waiting`` records now; the ring cannot wake anyone."""
+        """Whether to read the ``waiting`` records now, since the ring cannot wake a process."""
 
     def takable(self, records: NDArray[np.void]) -> int:
-        """How many of the next ``records`` may be taken in now."""
+        """Return how many of the next ``records`` may be read now."""
 
     def took(self, now_s: float) -> None:
-        """Note that records are being taken in."""
+        """Record that records are being read."""
 
     def pause_ms(self, now_s: float) -> int:
-        """How long to wait for a learner's request if there is nothing else to do."""
+        """Return how long to wait for a learner's request if there is nothing else to do."""
 
     def paused(self, *, heard: bool) -> None:
-        """Note the end of a pause; ``heard``: by a request."""
+        """Record the end of a pause; ``heard``: whether a request ended it."""
 
     def conclude(self, now_s: float) -> None:
-        """Write the checkpoint that is due, and let the loop go on if it waits."""
+        """Write the checkpoint that is due, and let the loop continue if it waits."""
 
     def release(self, durable: int, logged: int | None) -> None:
         """Free the records that the ring need not keep; ``durable`` and ``logged`` as in `releasable`."""
@@ -63,7 +63,8 @@ class Pace(Protocol):
 
 
 class RealTime:
-    """Nothing waits; at most half of the ring is kept for a successor, so that the loop finds room."""
+    """Real time, in which nothing waits; at most half of the ring is kept for a successor, so that the loop finds
+    room."""
 
     uncovered: int = 0
     concluded_s: float = 0.0
@@ -74,36 +75,34 @@ class RealTime:
         self._next_s = 0.0
 
     def due(self, waiting: int, now_s: float) -> bool:
-        """As Pace."""
         return waiting >= _BACKLOG or now_s >= self._next_s
 
     def takable(self, records: NDArray[np.void]) -> int:
-        """As Pace: all of them."""
+        """Return the number of all of them."""
         return len(records)
 
     def took(self, now_s: float) -> None:
-        """As Pace: further ones gather first."""
+        """Let further records accumulate first."""
         self._next_s = now_s + _GATHER_S
 
     def pause_ms(self, now_s: float) -> int:
-        """As Pace: until the records that gather are due."""
+        """Return the time until the accumulating records are due."""
         left_s = self._next_s - now_s
         return max(_LEAST_PAUSE_MS, round(1e3 * (left_s if left_s > 0.0 else _GATHER_S)))
 
     def paused(self, *, heard: bool) -> None:
-        """As Pace; unused."""
+        """Do nothing."""
 
     def conclude(self, now_s: float) -> None:
-        """As Pace."""
         self._continuity.at_time(now_s)
 
     def release(self, durable: int, logged: int | None) -> None:
-        """As Pace."""
         self._ring.release(releasable(self._ring, durable, logged, yields=True))
 
 
 class Lockstep:
-    """The loop waits at the barrier, and the ring keeps all that no checkpoint has, unless it is full."""
+    """Lockstep, in which the loop waits at the barrier, and the ring keeps records not in a checkpoint unless it is
+    full."""
 
     def __init__(
         self, ring: RingReader, continuity: Continuity, desk: LearnerDesk, board: Board, episodes: int
@@ -117,27 +116,26 @@ class Lockstep:
         self.concluded_s = 0.0
 
     def due(self, waiting: int, now_s: float) -> bool:
-        """As Pace: always, because the loop waits for what follows from them."""
+        """Return True, because the loop waits for what follows from the records."""
         return True
 
     def takable(self, records: NDArray[np.void]) -> int:
-        """As Pace: those before the end of the episode that is next to be concluded.
+        """Return the number of records before the end of the next episode to be concluded.
 
-        An episode's transitions are inserted once all that follows from the one before is done.  A loop that waits at
-        its barriers never runs ahead; records that are taken in once more do.
+        An episode's transitions are inserted once everything that follows from the previous one is done.  A loop that
+        waits at its barriers never runs ahead, but records that are read again do.
         """
         return ahead_of_barrier(records, self._desk.done)
 
     def took(self, now_s: float) -> None:
-        """As Pace."""
+        """Do nothing."""
         self._pause_ms = _LEAST_PAUSE_MS
 
     def pause_ms(self, now_s: float) -> int:
-        """As Pace; doubled while nothing comes."""
+        """Return the pause, doubled while nothing arrives."""
         return self._pause_ms
 
     def paused(self, *, heard: bool) -> None:
-        """As Pace."""
         self._pause_ms = _LEAST_PAUSE_MS if heard else min(2 * self._pause_ms, _MOST_PAUSE_MS)
 
     def conclude(self, now_s: float) -> None:
@@ -147,14 +145,13 @@ class Lockstep:
         if done <= self._opened or done > board[Word.CLOSED]:
             return
         self.concluded_s = now_s
-        # During a repetition the loop is ahead of the episode, so its state is not the checkpoint's.
+        # During a repetition the loop is ahead of the episode, so its state is not that of the checkpoint.
         if board[Word.BARRIER] <= done and desk.learner_kept and self._continuity.at_episode(done):
             desk.settle(done)
         self._opened = done
         board[Word.BARRIER] = max(board[Word.BARRIER], done + 1)
 
     def release(self, durable: int, logged: int | None) -> None:
-        """As Pace."""
         ring = self._ring
         yields = ring.full and ring.taken - ring.tail >= ring.capacity
         upto = releasable(ring, durable, logged, yields=yields)
@@ -163,7 +160,7 @@ class Lockstep:
 
     @property
     def awaits_learner(self) -> bool:
-        """As Pace: to conclude the last episode of a complete run."""
+        """Whether the learner has not yet concluded the last episode of a complete run."""
         return self._board[Word.CLOSED] >= self._episodes and self._desk.done < self._desk.feed.closed
 
 
@@ -175,14 +172,15 @@ def pace(config: RunConfig, ring: RingReader, continuity: Continuity, desk: Lear
 
 
 def ahead_of_barrier(records: NDArray[np.void], done: int) -> int:
-    """How many of the next ``records`` belong to nothing later than the episode after ``done``, the last concluded."""
+    """Return how many of the next ``records`` belong to nothing later than the episode after ``done``, the last
+    concluded."""
     opens = records["kind"] == Kind.TRAIN
     early = np.flatnonzero(records["episode"] > np.where(opens, done + 1, done))
     return int(early[0]) if len(early) else len(records)
 
 
 def releasable(ring: RingReader, durable: int, logged: int | None, *, yields: bool) -> int:
-    """Number of the record before which all others may leave the ring.
+    """Return the number of the record before which all others may leave the ring.
 
     Those before ``durable`` are in a checkpoint, those before ``logged`` in the log (None: there is no log).  A ring
     that ``yields`` keeps at most half of its capacity.

@@ -47,8 +47,8 @@ NAME: Final = "replay"
 """Name of the process in reports."""
 _PROGRESS_S: Final = 0.25
 _FAREWELL_S: Final = 5.0
-"""Shutdown grace for busy learners; those silent for long are not awaited.  A remote one that is not told waits for the
-rig to come back."""
+"""Grace period for busy learners at shutdown; those silent for long are not awaited.  A remote learner that is not
+notified waits for the rig to come back."""
 _ROOM_S: Final = 5.0
 """Timeout for writing the last rows to a full disk."""
 _BLOCKED_S: Final = 20.0
@@ -56,7 +56,7 @@ _BLOCKED_S: Final = 20.0
 
 
 class Rewind(Exception):
-    """Request to return to the checkpoint: in lockstep a new learner repeats the work of its predecessor since."""
+    """Request to return to the checkpoint: in lockstep a new learner repeats its predecessor's work since then."""
 
 
 def _warn(line: str) -> None:
@@ -85,7 +85,7 @@ class ReplayProcess:
         text = config_text.decode()
         beginning = begin(config, run_folder, self._board, memory, _warn, self._beat, config_text=text, resumes=resumes)
         self.took_over: Final = beginning.standing.took_over
-        """Whether this process replaces another one beside the same loop."""
+        """Whether this process replaces another one next to the same loop."""
         self.begins: Final = beginning.is_first
         """Whether this process starts the run from the beginning."""
         self.recovery: Final = beginning.recovery
@@ -101,7 +101,7 @@ class ReplayProcess:
             memory.on_errors = self._telemetry.replayed
         self._continuity = Continuity(config, run_folder, beginning, self._parts, self._log, self._events.write)
         self.policy: Final = self._continuity.begin(self.recovery)
-        """Id of the policy that a resumed run continues with; 0 without one."""
+        """Id of the policy with which a resumed run continues; 0 without one."""
         self._timing = TimingFile(run_folder / TIMING_FILE, lockstep=config.lockstep)
         self._intake = self._begin_intake()
         self._pace = pace(config, shared.ring, self._continuity, self._parts.desk, self._board)
@@ -112,7 +112,7 @@ class ReplayProcess:
         self._ended_s: float | None = None
 
     def _assemble(self, config: RunConfig, shared: Shared, memory: Memory, identity: RunIdentity) -> Parts:
-        """Put together the parts through which a record passes."""
+        """Build the parts through which a record passes."""
         event = self._events.write
         policies = PolicyDesk(
             examination(config),
@@ -136,7 +136,7 @@ class ReplayProcess:
         )
 
     def _begin_intake(self) -> Intake:
-        """Continue the intake where the process before this one left it."""
+        """Continue the intake where the previous process left it."""
         board, parts, context = self._board, self._parts, self._continuity.context
         intake = Intake(
             parts,
@@ -168,7 +168,7 @@ class ReplayProcess:
 
     @property
     def learner_heard(self) -> bool:
-        """Whether a learner has asked anything yet."""
+        """Whether a learner has sent any request yet."""
         return self._parts.desk.peers.heard_ns > 0
 
     def admit_file(self, path: Path) -> str | None:
@@ -177,7 +177,7 @@ class ReplayProcess:
         return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
 
     def turn(self) -> bool:
-        """Do all pending work; False if there was none.  Raises Rewind or Overgrown."""
+        """Do all pending work; return False if there was none.  Raises Rewind or Overgrown."""
         self._beat()
         records = self._next_records()
         if len(records):
@@ -211,18 +211,20 @@ class ReplayProcess:
         return records[: self._pace.takable(records)]
 
     def _tell_if_full(self) -> None:
-        """Warn once where a memory that keeps everything has no room any more."""
+        """Warn once if a memory that keeps everything is full."""
         memory = self._parts.memory
         if memory.overflows and not self._told_full:
             self._told_full = True
-            _warn(f"the memory is full ({memory.storage.capacity} experiences) and takes no more: selection.capacity")
+            _warn(
+                f"the memory is full ({memory.storage.capacity} experiences) and rejects further ones: increase selection.capacity"
+            )
 
     def _tell_logged(self) -> None:
         if (logged := self._log.logged) is not None:
             self._board[Word.LOGGED] = max(logged, self._intake.unlogged)
 
     def _serve(self) -> None:
-        """Answer the learners' requests, and report those who were turned away."""
+        """Answer the learners' requests, and report refused connections."""
         desk = self._parts.desk
         self._server.serve(desk.handle)
         for ticket, answer in desk.feed.due():
@@ -264,7 +266,7 @@ class ReplayProcess:
         return self._parts.ring.waiting == 0 and not self._pace.awaits_learner
 
     def _dismiss(self) -> None:
-        """Tell learners that the run is over: waiting ones at once, the others at their next request."""
+        """Notify learners that the run is over: waiting ones at once, the others at their next request."""
         desk = self._parts.desk
         desk.feed.ending = True
         limit = time.monotonic() + _FAREWELL_S
@@ -282,7 +284,7 @@ class ReplayProcess:
         report(NAME, "progress", "", **told)
 
     def finish(self) -> None:
-        """Tell the learners that the run is over, and write the summary."""
+        """Notify the learners that the run is over, and write the summary."""
         rolled_back = self._board[Word.ROLLED_BACK] - 1
         told = rolled_back < 0 or self._parts.policies.was_rolled_back(rolled_back)
         self._parts.watch.close(None if told else rolled_back)

@@ -1,6 +1,6 @@
 """Recovery of a run: the state found, what is cut from its files, and where the loop continues.
 
-In lockstep everything returns to the newest checkpoint, and what came after it is repeated, bit for bit.  In real time
+In lockstep everything returns to the newest checkpoint, and everything after it is repeated, bit for bit.  In real time
 nothing is repeated: the memory is that of the checkpoint, and the run continues after the last stored episode.
 """
 
@@ -30,26 +30,26 @@ _KINDS: Final = {"train": int(Kind.TRAIN), "eval": int(Kind.EVAL)}
 
 
 class Point(msgspec.Struct, frozen=True):
-    """Content of a checkpoint besides the memory and the counts."""
+    """Content of a checkpoint other than the memory and the counts."""
 
     loop: LoopState
     durations: Durations
     opened: tuple[Sums, ...] = ()
-    """Of the episode that was open (real time)."""
+    """State of the episode that was open (real time)."""
     began: tuple[int, int, int] = (-1, -1, 0)
-    """Episode and kind of the last record, and the tick with which they began."""
+    """Episode and kind of the last record, and their first tick."""
     memory: bytes = b""
     """Name of the memory."""
     lineage: tuple[Ancestor, ...] = ()
-    """Memories that it was restored of, the last one at the end."""
+    """Memories from which it was restored, most recent last."""
     run: str = ""
     """Identity of the run (``meta.json``)."""
     config: str = ""
     """Its configuration, resolved (YAML)."""
     files: dict[str, Extent] = {}
-    """Append-only files of the run folder, as far as they had been written."""
+    """Append-only files of the run folder, up to what had been written."""
     rolled_back_crc32: int = 0
-    """Of the list of policies that had been rolled back."""
+    """Count and checksum of the list of rolled-back policies."""
 
 
 class Recovery(NamedTuple):
@@ -58,38 +58,38 @@ class Recovery(NamedTuple):
     start: LoopState
     """State in which the loop continues."""
     rows: list[EpisodeRow]
-    """Rows that stay in ``episodes.csv``."""
+    """Rows that remain in ``episodes.csv``."""
     unrecorded: list[EpisodeRow]
-    """The last of them, which came after the checkpoint: nothing else of them is left (real time)."""
+    """The last of these, written after the checkpoint; nothing else of their episodes is left (real time)."""
     durations: Durations | None
     cut: Mapping[str, int]
-    """How much was taken away: rows, policies, bytes of a broken row."""
+    """Amount cut: rows, policies, bytes of a broken row."""
     in_memory: int = 0
-    """Records of the ``unrecorded`` episodes that the checkpoint has."""
+    """Number of records of the ``unrecorded`` episodes included in the checkpoint."""
 
     @property
     def says(self) -> str:
-        """What a person ought to know."""
+        """Summary for a person."""
         if not self.start.episode and not self.start.tick:
-            return "goes back to the start of the run"
-        said = f"goes on after episode {self.start.episode}"
+            return "returns to the start of the run"
+        said = f"continues after episode {self.start.episode}"
         if self.cut["rows"]:
-            said += f"; {self.cut['rows']} rows of episodes.csv after it are made again"
+            said += f"; {self.cut['rows']} later rows of episodes.csv are repeated"
         if self.unrecorded:
             steps = sum(row.steps for row in self.unrecorded)
             said += f"; {len(self.unrecorded)} episodes ({steps} steps) are newer than the memory"
         if self.cut["bytes"]:
-            said += f"; a broken row of episodes.csv ({self.cut['bytes']} bytes) is cut"
+            said += f"; a broken row of episodes.csv ({self.cut['bytes']} bytes) is removed"
         return said
 
 
 def encode_point(point: Point) -> bytes:
-    """Serialise it for a checkpoint."""
+    """Serialise a point for a checkpoint."""
     return msgspec.json.encode(point)
 
 
 def decode_point(note: bytes) -> Point:
-    """Read it; raises msgspec.DecodeError for what another version wrote."""
+    """Parse a point; raises msgspec.DecodeError if another version wrote it."""
     return msgspec.json.decode(note, type=Point)
 
 
@@ -102,11 +102,11 @@ def recover(
     warn: Say,
     beside_loop: bool = False,
 ) -> Recovery:
-    """Find where the run in ``folder`` goes on, and cut what lies beyond it.
+    """Find where the run in ``folder`` continues, and cut everything beyond it.
 
-    ``restored`` and ``note`` are the newest checkpoint's (None: there was none).  ``beside_loop``: the loop never
-    stopped, so that later policies have acted and stay.  Raises CheckpointError, before
-    anything is cut, when the checkpoint was not written for this, and OSError when a file cannot be cut.
+    ``restored`` and ``note`` are those of the newest checkpoint (None: no checkpoint).  ``beside_loop``: the loop never
+    stopped, so that later policies have acted and are kept.  Raises CheckpointError, before anything is cut, if the
+    checkpoint was not written for this purpose, and OSError if a file cannot be cut.
     """
     point = _decoded(folder, note) if restored is not None else None
     point_files = point.files if point is not None else {}
@@ -117,18 +117,18 @@ def recover(
         raise CheckpointError(str(error)) from None
     counted = restored["rows"] if restored is not None else 0
     if counted > len(filed.rows):
-        warn(f"{path}: {counted - len(filed.rows)} rows are missing that were there at the last checkpoint")
+        warn(f"{path}: {counted - len(filed.rows)} rows of the last checkpoint are missing")
     kept = min(counted, len(filed.rows)) if lockstep else len(filed.rows)
     goes_back = lockstep and not beside_loop
     newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if goes_back else None
-    # From here on things are taken away; in whatever order, and however often it begins anew, it ends the same.
+    # From here on data are removed; the result is the same in any order and after any number of interrupted attempts.
     policies = _cut_policies(folder / "policies", newest_policy)
     cut_index(folder / "policies", point_files.get(POLICY_INDEX, EMPTY).bytes if goes_back else None)
     if lockstep:
         RolledBack(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
     truncate_rows(path, filed, kept)
     with contextlib.suppress(FileNotFoundError):
-        (folder / SUMMARY).unlink()  # of a run that is not over
+        (folder / SUMMARY).unlink()  # the run is not over
     cut = {"rows": len(filed.rows) - kept, "policies": policies, "bytes": filed.broken}
     rows = filed.rows[:kept]
     unrecorded = rows[counted:]
@@ -145,13 +145,13 @@ def _decoded(folder: Path, note: bytes) -> Point:
         return decode_point(note)
     except msgspec.DecodeError:
         raise CheckpointError(
-            f"{folder / 'buffer'}: its checkpoint does not say where the run stood; another version wrote it, which "
-            "can go on from it"
+            f"{folder / 'buffer'}: its checkpoint lacks the run's position; another version wrote it, which "
+            "can continue from it"
         ) from None
 
 
 def _after(loop: LoopState, filed: StoredRows, unrecorded: list[EpisodeRow], rolled_back: RolledBack) -> LoopState:
-    """The loop's state, advanced to the last row, without the policies that were rolled back since."""
+    """Return the loop's state, advanced to the last row, without the policies that were rolled back since."""
     switch = _without(loop.switch, rolled_back)
     if not filed.rows:
         return msgspec.structs.replace(loop, switch=switch)
@@ -166,14 +166,14 @@ def _after(loop: LoopState, filed: StoredRows, unrecorded: list[EpisodeRow], rol
 
 
 def _without(switch: SwitchState, rolled_back: RolledBack) -> SwitchState:
-    """The switch without the policies that were rolled back after the checkpoint: their predecessor acts."""
+    """Return the switch without the policies rolled back after the checkpoint: their predecessor acts."""
     gone = tuple(s.policy_id for s in switch.seated if rolled_back.has(s.policy_id))
     left = tuple(s for s in switch.seated if s.policy_id not in gone)
     return msgspec.structs.replace(switch, seated=left, failed=(*switch.failed, *gone))
 
 
 def _cut_policies(folder: Path, newest: int | None) -> int:
-    """Delete the policies after ``newest`` (and what was being written); returns how many."""
+    """Delete the policies after ``newest`` (and partially written ones); return their number."""
     cut = 0
     for path in folder.iterdir() if folder.is_dir() else ():
         later = newest is not None and path.suffix == ".onnx" and path.stem.isdecimal() and int(path.stem) > newest

@@ -1,4 +1,4 @@
-"""What a resumed run repeats of that which came after its checkpoint: nothing in real time, everything in lockstep."""
+"""Repetition by a resumed run of what came after its checkpoint: nothing in real time, everything in lockstep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onrig.runtime.run_config import RunConfig
 
 
 class Repetition(Protocol):
-    """Rule of a run on where it can be continued."""
+    """Rule for where a run can be continued."""
 
     relies_on: tuple[str, ...]
     """Files that a checkpoint relies on, in addition to the rows of the episodes and the policies."""
@@ -22,37 +22,35 @@ class Repetition(Protocol):
 
     @property
     def replaces_newest(self) -> bool:
-        """Whether a resumed run would make again all that the newest checkpoint lacks."""
+        """Whether a resumed run would repeat everything missing from the newest checkpoint."""
 
     def resume(self, episode: int) -> int:
-        """Continue after this episode from its checkpoint; returns the episode of that, or -1 if it names none."""
+        """Continue after this episode from its checkpoint; return the checkpoint's episode, or -1 if it names none."""
 
 
 class NoRepetition:
-    """Real time: any moment will do, and what is not in the checkpoint is lost."""
+    """Real time: a run can be continued at any moment, and anything not in the checkpoint is lost."""
 
     relies_on: tuple[str, ...] = ("events.jsonl",)
     is_at_rest: bool = True
     replaces_newest: bool = False
 
     def resume(self, episode: int) -> int:
-        """As Repetition."""
         return -1
 
 
 class FullRepetition:
-    """Lockstep: bit for bit the run can be continued only where everything that has happened belongs to episodes that
-    are over, with all that follows from them, and where the learner, too, has kept its state.
+    """Lockstep: a run can be continued bit for bit only if everything that has happened belongs to completed episodes,
+    with all their consequences, and if the learner has saved its state as well.
     """
 
-    relies_on: tuple[str, ...] = ()  # the loop waits for the checkpoint, and nothing relies on the events
+    relies_on: tuple[str, ...] = ()  # the loop waits for the checkpoint, and no file relies on the events
 
     def __init__(self, config: RunConfig, parts: Parts) -> None:
         self._config, self._parts = config, parts
 
     @property
     def is_at_rest(self) -> bool:
-        """As Repetition."""
         desk = self._parts.desk
         loop = decode_state(self._parts.loop_state.take())
         if not is_due(self._config, loop.episode):
@@ -61,17 +59,16 @@ class FullRepetition:
         kind = "eval" if loop.evaluated else "train"
         has_row = last is not None and (last.episode, last.kind) == (loop.episode, kind)
         done = desk.done == desk.feed.closed == loop.episode
-        kept = desk.learner_kept or loop.episode >= self._config.episodes  # after the last one nothing is made again
+        kept = desk.learner_kept or loop.episode >= self._config.episodes  # after the last episode nothing is repeated
         return self._parts.accounts.whole and has_row and done and kept
 
     @property
     def replaces_newest(self) -> bool:
-        """As Repetition: between two checkpoints, but not at the end of the run."""
+        """Whether the run is between two checkpoints, but not at its end."""
         loop = decode_state(self._parts.loop_state.take())
         return not self.is_at_rest and loop.episode < self._config.episodes
 
     def resume(self, episode: int) -> int:
-        """As Repetition."""
         self._parts.desk.done = episode
         return episode
 

@@ -1,4 +1,5 @@
-"""Rewards of a task's terms, which the replay process adds to the records that it reads; the tick needs none."""
+"""Rewards of a task's terms, which the replay process adds to the records that it reads; the tick does not need
+them."""
 
 from __future__ import annotations
 
@@ -30,9 +31,10 @@ class Terms:
         self._resolutions = np.array([a.resolution for a in rig.actuators])
 
     def score(self, records: Records) -> Records:
-        """Add the terms to each record whose transition the next one of ``records`` ends; the others stay as they are.
+        """Add the terms to each record whose transition is completed by the next one of ``records``; others are
+        unchanged.
 
-        Raises TermFailed, also for a reward that is not finite.
+        Raises TermFailed, also for a non-finite reward.
         """
         first, second = records[:-1], records[1:]
         scored = np.flatnonzero(
@@ -64,32 +66,32 @@ class Terms:
         return records
 
     def complete(self, step: Step, following: Step) -> None:
-        """Add the terms to the reward of one step, as ``score`` does to its record; raises TermFailed."""
+        """Add the terms to the reward of one step, like ``score`` for its record; raises TermFailed."""
         step.reward = float(self.score(self._layout.pack([step, following]))["reward"][0])
 
 
 def terms_of(config: RunConfig, layout: RecordLayout) -> Terms | None:
-    """The terms of a run's task; None where it has none.  Raises TermFailed."""
+    """Return the terms of a run's task; None if it has none.  Raises TermFailed."""
     add = term_reward(config.task.reward.terms, config.rig)
     return None if add is None else Terms(add, layout, config.rig)
 
 
 class ScoredRing(RingReader):
-    """The replay process's end of the ring where a task has terms.
+    """Replay process's end of the ring for a task with terms.
 
-    A record is readable once the one after it is, which its reward needs; the last of an episode needs none.
+    A record is readable once the following one is, which its reward needs; the last record of an episode needs none.
     """
 
     def __init__(self, segment: Segment, layout: RecordLayout, terms: Terms, ended: Callable[[], bool]) -> None:
-        """``ended``: whether nobody writes any more, so that nothing follows the last record."""
+        """``ended``: whether no process writes any more, so that nothing follows the last record."""
         super().__init__(segment, layout)
         self._terms, self._ended = terms, ended
 
     def peek(self, limit: int = 4096) -> Records:
-        """Copy records as ``RingReader.peek``, with complete rewards; raises TermFailed."""
+        """Copy records like ``RingReader.peek``, with complete rewards; raises TermFailed."""
         if not limit:
             return super().peek(0)
-        ended = self._ended()  # before the ring is read: what is written until then is seen
+        ended = self._ended()  # before the ring is read, so that everything written until then is read
         found = super().peek(limit + 1)
         if not len(found):
             return found
@@ -98,12 +100,12 @@ class ScoredRing(RingReader):
         return scored[: min(limit, len(scored) - is_open)]
 
     def retained(self) -> Records:
-        """Copy records as ``RingReader.retained``, with complete rewards; raises TermFailed."""
+        """Copy records like ``RingReader.retained``, with complete rewards; raises TermFailed."""
         kept = self.taken - self.tail
         return self._terms.score(self._whole(self.tail, kept + min(self.waiting, 1)))[:kept]
 
 
 def ring_reader(config: RunConfig, segment: Segment, layout: RecordLayout, ended: Callable[[], bool]) -> RingReader:
-    """The replay process's end of the ring; raises TermFailed."""
+    """Return the replay process's end of the ring; raises TermFailed."""
     terms = terms_of(config, layout)
     return RingReader(segment, layout) if terms is None else ScoredRing(segment, layout, terms, ended)

@@ -42,7 +42,7 @@ FILE: Final = "summary.json"
 
 
 def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[str, float | str | None]:
-    """Fields of the progress line; ``active_policy`` has acted for ``policy_age_s`` and is as many updates behind."""
+    """Return the fields of the progress line; ``active_policy`` has acted for ``policy_age_s``."""
     figures, desk = parts.figures, parts.desk
     return {
         "episode": figures.episode,
@@ -61,7 +61,7 @@ def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[s
 
 
 def standing(parts: Parts, *, dropped: int) -> Standing:
-    """Figures for viewers, in addition to the step records; ``dropped`` as in ``summarised``."""
+    """Return figures for viewers, in addition to the step records; ``dropped`` as in ``summarised``."""
     figures = parts.figures
     score = figures.return_last20 if figures.normalized_last20 is None else figures.normalized_last20
     return Standing(
@@ -79,9 +79,9 @@ def standing(parts: Parts, *, dropped: int) -> Standing:
 
 
 def summarised(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, object]:
-    """Content of ``summary.json``, in its order, for the present state of the run.
+    """Return the content of ``summary.json``, in its order, for the current state of the run.
 
-    ``dropped``: records that found the ring full, over the whole life of the run.  ``active_policy``: id of the policy
+    ``dropped``: records lost because the ring was full, over the run's lifetime.  ``active_policy``: id of the policy
     that acted last.
     """
     policies, desk = parts.policies, parts.desk

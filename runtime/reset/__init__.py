@@ -1,1 +1,1 @@
-"""Reset of a rig to its start: controllers, limits and time-outs."""
+"""Reset of a rig to its start: controllers, limits and timeouts."""

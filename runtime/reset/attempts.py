@@ -1,6 +1,6 @@
-"""One reset: a limited number of attempts, each with a time-out, and rests in between.
+"""One reset: a limited number of attempts, each with a timeout, and rests in between.
 
-Pure, in device time, hence the same in tests, in lockstep and on a rig. It ends within ``attempts * (timeout_s +
+Pure and in device time, hence identical in tests, in lockstep and on a rig. It ends within ``attempts * (timeout_s +
 rest_s)``.
 """
 
@@ -46,7 +46,7 @@ class EpisodeReset:
     def __init__(
         self, reset: Reset, start: Mapping[str, float], rig: Rig, clock: Callable[[], int] | None = None
     ) -> None:
-        """``clock`` (ns) limits the duration of a foreign controller; None disables the check."""
+        """``clock`` (ns) limits the duration of a third-party controller; None disables the check."""
         self._reset, self._rig = reset, rig
         names = [o.name for o in rig.observations]
         self._limits = tuple((names.index(n), n, *bounds) for n, bounds in reset.limits.items())
@@ -60,7 +60,7 @@ class EpisodeReset:
         self.begin()
 
     def head_for(self, start: Mapping[str, float]) -> None:
-        """Take another start, for the next resets."""
+        """Set another start for the next resets."""
         if start == self._start:
             return
         self._start, reset = start, self._reset

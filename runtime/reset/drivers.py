@@ -1,6 +1,6 @@
-"""Controllers that drive a rig to its start: functions of the observation (SI) with little state and no clock.
+"""Controllers that drive a rig to its start: functions of the observation (SI units) with little state and no clock.
 
-Success and time-outs are judged in ``onrig.runtime.reset.attempts``.
+Success and timeouts are determined in ``onrig.runtime.reset.attempts``.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class DrawDriver:
         return a.safe + effort * (a.high - a.safe)
 
     def begin(self, attempt: int) -> None:
-        """Head for ``via`` first."""
+        """Set ``via`` as the first goal."""
         self._underway = False
         self.opposed: float | None = None
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """The next currents."""
+        """Return the next currents."""
         x, v = observation[self._x], observation[self._v]
         goal = self._start if self._via is None else self._goal(x, v, self._via)
         wish = min(max(-self._reset.stiffness * (x - goal), -self._reset.speed), self._reset.speed)
@@ -76,8 +76,8 @@ class DrawDriver:
         return action
 
     def _goal(self, x: float, v: float, via: float) -> float:
-        """Return the current goal: the start once the ball has left ``via`` towards it, else ``via`` (also if it turned
-        back)."""
+        """Return the current goal: the start once the ball has left ``via`` towards it, otherwise ``via`` (also if it
+        has turned back)."""
         side = 1.0 if via > self._start else -1.0
         ahead, speed = side * (x - self._start), -side * v
         slow = 0.25 * self._reset.speed
@@ -88,8 +88,8 @@ class DrawDriver:
         return self._start if self._underway else via
 
     def _pull(self, x: float, missing: float) -> tuple[Action, bool]:
-        """Energise the nearest coil in the required direction, at least ``lever`` away; returns whether it
-        saturates."""
+        """Energise the nearest coil in the required direction, at least ``lever`` away; return the action and whether
+        it saturates."""
         at_most = False
         out = list(self._safe)
         side = 1.0 if missing > 0 else -1.0

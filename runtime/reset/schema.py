@@ -1,6 +1,6 @@
 """Section ``task.reset``: reset controllers for rigs that cannot reset themselves to the start (``task.start``).
 
-All values are SI and refer to the rig's names.
+All values are in SI units and refer to the rig's names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onrig.runtime.config.registered import registered
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 MAX_S = 600.0
-"""Longest time-out of one attempt, so that every reset terminates."""
+"""Maximum timeout of one attempt, so that every reset terminates."""
 MAX_ATTEMPTS = 20
 
 
@@ -38,29 +38,29 @@ class Driver(Protocol):
         """Clear the state of the previous attempt; attempts count from 1."""
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Return the action (m,) for an observation (n,), both SI, ``elapsed_s`` after the attempt's start."""
+        """Return the action (m,) for an observation (n,), both in SI units, ``elapsed_s`` after the attempt's start."""
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
-    """Description of a reset controller; a subclass adds its settings as fields, and its name as the tag."""
+    """Description of a reset controller; a subclass declares its settings as fields and its name as the tag."""
 
     home: ClassVar[str]
     """Module and class (settings, start, rig) of its ``Driver``."""
     reaches_any_start: ClassVar[bool] = True
-    """Whether it leads to each start; False if only to where the rig comes to rest."""
+    """Whether it leads to each start; False if only to the rig's rest position."""
 
     within: dict[str, Positive]
     """Tolerance around the start, by observation name."""
     hold_s: NotNegative = 0.2
     """Time within tolerance that completes the reset, under the safe output if the controller allows it."""
     timeout_s: Positive = 10.0
-    """Time-out of one attempt, in device time."""
+    """Timeout of one attempt, in device time."""
     attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] = 3
     """Number of attempts before the reset fails."""
     rest_s: NotNegative = 1.0
     """Rest under the safe output between two attempts."""
     effort: _Share = 1.0
-    """Share of each actuator's range that a reset may use."""
+    """Fraction of each actuator's range that a reset may use."""
     limits: dict[str, tuple[Quantity, Quantity]] = {}
     """[low, high] by observation name; outside it the reset fails immediately."""
 
@@ -70,7 +70,7 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return driver
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
-        """List (path, message) for everything that rules this controller out on a rig, except fields common to all
+        """List (path, message) for everything that rules out this controller on a rig, except fields common to all
         resets."""
         return iter(())
 
@@ -78,7 +78,7 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_only=True):
     """Reset by braking until the rig settles: the actuator opposes the velocity, with full effort from ``full_at`` on.
 
-    Every attempt after the first begins with a push, which frees a rig that rests in the wrong place.
+    Every attempt after the first begins with a push, which frees a rig that rests in the wrong position.
     """
 
     home = "onrig.runtime.reset.drivers:SettleDriver"

@@ -24,7 +24,7 @@ Filled = tuple[int, list[tuple[int, int]]]
 
 
 class Durations(msgspec.Struct, frozen=True):
-    """Histograms of durations that a checkpoint keeps in addition to the counts."""
+    """Histograms of durations that a checkpoint stores in addition to the counts."""
 
     tick: Filled
     lateness: Filled
@@ -32,7 +32,7 @@ class Durations(msgspec.Struct, frozen=True):
 
 
 class RunFigures:
-    """The loop's figures for ``summary.json`` and the progress line; lateness in real time only."""
+    """Figures of the loop for ``summary.json`` and the progress line; lateness in real time only."""
 
     def __init__(self, *, lockstep: bool) -> None:
         self._lockstep = lockstep
@@ -42,7 +42,7 @@ class RunFigures:
         self.ticks = self.missed = self.interventions = self.faults = 0
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records (dtype ``RecordLayout.dtype``)."""
+        """Process the next records (dtype ``RecordLayout.dtype``)."""
         self.ticks += len(records)
         self.missed += int(records["missed"].sum())
         self.interventions += int(np.count_nonzero(records["rule"]))
@@ -77,8 +77,8 @@ class RunFigures:
         self._stage_ns[:] = durations.stage_ns
 
     def follow(self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = (), counted: int = 0) -> None:
-        """Continue after the rows filed so far; of the ``unrecorded`` episodes only the rows were kept, and
-        ``counted`` of their records are in the counts already."""
+        """Continue after the rows filed so far; only the rows of the ``unrecorded`` episodes were kept, and ``counted``
+        of their records are already included in the counts."""
         for row in rows:
             if row.kind == "train":
                 self.add_training(row)
@@ -105,7 +105,7 @@ class RunFigures:
         return self._last[-1].episode if self._last else 0
 
     def summary(self) -> dict[str, object]:
-        """The loop's part of ``summary.json``."""
+        """Return the loop's part of ``summary.json``."""
         return {
             "ticks": self.ticks,
             "missed_ticks": self.missed,
@@ -130,7 +130,7 @@ class TickEvents:
         self._last_rule = int(Rule.NONE)
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records (dtype ``RecordLayout.dtype``, at least one)."""
+        """Process the next records (dtype ``RecordLayout.dtype``, at least one)."""
         rules = records["rule"]
         before = np.concatenate([[self._last_rule], rules[:-1]])
         self._last_rule = int(rules[-1])
@@ -152,11 +152,12 @@ class TickEvents:
 
 FILE: Final = "timing.json"
 _AT_ONCE: Final = 512
-"""Records counted together, because counting many costs the same as counting one."""
+"""Number of records counted together, because counting many costs the same as counting one."""
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Content of ``timing.json``: histograms of the whole tick, its stages and (in real time) the lateness of samples.
+    """Content of ``timing.json``: histograms of the complete tick, its stages and (in real time) the lateness of
+    samples.
 
     Bin b counts durations from 2^((first + b)/8) ns up to 2^((first + b + 1)/8) ns.
     """
@@ -174,8 +175,8 @@ class Counts(msgspec.Struct, frozen=True):
 class TimingFile:
     """Accumulates ``timing.json`` in bounded memory, and writes it at the end of the run.
 
-    A resumed run adds to what is there, in lockstep also the ticks that it repeats; stretches that ended in a crash
-    are in no file.
+    A resumed run adds to the existing content, in lockstep including the ticks that it repeats; parts that ended in a
+    crash are in no file.
     """
 
     def __init__(self, path: Path, *, lockstep: bool) -> None:
@@ -189,7 +190,7 @@ class TimingFile:
         self._n_waiting = 0
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records (dtype ``RecordLayout.dtype``)."""
+        """Process the next records (dtype ``RecordLayout.dtype``)."""
         self._waiting.append(records)
         self._n_waiting += len(records)
         if self._n_waiting >= _AT_ONCE:
@@ -216,7 +217,7 @@ class TimingFile:
 
 
 def _earlier(path: Path) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """Histograms of the file as it is; empty if it is missing or damaged."""
+    """Return the histograms of the existing file; empty if it is missing or damaged."""
     try:
         found = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=Timing).histograms
     except (OSError, msgspec.DecodeError):

@@ -1,6 +1,6 @@
 """Telemetry for viewers, written by the replay process into the segment ``view`` at a bounded cost per turn.
 
-The loop is not involved.  The figures are written four times a second; a sample of the memory once a second, and only
+The loop is not involved.  The figures are written four times a second, a sample of the memory once a second, and only
 while there is a viewer.
 """
 
@@ -26,14 +26,13 @@ _SAMPLE_S: Final = 1.0
 _WATCHED_NS: Final = 5_000_000_000
 """Time without a sign of life after which a viewer counts as gone."""
 _STRIDE_GROWTH: Final = 3
-"""Every 3^k-th slot is sampled: a power of two would divide the length of many episodes, and show the same steps of
-each.  With a fixed factor, values noted for a slot stay valid when the stride grows.
-"""
+"""Every 3^k-th slot is sampled: a power of two would divide the length of many episodes and show the same steps of
+each. With a fixed factor, values recorded for a slot remain valid when the stride grows."""
 _TALLY_AT: Final = 2048
 
 
 def sample_of(storage: Storage, slots: Slots) -> NDArray[np.void]:
-    """Copy experiences out for viewers (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), ``abs_td`` unknown."""
+    """Copy experiences for viewers (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), with ``abs_td`` unknown."""
     rows = np.zeros(len(slots), sample_dtype(storage.layout.n_obs, storage.layout.n_act))
     meta = storage.meta[slots]
     rows["number"] = storage.number(slots)
@@ -64,7 +63,7 @@ class Standing(NamedTuple):
 
 
 class Surprise:
-    """The latest |TD error| of the sampled slots, in an array of fixed size."""
+    """Latest |TD error| of the sampled slots, in an array of fixed size."""
 
     def __init__(self) -> None:
         self.stride = 1
@@ -72,7 +71,7 @@ class Surprise:
         self._generation = np.zeros(SAMPLE_POINTS, np.uint16)
 
     def note(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
-        """Take TD errors of current experiences, in order; the latest of a slot counts."""
+        """Record TD errors of current experiences, in order; the latest one of a slot counts."""
         at = np.flatnonzero(slots % self.stride == 0) if self.stride > 1 else slice(None)
         index = slots[at] // self.stride
         known = index < SAMPLE_POINTS
@@ -80,7 +79,7 @@ class Surprise:
         self._generation[index[known]] = generations[at][known]
 
     def sampled(self, stored: int) -> Slots:
-        """Slots to show of the first ``stored``, at most SAMPLE_POINTS; the stride grows when needed."""
+        """Return the slots to show of the first ``stored``, at most SAMPLE_POINTS; the stride grows if necessary."""
         while (stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
             kept = len(self._abs_td[::_STRIDE_GROWTH])
             self._abs_td[:kept] = self._abs_td[::_STRIDE_GROWTH].copy()
@@ -90,7 +89,7 @@ class Surprise:
         return np.arange(0, stored, self.stride, dtype=np.int64)
 
     def of_sampled(self, generations: NDArray[np.uint32]) -> NDArray[np.float32]:
-        """|TD| of the sampled slots, NaN where the current experience has not been replayed yet."""
+        """Return |TD| of the sampled slots, NaN if the current experience has not been replayed yet."""
         n = len(generations)
         return np.where(self._generation[:n] == generations, self._abs_td[:n], np.float32(np.nan))
 
@@ -116,21 +115,21 @@ class Telemetry:
         self._told_s = self._sampled_s = 0.0
 
     def _taken_over(self) -> NDArray[np.void]:
-        """Counts to continue from: those of a previous replay process, or none."""
+        """Return the counts to continue from: those of a previous replay process, or none."""
         before = self._parts.figures.take()
         if before is not None and len(before) == FIGURES.itemsize:
             return np.frombuffer(before, FIGURES).copy()
         return np.zeros(1, FIGURES)
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records of the ring (dtype ``RecordLayout.dtype``)."""
+        """Process the next records of the ring (dtype ``RecordLayout.dtype``)."""
         self._waiting.append(records)
         self._n_waiting += len(records)
         if self._n_waiting >= _TALLY_AT:
             self._tally()
 
     def replayed(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
-        """Take the |TD errors| of current experiences."""
+        """Record the |TD errors| of current experiences."""
         self._surprise.note(slots, generations, abs_td)
 
     def turn(self, now_s: float) -> None:
@@ -191,7 +190,7 @@ class Telemetry:
 def open_telemetry(
     shm: Path, layout: RecordLayout, storage: Storage, standing: Callable[[], Standing], *, lockstep: bool
 ) -> Telemetry | None:
-    """Attach to the run's segment; None if there is none, because a view is optional."""
+    """Attach to the run's segment; None if there is none, because viewing is optional."""
     try:
         segment = Segment.attach(shm / "view", view_schema(layout))
     except SegmentError:

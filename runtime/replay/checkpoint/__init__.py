@@ -1,29 +1,28 @@
 """The memory on disk: the replay process's state survives kill -9 and power loss.
 
-A folder (``buffer/`` of a run folder) holds the newest checkpoint, the previous one, and the files they share:
+A folder (``buffer/`` of a run folder) contains the newest checkpoint, the previous one, and the files they share:
 
-* ``rows-N.seg``: experiences as :meth:`Storage.rows` exports them, appended as they are written;
-* ``order-N.seg``: the keeper's arrays of one entry per slot, first in full, then only the changed entries;
-* ``manifest-N.json``: one per checkpoint.  It names the segments and how much of each counts (length, CRC), and holds
-  all small state: keeper and random streams, counts.
+* ``rows-N.seg``: experiences as exported by :meth:`Storage.rows`, appended as they are written; ``order-N.seg``: the
+* keeper's arrays of one entry per slot, first complete, then only the changed entries; ``manifest-N.json``: one per
+* checkpoint.  It names the segments and how much of each counts (length, CRC), and contains all small state: keeper and
+* random streams, counts.
 
 Segments are sequences of blocks, each with a CRC-32 that continues that of the previous block, starting from the
-segment's name; the single CRC in the manifest thus covers a segment's whole content, in order.
+segment's name; the single CRC in the manifest thus covers a segment's complete content, in order.
 
-**Order of writing.**  0. fsync the outside files that the checkpoint relies on (``episodes.csv``, policies).
-1. Append after the part that the last manifest counts, fdatasync.  2. If there is a new segment, fsync
-the folder.  3. Write ``manifest.tmp``, fsync, rename to ``manifest-N.json``, fsync the folder.  4. Only then delete
-files that neither this manifest nor the previous one names.  The counted part of a segment is never rewritten.  A power
-cut at any moment therefore leaves the last checkpoint intact, as does kill -9, which spares the page cache.  If the
-newest checkpoint is damaged (a failing medium), the previous one is used, and :class:`Restored` says so.
+**Order of writing.**  0. fsync the outside files that the checkpoint relies on (``episodes.csv``, policies). 1. Append
+after the part counted by the last manifest, fdatasync.  2. If there is a new segment, fsync the folder. 3. Write
+``manifest.tmp``, fsync, rename to ``manifest-N.json``, fsync the folder.  4. Only then delete files that neither this
+manifest nor the previous one names.  The counted part of a segment is never rewritten.  A power cut at any moment
+therefore leaves the last checkpoint intact, as does kill -9, which spares the page cache.  If the newest checkpoint is
+damaged (a failing medium), the previous one is used, as reported in :class:`Restored`.
 
-**Cost.**  A write takes time and bytes proportional to what is new, plus one copy and one comparison of the keeper's
-per-slot arrays (8 bytes per slot for TDE and Expl, 12 where episodes are forgotten, none for the others), of which a
-copy stays in memory (``Keeper.checkpoint_bytes_per_slot``).  Encoding, CRC and fsync run in a thread that releases the
-interpreter lock.  On disk, in rows of 12 + ``Layout.row_bytes`` bytes (each figure plus at most 4096 rows): cyclic
-storage takes up to 1.5 times the capacity; otherwise a generation grows to twice what is stored, then a new one takes
-over piece by piece, together at most 3.5 times.  Order segments: up to twice the per-slot arrays in a file, at most
-three files.
+**Cost.**  A write takes time and bytes proportional to the new content, plus one copy and one comparison of the
+keeper's per-slot arrays (8 bytes per slot for TDE and Expl, 12 for eviction by episode, none for the others), of which
+a copy stays in memory (``Keeper.checkpoint_bytes_per_slot``).  Encoding, CRC and fsync run in a thread that releases
+the GIL. On disk, in rows of 12 + ``Layout.row_bytes`` bytes (each figure plus at most 4096 rows): cyclic storage takes
+up to 1.5 times the capacity; otherwise a generation grows to twice the stored rows, then a new one replaces it step by
+step, together at most 3.5 times.  Order segments: up to twice the per-slot arrays in a file, at most three files.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Header, little-endian, 24 bytes: magic, kind, table, number of entries, length of the payload in bytes, CRC-32.  The CRC
 covers the rest of the header and the payload, and continues the CRC of the previous block (for the first one, that of
-the segment's name), so that a block is valid only in its place.
+the segment's name), so that a block is valid only at its position.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 
 class CheckpointError(Exception):
-    """Checkpoint failure; one line: the file, the problem, the remedy."""
+    """Checkpoint failure; a message of one line: the file, the problem, the remedy."""
 
 
 class Damage(Exception):
-    """A file differs from what was written; the previous checkpoint may still be good."""
+    """File that differs from what was written; the previous checkpoint may still be good."""
 
 
 _MAGIC: Final = b"ONRB"
@@ -62,12 +62,12 @@ class Found(NamedTuple):
 
 
 def chain_start(name: str) -> int:
-    """CRC that the first block of the segment ``name`` continues."""
+    """Return the CRC that the first block of the segment ``name`` continues."""
     return zlib.crc32(name.encode())
 
 
 def encode(block: Block, chain: int) -> tuple[list[bytes | memoryview], int]:
-    """Return the pieces to write, and the CRC that the next block continues."""
+    """Return the byte strings to write, and the CRC that the next block continues."""
     payload = [np.ascontiguousarray(a.astype(a.dtype.newbyteorder("<"), copy=False)).data for a in block.arrays]
     views = [p.cast("B") for p in payload if p.nbytes]
     header = _HEADER.pack(_MAGIC, block.kind, block.table, block.entries, sum(v.nbytes for v in views))

@@ -51,7 +51,7 @@ class Identity(msgspec.Struct, frozen=True):
         ):
             mine, theirs = getattr(self, field), getattr(wanted, field)
             if mine != theirs:
-                return f"of a memory with {mine}{unit}, this one has {theirs}"
+                return f"of a memory with {mine}{unit}; this one has {theirs}"
         return None
 
     def grows_into(self, wanted: Identity) -> bool:
@@ -61,14 +61,14 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def identity_of(memory: Experiences, seed: int) -> Identity:
-    """Identity of a run's memory."""
+    """Return the identity of a run's memory."""
     layout = memory.storage.layout
     return Identity(memory.storage.capacity, layout.n_obs, layout.n_act, str(memory.strategy), seed, layout.behaviour)
 
 
 FORMAT: Final = 3
-"""2: rows hold episode and step, and the behaviour of a stochastic policy.  3: the writer's note has the checksums of
-the run's other files."""
+"""2: rows contain episode and step, and the behaviour of a stochastic policy.  3: the writer's note contains the
+checksums of the run's other files."""
 MAX_BYTES: Final = 4 << 20
 _NAME: Final = re.compile(r"manifest-(\d{8,})\.json")
 _SEGMENT: Final = re.compile(r"(?:rows|order)-(\d{8,})\.seg")
@@ -79,7 +79,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     name: str
     entries: int = 0
-    """Rows in it."""
+    """Number of rows in it."""
     through: int = 0
     """Highest number among them."""
     bytes: int = 0
@@ -123,7 +123,7 @@ class Manifest(msgspec.Struct, frozen=True):
     extra: dict[str, int]
     sweep: Sweep | None = None
     note: msgspec.Raw = msgspec.Raw(b"null")
-    """Further data of the writer: JSON."""
+    """Further data of the writer, in JSON."""
 
     @property
     def files(self) -> set[str]:
@@ -132,19 +132,19 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def manifest_name(number: int) -> str:
-    """File name of a manifest."""
+    """Return the file name of a manifest."""
     return f"manifest-{number:08d}.json"
 
 
 def manifest_numbers(folder: Path) -> list[int]:
-    """Numbers of the manifests in a folder, the newest first."""
+    """Return the numbers of the manifests in a folder, newest first."""
     if not folder.is_dir():
         return []
     return sorted((int(m[1]) for p in folder.iterdir() if (m := _NAME.fullmatch(p.name))), reverse=True)
 
 
 def segment_numbers(folder: Path) -> list[int]:
-    """Numbers of the segment files in a folder."""
+    """Return the numbers of the segment files in a folder."""
     return [int(m[1]) for p in folder.iterdir() if (m := _SEGMENT.fullmatch(p.name))]
 
 
@@ -173,10 +173,10 @@ def read_manifest(folder: Path, number: int) -> Manifest:
     if rest != b"crc32 %08x\n" % zlib.crc32(text):
         raise Damage(f"{name}: truncated or altered")
     try:
-        # All formats give their number in this field.
+        # All formats store their number in this field.
         format_ = msgspec.json.decode(text, type=dict[str, msgspec.Raw])["format"]
         if msgspec.json.decode(format_, type=int) != FORMAT:
-            raise Damage(f"{name}: format {bytes(format_).decode()}, this version reads {FORMAT}")
+            raise Damage(f"{name}: format {bytes(format_).decode()}; this version reads {FORMAT}")
         manifest = msgspec.json.decode(text, type=Manifest)
     except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise Damage(f"{name}: {error}") from None

@@ -1,4 +1,4 @@
-"""Restores a memory from its newest good checkpoint."""
+"""Restoration of a memory from its newest good checkpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PIECE: Final = 16384
 
 
 class Restored(NamedTuple):
-    """The checkpoint that a memory was restored from."""
+    """Checkpoint from which a memory was restored."""
 
     manifest: Manifest
     damaged: tuple[str, ...]
@@ -38,12 +38,12 @@ class Restored(NamedTuple):
 
     @property
     def extra(self) -> dict[str, int]:
-        """The counts passed to ``CheckpointWriter.write``."""
+        """Counts passed to ``CheckpointWriter.write``."""
         return self.manifest.extra
 
     @property
     def note(self) -> bytes:
-        """The JSON passed to ``CheckpointWriter.write``."""
+        """JSON passed to ``CheckpointWriter.write``."""
         return bytes(self.manifest.note)
 
 
@@ -85,7 +85,7 @@ def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[Found]]:
         with open_file(folder / segment.name, None) as file:
             size = file.seek(0, 2)
             if size < segment.bytes or not segment.bytes:
-                raise Damage(f"{segment.name}: truncated, {size} of {segment.bytes} bytes are left")
+                raise Damage(f"{segment.name}: truncated to {size} of {segment.bytes} bytes")
             view = memoryview(mmap.mmap(file.fileno(), segment.bytes, access=mmap.ACCESS_READ))
     except (FileNotFoundError, NotRegularFile) as error:  # other errors come from the machine and may be transient
         raise Damage(f"{segment.name}: {error.strerror}") from None
@@ -99,7 +99,7 @@ def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
         place.take(*_open(folder, segment), segment.name)
     place.check(manifest.counts["inserted"])
     state = _keeper_state(manifest, folder, memory.storage.capacity)
-    if "capacity" in state:  # a memory that has grown; identities were compared before
+    if "capacity" in state:  # a memory that has grown; identities have already been compared
         state["capacity"] = np.array(memory.storage.capacity)
     try:
         if set(state) != set(memory.keeper.state()):
@@ -127,7 +127,7 @@ class _RowPlaces:
         self._words: list[Words] = []
 
     def take(self, view: memoryview, blocks: Iterator[Found], name: str) -> None:
-        """Go through a segment."""
+        """Process a segment."""
         capacity, width, index = len(self._number), self._width, len(self._words)
         self._words.append(np.frombuffer(view, "<u4", len(view) // 4))
         for block in blocks:
@@ -137,7 +137,7 @@ class _RowPlaces:
             slots = rows[:, 0].astype(np.int64)
             if block.entries and slots.max() >= capacity:
                 raise Damage(f"{name}: a row for slot {slots.max()} of {capacity} at byte {block.at}")
-            # A later row is never older: only the latest row of a slot is carried over.
+            # A later row is never older, because only the latest row of a slot is carried over.
             self._number[slots] = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
             self._word[slots] = np.arange(block.entries) * width + block.at // 4
             self._segment[slots] = index
@@ -151,7 +151,7 @@ class _RowPlaces:
             raise Damage(f"{self._name}: {inserted} writes, but the rows are {occupied} up to number {newest}")
 
     def in_order(self) -> Iterator[Words]:
-        """Yield the rows in pieces, oldest first."""
+        """Yield the rows in chunks, oldest first."""
         occupied = int(np.count_nonzero(self._number))
         order = np.argsort(self._number[:occupied])
         columns = np.arange(self._width)

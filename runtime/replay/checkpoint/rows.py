@@ -1,10 +1,10 @@
 """Appends of a checkpoint: new experiences, changes of the keeper's state, and the segments still needed.
 
-Cyclic storage is written in order, so its segments expire by age.  Otherwise a segment may contain a current row
-forever; so when the log is twice as long as what is stored, a new generation of segments is begun.  Every write carries
-over a bounded number of slots that it does not contain yet, until the old generation is no longer needed.
+Cyclic storage is written in order, so its segments expire by age.  Otherwise a segment may contain a current row for
+ever; when the log is twice as long as the stored rows, a new generation of segments is therefore started.  Every write
+carries over a bounded number of slots that it does not contain yet, until the old generation is no longer needed.
 
-Of a keeper's tables (one entry per slot) the changed entries are appended.  They are found by comparison with a copy of
+The changed entries of a keeper's tables (one entry per slot) are appended.  They are found by comparison with a copy of
 the previous table, which works whatever a keeper does to its entries (it may renumber them).
 """
 
@@ -24,13 +24,13 @@ from onrig.runtime.replay.checkpoint.blocks import Block, Kind
 from onrig.runtime.replay.checkpoint.manifest import Manifest, Saved, Segment, Sweep
 
 FLOOR_ROWS: Final = 4096
-"""Minimum number of rows in a segment before the next one is begun; smaller logs are not worth the files."""
+"""Minimum number of rows in a segment before the next one is started; smaller logs are not worth the files."""
 SEGMENTS: Final = 4
 """Approximate number of segments of cyclic storage."""
 _CARRIED_PER_ROW: Final = 4
 _CARRIED_LEAST: Final = 256
 _CARRIED_MOST: Final = 8192
-"""Largest number of slots carried over in one write, which bounds its duration."""
+"""Maximum number of slots carried over in one write, which bounds its duration."""
 
 
 class Append(NamedTuple):
@@ -58,7 +58,7 @@ class RowLog:
 
     @property
     def sweep(self) -> Sweep | None:
-        """Progress of the new generation, if one has been begun."""
+        """Progress of the new generation, if one has been started."""
         return self._sweep
 
     def advance(self, storage: Storage) -> list[Append]:
@@ -126,11 +126,11 @@ class TableLog:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segment with everything up to the last :meth:`advance`."""
+        """Segment with everything up to the last :meth:`advance`."""
         return () if self._segment is None else (self._segment,)
 
     def advance(self, state: Arrays) -> tuple[tuple[Saved, ...], list[Append]]:
-        """Return (the keeper's arrays for the manifest, what to append).
+        """Return (the keeper's arrays for the manifest, blocks to append).
 
         Takes ownership of ``state``: its arrays are kept and must not change.
         """

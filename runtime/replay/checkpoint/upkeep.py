@@ -1,4 +1,4 @@
-"""The checkpoints of a run: restoring at start, deciding when the next one is due, and reporting failures."""
+"""Checkpoints of a run: restoring at start, deciding when the next one is due, and reporting failures."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def is_due(config: RunConfig, episode: int) -> bool:
 class Upkeep:
     """Restores ``memory`` from the checkpoints in ``folder``, if any, and keeps them up to date.
 
-    In lockstep a checkpoint is written between episodes, and is on disk before the loop continues; otherwise one is
+    In lockstep a checkpoint is written between episodes and is on disk before the loop continues; otherwise one is
     written every ``checkpoint_s`` in the background.  ``say`` receives each failure as one line.  Raises
-    CheckpointError as :func:`restore` does.
+    CheckpointError like :func:`restore`.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class Upkeep:
         say: Say,
         beat: Callable[[], object] = lambda: None,
     ) -> None:
-        """``beat`` is called on progress while a checkpoint is being waited for."""
+        """``beat`` is called on progress while waiting for a checkpoint."""
         identity = identity_of(memory, config.seed)
         restored = restore(folder, memory, identity)
         self.damaged: Final = restored.damaged if restored is not None else ()
         for line in self.damaged:
             say(f"{line}; the previous checkpoint is used")
         self.restored: Final = restored.extra if restored is not None else None
-        """The counts of the restored checkpoint; None if there was none."""
+        """Counts of the restored checkpoint; None if there was none."""
         self.note: Final = restored.note if restored is not None else b"null"
         self._memory, self._say, self._config, self._beat = memory, say, config, beat
         self._writer = CheckpointWriter(folder, identity, restored)
@@ -67,14 +67,14 @@ class Upkeep:
 
     @property
     def durable(self) -> Mapping[str, int] | None:
-        """The counts of the newest checkpoint on disk; None if there is none."""
+        """Counts of the newest checkpoint on disk; None if there is none."""
         return self._writer.durable_extra
 
     def at_time(self, now_s: float, counts: Counts) -> bool:
         """Collect a checkpoint if one is due at ``now_s`` (any monotonic clock).
 
-        True if one was collected: the files it relies on (``Present.beside``) will be on disk before it.  The same
-        holds for the other methods that write one.
+        Returns True if one was collected: the files it relies on (``Present.beside``) will be on disk before it.  The
+        same holds for the other methods that write one.
         """
         if self._due_s is None:
             self._due_s = now_s + self._every_s
@@ -91,7 +91,7 @@ class Upkeep:
         """Write the last checkpoint (None: it has been written, and none may follow)."""
         self._wait()
         if counts is not None:
-            for _ in range(_LAST_TRIES):  # the previous one may have failed and be retrying
+            for _ in range(_LAST_TRIES):  # the previous one may have failed and be in retry
                 if self._write(counts, wait=True):
                     break
         self._writer.close()
@@ -116,7 +116,7 @@ class Upkeep:
             self._complain(error)
 
     def _complain(self, error: CheckpointError) -> None:
-        """Report once until a checkpoint succeeds again, so that events do not fill up an almost full disk."""
+        """Report once until a checkpoint succeeds again, so that events do not fill an almost full disk."""
         if not self._failing:
             self._say(str(error))
         self._failing = True

@@ -43,18 +43,16 @@ class _Job(NamedTuple):
 
 
 class CheckpointWriter:
-    """The only writer to a folder; ``restored`` is what :func:`restore` found there.
+    """Only writer to a folder; ``restored`` is the result of :func:`restore` for it.
 
-    Raises CheckpointError if the folder holds checkpoints and none was restored, so that they are not lost silently.
+    Raises CheckpointError if the folder contains checkpoints but none was restored, so that they are not lost silently.
     """
 
     def __init__(self, folder: Path, identity: Identity, restored: Restored | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         numbers = manifest_numbers(folder)
         if numbers and restored is None:
-            raise CheckpointError(
-                f"{folder / manifest_name(numbers[0])}: is there already; restore it, or move it away"
-            )
+            raise CheckpointError(f"{folder / manifest_name(numbers[0])}: already exists; restore it, or move it away")
         self._folder, self._identity = folder, identity
         after = restored.manifest if restored is not None else None
         names = itertools.count(max(segment_numbers(folder), default=0) + 1)
@@ -67,7 +65,7 @@ class CheckpointWriter:
         self._job: _Job | None = None
         self._done: Future[None] | None = None
         self._pieces = 0
-        """Pieces that the thread has written and synced."""
+        """Number of chunks that the thread has written and synced."""
 
     @property
     def durable(self) -> int:
@@ -76,7 +74,7 @@ class CheckpointWriter:
 
     @property
     def durable_extra(self) -> Mapping[str, int] | None:
-        """The counts of the newest checkpoint on disk; None for none."""
+        """Counts of the newest checkpoint on disk; None for none."""
         return self._kept[-1].extra if self._kept else None
 
     def write(
@@ -85,10 +83,10 @@ class CheckpointWriter:
         """Collect a checkpoint of ``memory`` and hand it to the thread; `restore` returns ``extra`` and ``note``
         (JSON).
 
-        ``beside``: files and folders that the checkpoint relies on; their present content is on disk before it.
+        ``beside``: files and folders that the checkpoint relies on; their current content is on disk before it.
 
         Returns False while the previous checkpoint is not on disk: nothing is collected, and the next one covers the
-        changes.  That one takes longer (up to a second for 1e6 experiences, after a long time with a full disk). Raises
+        changes. That one takes longer (up to a second for 1e6 experiences, after a long time with a full disk). Raises
         CheckpointError if the previous one could not be written; it is retried, and ``write`` returns False until it is
         on disk.
         """
@@ -119,9 +117,9 @@ class CheckpointWriter:
         return True
 
     def wait(self, beat: Callable[[], object] = lambda: None) -> None:
-        """Wait until the collected checkpoint is on disk; raises CheckpointError (as ``write``) if it fails.
+        """Wait until the collected checkpoint is on disk; raises CheckpointError (like ``write``) if it fails.
 
-        ``beat`` is called for every piece written.
+        ``beat`` is called for every chunk written.
         """
         job, done = self._job, self._done
         if job is None or done is None:
@@ -137,7 +135,7 @@ class CheckpointWriter:
             self._submit(job)
             raise CheckpointError(
                 f"{error.filename or self._folder}: {error.strerror}; the last checkpoint is number {self.durable}, "
-                "this one is retried"
+                "this one will be retried"
             ) from None
         self._done = self._job = None
 
@@ -174,7 +172,7 @@ class CheckpointWriter:
                     path.unlink()
 
     def _append(self, append: Append, ends: dict[str, Segment]) -> Segment:
-        """Write blocks after the counted part of a segment; note its new end and return the old one."""
+        """Write blocks after the counted part of a segment; record its new end and return the old one."""
         before = ends.get(append.segment, Segment(append.segment, crc=chain_start(append.segment)))
         chain, pieces = before.crc, []
         for block in append.blocks:

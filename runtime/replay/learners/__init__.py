@@ -1,1 +1,1 @@
-"""Serving learners: requests, the lease to push, and the judgement and fate of offered policies."""
+"""Service for learners: requests, the lease to push, and the admission and history of offered policies."""

@@ -1,6 +1,6 @@
-"""Rate limit of admission: an allowance that accumulates with device time and is used up by each judgement.
+"""Rate limit of admission: an allowance that accumulates with device time and is used up by each check.
 
-Admission costs processor time and a file, so a learner that offers constantly must not set its rate.
+Admission costs CPU time and a file, so a learner that offers constantly must not determine its rate.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ ADMISSIONS_PER_S: Final = 1.0
 
 
 class AdmissionRate(Protocol):
-    """Rate limit on judgements."""
+    """Rate limit on checks of policies."""
 
     def ticked(self, ticks: int) -> None:
         """Count further step records."""
 
     def take(self, closed: int) -> bool:
-        """Use one judgement if available; ``closed`` is the last completed training episode."""
+        """Use one check if available; ``closed`` is the last completed training episode."""
 
 
 class PerSecond:
-    """Judgements per second of device time, accumulated for up to a second; counted in ticks, which are monotonic.
+    """Checks per second of device time, accumulated for up to a second; counted in ticks, which are monotonic.
 
-    Before the first tick, while the loop waits for a policy, the host's clock (``clock_s``) stands in for the device's.
+    Before the first tick, while the loop waits for a policy, the host's clock (``clock_s``) replaces the device's.
     """
 
     def __init__(self, per_s: float, rate_hz: float, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -40,12 +40,11 @@ class PerSecond:
         self._asked_s = clock_s()
 
     def ticked(self, ticks: int) -> None:
-        """As AdmissionRate."""
         self._ticks = self._ticks or ticks > 0
         self._fill(ticks / self._rate_hz)
 
     def take(self, closed: int) -> bool:
-        """As AdmissionRate; ``closed`` is unused."""
+        """Use a check if available; ``closed`` is not used."""
         if not self._ticks:
             now_s = self._clock_s()
             self._fill(now_s - self._asked_s)
@@ -60,20 +59,18 @@ class PerSecond:
 
 
 class PerBarrier:
-    """One judgement per completed training episode, and one before the first: for lockstep, which uses no clock.
+    """One check per completed training episode, and one before the first: for lockstep, which uses no clock.
 
-    A restarted replay process does not know of earlier judgements, and need not: it recognises policies already
-    admitted.
+    A restarted replay process need not know about earlier checks, because it recognises policies already admitted.
     """
 
     def __init__(self) -> None:
         self._judged_at = -1
 
     def ticked(self, ticks: int) -> None:
-        """As AdmissionRate; ticks are unused."""
+        """Do nothing: ticks do not count."""
 
     def take(self, closed: int) -> bool:
-        """As AdmissionRate."""
         if closed <= self._judged_at:
             return False
         self._judged_at = closed
@@ -81,7 +78,7 @@ class PerBarrier:
 
 
 def admissions_per_s(config: RunConfig) -> float:
-    """Judgements per second of device time (not in lockstep)."""
+    """Return the checks per second of device time (not in lockstep)."""
     stated = config.link.admissions_per_s
     return ADMISSIONS_PER_S if isinstance(stated, msgspec.UnsetType) else stated
 

@@ -1,4 +1,4 @@
-"""What a run asks of its policies: the contract, the limits, and the states on which they are tried."""
+"""A run's requirements on policies: the contract, the limits, and the probe states."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LATENCY_US: Final = 200.0
 _LATENCY_SHARE: Final = 0.1
 """Share of a period to which the latency limit is lowered."""
 _RECORDED: Final = 64
-"""Observations of the buffer that serve as further probe states."""
+"""Number of observations from the buffer that serve as further probe states."""
 
 
 def admission_limits(config: RunConfig) -> AdmissionLimits:
-    """Admission limits of a run; latency is advisory in lockstep, where results must not depend on wall time."""
+    """Return the admission limits of a run; latency is advisory in lockstep, which must not depend on wall time."""
     budget_us = min(_LATENCY_US, _LATENCY_SHARE * config.wall_period_ns / 1000)
     return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep, evaluator=config.evaluator)
 
@@ -34,18 +34,18 @@ def admission_limits(config: RunConfig) -> AdmissionLimits:
 def wanted_of(
     rig: Rig, rate_hz: float, *, stochastic: bool, signals: Sequence[Observation] | None = None
 ) -> PolicyContract:
-    """Contract that a rig's policies must have."""
+    """Return the contract that a rig's policies must have."""
     behaviour = GAUSSIAN if stochastic else DETERMINISTIC
     return contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0, behaviour=behaviour, signals=signals)
 
 
 def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
-    """Probe states for every policy of a run, float32 (k, n), SI units."""
+    """Return the probe states for every policy of a run, float32 (k, n), in SI units."""
     return probe_states(wanted, _PROBES, int(stream(seed, Role.PROBES).integers(1 << 31)))
 
 
 class Examination:
-    """Trial of policies against the contract ``wanted``, within ``limits``; ``seed`` draws the probe states."""
+    """Check of policies against the contract ``wanted``, within ``limits``; ``seed`` draws the probe states."""
 
     def __init__(self, wanted: PolicyContract, limits: AdmissionLimits, seed: int) -> None:
         self._wanted, self._limits = wanted, limits
@@ -53,7 +53,7 @@ class Examination:
         self._observations = Normalisation.of(wanted.observations)
 
     def examine(self, model: bytes, recorded: NDArray[np.float32] | None = None) -> Admitted | Refused:
-        """Judge the bytes of a policy; ``recorded``: (k, n) normalised observations, used as further probe states."""
+        """Check the bytes of a policy; ``recorded``: (k, n) normalised observations, used as further probe states."""
         probes = self._probes
         if recorded is not None:
             seen = self._observations.si(recorded[:_RECORDED])
@@ -61,11 +61,11 @@ class Examination:
         return admit(model, self._wanted, probes, self._limits)
 
     def repeat(self, model: bytes) -> Admitted | Refused:
-        """Judge a policy once more, except for its latency, which was measured when it was admitted."""
+        """Check a policy again, except for its latency, which was measured when it was admitted."""
         return admit(model, self._wanted, self._probes, msgspec.structs.replace(self._limits, latency_is_advisory=True))
 
 
 def examination(config: RunConfig) -> Examination:
-    """Examination of the policies of a run."""
+    """Return the check for the policies of a run."""
     wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
     return Examination(wanted, admission_limits(config), config.seed)

@@ -42,11 +42,11 @@ from onrig.runtime.replay.learners.succession import Succession
 from onrig.runtime.run_config import RunConfig
 
 _ANCESTORS: Final = 64
-"""Memories before this one that are remembered."""
+"""Maximum number of earlier memories that are remembered."""
 
 
 class RunIdentity(NamedTuple):
-    """What a learner is told of the run that it attaches to."""
+    """Information for a learner about the run to which it attaches."""
 
     run: str
     """Identity of the run."""
@@ -57,7 +57,7 @@ class RunIdentity(NamedTuple):
 
 
 class LearnerDesk:
-    """Answers each request once; a Pull that waits for news is answered by ``feed.due``."""
+    """Answers each request once; a waiting Pull is answered by ``feed.due``."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class LearnerDesk:
         self.succession: Final = succession
         self.memory_name: Final = os.urandom(16)
         self.lineage: tuple[Ancestor, ...] = ()
-        """Memories that this one was restored of, the last one at the end."""
+        """Memories from which this one was restored, most recent last."""
         self._restored = memory.storage.inserted
         self.done = -1
-        """Last training episode after which the learner has finished its work (0: it has attached and begun)."""
+        """Last training episode after which the learner has finished its work (0: it has attached and started)."""
         self.learner_kept = True
         """Whether the learner has saved its state after ``done`` (lockstep)."""
         self.mismatches = 0
@@ -88,7 +88,7 @@ class LearnerDesk:
         self.updates_per_s = 0.0
 
     def descend(self, memory: bytes, lineage: Sequence[Ancestor]) -> None:
-        """Note the memory of whose checkpoint this one was restored, and the lineage of that."""
+        """Record the memory from whose checkpoint this one was restored, and its lineage."""
         before = [Ancestor(one.memory, min(one.writes, self._restored)) for one in lineage]
         self.lineage = (*before, Ancestor(memory, self._restored))[-_ANCESTORS:]
 
@@ -102,7 +102,7 @@ class LearnerDesk:
         lease = self.peers.lease
         if not isinstance(request, Pull | Leave) and not lease.held_by(ticket.peer):
             who = lease.holder
-            return Answer(Refused(f"another learner pushes ({who})" if who else "nobody pushes; attach to", LEASE))
+            return Answer(Refused(f"another learner pushes ({who})" if who else "no learner pushes; attach to", LEASE))
         match request:
             case Leave():
                 self.peers.leave(ticket.peer)
@@ -120,23 +120,23 @@ class LearnerDesk:
                 return self._done(request)
 
     def rule(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
-        """Record a ruling on an admitted policy; learners receive it with their next rows."""
+        """Record the probation result of an admitted policy; learners receive it with their next rows."""
         self.feed.rule(policy_id, verdict, reason)
         if verdict == "rolled_back":
             self._policies.take_back(policy_id, reason)
 
     def updates_behind(self, policy_id: int) -> int | None:
-        """Updates that the learner has reported beyond those in a policy; None for an unknown policy."""
+        """Return the updates that the learner has reported beyond those in a policy; None for an unknown policy."""
         step = self._policies.training_step(policy_id)
         return None if step is None else max(0, self.updates - step)
 
     def settle(self, episode: int) -> None:
-        """Note that a checkpoint was written after this training episode, to which a lockstep run can return."""
+        """Record a checkpoint after this training episode, to which a lockstep run can return."""
         self.feed.settled = episode
         self.succession.settle()
 
     def admit_replacement(self) -> None:
-        """Let another learner continue from here, although the run cannot return to a state that it could reproduce."""
+        """Let another learner continue from here, although the run cannot return to a reproducible state."""
         self.succession.admit_replacement()
         self.feedback.last_batch = 0
 
@@ -144,20 +144,20 @@ class LearnerDesk:
 
     def _attach(self, ticket: Ticket, request: Attach, now_s: float) -> Answer | None:
         if request.version != LINK_VERSION:
-            versions = f"the learner speaks version {request.version} of the link, the rig {LINK_VERSION}"
+            versions = f"the learner uses version {request.version} of the link, the rig version {LINK_VERSION}"
             return Answer(Refused(f"{versions}; install the same Onrig at both ends", VERSION))
         session = request.session or ticket.peer[:16]
         known = self.peers.enter(ticket, session, now_s)
         held = self.peers.lease.belongs_to(session, ticket.key)
         pushes = request.role == "push"
-        why = self.peers.ask_to_push(ticket, session, now_s) if pushes else "it only watches"
+        why = self.peers.ask_to_push(ticket, session, now_s) if pushes else "it only reads"
         if why is None and not held and not self.succession.is_current(session):
             updates = self.updates if self.done >= 0 or self._restored else None
             if not self.succession.admits(session, updates, ending=self.feed.ending):
-                return None  # it asks again when the run can be continued
-            self.feedback.last_batch = 0  # a new session numbers its batches from its own start
+                return None  # it retries until the run can be continued
+            self.feedback.last_batch = 0  # a new session numbers its batches from its start
         if request.memory not in (b"", self.memory_name):
-            pass  # a mirror of another memory: the answer says so, and the learner attaches again without it
+            pass  # a mirror of another memory, as stated in the answer: the learner attaches again without it
         elif not known:
             came_back = request.memory == self.memory_name
             self._event("learner_resumed" if came_back else "learner_attached", learner=ticket.key, pushes=why is None)
@@ -166,7 +166,7 @@ class LearnerDesk:
         return Answer(self._attached(why))
 
     def _attached(self, why: str | None) -> Attached:
-        """Answer to an Attach that pushes, or must not for the reason ``why``."""
+        """Return the answer to an Attach that pushes, or must not for the reason ``why``."""
         storage = self._memory.storage
         return Attached(
             run=self._identity.run,
@@ -210,7 +210,7 @@ class LearnerDesk:
         return Answer(self._policies.judge(payloads[0], recorded, learner=ticket.key, closed=self.feed.closed))
 
     def _recorded(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        """Sample of observations, evenly spaced over the memory."""
+        """Return a sample of observations, evenly spaced over the memory."""
         storage = self._memory.storage
         at = np.linspace(0, max(storage.stored - 1, 0), min(storage.stored, 64)).astype(np.int64)
         return storage.observation[at]
@@ -227,7 +227,8 @@ class LearnerDesk:
 
 
 def run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
-    """Name of the run in its policies: its folder; in lockstep, where equal runs give equal policies, a digest."""
+    """Return the name of the run in its policies: its folder; in lockstep, where equal runs give equal policies, a
+    digest."""
     if not config.lockstep:
         return run_folder.name
     return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"

@@ -1,4 +1,4 @@
-"""What learners pull: writes to the memory, closed episodes, and rulings on policies."""
+"""Content of Pulls: writes to the memory, closed episodes, and probation results of policies."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from onrig.runtime.replay.experiences import Memory
 
 _WAIT_LIMIT_MS: Final = 2000
 _KEPT_RULINGS: Final = 64
-"""Number of latest rulings on policies kept for learners."""
+"""Maximum number of probation results kept for learners."""
 
 
 class Feed:
-    """Answers each Pull once: at once, or through ``due`` when there is news or its wait is over."""
+    """Answers each Pull once: immediately, or through ``due`` when there are news or its wait is over."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -45,14 +45,15 @@ class Feed:
         """Whether the run is over."""
 
     def close(self, episode: int, episode_return: float) -> None:
-        """Note a training episode whose transitions are all in the memory, and its undiscounted return in raw units."""
+        """Record a training episode whose transitions are all in the memory, and its undiscounted return in raw
+        units."""
         self.closed = episode
         self._returns[episode] = episode_return
         for old in sorted(self._returns)[:-MAX_CLOSED]:
             del self._returns[old]
 
     def rule(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
-        """Add a ruling on an admitted policy, which learners receive with their next rows."""
+        """Add the probation result of an admitted policy, which learners receive with their next rows."""
         self._ruled += 1
         self._rulings.append(Ruling(self._ruled, policy_id, verdict, reason[:MAX_REASON]))
 
@@ -60,15 +61,15 @@ class Feed:
         """Answer a Pull; None if it waits for news."""
         inserted = self._memory.storage.inserted
         if not 0 <= pull.since <= inserted:
-            return Answer(Refused(f"{pull.since} writes seen, there have been {inserted}"))
+            return Answer(Refused(f"{pull.since} writes claimed, but there have been {inserted}"))
         if pull.wait_ms <= 0 or self._has_news(pull):
             return self._rows(pull)
-        self.forget(ticket.peer)  # a peer has one pending Pull; it has given up the earlier one
+        self.forget(ticket.peer)  # a peer has one pending Pull and has abandoned the earlier one
         self._waiting.append((time.monotonic() + min(pull.wait_ms, _WAIT_LIMIT_MS) / 1000, ticket, pull))
         return None
 
     def due(self) -> list[tuple[Ticket, Answer]]:
-        """Answers to waiting Pulls for which there is news or whose wait is over."""
+        """Return answers to waiting Pulls that have news or whose wait is over."""
         if not self._waiting:
             return []
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a learner reports of the experiences that it replayed, which some retentions use."""
+"""Feedback of a learner on replayed experiences, used by some retentions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FeedbackIntake:
         """Number of batches applied."""
 
     def is_known(self, request: Feedback) -> bool:
-        """Whether the batch is a repeated one, which has been applied."""
+        """Whether the batch is a repeated one that has been applied."""
         return request.batch <= self.last_batch
 
     def apply(self, request: Feedback, payloads: Sequence[bytes]) -> Refused | None:
@@ -38,7 +38,7 @@ class FeedbackIntake:
         except ValueError as error:
             return Refused(f"malformed feedback: {error}")
         except KeyError as unknown:
-            return Refused(f"feedback of unknown kind {unknown}; there are {', '.join(FEEDBACK)}")
+            return Refused(f"feedback of unknown kind {unknown}; known kinds are {', '.join(FEEDBACK)}")
         self.last_batch = request.batch
         self.batches += 1
         slots, generations = slots.astype(np.int64), generations.astype(np.uint32)

@@ -1,8 +1,8 @@
-"""The lease to push: many learners may mirror a rig's memory, but only one sends policies and TD errors.
+"""Lease to push: many learners may mirror a rig's memory, but only one sends policies and TD errors.
 
-The first learner that asks gets the lease.  It is released when the holder says goodbye, or when another learner asks
-after the holder's connection has closed or been silent for SILENT_S.  A holder that reconnects before another has asked
-keeps it.
+The first learner that requests the lease receives it.  It is released when the holder leaves, or when another learner
+requests it after the holder's connection has closed or been silent for SILENT_S.  A holder that reconnects before
+another request keeps it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SILENT_S: Final = 30.0
-"""Silence after which the lease may pass on; a learner sends TD errors while it works, and polls while it does not."""
+"""Silence after which the lease may pass on; a busy learner sends TD errors, an idle one polls."""
 
 
 @dataclass
@@ -25,19 +25,19 @@ class _Holder:
 
 
 class Lease:
-    """The right to push; at most one session holds it."""
+    """Right to push, held by at most one session."""
 
     def __init__(self, is_gone: Callable[[bytes], bool]) -> None:
         self._is_gone = is_gone
         self._holder: _Holder | None = None
 
     def ask(self, session: bytes, key: str, peer: bytes, now_s: float) -> str | None:
-        """Acquire or renew the lease; returns None, or who holds it."""
+        """Acquire or renew the lease; return None, or a description of the holder."""
         holder = self._holder
         if holder is not None and (holder.session, holder.key) != (session, key):
             if not (self._is_gone(holder.peer) or now_s - holder.heard_s > SILENT_S):
                 return (
-                    f"another learner pushes ({holder.key}, for {now_s - holder.since_s:.0f} s, heard "
+                    f"another learner pushes ({holder.key}, for {now_s - holder.since_s:.0f} s, last message "
                     f"{now_s - holder.heard_s:.0f} s ago)"
                 )
             holder = None
@@ -56,7 +56,7 @@ class Lease:
         return self._holder is not None and (self._holder.session, self._holder.key) == (session, key)
 
     def heard(self, peer: bytes, now_s: float) -> None:
-        """Note that a peer is alive."""
+        """Record a message from a peer."""
         if self._holder is not None and self._holder.peer == peer:
             self._holder.heard_s = now_s
 

@@ -1,4 +1,4 @@
-"""Connected learners, and which of them pushes."""
+"""Connected learners, and the one that pushes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from onrig.runtime.link.server import Ticket
 from onrig.runtime.replay.learners.lease import Lease
 
 _MAX_PEERS: Final = 64
-"""Connections remembered; beyond that, the one silent for longest must attach again."""
+"""Maximum number of connections remembered; beyond that, the one silent for longest must attach again."""
 _SILENT_S: Final = 5.0
-"""Silence after which a learner is not waited for at the end."""
+"""Silence after which the end of the run does not wait for a learner."""
 
 
 @dataclass
@@ -24,7 +24,7 @@ class _Peer:
 
 
 class Peers:
-    """The connections that have attached.
+    """Connections that have attached.
 
     ``is_gone`` reports whether a connection is closed.
     """
@@ -37,7 +37,7 @@ class Peers:
         """Monotonic time of the pushing learner's last message; 0 before the first."""
 
     def enter(self, ticket: Ticket, session: bytes, now_s: float) -> bool:
-        """Add a connection; returns whether it had attached before."""
+        """Add a connection; return whether it had attached before."""
         known = ticket.peer in self._peers
         if not known and len(self._peers) >= _MAX_PEERS:
             self._peers.pop(min(self._peers, key=lambda p: self._peers[p].heard_s))
@@ -45,14 +45,14 @@ class Peers:
         return known
 
     def ask_to_push(self, ticket: Ticket, session: bytes, now_s: float) -> str | None:
-        """Ask for the lease; returns None, or who holds it."""
+        """Request the lease; return None, or a description of the holder."""
         holder = self.lease.ask(session, ticket.key, ticket.peer, now_s)
         if holder is None:
             self.heard_ns = round(now_s * 1e9)
         return holder
 
     def heard(self, ticket: Ticket, now_s: float) -> bool:
-        """Note a message; returns whether its connection has attached."""
+        """Record a message; return whether its connection has attached."""
         peer = self._peers.get(ticket.peer)
         if peer is None:
             return False
@@ -69,7 +69,7 @@ class Peers:
 
     @property
     def expected(self) -> bool:
-        """Whether a learner heard from recently is still connected; it disconnects when told that the run is over."""
+        """Whether a recently active learner is still connected; it disconnects when notified of the run's end."""
         now_s = time.monotonic()
         late = [name for name, peer in self._peers.items() if peer.heard_s > now_s - _SILENT_S]
         return any(not self._is_gone(name) for name in late)

@@ -1,4 +1,4 @@
-"""Judgement of offered policies: each is refused, or given an id, filed and passed to the loop."""
+"""Admission of offered policies: each is refused, or receives an id, is filed and passed to the loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onrig.runtime.replay.learners.policy_watch import RolledBack, digest_of
 from onrig.runtime.shm.latest import PolicySlot
 
 _KEPT: Final = 64
-"""Admitted and refused policies remembered, each, to answer repeated offers."""
+"""Maximum number of admitted, and of refused, policies remembered to answer repeated offers."""
 
 _TOO_SOON: Final = Verdict(0, accepted=False, stage=RATE, reason="too soon after the last; offer a newer one later")
 
@@ -31,10 +31,10 @@ V = TypeVar("V")
 
 
 class PolicyDesk:
-    """Judges each policy once, no matter who offers it and how often.
+    """Checks each policy once, whoever offers it and however often.
 
-    A policy is identified by its bytes.  Admitted policies get consecutive ids; the id that a policy states itself is
-    ignored.  ``rate`` limits the judgements (None: no limit); ``folder`` decides which files are kept.
+    A policy is identified by its bytes.  Admitted policies receive consecutive ids; the id in a policy's contract is
+    ignored. ``rate`` limits the checks (None: no limit); ``folder`` decides which files are kept.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class PolicyDesk:
         self._refused: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}
         self._native: dict[int, bool] = {}
-        """Admitted policies that the C library evaluates."""
+        """Number of admitted policies that the C library evaluates."""
         self._given: dict[bytes, int] = {}
         """Ids of policies that will be offered again."""
         self.offered = self.admitted = self.refused = 0
         self.too_soon = 0
-        """Offers refused by the rate limit, without judgement."""
+        """Number of offers refused by the rate limit, without a check."""
         self.active_id = 0
         """Id of the policy admitted last."""
         self._acting = self._dropped = 0
@@ -69,12 +69,12 @@ class PolicyDesk:
     def _take_over(self) -> None:
         """Continue with a loop that has policies from a previous replay process.
 
-        Which of their files have acted is not known, so all of them are kept.
+        It is not known which of their files have acted, so all of them are kept.
         """
         newest = self._slot.peek()
         if newest is None:
             return
-        if newest.policy_id > self._folder.newest:  # the previous process was killed before it had filed this one
+        if newest.policy_id > self._folder.newest:  # the previous process was killed before filing this one
             self._file(newest.policy_id, newest.model)
         _keep(self._admitted, digest_of(newest.model), newest.policy_id)
         _keep(self._native, newest.policy_id, newest.native)
@@ -98,7 +98,7 @@ class PolicyDesk:
         }
 
     def number_after(self, policy_id: int) -> None:
-        """Assign no id up to this one: the run's files refer to them, even if the policies were lost."""
+        """Assign no id up to this one, because the run's files refer to these, even if the policies were lost."""
         self._folder.newest = max(self._folder.newest, policy_id)
 
     def resume(self, counts: Mapping[str, int]) -> None:
@@ -111,24 +111,24 @@ class PolicyDesk:
         self._folder.go_on(newest, counts.get("acted_policy", newest))
 
     def repeat_after(self, newest: int) -> None:
-        """Expect the policies after ``newest`` again, which the loop already has (lockstep).
+        """Expect repeated offers of the policies after ``newest``, which the loop already has (lockstep).
 
         The same bytes get the same ids.
         """
         for policy_id in self._folder.ids():
             if policy_id > newest:
-                with contextlib.suppress(OSError):  # damaged since: it gets another id
+                with contextlib.suppress(OSError):  # damaged since, so it receives another id
                     self._given[digest_of(self._folder.model(policy_id))] = policy_id
 
     def pass_on(self) -> None:
-        """Give the loop what the previous process had filed and was killed before handing over (real time)."""
+        """Pass to the loop the policies that the previous process had filed but not passed on (real time)."""
         newest = self._slot.peek()
         self.reinstate(after=0 if newest is None else newest.policy_id)
 
     def reinstate(self, after: int = 0) -> int:
         """Put the newest filed policy beyond ``after`` that is still admissible into the slot.
 
-        Returns its id, 0 if there is none.  It is judged like a policy from a file, except for its latency, which was
+        Returns its id, 0 if there is none.  It is checked like a policy from a file, except for its latency, which was
         measured when it was admitted.
         """
         for policy_id in reversed(self._folder.ids()):
@@ -172,13 +172,13 @@ class PolicyDesk:
         return self._judge(digest, model, recorded, learner)
 
     def adopt(self, model: bytes) -> Verdict:
-        """Judge the policy file that a run starts with."""
+        """Check the policy file with which a run starts."""
         digest = digest_of(model)
         known = self._known(digest)
         if known is not None and not known.accepted:
             return known
         if self._slot.version and not self._folder.repeats:
-            # Put there before this process was restarted; others may have followed.
+            # It was in the slot before this process restarted; others may have followed.
             return Verdict(self.active_id, accepted=True)
         if known is not None:
             self.active_id = known.policy_id
@@ -187,7 +187,7 @@ class PolicyDesk:
         return self._judge(digest, model, None, "file")
 
     def _known(self, digest: bytes) -> Verdict | None:
-        """Verdict on a policy that was judged before; None for a new one."""
+        """Return the verdict on a policy that has been checked before; None for a new one."""
         entry = self._rolled_back.entry(digest)
         if entry is not None:
             return Verdict(
@@ -199,7 +199,7 @@ class PolicyDesk:
         return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
 
     def _judge(self, digest: bytes, model: bytes, recorded: NDArray[np.float32] | None, learner: str) -> Verdict:
-        """Judge a new policy: refuse it, or give it an id, file it and pass it to the loop."""
+        """Check a new policy: refuse it, or assign an id, file it and pass it to the loop."""
         self.offered += 1
         repeated = self._given.pop(digest, None)
         policy_id = self.next_id if repeated is None else repeated
@@ -216,7 +216,7 @@ class PolicyDesk:
         self.admitted += 1
         self.active_id = policy_id
         if repeated is None:
-            self._file(policy_id, model)  # filed first, so that a restarted process does not reuse its id
+            self._file(policy_id, model)  # filed first, so that a restarted process cannot reuse its id
         self._hand_over(policy_id, model, repeated=repeated is not None)
         self._event("policy_admitted", policy=policy_id, learner=learner, evaluator=evaluator_of(native=result.native))
         return Verdict(policy_id, accepted=True)
@@ -229,7 +229,8 @@ class PolicyDesk:
         return verdict
 
     def _hand_over(self, policy_id: int, model: bytes, *, repeated: bool) -> None:
-        """Put a policy into the slot unless the loop has seen it or a newer one; prune files that can no longer act."""
+        """Put a policy into the slot unless the loop has taken it or a newer one; prune files that can no longer
+        act."""
         newest = self._slot.peek() if repeated else None
         if newest is None or newest.policy_id < policy_id:
             self._slot.put(policy_id, model, native=self._native.get(policy_id, False))
@@ -237,13 +238,14 @@ class PolicyDesk:
 
     def _file(self, policy_id: int, model: bytes) -> None:
         reason = self._folder.file(policy_id, model)
-        if reason:  # a full disk must not keep a good policy from the loop
+        if reason:  # a full disk must not withhold a good policy from the loop
             self._event("policy_not_filed", policy=policy_id, reason=reason)
 
     # -- after admission ---------------------------------------------------------------------------------------------
 
     def follow(self, records: NDArray[np.void], dropped: int) -> None:
-        """Note who acted in the next records (dtype ``RecordLayout.dtype``); ``dropped`` were lost so far."""
+        """Record which policies acted in the next records (dtype ``RecordLayout.dtype``); ``dropped`` were lost so
+        far."""
         if self._rate is not None:
             self._rate.ticked(len(records))
         if dropped != self._dropped:
@@ -256,8 +258,9 @@ class PolicyDesk:
         self._folder.note(i for i in np.unique(ids).tolist() if i)
 
     def settle(self) -> None:
-        """At a barrier or before a checkpoint: remove policies that never acted, retry writes that a full disk
-        rejected.
+        """Remove policies that never acted, and retry writes that a full disk rejected; at a barrier or before a
+        checkpoint.
+
         """
         self._folder.prune()
         self._folder.retry()
@@ -269,7 +272,7 @@ class PolicyDesk:
         return [self._folder.path(policy_id) for policy_id in self._folder.unsynced()]
 
     def synced(self, paths: list[Path]) -> None:
-        """Note that a checkpoint covers these files."""
+        """Mark these files as covered by a checkpoint."""
         self._folder.synced(int(path.stem) for path in paths)
 
     @property
@@ -289,20 +292,20 @@ class PolicyDesk:
 
     @property
     def rolled_back_crc32(self) -> int:
-        """Checksum of the list of policies that were rolled back."""
+        """Checksum of the list of rolled-back policies."""
         return self._rolled_back.crc32(self.rolled_back)
 
     def was_rolled_back(self, policy_id: int) -> bool:
-        """Whether the policy of this id was rolled back."""
+        """Whether the policy with this id was rolled back."""
         return self._rolled_back.has(policy_id)
 
     def take_back(self, policy_id: int, reason: str) -> None:
-        """Bar a policy that the loop has rolled back from admission."""
+        """Exclude a policy that the loop has rolled back from admission."""
         digest = next((digest for digest, other in self._admitted.items() if other == policy_id), None)
         if digest is None:
             try:
                 digest = digest_of(self._folder.model(policy_id))
-            except OSError:  # without its bytes it cannot be recognised
+            except OSError:  # it cannot be recognised without its bytes
                 return
         try:
             self._rolled_back.add(policy_id, digest, reason)
@@ -310,7 +313,7 @@ class PolicyDesk:
             self._event("rolled_back_not_filed", policy=policy_id, reason=error.strerror or str(error))
 
     def training_step(self, policy_id: int) -> int | None:
-        """Updates that a recently admitted policy states for its export; None for others."""
+        """Return the training step stated by a recently admitted policy; None for others."""
         return self._training_steps.get(policy_id)
 
 

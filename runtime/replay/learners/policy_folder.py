@@ -1,14 +1,14 @@
 """``policies/`` of a run folder: files of the admitted policies, except those that never acted.
 
-Ids increase and the loop takes policies in that order, so two rules tell which ones can no longer act:
+Ids increase and the loop takes policies in that order, so two rules identify those that can no longer act:
 
 * A record names a later policy: a policy that has not acted by then never will.  (One that has may be rolled back to.)
-* The loop took an older one last, and the slot holds a newer one (``PolicySlot.taken``).  Real time only: in lockstep
-  the files of a run must depend on its records alone.
+* The loop last took an older one, and the slot holds a newer one (``PolicySlot.taken``).  Real time only: in lockstep
+  the files of a run must depend only on its records.
 
-If records were lost, all files up to then are kept, as their policies may have acted.  The folder thus holds the
-policies that acted, the newest, and the few in between; those in a checkpoint's loop state are included, because they
-have acted.  A file that ``index.csv`` does not list is not one of the run's.
+If records were lost, all files up to then are kept, because their policies may have acted.  The folder thus contains
+the policies that acted, the newest, and the few in between; those in a checkpoint's loop state are included, because
+they have acted.  A file that is not listed in ``index.csv`` does not belong to the run.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 MAX_UNFILED_BYTES: Final = 16 << 20
 """Total size of policies waiting for disk space; beyond it the oldest are dropped."""
 _RECALLED: Final = 16
-"""Latest files of a previous process searched for a policy that is offered again."""
+"""Number of latest files of a previous process that are searched for a repeated offer."""
 
 
 class PolicyFolder:
     """Files of admitted policies, by the id that the rig assigned; ``newest`` is the highest id assigned so far."""
 
     repeats: ClassVar[bool] = False
-    """Whether the judgements after a checkpoint are repeated."""
+    """Whether the checks after a checkpoint are repeated."""
 
     def __init__(self, path: Path) -> None:
         self.root = path
@@ -48,7 +48,7 @@ class PolicyFolder:
         self.acted = self.newest
         """Highest id in any record."""
         self._open: dict[int, bool] = {}
-        """Policies that may still be removed, in order, and whether each has acted; every other file stays."""
+        """Policies that may still be removed, in order, and whether each has acted; all other files are kept."""
         self._unsynced: dict[int, None] = dict.fromkeys(found)
         self._unfiled: dict[int, bytes] = {}
         self._before = found[-_RECALLED:]
@@ -66,13 +66,13 @@ class PolicyFolder:
         return self.root / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
-        """Read a policy; raises OSError, also where it is not what was filed."""
+        """Read a policy; raises OSError, also if its content differs from what was filed."""
         waiting = self._unfiled.get(policy_id)
         if waiting is not None:
             return waiting
         model = read_file(self.path(policy_id), MAX_POLICY_BYTES)
         if extent_of(model) != self._index.get(policy_id):
-            raise OSError(errno.EIO, "it is not the policy that was filed", str(self.path(policy_id)))
+            raise OSError(errno.EIO, "it differs from the policy that was filed", str(self.path(policy_id)))
         return model
 
     def recall(self, digest: bytes) -> int | None:
@@ -89,7 +89,7 @@ class PolicyFolder:
     # -- filing ------------------------------------------------------------------------------------------------------
 
     def file(self, policy_id: int, model: bytes) -> str:
-        """Write a policy's file atomically; returns "", or why that has to wait for ``retry``."""
+        """Write a policy's file atomically; return "", or the reason why that has to wait for ``retry``."""
         self.newest = max(self.newest, policy_id)
         self._open.setdefault(policy_id, False)
         reason = self._write(policy_id, model)
@@ -109,7 +109,7 @@ class PolicyFolder:
 
     def _write(self, policy_id: int, model: bytes) -> str:
         try:
-            self._index.add(policy_id, model)  # first: a killed process leaves no file that is not listed
+            self._index.add(policy_id, model)  # first, so that a killed process leaves no unlisted file
             replace_own_file(self.path(policy_id), model)
         except OSError as error:
             return error.strerror or str(error)
@@ -119,12 +119,12 @@ class PolicyFolder:
     # -- pruning -----------------------------------------------------------------------------------------------------
 
     def go_on(self, newest: int, acted: int) -> None:
-        """Continue from a checkpoint that relies on the policies up to ``newest``, of which ``acted`` did so last."""
+        """Continue from a checkpoint that relies on the policies up to ``newest``, of which ``acted`` acted last."""
         self.newest = max(self.newest, newest)
         self._unsynced = {i: None for i in self._unsynced if i > newest}
 
     def note(self, acting: Iterable[int]) -> None:
-        """Note the policies named by the next records, and remove those that they supersede."""
+        """Record the policies named by the next records, and remove those that they supersede."""
         before = self.acted
         self._note(acting)
         if self.acted > before:
@@ -172,36 +172,36 @@ class PolicyFolder:
         return [*self._unsynced]
 
     def synced(self, policy_ids: Iterable[int]) -> None:
-        """Note that a checkpoint covers these policies."""
+        """Mark these policies as covered by a checkpoint."""
         for policy_id in policy_ids:
             self._unsynced.pop(policy_id, None)
 
 
 class RepeatedPolicyFolder(PolicyFolder):
-    """Lockstep: everything after a checkpoint is repeated, so files depend on records alone, and change at barriers."""
+    """Lockstep: everything after a checkpoint is repeated, so files depend only on records, and change at barriers."""
 
     repeats = True
 
     def recall(self, digest: bytes) -> int | None:
-        """As PolicyFolder; None, because earlier judgements are repeated."""
+        """Return None, because earlier checks are repeated."""
         return None
 
     def go_on(self, newest: int, acted: int) -> None:
-        """As PolicyFolder; the filed policies after ``acted`` have not acted yet."""
+        """Continue from a checkpoint; the filed policies after ``acted`` have not acted yet."""
         super().go_on(newest, acted)
         self.acted = acted
         self._open = {i: False for i in self.ids() if i > acted}
 
     def note(self, acting: Iterable[int]) -> None:
-        """As PolicyFolder; nothing is removed before ``prune``."""
+        """Record the acting policies; nothing is removed before ``prune``."""
         self._note(acting)
 
     def drop_overtaken(self, taken: int) -> None:
-        """As PolicyFolder; nothing, because it depends on when the loop looked."""
+        """Do nothing, because the result would depend on when the loop polled the slot."""
 
 
 def policy_folder(config: RunConfig, path: Path) -> PolicyFolder:
-    """Return the policies' folder of a run."""
+    """Return the policy folder of a run."""
     return RepeatedPolicyFolder(path) if config.lockstep else PolicyFolder(path)
 
 

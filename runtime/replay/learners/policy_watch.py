@@ -1,10 +1,10 @@
 """Outcome of policies that have acted, from the step records: probation passed, rolled back, or failed.
 
 The loop decides (``onrig.runtime.control.policy_switch``) and marks the records: PROBATION while a policy may still be
-rolled back, ROLLED_BACK on the first record after it was.  The records before a mark show the reason.
+rolled back, ROLLED_BACK on the first record after a rollback.  The records before a mark show the reason.
 
 A rolled-back policy never acts again, neither after a restart of the replay process nor in a resumed run: its digest is
-in ``policies/rolled_back.json`` of the run folder.  A policy is identified by its bytes; its id is for users.
+stored in ``policies/rolled_back.json`` of the run folder.  A policy is identified by its bytes; its id is for users.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ class PolicyWatch:
         return self.age_ticks / self._rate_hz
 
     def follow(self, records: NDArray[np.void], *, told: bool, ruled: bool) -> None:
-        """Take records that a process before this one took in: events were ``told`` then, and verdicts ``ruled``."""
+        """Process records that a previous process read: their events were ``told`` then, and their verdicts
+        ``ruled``."""
         self._tells, self._rules = not told, not ruled
         self.add(records)
         self._tells = self._rules = True
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records (dtype ``RecordLayout.dtype``)."""
+        """Process the next records (dtype ``RecordLayout.dtype``)."""
         flags = records["flags"]
         acts = ((flags & Flag.NO_ACTION) == 0) & (records["kind"] != Kind.RESET)
         rows = records[acts | ((flags & Flag.ROLLED_BACK) != 0)]
@@ -83,7 +84,7 @@ class PolicyWatch:
             self._settle()
 
     def _open(self, first: np.void) -> None:
-        """Handle a record whose policy or marks differ from the previous one's, or the first of a batch."""
+        """Process a record whose policy or marks differ from the previous one's, or the first of a batch."""
         policy_id, flags = int(first["policy_id"]), int(first["flags"])
         if flags & Flag.ROLLED_BACK:
             if self.policy_id is not None:
@@ -114,11 +115,11 @@ class PolicyWatch:
 
     @property
     def _served(self) -> bool:
-        """Whether the last record seen was the last of a full probation."""
+        """Whether the last record received was the last of a complete probation."""
         return self._on_probation and self._terms is not None and self.age_ticks >= self._terms.ticks
 
     def _reason(self) -> Reason | None:
-        """Reason for a failure in the last tick, as far as its record shows."""
+        """Return the reason for a failure in the last tick, as far as its record shows."""
         if self._last is None:
             return None
         if self._last["rule"] == Rule.FINITE:
@@ -181,12 +182,12 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def digest_of(model: bytes) -> bytes:
-    """Digest of a policy's bytes."""
+    """Return the digest of a policy's bytes."""
     return hashlib.blake2b(model, digest_size=16).digest()
 
 
 class RolledBack:
-    """The rolled-back policies of one run folder.
+    """List of the rolled-back policies of one run folder.
 
     An unreadable list counts as empty, with the reason in ``damaged``.
     """
@@ -209,15 +210,15 @@ class RolledBack:
         return len(self._entries)
 
     def has(self, policy_id: int) -> bool:
-        """Whether the policy of this id is on the list."""
+        """Whether the policy with this id is on the list."""
         return any(entry.policy == policy_id for entry in self._entries.values())
 
     def entry(self, digest: bytes) -> Entry | None:
-        """Entry of a policy; None if it was not rolled back."""
+        """Return the entry of a policy; None if it was not rolled back."""
         return self._entries.get(digest.hex())
 
     def crc32(self, count: int) -> int:
-        """Checksum of the first ``count`` entries."""
+        """Return the checksum of the first ``count`` entries."""
         return zlib.crc32(msgspec.json.encode(list(self._entries.values())[:count]))
 
     def add(self, policy_id: int, digest: bytes, reason: str) -> None:
@@ -226,7 +227,7 @@ class RolledBack:
         self._write()
 
     def keep(self, count: int) -> None:
-        """Keep the first ``count`` entries, when a run goes back to before the others; raises OSError."""
+        """Keep the first ``count`` entries when a run returns to an earlier state; raises OSError."""
         if len(self._entries) > count:
             self._entries = dict(list(self._entries.items())[:count])
             self._write()

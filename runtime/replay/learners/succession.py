@@ -1,4 +1,4 @@
-"""Who may push after another learner: anyone in real time; in lockstep only where the run can be reproduced."""
+"""Succession of pushing learners: anyone in real time; in lockstep only if the run can be reproduced."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ class Succession(Protocol):
 
     lockstep: bool
     replaced: bool
-    """Whether a learner asks to push that cannot continue from here."""
+    """Whether a learner that cannot continue from here asks to push."""
 
     def is_current(self, session: bytes) -> bool:
         """Whether this session pushed last."""
 
     def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
-        """Let another session push, unless the run has to return to its checkpoint first.
+        """Let another session push, unless the run must first return to its checkpoint.
 
-        ``updates``: updates that the run has seen, from which the session must continue (None: from its own start).
+        ``updates``: updates counted by the run, from which the session must continue (None: from its own start).
         """
 
     def touched(self) -> None:
-        """Note that the pushing learner has changed something."""
+        """Record that the pushing learner has changed something."""
 
     def settle(self) -> None:
-        """Note that everything up to now is in a checkpoint."""
+        """Record that everything up to now is in a checkpoint."""
 
     def admit_replacement(self) -> None:
         """Let the session that asked continue from here, although the run cannot return to its checkpoint."""
 
     def departure(self, updates: int) -> str | None:
-        """Reason why the run is not reproducible, when the pushing learner reports ``updates``; None if it is."""
+        """Return why the run is not reproducible, if the pushing learner reports ``updates``; None if it is."""
 
     @property
     def departures(self) -> int | None:
-        """Number of deviations from the undisturbed course of the run; None in real time, where no course is fixed."""
+        """Number of deviations from the undisturbed course of the run; None in real time, which has no fixed course."""
 
 
 class AnyLearner:
-    """Real time: each learner continues from the state that it finds."""
+    """Real time: each learner continues from the current state."""
 
     lockstep: bool = False
     replaced: bool = False
@@ -51,31 +51,30 @@ class AnyLearner:
         self._pusher = b""
 
     def is_current(self, session: bytes) -> bool:
-        """As Succession."""
         return session == self._pusher
 
     def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
-        """As Succession; always true."""
+        """Return True."""
         self._pusher = session
         return True
 
     def touched(self) -> None:
-        """As Succession; unused."""
+        """Do nothing."""
 
     def settle(self) -> None:
-        """As Succession; unused."""
+        """Do nothing."""
 
     def admit_replacement(self) -> None:
-        """As Succession; never asked for."""
+        """Do nothing: never requested."""
 
     def departure(self, updates: int) -> str | None:
-        """As Succession; always None."""
+        """Return None."""
         return None
 
 
 class FromCheckpoint:
-    """Lockstep: a learner continues from a checkpoint, with the updates that the run has seen, so that a run with a
-    successor is bit for bit the run without one.
+    """Lockstep: a learner continues from a checkpoint, with the updates counted by the run, so that a run with a
+    successor is identical bit for bit to one without.
     """
 
     lockstep: bool = True
@@ -85,16 +84,15 @@ class FromCheckpoint:
         self._changed = False
         """Whether the pushing learner has changed anything since the last checkpoint."""
         self._expected_updates: int | None = None
-        """Updates that a learner must report when it continues the run; None once it has."""
+        """Updates that a learner must report when it continues the run; None once it has reported them."""
         self.replaced = False
         self.departures = 0
 
     def is_current(self, session: bytes) -> bool:
-        """As Succession."""
         return session == self._pusher
 
     def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
-        """As Succession; false, and ``replaced``, where something has changed since the checkpoint."""
+        """Admit the session only if nothing has changed since the checkpoint; otherwise set ``replaced``."""
         if self._pusher and self._changed and not ending:
             self.replaced, self._newcomer = True, session
             return False
@@ -103,26 +101,22 @@ class FromCheckpoint:
         return True
 
     def touched(self) -> None:
-        """As Succession."""
         self._changed = True
 
     def settle(self) -> None:
-        """As Succession."""
         self._changed = False
 
     def admit_replacement(self) -> None:
-        """As Succession."""
         self._pusher, self.replaced = self._newcomer, False
         self._changed = False
         self.departures += 1
 
     def departure(self, updates: int) -> str | None:
-        """As Succession."""
         expected, self._expected_updates = self._expected_updates, None
         if expected in (None, updates):
             return None
         self.departures += 1
-        return f"the learner continues after {updates} updates, the run was at {expected}"
+        return f"the learner continues after {updates} updates, but the run was at {expected}"
 
 
 def succession(config: RunConfig) -> Succession:
