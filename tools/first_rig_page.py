@@ -152,11 +152,11 @@ onrig run run.yaml --set device.pace=realtime --device PORT --set episodes=5 $te
 
 $tenth_why
 
-*Right:* it ends with `actuators: safe: a state frame of the device shows it` and few missed ticks. Then, in further
+*Right:* it ends with `actuators: safe: shown by a state frame from the device` and few missed ticks. Then, in further
 runs: after the e-stop it stands disarmed until `onrig resume`, and so it does after the cable was pulled and plugged in
 again; `onrig stop` fades out.
 
-*Wrong:* `no command reached the device for a whole lease`: the host is too slow, see `docs/real-time.md`. A reset that
+*Wrong:* `no command reached the device during a complete lease`: the host is too slow, see `docs/real-time.md`. A reset that
 fails: give `reset` in `task.yaml` more time or effort. Interventions in every tick: an envelope too narrow, or step 3.
 
 ### 6. Full

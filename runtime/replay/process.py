@@ -216,7 +216,8 @@ class ReplayProcess:
         if memory.overflows and not self._told_full:
             self._told_full = True
             _warn(
-                f"the memory is full ({memory.storage.capacity} experiences) and rejects further ones: increase selection.capacity"
+                f"the memory is full ({memory.storage.capacity} experiences) and rejects further ones: "
+                "raise selection.capacity"
             )
 
     def _tell_logged(self) -> None:

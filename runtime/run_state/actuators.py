@@ -1,4 +1,4 @@
-"""State of a rig's actuators as confirmed by its device: read from the board, judged without I/O.
+"""State of a rig's actuators as confirmed by its device: read from the board and evaluated without I/O.
 
 *Safe* means confirmed by a state frame of the device. Without one, only the device's lease bounds the time. It counts
 from the frame that the last command answers, because the device accepts a command only within that frame's period
@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Board, Word
 
-SAFE: Final = "safe: a state frame of the device shows it"
+SAFE: Final = "safe: shown by a state frame from the device"
 UNTOUCHED: Final = "not used: no command was sent to the device"
 UNCONFIRMED: Final = "unconfirmed"
-_NO_FRAME: Final = f"{UNCONFIRMED}: no state frame of the device shows them safe"
+_NO_FRAME: Final = f"{UNCONFIRMED}: no state frame from the device shows them safe"
 
 
 class Actuators(NamedTuple):
@@ -54,7 +54,7 @@ class Actuators(NamedTuple):
         return self.answered_ns == 0
 
     def unconfirmed(self, now_ns: int, now_unix_s: float) -> str:
-        """One line for actuators that no frame shows safe; ``now_*``: both clocks at the same moment."""
+        """Return one line on actuators that no frame shows safe; ``now_*``: both clocks at the same moment."""
         if self.unused:
             return f"{_NO_FRAME}, and no command was sent to it"
         if not self.hold_ns:
@@ -76,6 +76,6 @@ class Actuators(NamedTuple):
 
 
 def _clock(unix_s: float) -> str:
-    """Local time of day to the millisecond, rounded up."""
+    """Return the local time of day to the millisecond, rounded up."""
     ms = -int(-unix_s * 1000 // 1)
     return f"{time.strftime('%H:%M:%S', time.localtime(ms // 1000))}.{ms % 1000:03d}"

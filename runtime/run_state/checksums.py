@@ -1,9 +1,9 @@
 """Checksums of a run's files, which let a later reader detect changes.
 
-Append-only files (rows, log, events) grow during the run: each checkpoint of the memory holds their checksums at that
-time. Completed files are listed in ``checksums.json``, which is written when the run begins, is resumed and ends.  A
-CRC-32 continues where it left off, so no file is read from its start twice.  As in the segments of the memory, it
-detects damage and careless edits, not forgery.
+Append-only files (rows, log, events) grow during the run: each checkpoint of the memory contains their checksums at
+that time. Completed files are listed in ``checksums.json``, which is written when the run starts, is resumed and ends.
+A CRC-32 continues where it left off, so that no file is read from its start twice.  As for the segments of the memory,
+it detects damage and careless edits, not forgery.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ EMPTY: Final = Extent()
 
 
 def extent_of(data: bytes | memoryview) -> Extent:
-    """Extent of a file with this content."""
+    """Return the extent of a file with this content."""
     return Extent(len(data), zlib.crc32(data))
 
 
 def measure(path: Path, after: Extent = EMPTY, upto: int | None = None, *, lines: bool = False) -> Extent:
     """Extend a checksum over the bytes of a file that follow ``after``, up to offset ``upto`` (None: its end).
 
-    ``lines``: only up to the last line break, as a line may be incomplete.  Returns a shorter extent if the file ends
-    before ``upto``.  Raises OSError.
+    ``lines``: only up to the last line break, because a line may be incomplete.  Returns a shorter extent if the file
+    ends before ``upto``.  Raises OSError.
     """
     at, crc = after.bytes, after.crc32
     with open_file(path, None) as file:
@@ -67,13 +67,13 @@ def difference(path: Path, wanted: Extent, *, grows: bool = False) -> str | None
     try:
         size = path.stat().st_size
         if size < wanted.bytes:
-            return f"is truncated: {size} of {wanted.bytes} bytes are left"
+            return f"is truncated to {size} of {wanted.bytes} bytes"
         if size > wanted.bytes and not grows:
             return f"has {size - wanted.bytes} bytes more than the run wrote"
         same = measure(path, upto=wanted.bytes) == wanted
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    return None if same else "is not what the run wrote: its checksum differs"
+    return None if same else "differs from what the run wrote: its checksum has changed"
 
 
 class RunningChecksums:
@@ -85,7 +85,7 @@ class RunningChecksums:
         self._folder, self._extents = folder, dict(known)
 
     def advance(self, names: Iterable[str]) -> dict[str, Extent]:
-        """Extend the named files to their current ends; returns the extents of all known files."""
+        """Extend the named files to their current ends; return the extents of all known files."""
         for name in names:
             with contextlib.suppress(OSError):
                 known = self._extents.get(name, EMPTY)
@@ -128,7 +128,7 @@ def read_list(folder: Path) -> FileList:
     except (OSError, msgspec.DecodeError, RecursionError):
         return FileList(problem="cannot be read")
     if found.crc32 != _crc32(found.files, found.damaged):
-        return FileList(problem="is not what the run wrote: its checksum differs")
+        return FileList(problem="differs from what the run wrote: its checksum has changed")
     return FileList(found.files, found.damaged)
 
 

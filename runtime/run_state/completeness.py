@@ -36,7 +36,7 @@ class Completeness(msgspec.Struct, frozen=True):
     complete: bool
     rows: Counted
     experiences: Counted | None = None
-    """Step records written by the loop, and those in memory and checkpoints."""
+    """Step records written by the loop, and those covered by memory and checkpoints."""
     policies: Counted | None = None
     log: Counted | None = None
     """Step records; None without a log."""
@@ -49,14 +49,14 @@ class Completeness(msgspec.Struct, frozen=True):
 
 
 class LogAccount(NamedTuple):
-    """Records given to a log, and those missing in it."""
+    """Records passed to a log, and those missing in it."""
 
     given: int
     missing: int
     reason: str = ""
-    """Reason for the missing ones."""
+    """Reason for the missing records."""
     by_request: bool = False
-    """Whether a configured limit ended it."""
+    """Whether a configured limit ended the log."""
 
 
 class Account(NamedTuple):
@@ -160,11 +160,11 @@ def _shrunk(folder: Path, name: str, extent: Extent) -> str:
     if not path.is_file():
         return f"{name} is missing"
     size = path.stat().st_size
-    return f"{name} is truncated: {size} of {extent.bytes} bytes are left" if size < extent.bytes else ""
+    return f"{name} is truncated to {size} of {extent.bytes} bytes" if size < extent.bytes else ""
 
 
 def judge(account: Account, found: Found) -> Completeness:
-    """Judge completeness from the account and the folder's content."""
+    """Determine completeness from the account and the folder's content."""
     lost = []
     if found.rows < account.rows:
         lost.append(f"rows: {account.rows - found.rows} of {account.rows} are not in episodes.csv")
@@ -177,7 +177,7 @@ def judge(account: Account, found: Found) -> Completeness:
         (account.dropped, "found the ring full"),
         (account.lost, "died with a replay process"),
         (account.newer, "were newer than the checkpoint when the run was killed"),
-        (account.waiting, "were not taken in"),
+        (account.waiting, "were not read"),
     )
     if gone:
         why = ", ".join(f"{n} {what}" for n, what in reasons if n)
@@ -206,7 +206,7 @@ def judge(account: Account, found: Found) -> Completeness:
 
 
 def assess_without_account(rows: int, folder: Path) -> Completeness:
-    """Verdict without the account of a crashed replay process; ``rows``: episodes that the loop closed."""
+    """Determine completeness without the account of a crashed replay process; ``rows``: episodes closed by the loop."""
     try:
         present = len(read_rows(folder / "episodes.csv").rows)
     except (OSError, ValueError):

@@ -272,7 +272,7 @@ class EventFile:
             self._waiting.popleft()
 
     def _truncate_partial(self, taken: int) -> None:
-        """Remove a partially written line (full disk), as another process may append."""
+        """Remove a partially written line (full disk), because another process may append."""
         end = self._file.tell()
         if self._file.seek(0, os.SEEK_END) == end:
             self._file.truncate(end - taken)

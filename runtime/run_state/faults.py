@@ -1,6 +1,6 @@
 """Table of faults that can stop a run: name, cause, hint and exit code of each.
 
-A fault is *latched*: it remains, with its first cause, until it is re-armed. The table defines who may re-arm.
+A fault is *latched*: it remains, with its first cause, until it is re-armed. The table states who may re-arm it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class FaultName(enum.StrEnum):
 
 FAULTS: Final[dict[FaultName, Entry]] = {
     FaultName.DEVICE_LEASE: Entry(
-        "no command reached the device for a whole lease, so it fell safe by itself",
+        "no command reached the device during a complete lease, so it switched to its safe output",
         "check the load of the host and the link; a longer rig.lease_periods tolerates more",
         ExitCode.SAFETY,
         Rearm.RUN,
@@ -97,7 +97,7 @@ FAULTS: Final[dict[FaultName, Entry]] = {
     ),
     FaultName.DEVICE_DISARMED: Entry(
         "the device disarmed without a request and reports no fault",
-        "check whether another host uses the same line",
+        "check whether another host uses the same connection",
         ExitCode.SAFETY,
         Rearm.RUN,
     ),
@@ -150,8 +150,8 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         Rearm.NOBODY,
     ),
     FaultName.LINK_UNPLUGGED: Entry(
-        "the line to the device has closed: cable unplugged, or device without power",
-        "plug it in, see that the rig is clear, then re-arm",
+        "the connection to the device has closed: cable unplugged, or device without power",
+        "plug it in, check that the rig is clear, then re-arm",
         ExitCode.HARDWARE,
         Rearm.PERSON,
     ),
@@ -217,12 +217,12 @@ FAULTS: Final[dict[FaultName, Entry]] = {
     ),
     FaultName.LOOP_KILLED: Entry(
         "the control process was killed",
-        "look in the system log for what killed it (out of memory?), then start again",
+        "find the cause in the system log (out of memory?), then start again",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
     ),
     FaultName.LOOP_HUNG: Entry(
-        "the control process makes no ticks",
+        "the control process has stopped making ticks",
         "find what stopped it; the run ends if it does not recover",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
@@ -235,19 +235,19 @@ FAULTS: Final[dict[FaultName, Entry]] = {
     ),
     FaultName.PLANT_FAILED: Entry(
         "the code of the twin's plant raised an exception",
-        "correct the plant at the line named, then start again",
+        "correct the plant at the reported line, then start again",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
     ),
     FaultName.DRIVER_FAILED: Entry(
         "the code of the device's driver raised an exception",
-        "look at the rig; correct the driver at the line given, or the device behind it, then start again",
+        "check the rig; correct the driver at the reported line, or the device behind it, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),
     FaultName.TICK_CODE_FAILED: Entry(
         "the task's own code in the tick raised an exception, returned an invalid value or exceeded its time budget",
-        "correct the code at the line named, or make it faster (`onrig check` measures it), then start again",
+        "correct the code at the reported line, or make it faster (`onrig check` measures it), then start again",
         ExitCode.SAFETY,
         Rearm.NOBODY,
     ),
@@ -269,9 +269,9 @@ _DEVICE: Final = {
 
 
 def device_fault(code: int, *, latched: bool = False) -> FaultName:
-    """Fault for a device's fault code.
+    """Return the fault for a device's fault code.
 
-    Code 0 names no fault: the device was found disarmed, or its FAULT bit is set anyway (``latched``).
+    Code 0 names no fault: the device was found disarmed, or its FAULT bit is set without a code (``latched``).
     """
     if latched and not code:
         return FaultName.DEVICE_UNNAMED
@@ -309,12 +309,12 @@ class LinkFault(LinkError):
 
 
 def link_fault(error: LinkError) -> FaultName:
-    """Fault for a LinkError."""
+    """Return the fault for a LinkError."""
     return error.fault if isinstance(error, LinkFault) else FaultName.LINK_CLOSED
 
 
 _ARMED_OR_FAULT: Final = int(Status.ARMED | Status.FAULT)
-"""A plain number: an operation on an enumeration of flags takes microseconds."""
+"""A plain number, because an operation on an enumeration of flags takes microseconds."""
 
 
 def is_unfit(state: State) -> bool:
@@ -333,5 +333,5 @@ def is_faulted(state: State) -> bool:
 
 
 def reported_fault(state: State) -> FaultName:
-    """Fault that a frame reports, or the one for a device found disarmed."""
+    """Return the fault reported by a frame, or the one for a device found disarmed."""
     return device_fault(state.fault, latched=is_faulted(state))

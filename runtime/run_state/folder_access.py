@@ -2,7 +2,7 @@
 
 In a folder writable by others, any name may be a symbolic link to another place. A run therefore writes only to a
 folder of its user that no one else can write to and that contains only the user's files and folders, and no links.
-Links on the path to the folder are accepted if they belong to the user or root, so `runs` may be on another disk.
+Links on the path to the folder are accepted if they belong to the user or root, so that `runs` may be on another disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class UnsafeFolder(OSError):
 
 
 def check_path(folder: Path) -> None:
-    """Raise NotOurs if others can replace a part of the path to a folder; the folder need not exist."""
+    """Raise UnsafeFolder if others can replace a part of the path to a folder; the folder need not exist."""
     for path in reversed((folder.absolute(), *folder.absolute().parents)):
         try:
             status = path.lstat()
@@ -41,7 +41,7 @@ def check_path(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise NotOurs unless an existing folder and its content belong to this user, files and folders alone."""
+    """Raise UnsafeFolder unless an existing folder and its content, only files and folders, belong to this user."""
     check_path(folder)
     status = folder.stat()
     if status.st_uid != os.geteuid():
@@ -84,7 +84,7 @@ def claim(folder: Path, patience_s: float) -> int:
 
 
 def hold(folder: Path) -> int:
-    """Lock a folder against every other `onrig run`, for as long as the descriptor returned is open.
+    """Lock a folder against every other `onrig run`, for as long as the returned descriptor is open.
 
     Raises FolderBusy if another one holds it, OSError if the folder is not writable by this user alone.
     """
@@ -96,7 +96,7 @@ def hold(folder: Path) -> int:
     except BlockingIOError:
         os.close(fd)
         raise FolderBusy(f"{folder}: another `onrig run` is using it") from None
-    except OSError:  # as in claim
+    except OSError:  # same as in claim
         return fd
     return fd
 

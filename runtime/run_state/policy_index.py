@@ -1,5 +1,5 @@
-"""``policies/index.csv``: length and checksum of each policy that a run has filed, one line each, appended before the
-policy's file is written."""
+"""``policies/index.csv``: length and checksum of each policy filed by a run, one per line, appended before the policy's
+file is written."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_index(path: Path, upto: int | None = None) -> dict[int, Extent]:
 
 
 def cut_index(policies: Path, upto: int | None) -> None:
-    """Cut the index to its first ``upto`` bytes, durably, or (None) behind its last complete line; raises OSError."""
+    """Cut the index to its first ``upto`` bytes, durably, or (None) after its last complete line; raises OSError."""
     path = policies / Path(NAME).name
     if not path.is_file():
         return

@@ -1,9 +1,8 @@
 """Discovery of the rigs running on this machine, and requests to them that bypass their supervisors.
 
-Every run has a folder in shared memory (0700) named after its owning process; it holds the path of the run folder and a
+Every run has a folder in shared memory (0700) named after its owning process, with the path of the run folder and a
 board with words for requests. A stop therefore reaches the loop even if the supervisor hangs. The owner's start time
-distinguishes a running rig from the remains of a killed one.
-"""
+distinguishes a running rig from the remains of a killed one."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class Running(NamedTuple):
 
     def trust_files(self) -> None:
         """Trust the Python files that this run executes, in this process, in order to read its configuration."""
-        with contextlib.suppress(OSError):  # it has ended, or is of an earlier version
+        with contextlib.suppress(OSError):  # it has ended, or belongs to an earlier version
             for digest in (self.shm / _TRUSTED).read_text().split():
                 trust(digest)
 
@@ -63,7 +62,7 @@ def running_in(folder: Path) -> Running | None:
 
 
 def stop_by_signal(running: Running, level: int) -> None:
-    """Request a stop by signal, as `Remote.stop` if the board cannot be read; the supervisor forwards it."""
+    """Request a stop by signal, like `Remote.stop`, if the board cannot be read; the supervisor forwards it."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGQUIT if level > 1 else signal.SIGTERM)
 
@@ -72,7 +71,7 @@ class Remote:
     """Board of a run in another process; a context manager."""
 
     def __init__(self, running: Running) -> None:
-        """Raises SegmentMissing if the run has just ended, SegmentError if it is of another version of Onrig."""
+        """Raises SegmentMissing if the run has just ended, SegmentError if it belongs to another version of Onrig."""
         self._segment = Segment.attach(running.shm / "board", BOARD_SCHEMA)
         self._board = Board(self._segment)
 
@@ -105,7 +104,7 @@ class Remote:
 
     @property
     def actuators(self) -> Actuators:
-        """State of the actuators as the device last reported it."""
+        """State of the actuators as last reported by the device."""
         return Actuators.read(self._board)
 
 

@@ -59,7 +59,7 @@ class Event(enum.Enum):
     COMPLETED = "completed"
     LINK_LOST = "link_lost"
     UNPLUGGED = "unplugged"
-    """The line has closed, and the run waits for the device to return; carries a fault."""
+    """The connection has closed, and the run waits for the device to return; carries a fault."""
     PLUGGED_IN = "plugged_in"
     """The device has returned and is checked, configured and disarmed."""
 
@@ -181,7 +181,8 @@ class StateMachine:
 
     def apply(self, event: Event, fault: FaultName | None = None, detail: str = "") -> tuple[Action, ...]:
         """Apply an event; return the required actions, in order. ``fault``: cause of a TRIP (or LINK_LOST, UNPLUGGED).
-        An earlier latched fault is kept, unless the line has closed and the run would re-arm that fault by itself.
+        An earlier latched fault is kept, unless the connection has closed and the run would re-arm that fault by
+        itself.
         """
         before = self.state
         move = after(before, event)
@@ -204,7 +205,7 @@ class StateMachine:
 
 
 def describe(t: Transition) -> dict[str, str | None]:
-    """Fields of a transition in ``events.jsonl``."""
+    """Return the fields of a transition in ``events.jsonl``."""
     entry = FAULTS[t.fault] if t.fault is not None else None
     return {
         "before": t.before.name.lower(),

@@ -1,6 +1,6 @@
-"""The board: words of shared state between the processes of a run.
+"""Board: words of shared state between the processes of a run.
 
-Every word has a single writer and is written in one aligned 8-byte store.  Each kind of outside request has a word, to
+Every word has a single writer and is written in one aligned 8-byte store.  Each kind of external request has a word, to
 which every requester writes the same value.
 """
 
@@ -43,14 +43,14 @@ class Word(enum.IntEnum):
     REALTIME = 11
     """control: 1 when the loop runs under SCHED_FIFO."""
     SAFE_NS = 12
-    """control: receipt (monotonic) of the newest state frame that shows the device disarmed and its safe output in
+    """control: receipt (monotonic) of the newest state frame that shows the device disarmed with its safe output in
     force; cleared before the device is armed."""
     RESUME = 13
     """supervisor: number of requests at the keyboard to resume a paused or faulted run."""
     STOP_OUTSIDE = 14
     """``onrig stop`` in another terminal: 1 once requested; the loop obeys it even if the supervisor hangs."""
     RESUME_OUTSIDE = 15
-    """``onrig resume`` in another terminal: as RESUME."""
+    """``onrig resume`` in another terminal: counted like RESUME."""
     POLLS = 16
     """control: number of polls for requests; increases in every state unless the loop is stuck."""
     SAFE_SINCE_NS = 17
@@ -109,7 +109,7 @@ class Board:
 
     @property
     def stop_outside(self) -> int:
-        """Stop requested from outside, with the values of STOP."""
+        """Stop requested from another terminal, with the values of STOP."""
         return 2 if self._words[_NOW_OUTSIDE] else self._words[_OUTSIDE]
 
     def close(self) -> None:

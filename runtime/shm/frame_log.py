@@ -1,7 +1,7 @@
 """Log of the last frames on the device's link, for the post-mortem of a fault.
 
-The control process writes and overwrites the oldest; any process that may map the segment reads, even after the writer
-was killed.  Neither side waits: an overtaken reader skips the overwritten frames.
+The control process writes and overwrites the oldest; any process that may map the segment can read it, even after the
+writer was killed.  Neither side waits: an overtaken reader skips the overwritten frames.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onrig.runtime.shm.segment import Segment, SegmentError
 
 FRAME_LOG_SCHEMA: Final = "frames-2"
 RETAINED_S: Final = 4.0
-"""Seconds of device time kept: twice what a post-mortem shows, since it is taken slightly later."""
+"""Seconds of device time kept: twice the length shown in a post-mortem, which is taken slightly later."""
 _MIN_FRAMES: Final = 2048
 _BODY_BYTES: Final = 249
 """Maximum body of a frame in bytes (``hw/PROTOCOL.md``)."""
@@ -64,7 +64,7 @@ class FrameLogWriter(_FrameLog):
         count = self._count[0]
         at = (count % self.capacity) * _SLOT_BYTES
         length = len(body)
-        # The number first: a concurrent reader of this slot then sees that its frame is overwritten.
+        # The number first, so that a concurrent reader of this slot detects that its frame is overwritten.
         _HEAD.pack_into(self._slots, at, count, t_ns, length, zlib.crc32(body, count & 0xFFFFFFFF))
         at += _HEAD.size
         self._slots[at : at + length] = body

@@ -62,7 +62,7 @@ class Latest:
         return label, length
 
     def put(self, content: bytes, label: int = 0) -> None:
-        """Replace the value (writer only); raises ValueError when it is larger than ``max_bytes``."""
+        """Replace the value (writer only); raises ValueError if it is larger than ``max_bytes``."""
         if len(content) > self._max_bytes:
             raise ValueError(f"{len(content)} bytes; there is room for {self._max_bytes}")
         version = self._version[0] + 1
@@ -154,13 +154,14 @@ class PolicySlot:
         return self._latest.newest[1]
 
     def put(self, policy_id: int, model: bytes, *, native: bool = False) -> None:
-        """Publish a policy (replay process only); raises ValueError when it is larger than the slot."""
+        """Publish a policy (replay process only); raises ValueError if it is larger than the slot."""
         self._latest.put(model, policy_id | (_NATIVE if native else 0))
 
     def take(self) -> SlotPolicy | None:
         """Copy the newest policy (loop only); None if there is none, or if it was overwritten during the copy."""
         if self._latest.version:
-            # Stored before the copy: a writer that replaces the policy during the copy sees it, or is detected here.
+            # Stored before the copy: a writer that replaces the policy during the copy either reads it, or is detected
+            # here.
             self._taken[0] = self._latest.newest[0] & ~_NATIVE
         return self.peek()
 
@@ -182,9 +183,9 @@ LOOP_STATE_BYTES: Final = latest_bytes(_LOOP_STATE_BYTES)
 
 
 def loop_state_in(board: Segment) -> Latest:
-    """The loop's state between two episodes, stored after the words of the board.
+    """Return the loop's state between two episodes, stored after the words of the board.
 
-    Written by the loop and read by the replay process, which writes it once itself, before the loop of a resumed run
+    Written by the loop and read by the replay process, which itself writes it once, before the loop of a resumed run
     starts.
     """
     return Latest(board.body[-LOOP_STATE_BYTES:], _LOOP_STATE_BYTES)

@@ -1,7 +1,7 @@
 """Ring of step records: one writer (the loop), one reader (the replay process), non-blocking.
 
-Each record has a sequence number and a CRC, so that the reader detects a torn write, by a killed writer or by weakly
-ordered memory, and reads the record again.
+Each record has a sequence number and a CRC, so that the reader detects a torn write, caused by a killed writer or by
+weakly ordered memory, and reads the record again.
 
 Records outlive their reader.  Reading a record does not free its slot; that happens once the results are durable, so
 that the next reader can repeat the work of one that died.
@@ -37,7 +37,7 @@ class _Ring:
 
     @property
     def dropped(self) -> int:
-        """Records dropped because the ring was full."""
+        """Number of records dropped because the ring was full."""
         return self._control[_DROPPED]
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class RingWriter(_Ring):
     """The loop's end."""
 
     def push(self, fields: tuple[float, ...]) -> bool:
-        """Append one record, given its fields in layout order without ``seq``; False (and counted) if the ring is
+        """Append one record, given its fields in layout order without ``seq``; return False (and count) if the ring is
         full."""
         control = self._control
         head = control[_HEAD]
@@ -72,7 +72,7 @@ class RingWriter(_Ring):
 
 
 class RingReader(_Ring):
-    """The replay process's end.  ``damaged`` counts records skipped because they never became valid."""
+    """Replay process's end.  ``damaged`` counts records skipped because they never became valid."""
 
     def __init__(self, segment: Segment, layout: RecordLayout) -> None:
         super().__init__(segment, layout)
@@ -121,7 +121,7 @@ class RingReader(_Ring):
         self.taken += n
 
     def release(self, upto: int) -> None:
-        """Free the records before number ``upto``, all of them read and their results durable."""
+        """Free the records before number ``upto``; all of them must be read and their results durable."""
         if upto > self.taken:
             raise ValueError(f"records before {upto} cannot be freed: records from {self.taken} on were not read")
         self._control[_TAIL] = max(upto, self.tail)

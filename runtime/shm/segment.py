@@ -24,11 +24,11 @@ _PREFIX: Final = "onrig-"
 
 
 class SegmentError(RuntimeError):
-    """A missing, foreign, truncated or differently laid out segment."""
+    """Missing, foreign or truncated segment, or one with another layout."""
 
 
 class SegmentMissing(SegmentError):
-    """A missing segment: its run is over."""
+    """Missing segment: its run is over."""
 
 
 def _schema_hash(schema: str) -> bytes:
@@ -46,11 +46,11 @@ class Segment:
 
     @classmethod
     def create(cls, path: Path, body_bytes: int, schema: str) -> Segment:
-        """Create a zeroed segment (mode 0600); OSError if the path exists or memory is short."""
+        """Create a zeroed segment (mode 0600); raises OSError if the path exists or memory is short."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             size = HEADER_BYTES + body_bytes
-            # Not ftruncate: this fails now if memory is short, instead of SIGBUS during the run.
+            # Not ftruncate: posix_fallocate fails now if memory is short, instead of SIGBUS during the run.
             os.posix_fallocate(fd, 0, size)
             mapping = mmap.mmap(fd, size)
         finally:
@@ -60,8 +60,8 @@ class Segment:
 
     @classmethod
     def attach(cls, path: Path, schema: str) -> Segment:
-        """Map an existing segment; raises SegmentGone if it is missing, SegmentError unless it is an Onrig segment of
-        this schema and complete."""
+        """Map an existing segment; raises SegmentMissing if it is missing, SegmentError unless it is a complete Onrig
+        segment with this schema."""
         try:
             fd = os.open(path, os.O_RDWR)
         except FileNotFoundError as error:
@@ -92,7 +92,7 @@ class Segment:
 
 
 def _boot_ticks(pid: int) -> str | None:
-    """Start time of a process (field 22 of its stat file), which distinguishes a reused pid."""
+    """Return the start time of a process (field 22 of its stat file), which distinguishes a reused pid."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -116,7 +116,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def live_folders() -> list[tuple[int, Path]]:
-    """Folders of this user's runs whose owner is alive, each with the owner's pid; the oldest first."""
+    """Return the folders of this user's runs whose owner is alive, each with the owner's pid, oldest first."""
     found = []
     for folder in _base_folder().glob(f"{_PREFIX}*-*-*"):
         with contextlib.suppress(ValueError, OSError):
@@ -128,7 +128,7 @@ def live_folders() -> list[tuple[int, Path]]:
 
 
 def sweep_folders() -> list[Path]:
-    """Remove the folders of runs whose owner is dead (killed before it could clean up); return what was removed."""
+    """Remove the folders of runs whose owner is dead (killed before it could clean up); return the removed ones."""
     removed = []
     for folder in _base_folder().glob(f"{_PREFIX}*-*-*"):
         with contextlib.suppress(ValueError, OSError):

@@ -45,11 +45,11 @@ FIGURES: Final = np.dtype(
         ("lateness_max_ns", "<i8"),
     ]
 )
-"""One row: counts since the run began (``missed`` by ``Miss``, ``rules`` by ``Rule``); floats NaN where unknown."""
+"""One row: counts since the run began (``missed`` by ``Miss``, ``rules`` by ``Rule``); unknown floats are NaN."""
 
 
 def sample_dtype(n_observations: int, n_actions: int) -> np.dtype[np.void]:
-    """One experience of the memory's sample, normalised; ``number`` of its write, ``abs_td`` NaN where unknown."""
+    """One experience of the memory's sample, normalised; ``number`` of its write, ``abs_td`` NaN if unknown."""
     return np.dtype(
         [
             ("number", "<i8"),
@@ -65,7 +65,7 @@ def sample_dtype(n_observations: int, n_actions: int) -> np.dtype[np.void]:
 
 
 def view_schema(layout: RecordLayout) -> str:
-    """Text that identifies the segment's layout."""
+    """Return the text that identifies the segment's layout."""
     sample = sample_dtype(layout.n_seen, layout.n_actions)
     return f"view-2 {SAMPLE_POINTS} {FIGURES.descr} {sample.descr}"
 
@@ -81,7 +81,7 @@ def _sizes(layout: RecordLayout) -> tuple[int, int, int]:
 
 
 class ViewParts(NamedTuple):
-    """The parts of an attached segment."""
+    """Parts of an attached segment."""
 
     figures: Latest
     sample: Latest
@@ -96,7 +96,7 @@ class ViewParts(NamedTuple):
 
 
 def view_parts(segment: Segment, layout: RecordLayout) -> ViewParts:
-    """Lay the parts over a segment of this schema."""
+    """Map the parts onto a segment of this schema."""
     words, figures, sample = _sizes(layout)
     body = segment.body
     sample_size = SAMPLE_POINTS * sample_dtype(layout.n_seen, layout.n_actions).itemsize

@@ -23,12 +23,12 @@ _PIECES: Final = 16
 
 
 class Child:
-    """A Python module run as a process in its own session, so that Ctrl-C reaches the supervisor alone."""
+    """A Python module run as a process in its own session, so that Ctrl-C reaches only the supervisor."""
 
     def __init__(
         self, name: str, module: str, arguments: list[str], log: Path, variables: Mapping[str, str] | None = None
     ) -> None:
-        """``log`` takes its stderr; ``variables`` are added to its environment."""
+        """``log`` receives its stderr; ``variables`` are added to its environment."""
         self.name = name
         self.started_s = time.monotonic()
         self.peak_rss_mb = 0.0
@@ -80,7 +80,7 @@ class Child:
             yield self._arrived.popleft()
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError):  # BlockingIOError: nothing more for now
+        with contextlib.suppress(OSError):  # BlockingIOError: no more data for now
             for _ in range(_PIECES):
                 if not (data := os.read(self._fd, _PIECE)):
                     return
@@ -92,7 +92,7 @@ class Child:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time used so far; 0 if unknown."""
+        """Return the CPU time used so far; 0 if unknown."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
             return (int(fields[11]) + int(fields[12])) / _PER_S

@@ -22,7 +22,7 @@ CONTROL: Final = "control"
 
 
 class StartFailed(Exception):
-    """A process that did not start; ``code`` is the run's exit code."""
+    """Process that did not start; ``code`` is the run's exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class Crew:
         self.device_failure: tuple[FaultName, str] | None = None
         """Fault and message of a twin or driver that failed."""
         self.peaks_mb: dict[str, float] = {}
-        """Peak resident memory of each."""
+        """Peak resident memory of each process."""
 
     @property
     def alive(self) -> Iterator[Child]:
@@ -57,7 +57,7 @@ class Crew:
     # -- starting --------------------------------------------------------------------------------------------------
 
     def start_device(self) -> Child:
-        """Start the twin or the driver; raises StartFailed, as the others do."""
+        """Start the twin or the driver; raises StartFailed, like the methods below."""
         config = str(self._folder / "config.yaml")
         if self._config.device.driver is not UNSET:
             self.device = self._start(DEVICE, "onrig.runtime.driver.main", [config, str(self._shm)])
@@ -91,7 +91,7 @@ class Crew:
         return Child(name, module, arguments, self._folder / "stderr.log")
 
     def _launch_replay(self) -> Child:
-        # Synthetic experiences need the plant, which only ``sim`` has.
+        # Synthetic experiences need the plant, which only ``sim`` provides.
         synthetic = self._config.selection.synthetic is not None
         module = "onrig.sim.synthetic.replay" if synthetic else "onrig.runtime.replay.main"
         resume = ["--resume"] if self._resumes else []
@@ -109,7 +109,7 @@ class Crew:
         """Store the reports of a process."""
         for report in child.reports():
             if self.device_failure is not None and report.values.get("fault") == FaultName.LINK_CLOSED:
-                continue  # not an unplugged cable: the line closed because twin or driver failed
+                continue  # not an unplugged cable: the connection closed because twin or driver failed
             self._reports.note(report)
             if child.name == DEVICE and report.kind == "error" and "fault" in report.values:
                 self.device_failure = FaultName(str(report.values["fault"])), report.message
@@ -119,13 +119,13 @@ class Crew:
         """Restart processes that have ended or hang, unless they do so repeatedly."""
         board, now_s = self._board, time.monotonic()
         reached = board[Word.BARRIER]  # always 0 in real time, where only the lifetime matters
-        ended = board[Word.ENDED] == 1  # the others end as well: the loop's process may merely be last
+        ended = board[Word.ENDED] == 1  # the other processes end as well, possibly before the loop's
         self.replay.check(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=ended)
         learner = self.learner.child
         self.learner.check(now_s, sign=0 if learner is None else learner.n_reports, reached=reached, may_end=ended)
 
     def figures(self) -> dict[str, object]:
-        """Figures for ``summary.json``."""
+        """Return the figures for ``summary.json``."""
         revived = (self.replay, self.learner)
         return {
             "started_again": {p.name: max(0, p.starts - 1) for p in revived},

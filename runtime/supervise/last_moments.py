@@ -27,8 +27,8 @@ _TYPES: Final = {t.value: t.name.lower() for t in MessageType}
 def records_csv(records: NDArray[np.void], rig: Rig, inputs: Sequence[str] = ()) -> bytes:
     """Format records (dtype ``RecordLayout.dtype``) as CSV, columns ``field`` or ``field.name``, in SI units.
 
-    ``inputs``: names of the policy inputs, if records have them. Counts are not converted; float32 values have the nine
-    digits needed to restore them exactly.
+    ``inputs``: names of the policy inputs, if records contain them. Counts are not converted; float32 values have the
+    nine digits needed to restore them exactly.
     """
     names: list[str] = []
     columns: list[Sequence[object]] = []
@@ -51,7 +51,7 @@ def records_csv(records: NDArray[np.void], rig: Rig, inputs: Sequence[str] = ())
 
 
 def _parts(field: str, width: int, rig: Rig) -> Sequence[str]:
-    """Names of a vector's components."""
+    """Return the names of a vector's components."""
     if field == "stage_ns":
         return STAGES
     if field == "observation":
@@ -75,7 +75,7 @@ def _column(field: str, values: NDArray[np.generic]) -> Sequence[object]:
 
 
 def flag_words(flags: int) -> str:
-    """Names of the flags set, as in ``first|late``; unnamed bits as numbers."""
+    """Return the names of the flags set, as in ``first|late``; unnamed bits as numbers."""
     known = [f for f in Flag if flags & f]
     rest = flags & ~sum(known)
     return "|".join([*(str(f.name).lower() for f in known), *([str(rest)] if rest else [])])

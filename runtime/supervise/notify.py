@@ -1,7 +1,7 @@
 """Status messages to systemd: ready, alive, status, ending (protocol of sd_notify(3), one datagram each).
 
-A service of ``Type=notify`` passes its process the address of a socket; without one nothing is sent.  The watchdog is
-reset only while the control process polls for requests and, in states with ticks, makes ticks: a run that is paused,
+A service of ``Type=notify`` passes the address of a socket to its process; without one nothing is sent.  The watchdog
+is reset only while the control process polls for requests and, in states with ticks, makes ticks: a run that is paused,
 between episodes or waiting for an operator is alive, a hung one is not. Nothing here can block or end a run.
 """
 
@@ -18,7 +18,7 @@ from onrig.runtime.run_state.states import State
 _STATUS_INTERVAL_S: Final = 5.0
 """Interval of status updates without a watchdog."""
 _RECHECK_S: Final = 0.2
-"""Delay before checking again a loop that showed no progress, so that one late poll does not skip a reset."""
+"""Delay before another check of a loop without progress, so that one late poll does not skip a reset."""
 ENDING_S: Final = 120.0
 """Watchdog interval during an orderly end, in which every wait has its own limit."""
 
@@ -29,7 +29,7 @@ class Beat(enum.Enum):
     NOT_YET = "not yet"
     ALIVE = "alive"
     STILL = "still"
-    """Reset due, but no progress seen."""
+    """Reset due, but no progress found."""
 
 
 class WatchdogSchedule:
@@ -52,7 +52,7 @@ class WatchdogSchedule:
 
 
 def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
-    """Systemd's watchdog interval (s); None if it does not watch process ``pid``."""
+    """Return systemd's watchdog interval (s); None if it does not watch process ``pid``."""
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
     try:
@@ -63,7 +63,7 @@ def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
 
 
 def status_line(state: int, episode: int, missed: int, *, hangs: bool) -> str:
-    """One line on a run for ``systemctl status``; ``state`` is an ``onrig.runtime.run_state.states.State``."""
+    """Return one line on a run for ``systemctl status``; ``state``: an ``onrig.runtime.run_state.states.State``."""
     if hangs:
         return f"HUNG: the control process makes no ticks (episode {episode}); only its device's lease guards it"
     known = {s.value: s.name.lower() for s in State}
@@ -129,7 +129,7 @@ class Notifier:
             self._socket = None
 
     def _send(self, *lines: str) -> bool:
-        """Send one message; returns whether systemd accepted it."""
+        """Send one message; return whether systemd accepted it."""
         if self._socket is None or self._address is None:
             return False
         at = "\0" + self._address[1:] if self._address.startswith("@") else self._address

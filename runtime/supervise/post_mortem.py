@@ -1,8 +1,8 @@
 """Post-mortem of a fault: ``post-mortem/NNN-FAULT/`` in the run folder.
 
-It holds the last two seconds of step records and of frames on the wire, and the run's state transitions.  The
-supervisor reads the records and frames from shared memory, so it needs neither the control process (which may have been
-killed) nor the replay process; the loop neither writes nor waits.
+It contains the last two seconds of step records and of frames on the wire, and the run's state transitions.  The
+supervisor reads the records and frames from shared memory, so that it needs neither the control process (which may have
+been killed) nor the replay process; the loop neither writes nor waits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RECORDS, FRAMES, FAULT = "records.csv", "frames.jsonl", "fault.json"
 BEFORE_S: Final = 2.0
 """Device time kept before the last record, and before the fault."""
 AFTER_S: Final = 0.25
-"""Recording time after the fault, to show the device's transition to its safe output."""
+"""Recording time after the fault, which shows the device's transition to its safe output."""
 KEPT: Final = 8
 """Maximum number of post-mortems per run: the first ones, and the last."""
 _TRANSITIONS: Final = 256
@@ -60,7 +60,7 @@ class _Pending(NamedTuple):
 
 
 class PostMortem:
-    """Listener to all reports of a run, which writes a post-mortem once a fault is latched."""
+    """Listener to all reports of a run, which writes a post-mortem after a fault is latched."""
 
     def __init__(self, config: RunConfig, run_folder: Path, tell: Tell) -> None:
         self._config, self._folder, self._tell = config, run_folder / FOLDER, tell
@@ -154,7 +154,7 @@ class PostMortem:
         fresh = self._folder / f".{name}.tmp"
         replaced = there[-1].name if len(there) >= KEPT else None
         try:
-            shutil.rmtree(fresh, ignore_errors=True)  # left by a supervisor killed here
+            shutil.rmtree(fresh, ignore_errors=True)  # left by a supervisor that was killed here
             fresh.mkdir(parents=True)
             # No fsync: on an SD card that stalls for seconds it would delay the terminal's keys.
             for file, data in content.items():
@@ -176,7 +176,7 @@ class PostMortem:
         )
 
     def _records(self, pending: _Pending) -> NDArray[np.void] | None:
-        """Records of the last two seconds; None if there are none."""
+        """Return the records of the last two seconds; None if there are none."""
         if self._ring is None:
             return None
         if self._config.lockstep:
@@ -189,7 +189,7 @@ class PostMortem:
         return records[records["t_receive_ns"] >= end_ns - self._before_ns]
 
     def _records_in_lockstep(self, ring: RingHistory) -> NDArray[np.void] | None:
-        """As ``_records``, up to the fault: in lockstep the loop may have made thousands of ticks since."""
+        """Return the records up to the fault: in lockstep the loop may have made thousands of ticks since."""
         records = ring.since(0)
         faulted = np.flatnonzero(records["fault"])
         end = int(faulted[-1]) + 1 if len(faulted) else len(records)

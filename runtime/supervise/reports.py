@@ -69,14 +69,14 @@ class Reports:
         self.note(Report(_ME, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
 
     def why(self, name: str, code: int) -> str:
-        """Reason for the end of a process: its own report, or its exit code if it made none."""
+        """Return the reason for the end of a process: its own report, or its exit code if it made none."""
         if self.errors and code in set(ExitCode):
             return self.errors[-1]
         how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
         return f"{name} {how}; see {self._log}"
 
     def fault_of(self, code: int) -> str | None:
-        """Name of the fault that ended a run with this exit code, if any."""
+        """Return the name of the fault that ended a run with this exit code, if any."""
         return self.fault.value if self.fault is not None and code not in _NO_FAULT else None
 
     def close(self, code: int, reason: str) -> None:

@@ -28,7 +28,7 @@ class Request(enum.Enum):
 
 
 def _may_interrupt(signum: int) -> bool:
-    """Return whether a signal requests a stop: not a hang-up that is ignored (nohup)."""
+    """Return whether a signal requests a stop: any except a hang-up that is ignored (nohup)."""
     return signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN
 
 
@@ -44,7 +44,7 @@ class Requests:
         self.level = 0
         """Stop level requested here: 0, 1 (fade out) or 2 (immediate)."""
         self.impatient = False
-        """Whether there was more than one request: waits that protect no actuator are cut short."""
+        """Whether there was more than one request: waits that do not protect actuators are then cut short."""
         self.by = ""
         """Source of the first request."""
         self._previous = {s: signal.signal(s, self._on_signal) for s in _SIGNALS if _may_interrupt(s)}
@@ -60,7 +60,7 @@ class Requests:
         self.forward(0)
 
     def forward(self, least: int) -> None:
-        """Forward the requested level to the loop, at least ``least``."""
+        """Forward the requested level to the loop, or ``least`` if that is higher."""
         if self._board is not None:
             self._board[Word.STOP] = max(least, self.level)
             if self._board[Word.STOP] < self.level:  # a signal raised the level between read and write
@@ -100,7 +100,7 @@ _CONTROL_CHARACTERS: Final = 6
 class Keyboard:
     """Keyboard read key by key; a context manager that restores the terminal.
 
-    Ctrl-C and Ctrl-\\ stay signals; Ctrl-Z is disabled, since a suspended supervisor would not watch its run.
+    Ctrl-C and Ctrl-\\ remain signals; Ctrl-Z is disabled, because a suspended supervisor would not watch its run.
     """
 
     def __init__(self, fd: int) -> None:

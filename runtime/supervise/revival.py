@@ -14,7 +14,7 @@ from onrig.runtime.supervise.child import Child
 LONG_LIFETIME_S: Final = 30.0
 """Lifetime after which an end is not part of a crash loop."""
 MAX_SHORT_LIFETIMES: Final = 5
-"""Maximum number of consecutive short lifetimes; after one more the process is abandoned."""
+"""Maximum number of consecutive short lifetimes; one more, and the process is abandoned."""
 KILLED_WEIGHT: Final = 0.25
 """Weight of an end by SIGKILL, which has an external cause: an operator, or the kernel when out of memory."""
 
@@ -28,7 +28,7 @@ class Restarts:
     def ended(self, lived_s: float, *, progressed: bool = False, killed: bool = False) -> float | None:
         """Return the delay of the restart in s: 0 the first time, then 1, 2, 4 ...; None: no restart.
 
-        ``progressed``: the run advanced beyond previous lifetimes, so this is no crash loop.
+        ``progressed``: the run advanced beyond previous lifetimes, so that this is not a crash loop.
         """
         if lived_s >= LONG_LIFETIME_S or progressed:
             self._short_lifetimes = 0.0
@@ -39,10 +39,10 @@ class Restarts:
 
 
 FIRST_HEARTBEAT_S: Final = 45.0
-"""Timeout for the first sign of progress; until then processor time counts as progress, because importing torch takes
-minutes on a busy board."""
+"""Timeout for the first sign of progress; until then CPU time counts as progress, because importing torch takes minutes
+on a busy board."""
 FIRST_HEARTBEAT_CPU_S: Final = 120.0
-"""The same in processor time: ten times the import's on a slow board."""
+"""The same timeout in CPU time: ten times that of the import on a slow board."""
 _RETRY_S: Final = 1.0
 """Delay after a failed start (no descriptors, no memory)."""
 
@@ -109,7 +109,7 @@ class RestartableProcess:
             self._killed = True
             self._worked_s = 0.0 if starts else now_s - child.started_s - limit_s
             self.hangs += 1
-            passed = f"{limit_s:g} s" if still else f"{FIRST_HEARTBEAT_CPU_S:g} s of processor time"
+            passed = f"{limit_s:g} s" if still else f"{FIRST_HEARTBEAT_CPU_S:g} s of CPU time"
             self._say(f"{self.name} has made no progress for {passed}; restarting it")
             child.kill()
 
@@ -121,7 +121,7 @@ class RestartableProcess:
         wait_s = self._restarts.ended(lived_s, progressed=progressed, killed=code == -signal.SIGKILL)
         if code == ExitCode.CONFIGURATION:
             wait_s = None
-        elif code == ExitCode.PREFLIGHT:  # the machine lacks resources at present
+        elif code == ExitCode.PREFLIGHT:  # the machine currently lacks resources
             self._resource_failures += 1
             wait_s = _RETRY_S if self._resource_failures <= MAX_FAILED_STARTS else None
         else:
@@ -151,9 +151,9 @@ _NOTICE_S: Final = 1.0
 _NOTICE_PERIODS: Final = 20
 """Time without a tick after which a loop counts as hung: the longer of the two."""
 _NOTICE_POLLS_S: Final = 10.0
-"""The same without a poll for requests, in lockstep and in states without ticks; the loop polls every few ms."""
+"""Time without a poll for requests, in lockstep and in states without ticks; the loop polls every few ms."""
 GIVE_UP_S: Final = 15.0
-"""Time after which a hung loop is ended; its device fell safe a lease after its last command."""
+"""Time after which a hung loop is ended; its device became safe a lease after its last command."""
 _MAX_CHECK_INTERVAL_S: Final = 0.25
 """Maximum plausible interval between two checks; a longer one means a suspended machine."""
 
@@ -199,7 +199,7 @@ class Watchdog:
         return self._hangs
 
     def check(self, now_s: float, progress: int, *, ticking: bool) -> Verdict:
-        """Check the loop; ``progress``: ticks if it is ``ticking``, else its polls for requests."""
+        """Check the loop; ``progress``: its ticks if it is ``ticking``, otherwise its polls for requests."""
         still_s = self._still.update(now_s, progress)
         notice_s = self._notice_s if ticking else _NOTICE_POLLS_S
         if still_s == 0.0:

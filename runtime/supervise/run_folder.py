@@ -39,7 +39,7 @@ _PACKAGES: Final = (
 
 
 _RESULTS: Final = ":(exclude,top)docs/experiments/data"
-"""Files whose changes do not make a working tree dirty: results."""
+"""Files whose changes do not make a working tree dirty, because they are results."""
 _LONGEST_LINE: Final = 1 << 20
 RESUMES: Final = "resumes"
 """Key of later starts in ``meta.json``."""
@@ -47,7 +47,7 @@ _WRITTEN_AT_START: Final = ("config.yaml", "meta.json")
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
-    """Pick a new folder name: ``parent/name-YYYYmmdd-HHMMSS``, numbered if necessary."""
+    """Return a new folder name: ``parent/name-YYYYmmdd-HHMMSS``, numbered if necessary."""
     stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder = parent / stem
     n = 1
@@ -60,17 +60,17 @@ def fresh_folder(parent: Path, name: str) -> Path:
 def occupied_by(folder: Path) -> str | None:
     """Return why a new run cannot use a folder; None if it is missing or empty, apart from hidden files."""
     if (folder / "config.yaml").exists():
-        return "already holds a run"
+        return "already contains a run"
     if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
-        return "is not empty and does not hold a run"
+        return "is not empty and does not contain a run"
     return None
 
 
 def write_run_folder(folder: Path, config: RunConfig, pieces: Mapping[str, object] | None = None) -> Callable[[], None]:
-    """Create the folder and its first files, before anything moves; FileExistsError if it is occupied.
+    """Create the folder and its first files, before any motion; raises FileExistsError if it is occupied.
 
-    ``pieces``: description of foreign pieces for ``meta.json``. Returns a function that removes everything added to the
-    folder since, for a run that never starts.
+    ``pieces``: description of third-party plugins for ``meta.json``. Returns a function that removes everything added
+    to the folder since, for a run that never starts.
     """
     check_path(folder)
     if folder.exists():
@@ -91,7 +91,7 @@ def write_run_folder(folder: Path, config: RunConfig, pieces: Mapping[str, objec
 
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        check_folder(folder)  # after creation no other user can change it
+        check_folder(folder)  # no other user can change it after creation
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
         identity = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
@@ -125,7 +125,7 @@ class Resumption(NamedTuple):
 
 
 def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
-    """Record the resumption in ``meta.json`` and the events, and its configuration; cut off a broken last line of the
+    """Record the resumption in ``meta.json`` and the events, with its configuration; remove a partial last line of the
     events.
 
     The replay process truncates the other files.  On OSError nothing has changed.
@@ -170,8 +170,8 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
         **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "executor", "command")},
     }
     try:
-        write_list(folder, finished, damaged)  # a kill in what follows finds no checksum of a file that has changed
-        if load_resolved(folder / "config.yaml") != config:  # an equal one keeps its text: policies refer to its hash
+        write_list(folder, finished, damaged)  # a kill after this leaves no checksum of a changed file
+        if load_resolved(folder / "config.yaml") != config:  # policies refer to the hash of its text
             _write_config(folder, config)
         _write_meta(folder, {**meta, RESUMES: [*(earlier if isinstance(earlier, list) else []), resumed]})
         if tail:
@@ -208,7 +208,7 @@ def seal_run_folder(folder: Path) -> None:
         return
     parts = (str(at.relative_to(folder) / name) for at in post_mortems(folder) for name in (RECORDS, FRAMES, FAULT))
     names = (*_WRITTEN_AT_START, "events.jsonl", "timing.json", SUMMARY, *parts)
-    with contextlib.suppress(OSError):  # full disk: they cannot be checked later
+    with contextlib.suppress(OSError):  # full disk: these files cannot be checked later
         write_list(folder, {**listed.files, **_measured(folder, names)}, listed.damaged)
 
 
@@ -228,7 +228,7 @@ def _size(path: Path) -> int | None:
 
 
 def _partial_line_bytes(path: Path) -> bytes:
-    """Number of bytes after the last line break."""
+    """Return the bytes after the last line break."""
     if not path.exists():
         return b""
     with open_file(path, None) as file:
@@ -276,7 +276,7 @@ class _Summary(msgspec.Struct):
 
 
 def environment_facts() -> dict[str, object]:
-    """Versions, machine and start time of this process."""
+    """Return versions, machine and start time of this process."""
     versions = {}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -291,7 +291,7 @@ def environment_facts() -> dict[str, object]:
         "cpus": os.cpu_count(),
         "kernel": f"{platform.system()} {platform.release()} {platform.version()}",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": [word.encode(errors="backslashreplace").decode() for word in sys.argv],  # names are bytes
+        "command": [word.encode(errors="backslashreplace").decode() for word in sys.argv],  # file names are bytes
     }
 
 

@@ -28,11 +28,10 @@ class _Planned(NamedTuple):
 
 
 def ring_records(config: RunConfig) -> int:
-    """Number of records in the ring of a run.
+    """Return the number of records in the ring of a run.
 
     Half of the ring is retained for a restarted replay process: in real time the records of two checkpoint intervals,
-    as writing one takes a while; in lockstep, where the loop waits for it, those of one. Bounded.
-    """
+    because writing one takes a while; in lockstep, where the loop waits for it, those of one. Bounded."""
     if not config.lockstep:
         between = 1e9 * config.checkpoint_s / config.wall_period_ns
         return min(max(_RING_RECORDS, 4 * math.ceil(between)), _MAX_RING_RECORDS)
@@ -53,7 +52,7 @@ def _plan(config: RunConfig) -> list[_Planned]:
 
 
 def shared_bytes(config: RunConfig) -> int:
-    """Total shared memory of a run."""
+    """Return the total shared memory of a run in bytes."""
     return sum(HEADER_BYTES + segment.body_bytes for segment in _plan(config))
 
 

@@ -34,7 +34,7 @@ from onrig.runtime.supervise.segments import create_segments, shared_bytes
 
 _START_TIMEOUT_S: Final = 60.0
 _IMMEDIATE_STOP_S: Final = 2.0
-"""Grace period of the loop for an immediate stop; then it is killed, and the lease makes its device safe."""
+"""Grace period of the loop for an immediate stop; after it the loop is killed, and the lease makes its device safe."""
 _FADE_PERIODS: Final = 4
 _REPORT_GRACE_S: Final = 1.0
 """Time from SIGTERM to SIGKILL for a loop past its grace period: it disarms immediately if it still can."""
@@ -77,14 +77,14 @@ class Supervisor:
         self._shm: Path | None = None
         self._crew: Crew | None = None
         self.started = False
-        """Whether the loop has started; before that nothing moves and nothing is recorded."""
+        """Whether the loop has started; before that, nothing moves and nothing is recorded."""
         self.whole: Completeness | None = None
         """Completeness of the run's data, after its end."""
         self.actuators = ""
         """State of the actuators at the end, as confirmed by the device."""
 
     def run(self) -> tuple[int, str]:
-        """Run to the end; returns (exit code, reason in one line)."""
+        """Run to the end; return (exit code, reason in one line)."""
         for folder in sweep_folders():
             self._reports.write("swept", folder=str(folder))
         self._requests = Requests()
@@ -96,7 +96,7 @@ class Supervisor:
             if self.started:
                 seal_run_folder(self._folder)
         finally:
-            self._requests.restore()  # only now: an interrupt would cut the account short
+            self._requests.restore()  # only now, because an interrupt would cut the account short
         return code, reason
 
     def _run(self) -> tuple[int, str]:
@@ -116,7 +116,7 @@ class Supervisor:
             self._service.close()
 
     def _prepare(self) -> None:
-        """Create the shared memory; raises NoRoom."""
+        """Create the shared memory; raises InsufficientResources."""
         try:
             self._shm = create_folder()
             self._board = create_segments(self._shm, self._config)
@@ -147,7 +147,7 @@ class Supervisor:
 
     @property
     def crew(self) -> Crew:
-        """The processes, after their shared memory was created."""
+        """Processes, after their shared memory has been created."""
         assert self._crew is not None
         return self._crew
 
@@ -212,7 +212,7 @@ class Supervisor:
                 return ExitCode.INTERNAL, gone
 
     def _fatal_loss(self) -> str | None:
-        """Reason why the run cannot continue without a process that is not restarted; None if it can."""
+        """Return why the run cannot continue without a process that is not restarted; None if it can."""
         # In lockstep no barrier would open; in real time the loop needs the learner only for its first policy.
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
@@ -233,7 +233,7 @@ class Supervisor:
         return status_line(board[Word.STATE], board[Word.EPISODE], board[Word.MISSED], hangs=self._watchdog.hangs)
 
     def _is_hung(self) -> bool:
-        """Return whether the loop must be ended; reports when it hangs and when it recovers."""
+        """Return whether the loop must be ended; report when it hangs and when it recovers."""
         board = self._board
         # Virtual time has no deadlines and some states have no ticks, but the loop polls for requests in all of them.
         ticking = not self._config.lockstep and board[Word.STATE] in _TICKING_STATES
@@ -242,7 +242,7 @@ class Supervisor:
             self._reports.latch(FaultName.LOOP_HUNG, "without commands its device's lease expires")
         elif verdict is Verdict.BACK:
             self._reports.fault = None
-            self._reports.warn("the control process makes ticks again")
+            self._reports.warn("the control process is making ticks again")
         return verdict is Verdict.GONE
 
     def _interrupted(self) -> str:
@@ -274,7 +274,7 @@ class Supervisor:
             self.crew.note(child)
 
     def _ended(self, code: int) -> tuple[int, str]:
-        """Result of a run whose loop ended by itself."""
+        """Return the result of a run whose loop ended by itself."""
         self._end()
         if self._requests.stop or code == ExitCode.INTERRUPTED:
             return ExitCode.INTERRUPTED, self._interrupted()
@@ -288,7 +288,8 @@ class Supervisor:
         return self._verdict(CONTROL, code)
 
     def _verdict(self, name: str, code: int) -> tuple[int, str]:
-        """Exit code and reason of a run that the end of a process ended; a failure of twin or driver comes first."""
+        """Return exit code and reason of a run ended by the end of a process; a failure of twin or driver takes
+        precedence."""
         failure = None if self._crew is None else self._crew.device_failure
         if failure is None:
             return _run_exit_code(code), self._reports.why(name, code)
@@ -298,7 +299,8 @@ class Supervisor:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """End actuators, processes, files, in order; once actuators are safe, a second interrupt cuts waits short."""
+        """End actuators, processes and files, in order; once actuators are safe, a second interrupt cuts waits
+        short."""
         self._service.stopping(f"ending, {self._status()}")
         self._requests.forward(1)
         crew = self.crew
@@ -333,7 +335,7 @@ class Supervisor:
 
     def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
         start, least_s = time.monotonic(), min(grace_s, _IMMEDIATE_STOP_S)
-        if child.name == CONTROL:  # it may wait for a frame before fading, and for three that confirm the end
+        if child.name == CONTROL:  # it may wait for a frame before fading, and for three to confirm the end
             period_s = self._config.wall_period_ns * 1e-9
             least_s += _FADE_PERIODS * period_s
             grace_s += _FADE_PERIODS * period_s + self._config.supervision.fade_s * max(

@@ -1,7 +1,8 @@
 """Drawings of a rig for a page and a terminal, registered by their kind.
 
 A drawing is a frozen struct whose fields name the rig's signals.  It composes a :class:`Scene` of lines, polygons,
-circles and texts that signals translate, rotate, scale and light; pages and terminals draw it without knowing its kind.
+circles and texts, which signals translate, rotate, scale and light; pages and terminals draw it without knowing its
+kind.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         raise NotImplementedError
 
     def picture(self, config: RunConfig) -> Picture:
-        """Return the data of a page's drawing; raises ValueError for a missing signal."""
+        """Return the data of a page's drawing; raises ValueError if a signal is missing."""
         scene = self.scene(config)
         signals = [*(o.name for o in config.rig.signals), *(a.name for a in config.rig.actuators)]
         n = len(config.rig.signals)
@@ -103,7 +104,7 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
 
 def signal_of(config: RunConfig, name: str) -> Observation | Actuator:
-    """The observation or actuator of that name; raises ValueError where the rig has none."""
+    """Return the observation or actuator with that name; raises ValueError if the rig has none."""
     signals: tuple[Observation | Actuator, ...] = (*config.rig.signals, *config.rig.actuators)
     found = next((s for s in signals if s.name == name), None)
     if found is None:
@@ -121,4 +122,4 @@ class ViewOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """Section ``view``: display of the run in pages and terminals."""
 
     drawing: _Chosen | None = None
-    """Drawing of the rig; default: chosen by the plants of twin and shield, else bars."""
+    """Drawing of the rig; default: chosen by the plants of twin and shield, otherwise bars."""

@@ -101,7 +101,7 @@ class ViewReader:
         self.close()
 
     def word(self, word: Word) -> int:
-        """A word of the board: state, tick, policy, ..."""
+        """Return a word of the board: state, tick, policy, ..."""
         return self._board[word]
 
     @property
@@ -110,9 +110,10 @@ class ViewReader:
         return Actuators.read(self._board)
 
     def records(self, seen: int, limit: int) -> tuple[int, NDArray[np.void]]:
-        """Step records from number ``seen`` on, at most the newest ``limit`` (the ring has at least the last 8192).
+        """Return step records from number ``seen`` on, at most the newest ``limit`` (the ring has at least the last
+        8192).
 
-        Returns the number to ask from next time, and the records (dtype ``layout.dtype``, SI units), ascending.
+        Returns the number for the next call, and the records (dtype ``layout.dtype``, SI units), ascending.
         """
         records = self._ring.since(seen, limit)
         return (int(records[-1]["seq"]) + 1 if len(records) else seen), records
@@ -154,8 +155,8 @@ class ViewReader:
         return self._parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:
-        """The newest sample of the memory (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), spread over its
-        slots.
+        """Return the newest sample of the memory (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), spread over
+        its slots.
 
         It is renewed about once a second, and only while a viewer calls ``keep_sampling``.
         """
@@ -165,7 +166,7 @@ class ViewReader:
         return np.frombuffer(raw, self._sample)
 
     def keep_sampling(self) -> None:
-        """Signal that a viewer is watching; repeat every second or two."""
+        """Signal that a viewer is watching; must be repeated every second or two."""
         self._parts.watched[0] = time.monotonic_ns()
 
     def close(self) -> None:

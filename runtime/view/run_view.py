@@ -1,6 +1,7 @@
 """View of a run, live or finished: its folder and, while it is live, its shared memory.
 
-Used by ``onrig watch``, the live page and the report.  Missing or damaged parts of a folder are skipped, never raised.
+Used by ``onrig watch``, the live page and the report.  Missing or damaged parts of a folder are skipped and raise
+nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class RunView:
 
     @classmethod
     def of(cls, running: Running) -> RunView:
-        """View of a run in progress; raises SegmentError, or ConfigError if its folder is damaged."""
+        """Return the view of a run in progress; raises SegmentError, or ConfigError if its folder is damaged."""
         running.trust_files()
         view = cls(running.folder, load_resolved(running.folder / "config.yaml"))
         view.attach(running)
@@ -82,7 +83,7 @@ class RunView:
         self.live = self.running = None
 
     def word(self, word: Word) -> int:
-        """A word of the board; 0 once the run is over."""
+        """Return a word of the board; 0 once the run is over."""
         return self.live.word(word) if self.live is not None else 0
 
     @property
@@ -94,16 +95,16 @@ class RunView:
     # -- growing files ---------------------------------------------------------------------------------------------
 
     def rewind(self) -> None:
-        """Read the files from the start again: a resumed run may have truncated them to its checkpoint."""
+        """Read the files from the start again, because a resumed run may have truncated them to its checkpoint."""
         self._episodes = LineTail(self.folder / "episodes.csv")
         self._events = LineTail(self.folder / "events.jsonl")
 
     def episodes(self) -> list[EpisodeRow]:
-        """Episodes since the last call."""
+        """Return the episodes since the last call."""
         return [row for line in self._episodes.lines() if (row := parse_row(line)) is not None]
 
     def events(self) -> list[Event]:
-        """Events since the last call."""
+        """Return the events since the last call."""
         return [event for line in self._events.lines() if (event := parse_event(line)) is not None]
 
     # -- final files -----------------------------------------------------------------------------------------------
@@ -130,13 +131,13 @@ class RunView:
         if capacity_of(self.config) * layout_of(self.config).row_bytes > max_bytes:
             return "it is too large to restore"
         if not (self.folder / "buffer").is_dir():
-            return "there is no checkpoint of it"
+            return "it has no checkpoint"
         try:
             memory = Memory(self.config)
             restored = restore(self.folder / "buffer", memory, identity_of(memory, self.config.seed))
         except (CheckpointError, OSError) as error:
             return f"the checkpoint cannot be read: {error}"
-        return memory if restored is not None and memory.storage.stored else "there is no checkpoint of it"
+        return memory if restored is not None and memory.storage.stored else "it has no checkpoint"
 
 
 class RunFiles(NamedTuple):
@@ -154,7 +155,7 @@ class RunFiles(NamedTuple):
     """Reasons why existing files could not be read, by name."""
 
     def section(self, key: str) -> Fields:
-        """A mapping within the summary; empty if missing."""
+        """Return a mapping within the summary; empty if missing."""
         section = self.summary.get(key)
         return section if isinstance(section, dict) else {}
 
@@ -206,7 +207,7 @@ def read_episodes(folder: Path) -> list[EpisodeRow]:
 
 
 def episode_columns(episodes: Sequence[EpisodeRow], kind: str) -> Columns:
-    """The episodes of one kind that had steps, as columns."""
+    """Return the episodes of one kind that had steps, as columns."""
     rows = [
         [float(v) if isinstance(v, int | float) else np.nan for v in e] for e in episodes if e.kind == kind and e.steps
     ]
@@ -220,8 +221,8 @@ def number(value: object, default: float = 0.0) -> float:
 
 
 def by_episode(events: Sequence[Event], name: str, amount: str | None = None) -> dict[str, Counter[int]]:
-    """Add up ``tick`` events by the word in ``name`` (``rule``, ``cause``), then by episode; each one counts
-    ``amount`` (a field), or its number of occurrences. Events with the word ``none`` do not count."""
+    """Add up ``tick`` events by the word in ``name`` (``rule``, ``cause``), then by episode; each counts ``amount`` (a
+    field), or its number of occurrences. Events with the word ``none`` do not count."""
     found: dict[str, Counter[int]] = {}
     for event in events:
         word = event.fields.get(name)

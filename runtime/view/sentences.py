@@ -70,18 +70,18 @@ def parse_event(line: bytes) -> Event | None:
 
 
 def sentence(event: Event) -> Sentence | None:
-    """Sentence for an event; None for events of ordinary episodes."""
+    """Return the sentence for an event; None for events of ordinary episodes."""
     said = _sentence(event.kind, event.fields)
     return said and said._replace(text=printable(said.text))
 
 
 def counted(event: Event, text: str) -> str:
-    """Sentence with the number of occurrences, if more than one."""
+    """Append the number of occurrences to a sentence, if more than one."""
     return f"{text} ({event.times} times)" if event.times > 1 else text
 
 
 def reason_of(event: Event) -> str:
-    """Reason why a policy was not kept: its detail, or stage and reason."""
+    """Return why a policy was not kept: its detail, or stage and reason."""
     return _reason(event.fields)
 
 

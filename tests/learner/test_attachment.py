@@ -255,7 +255,7 @@ def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: p
             links[1].attach()
         monkeypatch.setattr("onrig.learner.attachment.LINK_VERSION", 1)
         with pytest.raises(
-            LinkVersionError, match=f"the learner speaks version 1 of the link, the rig {LINK_VERSION}; install"
+            LinkVersionError, match=f"the learner uses version 1 of the link, the rig version {LINK_VERSION}; install"
         ):
             links[0].attach()
 

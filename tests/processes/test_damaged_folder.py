@@ -159,8 +159,8 @@ def resume(folder: Path, *settings: str) -> int:
 @pytest.mark.parametrize(
     ("name", "damage", "says"),
     [
-        ("episodes.csv", flipped, "episodes.csv is not what the run wrote"),
-        ("policies/3.onnx", flipped, "policies/3.onnx is not what the run wrote"),
+        ("episodes.csv", flipped, "episodes.csv differs from what the run wrote"),
+        ("policies/3.onnx", flipped, "policies/3.onnx differs from what the run wrote"),
         ("policies/3.onnx", deleted, "policies/3.onnx is missing"),
         ("policies/index.csv", truncated, "policies/index.csv is truncated"),
         ("learner/learner-00000005.npz", flipped, "learner/learner-00000005.npz is damaged"),
@@ -243,19 +243,19 @@ def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
     monkeypatch.setattr("onrig.tools.web.process.serve", lambda *arguments: ExitCode.OK)
     monkeypatch.setattr("onrig.runtime.run_state.report.use_plain_output", lambda: None)  # for the whole process
     assert cli.main(["web", str(folder)]) == ExitCode.OK
-    assert f"onrig web: {folder}: episodes.csv is not what the run wrote" in capsys.readouterr().err
+    assert f"onrig web: {folder}: episodes.csv differs from what the run wrote" in capsys.readouterr().err
     assert cli.main(["report", str(folder)]) == ExitCode.INCOMPLETE
-    assert f"onrig report: {folder}: episodes.csv is not what the run wrote" in capsys.readouterr().err
-    assert "episodes.csv is not what the run wrote" in (folder / "report.html").read_text()
+    assert f"onrig report: {folder}: episodes.csv differs from what the run wrote" in capsys.readouterr().err
+    assert "episodes.csv differs from what the run wrote" in (folder / "report.html").read_text()
 
     flipped(folder / "policies" / "3.onnx")
     assert cli.main(["replay", str(folder)]) != ExitCode.OK
-    assert "policies/3.onnx is not what the run wrote" in capsys.readouterr().err
+    assert "policies/3.onnx differs from what the run wrote" in capsys.readouterr().err
     flipped(folder / "log.mcap")
     assert cli.main(["identify", str(folder)]) != ExitCode.OK
-    assert "log.mcap is not what the run wrote" in capsys.readouterr().err
+    assert "log.mcap differs from what the run wrote" in capsys.readouterr().err
     assert cli.main(["policy", "check", str(folder / "policies" / "3.onnx"), "pendulum"]) == ExitCode.CONFIGURATION
-    assert "3.onnx: is not what the run wrote" in capsys.readouterr().err
+    assert "3.onnx: differs from what the run wrote" in capsys.readouterr().err
 
 
 def test_a_run_whose_log_is_gone_goes_on_and_does_not_end_as_complete(

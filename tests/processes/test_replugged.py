@@ -53,7 +53,7 @@ def test_an_unplugged_device_is_waited_for_and_goes_on_only_by_onrig_resume(tmp_
         assert {"running -> disconnected", "disconnected -> fault", "fault -> ready"} <= set(transitions(run))
         assert [row["episode"] for row in run.rows()][:1] == ["1"]
         summary = run.summary()
-        assert (summary["fault"], summary["actuators"]) == (None, "safe: a state frame of the device shows it")
+        assert (summary["fault"], summary["actuators"]) == (None, "safe: shown by a state frame from the device")
         whole = summary["whole"]
         assert isinstance(whole, dict)
         assert whole["complete"] is True

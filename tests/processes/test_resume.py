@@ -69,7 +69,7 @@ def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(tmp_p
     with PoweredRun(tmp_path / "out", "--resume", folder) as cable:
         assert cable.ended(4 * PATIENCE_S) == ExitCode.OK
         assert "no policy was admitted before the run ended" in cable.output
-        assert "goes back to the start of the run" in cable.output
+        assert "returns to the start of the run" in cable.output
     assert [(row.episode, row.kind) for row in read_rows(folder / "episodes.csv").rows] == [
         (episode, kind) for episode in (1, 2) for kind in ("train", "eval")
     ]

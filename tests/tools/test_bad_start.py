@@ -136,7 +136,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.
     (tmp_path / "config.yaml").write_text("precious")
     assert main(["run", "pendulum", "--run-dir", str(tmp_path)]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == (
-        f"onrig run: --run-dir: '{tmp_path}' already holds a run; choose another folder\n"
+        f"onrig run: --run-dir: '{tmp_path}' already contains a run; choose another folder\n"
     )
     assert [(f.name, f.read_text()) for f in tmp_path.iterdir()] == [("config.yaml", "precious")]
 

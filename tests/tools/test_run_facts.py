@@ -29,7 +29,7 @@ SUMMARY = {
     "learner": {"updates": 500, "updates_per_s": 1500.0},
     "policies": {"offered": 4, "admitted": 3, "refused": 1, "rolled_back": 0, "active": 7},
     "dropped_records": 0,
-    "actuators": "safe: a state frame of the device shows it",
+    "actuators": "safe: shown by a state frame from the device",
 }
 PROGRESS: dict[str, float | int | str | bool | None] = {
     "episode": 30,
@@ -56,7 +56,7 @@ def test_a_summary_in_words() -> None:
         "memory": "60 of 20,000 experiences, 640 kB",
         "learner": "500 updates, 1500/s",
         "policies": "3 of 4 admitted, 1 refused",
-        "actuators": "safe: a state frame of the device shows it",
+        "actuators": "safe: shown by a state frame from the device",
     }
 
 

@@ -74,7 +74,7 @@ def test_a_pulled_cable_ends_the_episode_and_a_person_re_arms_when_it_is_back(
     bench.loop.run()
     assert bench.moves == ["connected:ready", *EPISODE[:2], *OUTAGE, *EPISODE * 2, "completed:disconnected"]
     assert [kind for kind, _ in bench.said] == ["fault", "warning", "warning"]
-    assert bench.said[0][1].startswith("the line to the device has closed: cable unplugged")
+    assert bench.said[0][1].startswith("the connection to the device has closed: cable unplugged")
     assert f"waiting 10 s for {PORT}" in bench.said[0][1]
     assert ("restarted" in bench.said[1][1]) is (meanwhile == "reboot")
     assert "`onrig resume`" in bench.said[2][1]
@@ -251,7 +251,7 @@ def test_an_emergency_stop_pressed_meanwhile_is_named_when_the_device_refuses(be
     when_asked(bench, person)
     pulled_at(bench, cable, 10)
     bench.loop.run()
-    assert asked[0].startswith("stopped: the line to the device has closed")
+    assert asked[0].startswith("stopped: the connection to the device has closed")
     assert asked[1].startswith("stopped: the emergency stop at the device was pressed")
 
 

@@ -66,7 +66,7 @@ def test_an_output_that_is_missing_is_named() -> None:
     [
         ({"drawn": node("Sub", ["mean", "spread"], ["drawn"])}, "ports", "output 'drawn' is"),
         ({"unit": node("Tanh", ["mean"], ["unit"])}, "ports", "output 'action', normalised, is"),
-        ({"std": node("Identity", ["log_std"], ["std"])}, "ports", "output 'std' is -5, must not be negative"),
+        ({"std": node("Identity", ["log_std"], ["std"])}, "ports", "output 'std' is -5; it must not be negative"),
         ({"std": node("Sqrt", ["log_std"], ["std"])}, "finite", "output 'std' is nan with noise 0"),
     ],
     ids=["another draw", "the mean instead of the draw", "a negative spread", "not a number"],

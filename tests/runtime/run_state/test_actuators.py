@@ -25,7 +25,7 @@ def test_the_last_frame_of_a_loop_that_has_ended_holds_for_good() -> None:
 @pytest.mark.parametrize(("now_ms", "verb"), [(50_050, "ends"), (50_130, "ended")])
 def test_without_one_the_end_of_the_lease_is_told(now_ms: int, verb: str) -> None:
     told = DRIVEN.unconfirmed(now_ms * 1_000_000, 1_000_000_000.0)
-    assert told.startswith("unconfirmed: no state frame of the device shows them safe; ")
+    assert told.startswith("unconfirmed: no state frame from the device shows them safe; ")
     assert f"the device's lease {verb} at " in told
     assert told.endswith("(at most 120 ms after its last command)")
 

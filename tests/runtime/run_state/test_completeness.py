@@ -40,7 +40,7 @@ def test_a_run_that_has_everything_is_complete() -> None:
     [
         ({"rows": 5}, "rows: 3 of 5 are not in episodes.csv"),
         ({"dropped": 7}, "experiences: 7 step records are missing (7 found the ring full)"),
-        ({"lost": 3, "waiting": 4}, "7 step records are missing (3 died with a replay process, 4 were not taken in)"),
+        ({"lost": 3, "waiting": 4}, "7 step records are missing (3 died with a replay process, 4 were not read)"),
         ({"rows": 1}, "rows: episodes.csv has 1 rows more than closed episodes"),
         ({"newer": 26}, "26 step records are missing (26 were newer than the checkpoint when the run was killed)"),
         ({"covered": False}, "the last checkpoint of the memory could not be written"),
@@ -102,7 +102,7 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
         "policies: 1 of 3 that acted are not stored (2)",
         "policies: 1 of 3 that acted have changed (3)",
         "files: log.mcap is missing",
-        "files: log-2.mcap is truncated: 4 of 7 bytes are left",
+        "files: log-2.mcap is truncated to 4 of 7 bytes",
         "files: meta.json was missing or damaged when the run was resumed",
     )
     assert (whole.policies, whole.files) == (Counted(3, 1), Counted(5, 2))

@@ -109,7 +109,7 @@ def test_the_command_says_so_in_one_line(runs: Path, tmp_path: Path, capsys: pyt
     (runs / "events.jsonl").symlink_to(tmp_path / "elsewhere")
     assert main(["run", "pendulum", "--run-dir", str(runs), "--set", "local_learner=false"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"onrig run: --run-dir: '{runs}' is not empty and does not hold a run; choose another folder"
+    assert line == f"onrig run: --run-dir: '{runs}' is not empty and does not contain a run; choose another folder"
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -67,7 +67,7 @@ def test_two_commands_do_not_go_on_in_one_folder(tmp_path: Path) -> None:
 def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    with pytest.raises(FileExistsError, match="already holds a run"):
+    with pytest.raises(FileExistsError, match="already contains a run"):
         write_run_folder(tmp_path, PENDULUM)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 

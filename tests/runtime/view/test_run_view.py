@@ -75,7 +75,7 @@ def test_a_folder_is_read_at_once_and_what_is_damaged_left_out(tmp_path: Path) -
 
 def test_why_there_is_no_memory_is_said(tmp_path: Path) -> None:
     view = RunView(tmp_path, PENDULUM)
-    assert view.memory() == "there is no checkpoint of it"
+    assert view.memory() == "it has no checkpoint"
     assert view.memory(max_bytes=1000) == "it is too large to restore"
 
 

@@ -252,10 +252,10 @@ def test_a_stop_is_unconfirmed_until_a_frame_received_after_it_shows_the_actuato
     assert told() is None
     board[Word.STOP_OUTSIDE] = 1
     assert str(told()).startswith(
-        "unconfirmed: no state frame of the device shows them safe; the device's lease ends at "
+        "unconfirmed: no state frame from the device shows them safe; the device's lease ends at "
     )
     board[Word.STATE] = State.DISCONNECTED
     assert str(told()).startswith("unconfirmed"), "what the loop means to do is not what the device did"
     board[Word.SAFE_NS] = 7_500_000_000
-    assert told() == "safe: a state frame of the device shows it"
+    assert told() == "safe: shown by a state frame from the device"
     producer.close()

@@ -119,7 +119,7 @@ def test_a_checkpoint_nobody_restored_is_not_written_over(tmp_path: Path) -> Non
     fed.write(writer)
     writer.close()
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(CheckpointError, match=r"manifest-00000001\.json: is there already"):
+    with pytest.raises(CheckpointError, match=r"manifest-00000001\.json: already exists"):
         CheckpointWriter(tmp_path, fed.identity)
     assert sorted(tmp_path.iterdir()) == before
 

@@ -157,7 +157,7 @@ def test_a_learner_of_another_version_is_refused_with_both_versions(rig: Rig) ->
     answer = rig.ask(Attach(version=99))
     assert isinstance(answer, Refused)
     assert answer.code == VERSION
-    assert f"speaks version 99 of the link, the rig {LINK_VERSION}" in answer.reason
+    assert f"uses version 99 of the link, the rig version {LINK_VERSION}" in answer.reason
 
 
 # -- pull --------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def test_the_memory_is_read_back_in_the_rigs_units(tmp_path: Path) -> None:
 
 
 def test_without_a_checkpoint_it_is_said(tmp_path: Path) -> None:
-    assert read_contents(tmp_path, CONFIG) == "there is no checkpoint of it"
+    assert read_contents(tmp_path, CONFIG) == "it has no checkpoint"
 
 
 def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_run_of_which_nothing_is_left_has_a_page_with_no_figures(tmp_path: Pat
     page = Page(report_run(tmp_path, config))
     assert page.pictures == {}
     assert "unfinished" in page.text
-    assert "The memory is not drawn: there is no checkpoint of it." in page.text
+    assert "The memory is not drawn: it has no checkpoint." in page.text
 
 
 def test_without_matplotlib_the_tables_remain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
