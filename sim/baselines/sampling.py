@@ -1,9 +1,10 @@
 """A sampling model-predictive controller on the exact model, for any plant: the cross-entropy method.
 
 In every period it draws plans of actions around its last one, follows each on the model, and moves to the best (de
-Boer et al. 2005; samples correlated in time, elites kept and plans shifted as in Pinneri et al. 2020, iCEM).  Its score
-is what it earns: a lower bound on the optimum.  How far more could be had shows by repetition with more samples and a
-longer horizon.  Episodes and samples are one batch of the plant's arrays.
+Boer et al. 2005; samples correlated in time, elites kept and plans shifted as in Pinneri et al. 2020, iCEM).  The model
+is deterministic, so the actions of the best of several episodes can be repeated: its score is a lower bound on the
+optimum.  More samples and other horizons show how much higher the optimum may be.  Episodes and samples are one batch
+of the plant's arrays.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.sim.baselines.task_model import Episodes, TaskModel, Values
+from onrig.sim.baselines.task_model import Draws, Episodes, TaskModel, Values
 
 _ELITE: Final = 0.1
 """Share of the samples that the next round is drawn around."""
@@ -31,7 +32,7 @@ _FIRST: Final = 3
 
 
 class Effort(NamedTuple):
-    """What the controller computes in each period."""
+    """Computation of the controller in each period."""
 
     samples: int
     """Plans in a round."""
@@ -45,31 +46,34 @@ def play(
     model: TaskModel,
     effort: Effort,
     unlived: float,
-    episodes: int,
+    draws: Draws,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Episodes:
-    """Play episodes from the task's start under the controller, side by side.
+    """Play episodes with these starts and targets under the controller, side by side.
 
-    ``unlived``: reward that each step counts which a termination cuts off.
+    ``unlived``: reward of each step that a termination cuts off.
     """
     rng = np.random.default_rng(seed)
     half, m = 0.5 * (model.action_high - model.action_low), len(model.action_low)
     centre = model.action_low + half
     rest = (model.safe - centre) / half
-    states, alive = np.tile(model.start, (episodes, 1)), np.ones(episodes, bool)
+    states, targets = draws
+    episodes = len(states)
+    alive = np.ones(episodes, bool)
     total, lived = np.zeros(episodes), np.zeros(episodes)
     before = np.tile(model.safe, (episodes, 1))
     plans = np.tile(rest, (episodes, effort.horizon, 1))
     for t in range(model.steps):
         ahead = min(effort.horizon, model.steps - t)
-        objective = _Objective(model, states, before, centre, half, unlived)
+        course = targets[:, t + 1 : t + 1 + ahead]
+        objective = _Objective(model, states, before, course, centre, half, unlived)
         if t == 0:
             plans = _first(objective, plans[:, :ahead], effort, rng)
         else:
             plans = _improved(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
         actions = centre + half * plans[:, 0]
-        states, reward, over = model.follow(states, actions, before)
+        states, reward, over = model.follow(states, actions, before, course[:, 0])
         before = actions
         total += np.where(alive, reward, 0.0)
         lived += alive
@@ -90,6 +94,8 @@ class _Objective(NamedTuple):
     """(E, d)."""
     before: Values
     """Actions in force so far (E, m)."""
+    targets: Values
+    """Targets at the samples to come (E, H, q)."""
     centre: Values
     half: Values
     unlived: float
@@ -99,10 +105,13 @@ class _Objective(NamedTuple):
         E, S, H, m = plans.shape
         states, alive = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
         total, before = np.zeros(E * S), np.repeat(self.before, S, axis=0)
+        targets = np.repeat(self.targets, S, axis=0)
         for k in range(H):
             actions = self.centre + self.half * plans[:, :, k].reshape(-1, m)
             total[~alive] += self.unlived
-            states[alive], reward, over = self.model.follow(states[alive], actions[alive], before[alive])
+            states[alive], reward, over = self.model.follow(
+                states[alive], actions[alive], before[alive], targets[alive, k]
+            )
             before = actions
             total[alive] += reward
             alive[alive] = ~over
@@ -113,7 +122,9 @@ def _first(objective: _Objective, plans: Values, effort: Effort, rng: np.random.
     """The best plan (E, H, m) of several populations, which would each end in a local optimum."""
     E = len(plans)
     many = objective._replace(
-        states=np.repeat(objective.states, _STARTS, axis=0), before=np.repeat(objective.before, _STARTS, axis=0)
+        states=np.repeat(objective.states, _STARTS, axis=0),
+        before=np.repeat(objective.before, _STARTS, axis=0),
+        targets=np.repeat(objective.targets, _STARTS, axis=0),
     )
     found = _improved(many, np.repeat(plans, _STARTS, axis=0), effort.samples, effort.rounds * _FIRST, rng)
     sums = many(found[:, None]).reshape(E, _STARTS)

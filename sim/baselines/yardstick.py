@@ -24,7 +24,7 @@ from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, sam
 from onrig.sim.baselines.finite_horizon import FINER, Progress
 from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
 from onrig.sim.baselines.sampling import Effort
-from onrig.sim.baselines.task_model import EPISODES, Episodes, Estimate, TaskModel, random_reward
+from onrig.sim.baselines.task_model import EPISODES, Draws, Episodes, Estimate, TaskModel, random_reward
 
 Fineness = Literal["coarse", "fine"]
 
@@ -33,9 +33,11 @@ _SEVERAL: Final = tuple(Grid((n, n), 5) for n in (21, 41, 61, 91, 121))
 _COARSE: Final = 2
 _HORIZON_ONE: Final = tuple(Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17), (200, 33), (400, 33), (600, 33)))
 _HORIZON_SEVERAL: Final = tuple(Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33)))
-_EFFORTS: Final = tuple(Effort(s, h, 3) for s, h in ((64, 50), (128, 75), (256, 75), (512, 75)))
+_SAMPLES: Final[tuple[int, ...]] = (64, 128, 256, 512)
+_HORIZONS: Final = (15, 30, 75)
+"""Long enough for a swing, short enough to hold a position with few samples: the best one depends on the task."""
 _EFFORTS_IN_TURN: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20), (64, 30), (128, 40)))
-"""Of plants that are computed one after the other."""
+"""For plants that are computed one after the other."""
 _SOURCES: Final = (
     "sim/baselines",
     "sim/plants",
@@ -48,8 +50,11 @@ _SOURCES: Final = (
     "runtime/terminations.py",
     "runtime/random_streams.py",
 )
-PLAYED: Final = 4
-"""Episodes of the sampling controller, of which the scores have an interval."""
+ATTEMPTS: Final = 8
+"""Episodes of the sampling controller with the same start and targets, of which the best counts."""
+_ATTEMPTS_OF_MANY: Final = 2
+_DRAWN: Final = 8
+"""Starts and targets, if they vary; their scores have a standard error."""
 _EPISODES_IN_TURN: Final = 200
 """Most episodes of the random controller on a plant that is computed one after the other."""
 _ROOT: Final = Path(__file__).parents[2]
@@ -88,10 +93,14 @@ def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
 
 
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
-    """Efforts of the sampling controller, the smallest first: a minute or two for ``coarse``, more for ``fine``."""
-    ladder = _EFFORTS if model.plant.batched else _EFFORTS_IN_TURN
-    chosen = ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
-    return tuple(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in chosen)
+    """Efforts of the sampling controller, the fewest samples first: a minute or two for ``coarse``, more for
+    ``fine``."""
+    chosen = slice(_COARSE) if fineness == "coarse" else slice(_COARSE, None)
+    if model.plant.batched:
+        efforts = [Effort(samples, horizon, 3) for samples in _SAMPLES[chosen] for horizon in _HORIZONS]
+    else:
+        efforts = list(_EFFORTS_IN_TURN[chosen])
+    return tuple(dict.fromkeys(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in efforts))
 
 
 def cache_folder() -> Path:
@@ -144,15 +153,19 @@ def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progr
 def sampling_baseline(
     model: TaskModel, effort: Effort, unlived: float, folder: Path, progress: Progress | None = None
 ) -> Episodes:
-    """Episodes under the sampling controller, cached."""
+    """Episodes under the sampling controller, the best attempt at each start and targets, cached."""
+    drawn, attempts = (_DRAWN, _ATTEMPTS_OF_MANY) if model.varies else (1, ATTEMPTS)
 
     def fresh() -> list[float]:
-        played = sampling.play(model, effort, unlived, PLAYED, progress=progress)
-        return [*played.total.tolist(), *played.lived.tolist()]
+        draws = Draws(*(np.repeat(values, attempts, axis=0) for values in model.draw(drawn)))
+        played = sampling.play(model, effort, unlived, draws, progress=progress)
+        scores = played.mean_rewards(model.steps, unlived).reshape(drawn, attempts)
+        best = np.arange(drawn) * attempts + scores.argmax(axis=1)
+        return [*played.total[best].tolist(), *played.lived[best].tolist()]
 
-    key = _key(model, sampling.__name__, [*effort, PLAYED, unlived])
-    values = np.array(_cached(folder, key, 2 * PLAYED, fresh))
-    return Episodes(values[:PLAYED], values[PLAYED:])
+    key = _key(model, sampling.__name__, [*effort, drawn, attempts, unlived])
+    values = np.array(_cached(folder, key, 2 * drawn, fresh))
+    return Episodes(values[:drawn], values[drawn:])
 
 
 def _key(model: TaskModel, method: str, settings: list[float]) -> str:
