@@ -101,8 +101,8 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     batched: ClassVar[bool] = True
     """Whether a step of many plants takes little longer than that of one."""
     file_field: ClassVar[str] = ""
-    """Field with the path of a file, relative to the configuration. The field ``sha256``, which such a plant has too, is
-    set to the file's digest when a configuration is read; files that the file includes are not part of it."""
+    """Field with the path of a file, relative to the configuration. The field ``sha256``, which such a plant has too,
+    is set to the file's digest when a configuration is read; files that the file includes are not part of it."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
