@@ -107,19 +107,21 @@ def _grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[
 
 
 def _sampling(table: _Table, model: TaskModel, fineness: Fineness, random: float) -> float:
-    """Print what the sampling controller earns with growing effort; returns the best mean reward."""
+    """Print the score of the sampling controller's best episodes for each effort; returns the highest."""
     unlived = lowest_cut_off_reward(model.task, random)
     earned: list[float] = []
     for effort in efforts_for(model, fineness):
         ran = sampling_baseline(model, effort, unlived, cache_folder(), _progress("sampling controller"))
-        found = ran.mean_reward(model.steps, unlived)
-        changed = f", {found.mean - earned[-1]:+.4f} by the greater effort" if earned else ""
-        whole = float(np.mean(ran.lived >= model.steps))
-        lived = f", {whole:.0%} of episodes to the end" if model.task.terminates else ""
-        ahead_s = effort.horizon * model.period_s
-        name = f"sampling MPC, {effort.samples} samples, {ahead_s:.3g} s"
-        table.line(name, found.mean, f"  +- {found.standard_error:.4f} (standard error{changed}{lived})")
-        earned.append(found.mean)
+        scores = ran.mean_rewards(model.steps, unlived)
+        n = len(scores)
+        about = [f"+- {scores.std(ddof=1) / math.sqrt(n):.4f}, standard error over {n} episodes"] if n > 1 else []
+        if model.task.terminates:
+            about.append(f"{np.mean(ran.lived >= model.steps):.0%} of episodes to the end")
+        if earned and scores.mean() > max(earned):
+            about.append(f"{scores.mean() - max(earned):+.4f}")
+        name = f"sampling MPC, {effort.samples} samples, {effort.horizon * model.period_s:.3g} s"
+        table.line(name, float(scores.mean()), f"  ({'; '.join(about)})" if about else "")
+        earned.append(float(scores.mean()))
     return max(earned)
 
 

@@ -156,8 +156,8 @@ $tenth_why
 runs: after the e-stop it stands disarmed until `onrig resume`, and so it does after the cable was pulled and plugged in
 again; `onrig stop` fades out.
 
-*Wrong:* `no command reached the device during a complete lease`: the host is too slow, see `docs/real-time.md`. A reset that
-fails: give `reset` in `task.yaml` more time or effort. Interventions in every tick: an envelope too narrow, or step 3.
+*Wrong:* `no command reached the device during a complete lease`: the host is too slow, see `docs/real-time.md`. A reset
+that fails: give `reset` in `task.yaml` more time or effort. Interventions in every tick: an envelope too narrow, or step 3.
 
 ### 6. Full
 

@@ -1,9 +1,10 @@
 """A sampling model-predictive controller on the exact model, for any plant: the cross-entropy method.
 
 In each period it samples action plans around the previous one, simulates each on the model, and moves towards the best
-(de Boer et al. 2005; time-correlated samples, kept elites and shifted plans as in Pinneri et al. 2020, iCEM).  Its
-score is achieved, hence a lower bound on the optimum.  Repetitions with more samples and a longer horizon show how much
-more is possible.  Episodes and samples form one batch of the plant's arrays.
+(de Boer et al. 2005; time-correlated samples, kept elites and shifted plans as in Pinneri et al. 2020, iCEM).  The
+model is deterministic, so the actions of the best of several episodes can be repeated: its score is a lower bound on
+the optimum.  More samples and other horizons show how much higher the optimum may be.  Episodes and samples form one
+batch of the plant's arrays.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.sim.baselines.task_model import Episodes, TaskModel, Values
+from onrig.sim.baselines.task_model import Draws, Episodes, TaskModel, Values
 
 _ELITE: Final = 0.1
 """Share of the samples that define the next round's distribution."""
@@ -31,7 +32,7 @@ _FIRST: Final = 3
 
 
 class Effort(NamedTuple):
-    """Computing effort of the controller in each period."""
+    """Computation of the controller in each period."""
 
     samples: int
     """Plans per round."""
@@ -45,11 +46,11 @@ def play(
     model: TaskModel,
     effort: Effort,
     unlived: float,
-    episodes: int,
+    draws: Draws,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Episodes:
-    """Play parallel episodes from the task's start with the controller.
+    """Play parallel episodes with these starts and targets under the controller.
 
     ``unlived``: reward counted for each step that a termination cuts off.
     """
@@ -57,19 +58,22 @@ def play(
     half, m = 0.5 * (model.action_high - model.action_low), len(model.action_low)
     centre = model.action_low + half
     safe_action = (model.safe - centre) / half
-    states, active = np.tile(model.start, (episodes, 1)), np.ones(episodes, bool)
+    states, targets = draws
+    episodes = len(states)
+    active = np.ones(episodes, bool)
     total, n_steps = np.zeros(episodes), np.zeros(episodes)
     previous = np.tile(model.safe, (episodes, 1))
     plans = np.tile(safe_action, (episodes, effort.horizon, 1))
     for t in range(model.steps):
         ahead = min(effort.horizon, model.steps - t)
-        objective = _Objective(model, states, previous, centre, half, unlived)
+        course = targets[:, t + 1 : t + 1 + ahead]
+        objective = _Objective(model, states, previous, course, centre, half, unlived)
         if t == 0:
             plans = _first(objective, plans[:, :ahead], effort, rng)
         else:
             plans = _improve(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
         actions = centre + half * plans[:, 0]
-        states, reward, over = model.follow(states, actions, previous)
+        states, reward, over = model.follow(states, actions, previous, course[:, 0])
         previous = actions
         total += np.where(active, reward, 0.0)
         n_steps += active
@@ -90,19 +94,24 @@ class _Objective(NamedTuple):
     """(E, d)."""
     previous: Values
     """(E, m): actions in force so far."""
+    targets: Values
+    """(E, H, q): targets at the coming samples."""
     centre: Values
     half: Values
     unlived: float
 
     def __call__(self, plans: Values) -> Values:
-        """Sums (E, S) of plans (E, S, H, m) with actions in [-1, 1]."""
+        """Return sums (E, S) of plans (E, S, H, m) with actions in [-1, 1]."""
         E, S, H, m = plans.shape
         states, active = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
         total, previous = np.zeros(E * S), np.repeat(self.previous, S, axis=0)
+        targets = np.repeat(self.targets, S, axis=0)
         for k in range(H):
             actions = self.centre + self.half * plans[:, :, k].reshape(-1, m)
             total[~active] += self.unlived
-            states[active], reward, over = self.model.follow(states[active], actions[active], previous[active])
+            states[active], reward, over = self.model.follow(
+                states[active], actions[active], previous[active], targets[active, k]
+            )
             previous = actions
             total[active] += reward
             active[active] = ~over
@@ -110,10 +119,12 @@ class _Objective(NamedTuple):
 
 
 def _first(objective: _Objective, plans: Values, effort: Effort, rng: np.random.Generator) -> Values:
-    """Best plan (E, H, m) of several populations, each of which would end in a local optimum."""
+    """Return the best plan (E, H, m) of several populations, each of which would end in a local optimum."""
     E = len(plans)
     many = objective._replace(
-        states=np.repeat(objective.states, _STARTS, axis=0), previous=np.repeat(objective.previous, _STARTS, axis=0)
+        states=np.repeat(objective.states, _STARTS, axis=0),
+        previous=np.repeat(objective.previous, _STARTS, axis=0),
+        targets=np.repeat(objective.targets, _STARTS, axis=0),
     )
     populations = _improve(many, np.repeat(plans, _STARTS, axis=0), effort.samples, effort.rounds * _FIRST, rng)
     sums = many(populations[:, None]).reshape(E, _STARTS)
@@ -122,7 +133,7 @@ def _first(objective: _Objective, plans: Values, effort: Effort, rng: np.random.
 
 
 def _improve(objective: _Objective, plans: Values, samples: int, rounds: int, rng: np.random.Generator) -> Values:
-    """Best plan (E, H, m) after some rounds that start from ``plans``."""
+    """Return the best plan (E, H, m) after some rounds that start from ``plans``."""
     E, H, m = plans.shape
     n_elite, rows = max(2, round(_ELITE * samples)), np.arange(E)[:, None]
     mean, width = plans, np.full(plans.shape, _WIDTH)
@@ -139,7 +150,7 @@ def _improve(objective: _Objective, plans: Values, samples: int, rounds: int, rn
 
 
 def _draw_correlated(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
-    """Standard normal deviations (E, S, H, m), correlated along H."""
+    """Draw standard normal deviations (E, S, H, m), correlated along H."""
     noise = rng.standard_normal(shape)
     rho = np.resize(np.array(_CORRELATIONS), shape[1])[:, None]
     for k in range(1, shape[2]):

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
+from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.rewards import uses_previous_action
-from onrig.runtime.starts import are_drawn, middle_of
+from onrig.runtime.starts import are_drawn, drawn_start, middle_of
 from onrig.runtime.task import Task, batched_reward, batched_terminated
+from onrig.runtime.tracking import EpisodeTargets
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, step
 from onrig.sim.synthetic.model import UNSEEN, model_problems
@@ -20,6 +22,17 @@ Values = NDArray[np.float64]
 
 EPISODES: Final = 10_000
 """Number of episodes of the random controller."""
+_SEED: Final = 0
+"""Seed of the run whose evaluation episodes have the starts and targets drawn here."""
+
+
+class Draws(NamedTuple):
+    """Starts and targets of episodes."""
+
+    starts: Values
+    """(E, d): states, in the plant's order."""
+    targets: Values
+    """(E, steps + 1, q): values at the samples of the episodes, SI units."""
 
 
 class TaskModel(msgspec.Struct, frozen=True):
@@ -44,6 +57,23 @@ class TaskModel(msgspec.Struct, frozen=True):
         return np.array([start[name] for name in self.plant.state_names])
 
     @property
+    def varies(self) -> bool:
+        """Whether episodes have different starts or targets."""
+        return bool(self.task.targets) or are_drawn(self.task.all_starts)
+
+    def draw(self, episodes: int) -> Draws:
+        """Draw starts and targets of episodes."""
+        starts = np.tile(self.start, (episodes, 1))
+        if are_drawn(self.task.all_starts):
+            for i in range(episodes):
+                drawn = drawn_start(self.task.all_starts, device_seed(_SEED, Role.PLANT_EVAL, i))
+                starts[i] = [drawn[name] for name in self.plant.state_names]
+        if not self.task.targets:
+            return Draws(starts, np.zeros((episodes, self.steps + 1, 0)))
+        course = EpisodeTargets(self.task, self.rig, round(self.period_s * 1e6), self.steps)
+        return Draws(starts, np.stack([course.of_role(_SEED, Role.PLANT_EVAL, i) for i in range(episodes)]))
+
+    @property
     def action_low(self) -> Values:
         """Lower action limits, shape (m,)."""
         return np.array([a.low for a in self.rig.actuators])
@@ -64,13 +94,15 @@ class TaskModel(msgspec.Struct, frozen=True):
         return after, batched_reward(self.task, self.rig)(observations, actions)
 
     def follow(
-        self, states: Values, actions: Values, previous: Values | None = None
+        self, states: Values, actions: Values, previous: Values, targets: Values
     ) -> tuple[Values, Values, NDArray[np.bool_]]:
-        """Advance like ``advance``, after ``previous`` actions (n, m); also return whether each next state is terminal.
+        """Advance like ``advance``; also return whether each next state ends its episode (n,).
 
-        Default of ``previous``: the safe output.
+        ``previous``: actions (n, m) in force before; ``targets``: (n, q) at the next samples.
         """
         after, observations = self._step(states, actions)
+        if targets.shape[-1]:
+            observations = np.concatenate([observations, targets], axis=1)
         over = batched_terminated(self.task, self.rig)(observations)
         return after, batched_reward(self.task, self.rig)(observations, actions, previous), over
 
@@ -89,10 +121,6 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     problems = [problem for problem in model_problems(rig, plant) if not problem.startswith(UNSEEN)]
     if rig.previous_command:
         problems.append("the rig observes the previous command, which is not a state of the plant")
-    if task.targets:
-        problems.append("the task has targets, which are not states of the plant")
-    if are_drawn(task.all_starts):
-        problems.append("the task has several start states, and a baseline is computed from a single one")
     return problems
 
 
@@ -104,6 +132,10 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
         problems.append("the reward depends on the previous action")
     if task.terminates:
         problems.append("the task terminates")
+    if task.targets:
+        problems.append("the task has targets, which are not states of the plant")
+    if are_drawn(task.all_starts):
+        problems.append("episodes of the task have different starts")
     if len(plant.state_names) != 2:
         problems.append(f"grids have two states, this plant has {len(plant.state_names)}")
     wrapped_sensors = {s.name for s in rig.sensors if s.wrap}
@@ -131,15 +163,14 @@ class Episodes(NamedTuple):
     lived: Values
     """(E,): steps."""
 
-    def mean_reward(self, steps: int, unlived: float) -> Estimate:
-        """Mean reward over ``steps`` steps; each step cut off by a termination counts as ``unlived``."""
-        means = (self.total + (steps - self.lived) * unlived) / steps
-        error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else np.nan
-        return Estimate(float(means.mean()), error)
+    def mean_rewards(self, steps: int, unlived: float) -> Values:
+        """Mean reward over ``steps`` steps, (E,); each step cut off by a termination counts as ``unlived``."""
+        means: Values = (self.total + (steps - self.lived) * unlived) / steps
+        return means
 
 
 def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:
-    """Mean reward per step of independent uniform actions over episodes from the task's start.
+    """Mean reward per step of independent uniform actions over episodes of the task.
 
     It is the zero of the normalised performance (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean
     over the steps before termination, so that such episodes also score 0 if the remaining steps count the same.
@@ -149,13 +180,15 @@ def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> 
     if episodes < 2:
         raise ValueError(f"a standard error needs at least 2 episodes, got {episodes}")
     rng = np.random.default_rng(seed)
-    states = np.tile(model.start, (episodes, 1))
+    states, targets = model.draw(episodes)
     total, n_steps, active = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, bool)
     previous = np.tile(model.safe, (episodes, 1))
-    for _ in range(model.steps):
+    for t in range(model.steps):
         actions = rng.uniform(model.action_low, model.action_high, (episodes, len(model.action_low)))
         n_steps += active
-        states[active], reward, over = model.follow(states[active], actions[active], previous[active])
+        states[active], reward, over = model.follow(
+            states[active], actions[active], previous[active], targets[active, t + 1]
+        )
         previous = actions
         total[active] += reward
         active[active] = ~over

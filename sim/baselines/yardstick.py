@@ -24,7 +24,7 @@ from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, sam
 from onrig.sim.baselines.finite_horizon import FINER, Progress
 from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, PolicyScores
 from onrig.sim.baselines.sampling import Effort
-from onrig.sim.baselines.task_model import EPISODES, Episodes, Estimate, TaskModel, random_reward
+from onrig.sim.baselines.task_model import EPISODES, Draws, Episodes, Estimate, TaskModel, random_reward
 
 Fineness = Literal["coarse", "fine"]
 
@@ -33,7 +33,9 @@ _SEVERAL: Final = tuple(Grid((n, n), 5) for n in (21, 41, 61, 91, 121))
 _COARSE: Final = 2
 _HORIZON_ONE: Final = tuple(Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17), (200, 33), (400, 33), (600, 33)))
 _HORIZON_SEVERAL: Final = tuple(Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33)))
-_EFFORTS: Final = tuple(Effort(s, h, 3) for s, h in ((64, 50), (128, 75), (256, 75), (512, 75)))
+_SAMPLES: Final[tuple[int, ...]] = (64, 128, 256, 512)
+_HORIZONS: Final = (15, 30, 75)
+"""Horizons: long for a swing, short to hold a position with few samples; the best one depends on the task."""
 _EFFORTS_IN_TURN: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20), (64, 30), (128, 40)))
 """Efforts for plants that are not batched."""
 _SOURCES: Final = (
@@ -48,8 +50,11 @@ _SOURCES: Final = (
     "runtime/terminations.py",
     "runtime/random_streams.py",
 )
-PLAYED: Final = 4
-"""Number of episodes of the sampling controller, for an interval of the score."""
+ATTEMPTS: Final = 8
+"""Number of episodes of the sampling controller with the same start and targets, of which the best counts."""
+_ATTEMPTS_OF_MANY: Final = 2
+_DRAWN: Final = 8
+"""Number of starts and targets, if they vary; their scores have a standard error."""
 _EPISODES_IN_TURN: Final = 200
 """Maximum number of episodes of the random controller on a plant that is not batched."""
 _ROOT: Final = Path(__file__).parents[2]
@@ -88,10 +93,13 @@ def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
 
 
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
-    """Efforts of the sampling controller, smallest first: a minute or two for ``coarse``, more for ``fine``."""
-    ladder = _EFFORTS if model.plant.batched else _EFFORTS_IN_TURN
-    efforts = ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
-    return tuple(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in efforts)
+    """Efforts of the sampling controller, fewest samples first: a minute or two for ``coarse``, more for ``fine``."""
+    efforts = slice(_COARSE) if fineness == "coarse" else slice(_COARSE, None)
+    if model.plant.batched:
+        efforts = [Effort(samples, horizon, 3) for samples in _SAMPLES[efforts] for horizon in _HORIZONS]
+    else:
+        efforts = list(_EFFORTS_IN_TURN[efforts])
+    return tuple(dict.fromkeys(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in efforts))
 
 
 def cache_folder() -> Path:
@@ -144,15 +152,19 @@ def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progr
 def sampling_baseline(
     model: TaskModel, effort: Effort, unlived: float, folder: Path, progress: Progress | None = None
 ) -> Episodes:
-    """Episodes under the sampling controller, cached."""
+    """Episodes under the sampling controller, the best attempt for each start and targets, cached."""
+    drawn, attempts = (_DRAWN, _ATTEMPTS_OF_MANY) if model.varies else (1, ATTEMPTS)
 
     def fresh() -> list[float]:
-        episodes = sampling.play(model, effort, unlived, PLAYED, progress=progress)
-        return [*episodes.total.tolist(), *episodes.lived.tolist()]
+        draws = Draws(*(np.repeat(values, attempts, axis=0) for values in model.draw(drawn)))
+        episodes = sampling.play(model, effort, unlived, draws, progress=progress)
+        scores = episodes.mean_rewards(model.steps, unlived).reshape(drawn, attempts)
+        best = np.arange(drawn) * attempts + scores.argmax(axis=1)
+        return [*episodes.total[best].tolist(), *episodes.lived[best].tolist()]
 
-    key = _key(model, sampling.__name__, [*effort, PLAYED, unlived])
-    values = np.array(_cached(folder, key, 2 * PLAYED, fresh))
-    return Episodes(values[:PLAYED], values[PLAYED:])
+    key = _key(model, sampling.__name__, [*effort, drawn, attempts, unlived])
+    values = np.array(_cached(folder, key, 2 * drawn, fresh))
+    return Episodes(values[:drawn], values[drawn:])
 
 
 def _key(model: TaskModel, method: str, settings: list[float]) -> str:

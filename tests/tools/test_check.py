@@ -14,7 +14,7 @@ from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.tools.cli import main
 from onrig.tools.explain import device_seconds, release_bounds, reuse, tables
 from onrig.tools.explain_exploration import sample_points
-from onrig.tools.explain_picture import limit_bars
+from onrig.tools.limits_picture import limit_bars
 from onrig.tools.load import load
 from onrig.tools.terminal import Table
 

@@ -87,7 +87,9 @@ def test_of_a_task_that_terminates_it_is_the_mean_over_the_steps_lived() -> None
     rng, states = np.random.default_rng(0), np.tile(model.start, (200, 1))
     total, lived, alive = 0.0, 0, np.ones(200, bool)
     for _ in range(model.steps):
-        states, reward, over = model.follow(states, rng.uniform(-3.0, 3.0, (200, 1)))
+        states, reward, over = model.follow(
+            states, rng.uniform(-3.0, 3.0, (200, 1)), np.zeros((200, 1)), np.zeros((200, 0))
+        )
         total, lived = total + float(reward[alive].sum()), lived + int(alive.sum())
         alive &= ~over
     found = random_reward(model, 200)
@@ -97,7 +99,7 @@ def test_of_a_task_that_terminates_it_is_the_mean_over_the_steps_lived() -> None
 
 def test_steps_that_a_termination_cut_off_count_as_in_normalised_scores() -> None:
     ended = Episodes(np.array([-40.0, -30.0]), np.array([10.0, 20.0]))
-    assert ended.mean_reward(20, -5.0).mean == pytest.approx(0.5 * ((-40.0 - 50.0) / 20 - 30.0 / 20))
+    assert ended.mean_rewards(20, -5.0).mean() == pytest.approx(0.5 * ((-40.0 - 50.0) / 20 - 30.0 / 20))
     punished = with_task(PENDULUM, reward=msgspec.structs.replace(PENDULUM.task.reward, terminal=-500.0))
     of_random = msgspec.structs.replace(punished.task, normalization=Normalization(-160.0, -40.0))
     exact = scoring.compile_cut_off_reward(of_random, PENDULUM.rig)((0.0, 50.0))

@@ -1,0 +1,169 @@
+"""Configuration of one cell of a spec from the values that it sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onrig.learner.settings import LearnerSettings, learner_settings
+from onrig.learner.trials.step_run import StepRun
+from onrig.runtime.config.conversion import convert_by_section
+from onrig.runtime.config.document import origin_of, override, parse_document
+from onrig.runtime.config.pieces import with_pieces
+from onrig.runtime.config.problem import ConfigError, NodePath
+from onrig.runtime.memory.strategy import parse_strategy
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.task import episode_steps
+from onrig.tools.experiments.spec import PLACEHOLDER, Setting, Spec, field_of_algorithm, fields_of, settings_of
+from onrig.tools.load import load
+
+REUSE: Final = 8
+"""Average replays of an experience (de Bruin et al. 2018, App. B.1); determines the number of updates unless that is
+set."""
+_UPDATES: Final = "learner.updates_per_episode"
+UNLIMITED: Final = Setting("limits", {}, ())
+"""Settings of trials, which have no shield (as in de Bruin et al. 2018): a rig's limits on rate and lease must not stop
+them."""
+_FILLED: Final = f"{{{PLACEHOLDER}}}"
+
+EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
+"""Why the trials engine cannot run a configuration: ``onrig.learner.trials.supported.trials_problems``."""
+WorldProblems = Callable[[StepRun], list[tuple[str, str]]]
+"""Why trials cannot run in their world: ``onrig.learner.trials.supported.world_problems``."""
+Values = dict[str, tuple[object, NodePath]]
+"""Values that a cell sets, by short name, with their position in the spec; later ones win."""
+
+
+class CellProblem(NamedTuple):
+    """Reason why a combination of values is no configuration."""
+
+    message: str
+    at: NodePath | None
+    """Position in the spec, if known."""
+
+
+def world_config(
+    world: str, at: NodePath, spec: Spec, in_world: WorldProblems, values: Values
+) -> tuple[StepRun | None, list[CellProblem]]:
+    """Return the configuration of one cell in a world, or a problem."""
+    given = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
+    document = parse_document(msgspec.json.encode(given).decode(), "")
+    try:
+        settings = [*_pieces(spec), *_fill_placeholders(None, values)]
+    except _Unfilled as error:
+        return None, [CellProblem(str(error), error.at)]
+    origins = {origin_of(setting.assignment): setting.at for setting in settings}
+    try:
+        for setting in settings:
+            document = override(document, setting.assignment)
+        run = convert_by_section(with_pieces(document, None), StepRun)
+    except ConfigError as error:
+        return None, [CellProblem(problem.message, origins.get(problem.file)) for problem in error.problems]
+    places = {"world": at, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}
+    places |= {setting.path: setting.at for setting in settings}
+    troubles = [CellProblem(f"{message} at {path}", places.get(path)) for path, message in in_world(run)]
+    troubles += _unused_axes(values, run.learner)
+    if not troubles:
+        strategy = str(parse_strategy(run.selection.strategy))
+        run = msgspec.structs.replace(run, selection=msgspec.structs.replace(run.selection, strategy=strategy))
+    return run, troubles
+
+
+def run_config_of(
+    path: str, base: RunConfig, spec: Spec, engine_problems: EngineProblems, values: Values
+) -> tuple[RunConfig | None, list[CellProblem]]:
+    """Return the configuration of one cell, or a problem."""
+    try:
+        settings = [Setting("episodes", spec.episodes, ("episodes",)), UNLIMITED, *_pieces(spec)]
+        settings += _fill_placeholders(base, values)
+    except _Unfilled as error:
+        return None, [CellProblem(str(error), error.at)]
+    origins = {f"--set {setting.assignment}": setting.at for setting in settings}
+    try:
+        config = load(path, [setting.assignment for setting in settings])
+    except ConfigError as error:
+        return None, [CellProblem(problem.message, origins.get(problem.file)) for problem in error.problems]
+    learner = learner_settings(config.learner)
+    steps = episode_steps(config.task, config.rate_hz)
+    if not _sets_updates(values):
+        updates = max(1, round(REUSE * steps * config.selection.write_probability / learner.batch))
+        learner = msgspec.structs.replace(learner, updates_per_episode=updates, updates_per_transition=None)
+    selection = msgspec.structs.replace(config.selection, strategy=str(parse_strategy(config.selection.strategy)))
+    synthetic = selection.synthetic
+    if synthetic is not None and synthetic.states == synthetic.actions == 0:
+        selection = msgspec.structs.replace(selection, synthetic=None)
+    config = msgspec.structs.replace(
+        config,
+        seed=0,
+        selection=selection,
+        learner=msgspec.json.decode(msgspec.json.encode(learner)),  # as `load` has it: lists, no tuples
+    )
+    troubles = [CellProblem(message, None) for message in engine_problems(config, learner)]
+    troubles += _unused_axes(values, learner)
+    if config.episodes * steps < learner.batch:
+        message = f"{config.episodes} episodes of {steps} steps are too few for a batch of {learner.batch} at episodes"
+        troubles.append(CellProblem(message, ("episodes",)))
+    return config, troubles
+
+
+def _sets_updates(values: Values) -> bool:
+    """Return whether the number of updates is set, directly or within ``learner``."""
+    learner, _ = values.get("learner", (None, ()))
+    within = learner if isinstance(learner, Mapping) else {}
+    return _UPDATES in values or "updates_per_episode" in within or "updates_per_transition" in within
+
+
+def _unused_axes(values: Values, learner: LearnerSettings) -> Iterator[CellProblem]:
+    """Axes for a setting that the algorithm does not have."""
+    for name, (_, at) in values.items():
+        field = field_of_algorithm(name)
+        if field is not None and field not in fields_of(learner.algorithm):
+            yield CellProblem(f"'{name}' sets learner.{learner.algorithm}.{field}, which there is not", at)
+
+
+def _algorithm(base: RunConfig | None, values: Values) -> str:
+    """Algorithm of a cell, whether or not there is one of that name."""
+    learner, _ = values.get("learner", (None, ()))
+    within = learner.get("algorithm") if isinstance(learner, Mapping) else None
+    given = None if base is None else base.learner.get("algorithm")
+    chosen, _ = values.get("algorithm", (within or given or LearnerSettings().algorithm, ()))
+    return str(chosen)
+
+
+def _pieces(spec: Spec) -> Iterator[Setting]:
+    """Return the spec's pieces in files, resolved."""
+    for key, named in ({} if spec.python is msgspec.UNSET else spec.python).items():
+        for name, place in named.items():
+            yield Setting(f"python.{key}.{name}", place, ("python", key, name))
+
+
+class _Unfilled(ValueError):
+    """A strategy and the axis ``alpha`` do not match."""
+
+    def __init__(self, message: str, at: NodePath) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Setting]:
+    """Return the values that a cell sets, with placeholders filled, in the order of ``values``: later ones win."""
+    filler = values.get(PLACEHOLDER)
+    settings: list[Setting] = []
+    algorithm = _algorithm(base, values)
+    for name, (value, at) in values.items():
+        if name == "strategy" and isinstance(value, str) and _FILLED in value:
+            if filler is None:
+                message = f"'{value}' has a place for {PLACEHOLDER}, but there is no axis '{PLACEHOLDER}' at strategy"
+                raise _Unfilled(message, at)
+            value = value.replace(_FILLED, str(as_label(filler[0])))
+        settings += settings_of(name, value, at, base, algorithm)
+    return settings
+
+
+def as_label(value: object) -> str | float | int:
+    """Value as part of a cell's label: numbers and text as they are, anything else as JSON."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,159 @@
+"""Limits and landmarks of every observation and actuator, for the picture of ``onrig check --plot``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from onrig.hw.rig import Actuator, Observation
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.starts import corners_of
+from onrig.tools.explain import release_bounds
+from onrig.tools.quantity import labelled
+from onrig.tools.reports.style import BLUE, ORANGE, RED, WINE, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_MARGIN: Final = 0.35
+"""Margin drawn beyond the outermost bound."""
+_FARTHEST: Final = 3.0
+
+_FALLBACK, _HOLDS, _POLICY, _RIG, _CONFIGURED = "#f4b6b0", "#f7dfa5", "#bfe3c3", "0.88", "#a9d3e8"
+_COLOURS: Final = {
+    "the fallback acts": _FALLBACK,
+    "it retains control once it acts": _HOLDS,
+    "the policy acts": _POLICY,
+    "range of the rig": _RIG,
+    "configured range": _CONFIGURED,
+}
+_MARKS: Final = {
+    "start": ("o", 6.0, BLUE),
+    "target": ("*", 11.0, ORANGE),
+    "safe output": ("s", 6.0, "k"),
+    "the episode ends": ("|", 14.0, RED),
+    "wall": ("|", 14.0, WINE),
+}
+
+
+@dataclass
+class LimitBar:
+    """One row: stretches and marks at normalised positions, with the bounds labelled in SI."""
+
+    label: str
+    stretches: list[tuple[str, float, float]] = field(default_factory=list)
+    """(meaning, low, high); infinite ends reach the edge of the picture."""
+    marks: list[tuple[str, float]] = field(default_factory=list)
+    above: list[tuple[float, str]] = field(default_factory=list)
+    below: list[tuple[float, str]] = field(default_factory=list)
+    tick_reach: tuple[float, float] | None = None
+    """Range reachable in one tick from the output's safe value."""
+
+
+def limit_bars(config: RunConfig) -> list[LimitBar]:
+    """All rows, observations first."""
+    observations = [_observation_bar(config, o) for o in config.rig.observations]
+    return observations + [_actuator_bar(config, a) for a in config.rig.actuators]
+
+
+def _scaled(low: float, high: float) -> Callable[[float], float]:
+    centre, half = 0.5 * (low + high), 0.5 * (high - low)
+    return lambda value: (value - centre) / half
+
+
+def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
+    at = _scaled(o.low, o.high)
+    reward = config.task.reward
+    bar = LimitBar(labelled(o.name, o.unit), below=[(-1.0, f"{o.low:.4g}"), (1.0, f"{o.high:.4g}")])
+    envelope = config.limits.envelope.get(o.name)
+    if envelope is None:
+        bar.stretches.append(("range of the rig", -1.0, 1.0))
+    else:
+        low, high = release_bounds(envelope.low, envelope.high, envelope.release)
+        infinity = float("inf")
+        bar.stretches += [
+            ("the fallback acts", -infinity, infinity),
+            ("it retains control once it acts", at(envelope.low), at(envelope.high)),
+            ("the policy acts", at(low), at(high)),
+        ]
+        bar.above = [(at(v), f"{v:.4g}") for v in (envelope.low, low, high, envelope.high)]
+    bar.marks += [("the episode ends", at(bound)) for bound in config.task.terminate.get(o.name, ())]
+    if reward.wall is not None and reward.wall.observation == o.name:
+        bar.marks += [("wall", at(reward.wall.low)), ("wall", at(reward.wall.high))]
+    starts = [start[o.name] for _, start in corners_of(config.task.all_starts) if o.name in start]
+    bar.marks += [("start", at(place)) for place in dict.fromkeys(starts)]
+    target = reward.target.get(o.name)
+    if target is not None:
+        bar.marks += [("target", at(t)) for t in ({target, -target} if o.name in reward.folded else {target})]
+    return bar
+
+
+def _actuator_bar(config: RunConfig, a: Actuator) -> LimitBar:
+    at = _scaled(a.low, a.high)
+    low, high = config.limits.range.get(a.name, (a.low, a.high))
+    bar = LimitBar(
+        labelled(a.name, a.unit),
+        stretches=[("range of the rig", -1.0, 1.0), ("configured range", at(low), at(high))],
+        marks=[("safe output", at(a.safe))],
+        below=[(-1.0, f"{a.low:.4g}"), (1.0, f"{a.high:.4g}")],
+    )
+    if (low, high) != (a.low, a.high):
+        bar.above = [(at(low), f"{low:.4g}"), (at(high), f"{high:.4g}")]
+    rate = config.limits.rate_per_s.get(a.name)
+    if rate is not None:
+        step = rate * config.period_us * 1e-6
+        bar.tick_reach = at(max(a.safe - step, low)), at(min(a.safe + step, high))
+    return bar
+
+
+def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
+    """Draw the rows, first on top."""
+    bounds = [abs(x) for bar in bars for _, *ends in bar.stretches for x in ends if abs(x) < _FARTHEST]
+    reach = max([1.0, *bounds]) + _MARGIN
+    shown: set[str] = set()
+
+    def label(text: str) -> str | None:
+        fresh = text not in shown
+        shown.add(text)
+        return text if fresh else None
+
+    for row, bar in enumerate(bars):
+        for meaning, low, high in bar.stretches:
+            low, high = max(low, -reach), min(high, reach)
+            axes.barh(row, high - low, 0.46, low, color=_COLOURS[meaning], lw=0, label=label(meaning))
+        for x in (-1.0, 1.0):
+            axes.plot((x, x), (row - 0.23, row + 0.23), color="0.45", lw=1)
+        if bar.tick_reach is not None:
+            axes.plot(bar.tick_reach, (row, row), color="k", lw=2, label=label("reach of one tick from safe"))
+        for meaning, x in bar.marks:
+            shape, size, colour = _MARKS[meaning]
+            kind = label(meaning)
+            axes.plot(
+                x,
+                row,
+                shape,
+                ms=size,
+                mew=2 if shape == "|" else 0.5,
+                color=colour,
+                mec=_edge(shape, colour),
+                label=kind,
+            )
+        for values, offset in ((bar.above, -0.36), (bar.below, 0.36)):
+            for x, text in values:
+                if abs(x) <= reach:
+                    axes.text(x, row + offset, text, ha="center", va="center", fontsize=7, color="0.25")
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars], fontsize=9)
+    axes.set_ylim(len(bars) - 0.45, -0.55)
+    axes.set_xlim(-reach, reach)
+    axes.set_xticks([-1, 0, 1], ["-1", "0\nnormalised", "1"])
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=3.4, ncols=4, fontsize=8, frameon=False)
+    title(axes, "limits and landmarks")
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(left=False)
+
+
+def _edge(shape: str, colour: str) -> str:
+    return colour if shape == "|" else "k"
