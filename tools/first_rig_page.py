@@ -157,7 +157,8 @@ runs: after the e-stop it stands disarmed until `onrig resume`, and so it does a
 again; `onrig stop` fades out.
 
 *Wrong:* `no command reached the device during a complete lease`: the host is too slow, see `docs/real-time.md`. A reset
-that fails: give `reset` in `task.yaml` more time or effort. Interventions in every tick: an envelope too narrow, or step 3.
+that fails: give `reset` in `task.yaml` more time or effort. Interventions in every tick: an envelope too narrow, or
+step 3.
 
 ### 6. Full
 

@@ -94,11 +94,11 @@ def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
 
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
     """Efforts of the sampling controller, fewest samples first: a minute or two for ``coarse``, more for ``fine``."""
-    efforts = slice(_COARSE) if fineness == "coarse" else slice(_COARSE, None)
+    part = slice(_COARSE) if fineness == "coarse" else slice(_COARSE, None)
     if model.plant.batched:
-        efforts = [Effort(samples, horizon, 3) for samples in _SAMPLES[efforts] for horizon in _HORIZONS]
+        efforts = [Effort(samples, horizon, 3) for samples in _SAMPLES[part] for horizon in _HORIZONS]
     else:
-        efforts = list(_EFFORTS_IN_TURN[efforts])
+        efforts = list(_EFFORTS_IN_TURN[part])
     return tuple(dict.fromkeys(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in efforts))
 
 
