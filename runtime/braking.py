@@ -51,6 +51,6 @@ class Divergence:
 
     def update(self, distance: float, passed: float) -> float:
         """Add the distance at full effort, ``passed`` after the previous one; return the diverging time."""
-        least = self._least = distance if self._least is None else min(self._least, distance)
-        self._since = self._since + passed if distance > GROWTH * max(least, self._floor) else 0.0
+        minimum = self._least = distance if self._least is None else min(self._least, distance)
+        self._since = self._since + passed if distance > GROWTH * max(minimum, self._floor) else 0.0
         return self._since

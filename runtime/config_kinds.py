@@ -32,9 +32,9 @@ def kind_of(data: Data) -> str | None:
         return None
     if marked := next((kind for kind, names in _DISTINCTIVE_KEYS.items() if names & set(data)), None):
         return marked
-    found = {kind: len(names & set(data)) for kind, names in _NAMES.items()}
-    kind = max(found, key=lambda one: found[one])
-    if found[kind] >= 2:
+    n_matches = {kind: len(names & set(data)) for kind, names in _NAMES.items()}
+    kind = max(n_matches, key=lambda one: n_matches[one])
+    if n_matches[kind] >= 2:
         return kind
     return _RECIPE if set(data) <= set(SECTIONS) else None
 

@@ -144,8 +144,8 @@ def read_fields(path: Path) -> dict[str, object]:
     """Read a JSON object, such as a run's ``summary.json`` or ``meta.json``; empty if missing or invalid."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         # Not msgspec: the doctor imports this and must work with a broken msgspec.
-        found = json.loads(read_file(path, MAX_JSON_BYTES))
-        return found if isinstance(found, dict) else {}
+        content = json.loads(read_file(path, MAX_JSON_BYTES))
+        return content if isinstance(content, dict) else {}
     return {}
 
 

@@ -30,18 +30,18 @@ class Guard:
 
     def wrap(self, name: str, call: Callable[Given, T], fallback: T) -> Callable[Given, T]:
         """Wrap ``call``; after a failure the result is ``fallback``."""
-        failed, most_ns, clock = self._failed, self._budget_ns, self._clock or _no_clock
+        failed, max_ns, clock = self._failed, self._budget_ns, self._clock or _no_clock
 
-        def guarded(*given: Given.args, **named: Given.kwargs) -> T:
-            began_ns = clock()
+        def guarded(*provided: Given.args, **named: Given.kwargs) -> T:
+            start_ns = clock()
             try:
-                result = call(*given, **named)
+                result = call(*provided, **named)
             except Exception as error:
                 failed(f"{name} raises {registry.describe_exception(error)}")
                 return fallback
-            took_ns = clock() - began_ns
-            if took_ns > most_ns:
-                failed(f"{name} took {took_ns / 1e3:.0f} us; its budget is {most_ns / 1e3:.0f} us")
+            elapsed_ns = clock() - start_ns
+            if elapsed_ns > max_ns:
+                failed(f"{name} took {elapsed_ns / 1e3:.0f} us; its budget is {max_ns / 1e3:.0f} us")
             return result
 
         return guarded
@@ -57,7 +57,7 @@ def measured_ns(call: Callable[[], object], calls: int = 200) -> int:
         call()
     times = []
     for _ in range(calls):
-        began_ns = time.perf_counter_ns()
+        start_ns = time.perf_counter_ns()
         call()
-        times.append(time.perf_counter_ns() - began_ns)
+        times.append(time.perf_counter_ns() - start_ns)
     return sorted(times)[-1 - calls // 100]

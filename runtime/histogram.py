@@ -57,8 +57,8 @@ class DurationHistogram:
         """Restore a state returned by ``state()``; raises IndexError if it is invalid."""
         self._max_ns = max_ns
         self._counts[:] = 0
-        for at, count in filled:
-            self._counts[at] = count
+        for index, count in filled:
+            self._counts[index] = count
 
     @property
     def count(self) -> int:
@@ -67,10 +67,10 @@ class DurationHistogram:
 
     def percentile_us(self, q: float) -> float | None:
         """Upper edge in µs of the bin with the q-th percentile; None without counts."""
-        at = _bin_of_percentile(self._counts, q)
-        if at is None:
+        index = _bin_of_percentile(self._counts, q)
+        if index is None:
             return None
-        return float(min(float(_edges_ns(at + 1, at + 1)[0]), max(self._max_ns, 1)) / 1000)
+        return float(min(float(_edges_ns(index + 1, index + 1)[0]), max(self._max_ns, 1)) / 1000)
 
     def bins(self) -> Bins:
         """Bins from the first to the last non-empty one, for a plot."""
@@ -104,8 +104,8 @@ COARSE_BINS: Final = _OCTAVES * BINS_PER_OCTAVE
 def coarse_counts(durations_ns: NDArray[np.integer]) -> NDArray[np.int64]:
     """Count durations (n,) in coarse bins; those below 1 ns fall into the first."""
     clipped = np.maximum(durations_ns.astype(np.float64), 1.0)
-    at = np.minimum((np.log2(clipped) * BINS_PER_OCTAVE).astype(np.int64), COARSE_BINS - 1)
-    return np.bincount(at, minlength=COARSE_BINS).astype(np.int64)
+    indices = np.minimum((np.log2(clipped) * BINS_PER_OCTAVE).astype(np.int64), COARSE_BINS - 1)
+    return np.bincount(indices, minlength=COARSE_BINS).astype(np.int64)
 
 
 def coarse_edges_us() -> NDArray[np.float64]:
@@ -122,8 +122,8 @@ class CoarseHistogram(NamedTuple):
 
     def percentile_us(self, q: float) -> float | None:
         """Upper edge in us of the bin with the q-th percentile; None without counts."""
-        at = _bin_of_percentile(self.counts, q)
-        return None if at is None else float(min(2.0 ** ((at + 1) / BINS_PER_OCTAVE), max(self.max_ns, 1)) / 1000)
+        index = _bin_of_percentile(self.counts, q)
+        return None if index is None else float(min(2.0 ** ((index + 1) / BINS_PER_OCTAVE), max(self.max_ns, 1)) / 1000)
 
 
 def _bin_of_percentile(counts: NDArray[np.int64], q: float) -> int | None:

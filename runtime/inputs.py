@@ -89,12 +89,12 @@ class Composition:
 
     def __init__(self, inputs: Sequence[PolicyInput], rig: Rig, watch: Watch | None = None) -> None:
         """``watch`` wraps third-party transforms."""
-        at = {o.name: i for i, o in enumerate(rig.signals)}
+        index_of = {o.name: i for i, o in enumerate(rig.signals)}
         self._scalar_functions: Final = tuple(
-            (term.lag, _one(term, at[term.observation], rig, watch)) for term in inputs
+            (term.lag, _one(term, index_of[term.observation], rig, watch)) for term in inputs
         )
         self._batch_functions: Final = tuple(
-            (term.lag, term.transform.build(at[term.observation], rig)) for term in inputs
+            (term.lag, term.transform.build(index_of[term.observation], rig)) for term in inputs
         )
         self.history: Final = max(term.lag for term in inputs)
         """Number of previous observations needed."""
@@ -114,8 +114,8 @@ class Composition:
         return np.stack([form(observations[min(lag, oldest)]) for lag, form in self._batch_functions], axis=-1)
 
 
-def _one(term: PolicyInput, at: int, rig: Rig, watch: Watch | None) -> ScalarFunction:
-    form = term.transform.build_scalar(at, rig)
+def _one(term: PolicyInput, index: int, rig: Rig, watch: Watch | None) -> ScalarFunction:
+    form = term.transform.build_scalar(index, rig)
     if watch is None or not registry.is_foreign(term.transform):
         return form
 
@@ -125,7 +125,7 @@ def _one(term: PolicyInput, at: int, rig: Rig, watch: Watch | None) -> ScalarFun
             raise ValueError(f"{value} of the observation {tuple(observation)}")
         return value
 
-    return watch(f"the input '{term.transform.signal(rig.signals[at]).name}'", checked)
+    return watch(f"the input '{term.transform.signal(rig.signals[index]).name}'", checked)
 
 
 def composition_of(inputs: Inputs, rig: Rig, watch: Watch | None = None) -> Composition | None:
@@ -146,11 +146,11 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
             message = unknown_name(f"rig '{rig.name}'", "observation", term.observation, [*of])
             problems.append((f"inputs[{i}].observation", message))
             continue
-        at = f"inputs[{i}].form"
+        location = f"inputs[{i}].form"
         transform, observation = term.transform, of[term.observation]
-        found = collect_problems(partial(_form_problems, transform, observation), "the input")
-        problems += [(f"{at}.{path}" if path else at, message) for path, message in found]
-        if not found and term in inputs[:i]:
+        piece_problems = collect_problems(partial(_form_problems, transform, observation), "the input")
+        problems += [(f"{location}.{path}" if path else location, message) for path, message in piece_problems]
+        if not piece_problems and term in inputs[:i]:
             problems.append((f"inputs[{i}]", "is a duplicate"))
     names = [s.name for s in policy_signals(inputs, rig)]
     if not problems and (twice := next((name for name in names if names.count(name) > 1), None)):

@@ -78,16 +78,16 @@ def python_file(text: str, base: Path | None) -> PythonFile:
         content = _content(path, digest)
     except OSError as error:
         raise ValueError(f"'{path}' cannot be read: {error.strerror or error}") from None
-    found = hashlib.sha256(content).hexdigest()
-    if digest is not None and found != digest:
+    content_digest = hashlib.sha256(content).hexdigest()
+    if digest is not None and content_digest != digest:
         raise ValueError(f"'{path}' has changed since the run began: restore it, or start a new run")
-    file = PythonFile(path, match["name"], found)
+    file = PythonFile(path, match["name"], content_digest)
     if digest is None and base is not None and base.resolve().is_relative_to(Path.cwd()):
-        trust(found)
-    if not (_all_trusted or found in trusted_digests()):
+        trust(content_digest)
+    if not (_all_trusted or content_digest in trusted_digests()):
         raise NotTrusted(path)
-    trust(found)
-    _allowed[found] = content
+    trust(content_digest)
+    _allowed[content_digest] = content
     return file
 
 

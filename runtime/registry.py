@@ -86,28 +86,28 @@ def key_of(group: str) -> str:
 def _registered() -> list[_Entry]:
     """Return the entry points of all groups, from every installed package."""
     # Not `entry_points`: if two distributions have the same name (leftovers of a build), it returns only the first.
-    found = []
+    entries = []
     for distribution in importlib.metadata.distributions():
         points = [point for point in distribution.entry_points if point.group in (*GROUPS, *_FORMER_NAMES)]
         if points:
             package = distribution.name  # parses all metadata including the README: only once, not per entry
-            found += [_Entry(package, point) for point in points]
-    return found
+            entries += [_Entry(package, point) for point in points]
+    return entries
 
 
 @cache
 def _entries(group: str) -> dict[str, _Entry]:
     """Return entry points by name, Onrig's own first; raises ValueError if two packages register the same name."""
-    found: dict[str, _Entry] = {}
+    by_name: dict[str, _Entry] = {}
     entries = [entry for entry in _registered() if _FORMER_NAMES.get(entry.point.group, entry.point.group) == group]
     for entry in sorted(entries, key=lambda entry: entry.package != _OWN_PACKAGE):
-        first = found.setdefault(entry.point.name, entry)
+        first = by_name.setdefault(entry.point.name, entry)
         if first.package != entry.package:
             both = f"{first.package} and {entry.package}"
             raise ValueError(f"{both} both register '{entry.point.name}' in {group}: uninstall one of them")
     if group not in _WITHOUT_OWN and not any(entry.package == _OWN_PACKAGE for entry in entries):
         raise ValueError(f"the installation is older than the code and has no {group}; reinstall it (`make setup`)")
-    return found
+    return by_name
 
 
 _files: Final[dict[str, dict[str, PythonFile]]] = {group: {} for group in GROUPS}
@@ -118,9 +118,9 @@ def add_file(group: str, name: str, file: PythonFile) -> None:
     """Register a plugin in a file; raises ValueError if its name is taken."""
     if name in _entries(group):
         raise ValueError(f"{_entries(group)[name].package} registers '{name}' in {group}: choose another name")
-    before = _files[group].setdefault(name, file)
-    if before.identity != file.identity:
-        raise ValueError(f"'{name}' is already the name of {before}: choose another one")
+    previous = _files[group].setdefault(name, file)
+    if previous.identity != file.identity:
+        raise ValueError(f"'{name}' is already the name of {previous}: choose another one")
 
 
 def names(group: str) -> tuple[str, ...]:
@@ -142,14 +142,14 @@ def loadable(group: str, chosen: Iterable[str] | None = None) -> dict[str, Any]:
     """Load the objects of a group by name, all or the chosen ones. Packages that fail to load are skipped; the failure
     is reported on use. Raises ValueError for a broken file, since configurations name files in order to use them.
     """
-    found = {}
+    objects = {}
     for name in names(group) if chosen is None else chosen:
         try:
-            found[name] = load(group, name)
+            objects[name] = load(group, name)
         except ValueError:
             if name in _files[group]:
                 raise
-    return found
+    return objects
 
 
 def load(group: str, name: str) -> Any:
@@ -195,12 +195,14 @@ def is_foreign(piece: object) -> bool:
 def describe_exception(error: BaseException) -> str:
     """Format an exception: type, message, and line of foreign code, or its own line if none was involved."""
     steps = list(traceback.walk_tb(error.__traceback__))
-    foreign = [at for at in steps if str(at[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES]
-    said = " ".join(str(error).split())
+    foreign = [step for step in steps if str(step[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES]
+    text = " ".join(str(error).split())
     frame, line = (foreign or steps)[-1]
     file = frame.f_code.co_filename
-    told = isinstance(error, SyntaxError) or file.startswith("<")  # its message contains the location, if any
-    return f"{type(error).__name__}{f': {said}' if said else ''}" + (f" ({file}, line {line})" if not told else "")
+    has_location = isinstance(error, SyntaxError) or file.startswith("<")  # its message contains the location, if any
+    return f"{type(error).__name__}{f': {text}' if text else ''}" + (
+        f" ({file}, line {line})" if not has_location else ""
+    )
 
 
 def origin_of(group: str, name: str) -> Origin | None:

@@ -57,11 +57,11 @@ class Tolerance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="tolera
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted tolerance."""
-        at, (low, high) = observation_index(rig)[self.observation], self.bounds
+        index, (low, high) = observation_index(rig)[self.observation], self.bounds
         decrease = decrease_of(self.shape, self.value_at_margin)
 
         def tolerance(transitions: Transitions) -> Values:
-            x = np.abs(transitions.observation[..., at]) if self.folded else transitions.observation[..., at]
+            x = np.abs(transitions.observation[..., index]) if self.folded else transitions.observation[..., index]
             within = (low <= x) & (x <= high)
             outside = np.zeros(np.shape(x))
             if self.margin > 0.0:
@@ -108,9 +108,9 @@ class ActionChange(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="act
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted change."""
-        at, cost = actuator_index(rig)[self.actuator], cost_of(self.shape)
+        index, cost = actuator_index(rig)[self.actuator], cost_of(self.shape)
         return lambda transitions: np.asarray(
-            -self.weight * cost(transitions.action[..., at] - transitions.previous_action[..., at])
+            -self.weight * cost(transitions.action[..., index] - transitions.previous_action[..., index])
         )
 
 
@@ -160,10 +160,10 @@ class AtWall(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="wall"):
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the penalty at the stops."""
-        at, low, high = observation_index(rig)[self.observation], self.low + self.margin, self.high - self.margin
+        index, low, high = observation_index(rig)[self.observation], self.low + self.margin, self.high - self.margin
 
         def at_wall(transitions: Transitions) -> Values:
-            x = transitions.observation[..., at]
+            x = transitions.observation[..., index]
             return np.where((x <= low) | (x >= high), -self.penalty, 0.0)
 
         return at_wall
@@ -196,8 +196,10 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
             def column(slot: int) -> Values:
                 if slot < n:
                     return transitions.observation[..., places[slot]]
-                of, at = (transitions.action, slot - n) if slot < n + m else (transitions.previous_action, slot - n - m)
-                return of[..., at]
+                of, position = (
+                    (transitions.action, slot - n) if slot < n + m else (transitions.previous_action, slot - n - m)
+                )
+                return of[..., position]
 
             outcome = batched(node, column)
             return np.where(outcome.undefined, np.nan, outcome.value)
@@ -208,5 +210,5 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
 def names_of(rig: Rig) -> list[str]:
     """Return the names in a reward's expression: observations, targets, actuators, previous actions, in this order."""
     actuators = [a.name for a in rig.actuators]
-    seen = [o.name for o in (*rig.observations, *targets_of(rig))]
-    return [*seen, *actuators, *(f"previous_{name}" for name in actuators)]
+    observation_names = [o.name for o in (*rig.observations, *targets_of(rig))]
+    return [*observation_names, *actuators, *(f"previous_{name}" for name in actuators)]

@@ -113,9 +113,9 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted distance."""
-        at = observation_index(rig)
-        of, cost = at[self.observation], cost_of(self.shape, 0.0 if self.delta is msgspec.UNSET else self.delta)
-        value, to = (0.0, at[self.target]) if isinstance(self.target, str) else (self.target, None)
+        index = observation_index(rig)
+        of, cost = index[self.observation], cost_of(self.shape, 0.0 if self.delta is msgspec.UNSET else self.delta)
+        value, to = (0.0, index[self.target]) if isinstance(self.target, str) else (self.target, None)
         turns = rig.wraps(self.observation) and not self.folded and self.target != 0.0
 
         def distance(transitions: Transitions) -> Values:
@@ -142,8 +142,8 @@ class Effort(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="effort"):
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted effort."""
-        at, cost = actuator_index(rig)[self.actuator], cost_of(self.shape)
-        return lambda transitions: np.asarray(-self.weight * cost(transitions.action[..., at]))
+        index, cost = actuator_index(rig)[self.actuator], cost_of(self.shape)
+        return lambda transitions: np.asarray(-self.weight * cost(transitions.action[..., index]))
 
 
 if TYPE_CHECKING:
@@ -263,6 +263,9 @@ def probe_points(rig: Rig) -> Transitions:
     middle, safe = tuple(0.5 * (o.low + o.high) for o in signals), tuple(a.safe for a in actuators)
     low, high = tuple(a.low for a in actuators), tuple(a.high for a in actuators)
     places = itertools.product(itertools.product(*[(o.low, o.high) for o in signals]), ((low, high), (high, low)))
-    found = [(middle, safe, safe), *((seen, *acted) for seen, acted in itertools.islice(places, _MAX_CORNERS))]
-    seen, acted, before = (np.array(column, np.float64) for column in zip(*found, strict=True))
-    return Transitions(seen, acted, before, np.zeros(len(seen), np.bool_))
+    points = [
+        (middle, safe, safe),
+        *((observed, *applied_action) for observed, applied_action in itertools.islice(places, _MAX_CORNERS)),
+    ]
+    observed, applied_action, previous = (np.array(column, np.float64) for column in zip(*points, strict=True))
+    return Transitions(observed, applied_action, previous, np.zeros(len(observed), np.bool_))

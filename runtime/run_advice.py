@@ -45,18 +45,18 @@ _SEEN_PERIODS: Final = 0.5
 
 def advice(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for probable mistakes in a valid configuration."""
-    found = [*_scales(config), *_fallback(config), *_delays(config), *_values(config), *_models(config)]
-    yield from ((path, f"{message}, at {format_path(path)}") for path, message in found)
+    findings = [*_scales(config), *_fallback(config), *_delays(config), *_values(config), *_models(config)]
+    yield from ((path, f"{message}, at {format_path(path)}") for path, message in findings)
 
 
 def unobserved_delay(config: RunConfig, delay_s: float) -> str | None:
     """Return a message about a delay from sample to effect that policies cannot observe; None if short or observed."""
     inputs = config.task.inputs
     if inputs is msgspec.UNSET:
-        seen = config.rig.previous_command
+        observed = config.rig.previous_command
     else:
-        seen = any(term.observation.startswith("previous_") for term in inputs)
-    if seen or delay_s * config.rate_hz < _SEEN_PERIODS:
+        observed = any(term.observation.startswith("previous_") for term in inputs)
+    if observed or delay_s * config.rate_hz < _SEEN_PERIODS:
         return None
     share = f"{delay_s * 1e3:.3g} ms of a period of {1e3 / config.rate_hz:.3g} ms"
     ways = "set rig.previous_command: true (and name it in task.inputs), or lower rate_hz"
@@ -85,17 +85,17 @@ def _fallback(config: RunConfig) -> Iterator[Finding]:
     limits, rig, fallback = config.limits, config.rig, config.limits.fallback
     if not isinstance(fallback, Damp) or (o := observation_of(rig, fallback.observation)) is None:
         return
-    at, e = ("limits", "fallback", "full_at"), limits.envelope.get(o.name)
+    node_path, e = ("limits", "fallback", "full_at"), limits.envelope.get(o.name)
     edge = None if e is None else min(abs(e.low), abs(e.high))
     if edge and fallback.full_at > edge:
         yield (
-            at,
+            node_path,
             f"at the envelope's edge of {edge:g} {o.unit} it brakes with {edge / fallback.full_at:.0%} of its effort",
         )
     count = next(s.resolution for s in rig.sensors if s.name == (o.derivative_of or o.sensor or o.name))
     count /= config.period_us * 1e-6 if o.derivative_of is not None else 1.0
     if fallback.full_at < _NOISE_COUNTS * count:
-        yield at, f"it brakes with full effort at {fallback.full_at:g}, where a count is {count:.2g} {o.unit}"
+        yield node_path, f"it brakes with full effort at {fallback.full_at:g}, where a count is {count:.2g} {o.unit}"
 
 
 def _delays(config: RunConfig) -> Iterator[Finding]:
@@ -117,8 +117,10 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
         yield late, message_of_delay
     on_wire_us = _wire_us(config)
     if on_wire_us > box.late_us:
-        what = f"a state and a command take {on_wire_us:.0f} us on this connection, the shield covers {box.late_us} us"
-        yield late, f"{what}: increase it, or the baud rate (device.port.baud)"
+        description = (
+            f"a state and a command take {on_wire_us:.0f} us on this connection, the shield covers {box.late_us} us"
+        )
+        yield late, f"{description}: increase it, or the baud rate (device.port.baud)"
 
 
 def _wire_us(config: RunConfig) -> float:
@@ -133,19 +135,19 @@ def _wire_us(config: RunConfig) -> float:
 def _values(config: RunConfig) -> Iterator[Finding]:
     task, rig = config.task, config.rig
     starts = [(("task", *path_steps(path)), start) for path, start in corners_of(task.all_starts)]
-    given = [*starts, (("task", "reward", "target"), task.reward.target)]
-    places = [((*path, name), name, value) for path, values in given for name, value in values.items()]
+    values_by_path = [*starts, (("task", "reward", "target"), task.reward.target)]
+    places = [((*path, name), name, value) for path, values in values_by_path for name, value in values.items()]
     for name, of in followers(task).items():
         ends = [end for o in targets_of(rig) if o.name == name for end in (o.low, o.high)]
         places += [(("task", "targets", name), of, end) for end in ends]
-    for at, name, value in dict.fromkeys(places):
+    for path, name, value in dict.fromkeys(places):
         o = observation_of(rig, name)
         if o is None:
             continue
         low, high = measured_range(rig, o)
         if not low <= value <= high:
             message = f"{value:g} {o.unit} lies outside the readings of '{name}', {low:g} to {high:g}"
-            yield at, f"{message}: check its unit"
+            yield path, f"{message}: check its unit"
 
 
 def _models(config: RunConfig) -> Iterator[Finding]:

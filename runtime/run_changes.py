@@ -73,8 +73,8 @@ class Difference(NamedTuple):
     wanted: object
 
     def __str__(self) -> str:
-        said = f"{format_path(self.path)} is {_shown(self.run)} in the run and {_shown(self.wanted)} here"
-        return f"{said}; it may only become stricter" if _rule(self.path) is not None else said
+        text = f"{format_path(self.path)} is {_shown(self.run)} in the run and {_shown(self.wanted)} here"
+        return f"{text}; it may only become stricter" if _rule(self.path) is not None else text
 
 
 class Changes(NamedTuple):
@@ -86,18 +86,20 @@ class Changes(NamedTuple):
 
 def changes(run: RunConfig, wanted: RunConfig) -> Changes:
     """Compare a run's configuration with the one that resumes it."""
-    found = Changes([], [])
+    differences = Changes([], [])
     for difference in _compare((), written(run), written(wanted)):
-        found.permitted.append(difference) if _is_permitted(difference) else found.refused.append(difference)
-    return found
+        differences.permitted.append(difference) if _is_permitted(difference) else differences.refused.append(
+            difference
+        )
+    return differences
 
 
-def _compare(at: NodePath, run: object, wanted: object) -> Iterator[Difference]:
-    if isinstance(run, Mapping) and isinstance(wanted, Mapping) and (*at[:-1], "*") not in _TIGHTER:
+def _compare(node_path: NodePath, run: object, wanted: object) -> Iterator[Difference]:
+    if isinstance(run, Mapping) and isinstance(wanted, Mapping) and (*node_path[:-1], "*") not in _TIGHTER:
         for key in dict.fromkeys((*run, *wanted)):
-            yield from _compare((*at, str(key)), run.get(key), wanted.get(key))
+            yield from _compare((*node_path, str(key)), run.get(key), wanted.get(key))
     elif run != wanted and not (run != run and wanted != wanted):
-        yield Difference(at, run, wanted)
+        yield Difference(node_path, run, wanted)
 
 
 def _is_permitted(difference: Difference) -> bool:

@@ -38,10 +38,10 @@ _MAX_NOISE: Final = 10_000_000
 
 def findings(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for each conflicting value."""
-    for at, message in rig_problems(config.rig):
-        yield ("rig", *path_steps(at)), f"{message} at {'.'.join(('rig', at)) if at else 'rig'}"
-    for at, message in task_problems(config.task, config.rig):
-        yield ("task", *path_steps(at)), f"{message} at task.{at}"
+    for location, message in rig_problems(config.rig):
+        yield ("rig", *path_steps(location)), f"{message} at {'.'.join(('rig', location)) if location else 'rig'}"
+    for location, message in task_problems(config.task, config.rig):
+        yield ("task", *path_steps(location)), f"{message} at task.{location}"
     steps = _steps(config)
     if not MIN_RATE_HZ <= config.rate_hz <= MAX_RATE_HZ:
         yield ("rate_hz",), f"expected {MIN_RATE_HZ:g} to {MAX_RATE_HZ:g}, got {config.rate_hz:g} at rate_hz"
@@ -62,16 +62,16 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from exploration_findings(config.exploration, config.rig, steps=steps, rate_hz=config.rate_hz)
     yield from _synthetic_findings(config)
     if getattr(config.exploration, "near_envelope", None) is not None and not config.limits.envelope:
-        at = "exploration.near_envelope"
-        yield path_steps(at), f"limits.envelope is required as well, at {at}"
+        location = "exploration.near_envelope"
+        yield path_steps(location), f"limits.envelope is required as well, at {location}"
     if config.rate_hz >= MIN_RATE_HZ and (lease_s := config.rig.lease_periods / config.rate_hz) > _MAX_LEASE_S:
         yield (
             ("rig", "lease_periods"),
             f"the device would hold the last command of a dead host for {lease_s:g} s, at most {_MAX_LEASE_S:g} s, "
             "at rig.lease_periods",
         )
-    found = [*limit_findings(config)]
-    yield from found or _start_findings(config)
+    limit_problems = [*limit_findings(config)]
+    yield from limit_problems or _start_findings(config)
 
 
 def _start_findings(config: RunConfig) -> Iterator[Finding]:
@@ -81,21 +81,23 @@ def _start_findings(config: RunConfig) -> Iterator[Finding]:
     yield from dict.fromkeys(_envelope_findings(config, corners))
     yield from dict.fromkeys(_moving_start_findings(config, corners))
     magnets = getattr(limits.predicted, "magnets", {})
-    for name, at in reset.coils.items() if isinstance(reset, Draw) else ():
-        if name in magnets and not isclose(at, magnets[name], abs_tol=_SAME_PLACE_M):
-            message = f"{name} is at {magnets[name]:g} m in limits.predicted, but at {at:g} m here"
+    for name, position in reset.coils.items() if isinstance(reset, Draw) else ():
+        if name in magnets and not isclose(position, magnets[name], abs_tol=_SAME_PLACE_M):
+            message = f"{name} is at {magnets[name]:g} m in limits.predicted, but at {position:g} m here"
             yield ("task", "reset", "coils", name), f"{message}, at task.reset.coils.{name}"
 
 
 def _envelope_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]:
     reset = config.task.reset
     for (path, start), (name, e) in itertools.product(corners, config.limits.envelope.items()):
-        at = start.get(name)
+        position = start.get(name)
         reach = 0.0 if reset is None else reset.within.get(name, 0.0)
-        if at is not None and not e.low <= at <= e.high:
-            message = f"the start {at:g} lies outside the envelope, [{e.low:g}, {e.high:g}]: the fallback would begin"
+        if position is not None and not e.low <= position <= e.high:
+            message = (
+                f"the start {position:g} lies outside the envelope, [{e.low:g}, {e.high:g}]: the fallback would begin"
+            )
             yield path_steps(f"task.{path}.{name}"), f"{message} every episode, at task.{path}.{name}"
-        elif at is not None and not (e.low <= at - reach and at + reach <= e.high):
+        elif position is not None and not (e.low <= position - reach and position + reach <= e.high):
             message = f"within {reach:g} of the start reaches beyond the envelope, [{e.low:g}, {e.high:g}]"
             yield ("task", "reset", "within", name), f"{message}, at task.reset.within.{name}"
 
@@ -112,8 +114,8 @@ def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Find
         excess, _ = prediction.judge([start[name] for name in names], [a.safe for a in rig.actuators])
         if excess > 0:
             message = f"at {start[box.velocity]:g} even the safe output may leave the envelope"
-            at = f"task.{path}.{box.velocity}"
-            yield path_steps(at), f"{message}: start slower, at {at}"
+            location = f"task.{path}.{box.velocity}"
+            yield path_steps(location), f"{message}: start slower, at {location}"
 
 
 def _steps(config: RunConfig) -> int:
@@ -243,6 +245,6 @@ def _may_be_hardware(config: RunConfig) -> bool:
 
 def _subject(config: RunConfig) -> str:
     device = config.device
-    what = "this twin" if device.twin is not None else f"the rig on {device.place}"
+    description = "this twin" if device.twin is not None else f"the rig on {device.place}"
     ends = "" if config.task.terminates else ", nor does its episode end early"
-    return f"{what} has no envelope: no fallback acts on its state{ends}"
+    return f"{description} has no envelope: no fallback acts on its state{ends}"

@@ -144,9 +144,9 @@ def _rig_name(document: Document, parts: Mapping[str, Document]) -> object:
 
 
 def _apply(document: Document, parts: dict[str, Document], assignment: str) -> tuple[Document, dict[str, Document]]:
-    head, _, rest = assignment.partition(".")
+    head, _, remainder = assignment.partition(".")
     if head.strip() in parts and "=" not in head:
-        changed = override(parts[head.strip()], rest, origin=origin_of(assignment))
+        changed = override(parts[head.strip()], remainder, origin=origin_of(assignment))
         return document, {**parts, head.strip(): changed}
     return override(document, assignment), parts
 
@@ -154,34 +154,40 @@ def _apply(document: Document, parts: dict[str, Document], assignment: str) -> t
 def _checked(document: Document, parts: Mapping[str, Document], sections: Sections, rules: Rules) -> RunConfig:
     problems: list[Problem] = []
     mended: list[NodePath] = []
-    found: dict[str, object] = {}
+    section_values: dict[str, object] = {}
     for key, part in parts.items():
         named = read_by_section(part, _NAMED[key][1])
-        found[key] = named.value
+        section_values[key] = named.value
         problems += named.problems
-        mended += ((key, *at) for at in named.repaired)
+        mended += ((key, *node_path) for node_path in named.repaired)
     fields = msgspec.structs.fields(RunConfig)
     types = {f.encode_name: str if f.encode_name in parts else f.type for f in fields}
     whole = read_sections(document, types, optional={f.encode_name for f in fields if not f.required})
-    found = {**(whole.value or {}), **found}
+    section_values = {**(whole.value or {}), **section_values}
     problems += whole.problems
     mended += whole.repaired
     try:
         owned = sections()
     except ValueError as error:
         raise ConfigError([problem_at(document, (PYTHON,), str(error))]) from None
-    for at, type_ in owned.items():
-        if _is_given(document, at):
-            section: Reading[object] = read(document, at, type_)
+    for node_path, type_ in owned.items():
+        if _is_given(document, node_path):
+            section: Reading[object] = read(document, node_path, type_)
             # Through JSON, which turns tuples into lists, as when the resolved file is read.
-            found = _with_section(found, at, msgspec.json.decode(msgspec.json.encode(section.value)))
+            section_values = _with_section(
+                section_values, node_path, msgspec.json.decode(msgspec.json.encode(section.value))
+            )
             problems += section.problems
             mended += section.repaired
     if len(mended) < len(problems):  # some problems are not out-of-bounds numbers
         raise ConfigError(problems)
-    config = rules.adjust(RunConfig(**found))  # type: ignore[arg-type]
+    config = rules.adjust(RunConfig(**section_values))  # type: ignore[arg-type]
     # Out-of-bounds numbers are replaced by valid ones to check the rest; dependent findings are dropped.
-    others = [f for f in (*findings(config), *rules.refuse(config)) if not any(_under(f[0], at) for at in mended)]
+    others = [
+        f
+        for f in (*findings(config), *rules.refuse(config))
+        if not any(_under(f[0], node_path) for node_path in mended)
+    ]
     problems = _sorted(document, (*problems, *_to_problems(document, parts, others)))
     if problems:
         raise ConfigError(problems)
@@ -190,16 +196,16 @@ def _checked(document: Document, parts: Mapping[str, Document], sections: Sectio
     return config
 
 
-def _under(path: NodePath, at: NodePath) -> bool:
-    return path[: len(at)] == at
+def _under(path: NodePath, node_path: NodePath) -> bool:
+    return path[: len(node_path)] == node_path
 
 
-def _to_problems(document: Document, parts: Mapping[str, Document], found: Iterable[Finding]) -> Iterator[Problem]:
+def _to_problems(document: Document, parts: Mapping[str, Document], findings: Iterable[Finding]) -> Iterator[Problem]:
     """Convert findings to problems with their positions."""
-    for at, message in found:
-        key = str(at[0]) if at else ""
-        part, rest = (parts[key], at[1:]) if key in parts else (document, at)
-        yield problem_at(part, rest, message)
+    for node_path, message in findings:
+        key = str(node_path[0]) if node_path else ""
+        part, remainder = (parts[key], node_path[1:]) if key in parts else (document, node_path)
+        yield problem_at(part, remainder, message)
 
 
 def _sorted(document: Document, problems: Iterable[Problem]) -> list[Problem]:
@@ -207,20 +213,20 @@ def _sorted(document: Document, problems: Iterable[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark))
 
 
-def _is_given(document: Document, at: NodePath) -> bool:
+def _is_given(document: Document, node_path: NodePath) -> bool:
     """Return whether a section is present; an empty learner section results from resolving a missing one."""
     try:
-        value = value_at(document.data, at)
-        return value is not None and not (at == ("learner",) and value == {})
+        value = value_at(document.data, node_path)
+        return value is not None and not (node_path == ("learner",) and value == {})
     except (KeyError, TypeError, IndexError):
         return False
 
 
-def _with_section(found: dict[str, object], at: NodePath, value: Data) -> dict[str, object]:
+def _with_section(sections: dict[str, object], node_path: NodePath, value: Data) -> dict[str, object]:
     """Replace a section owned by another package with its checked form, defaults included."""
-    if len(at) == 1:
-        return {**found, str(at[0]): value}
-    device = found.get("device")
-    if at == ("device", "twin") and isinstance(device, Device):
-        return {**found, "device": msgspec.structs.replace(device, twin=value)}
-    return found
+    if len(node_path) == 1:
+        return {**sections, str(node_path[0]): value}
+    device = sections.get("device")
+    if node_path == ("device", "twin") and isinstance(device, Device):
+        return {**sections, "device": msgspec.structs.replace(device, twin=value)}
+    return sections

@@ -180,8 +180,8 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
 
     def draw(self, times: Values, rng: Generator) -> Values:
         """The table's values."""
-        at, values = _table(self.content or "")
-        return np.interp(times, at, values) if self.between == "linear" else _held(times, at, values)
+        row_times, values = _table(self.content or "")
+        return np.interp(times, row_times, values) if self.between == "linear" else _held(times, row_times, values)
 
 
 def _held(times: Values, at: Values, values: Values) -> Values:
@@ -196,7 +196,7 @@ def _table(content: str) -> tuple[Values, Values]:
     rows = csv.DictReader(io.StringIO(content))
     if not {"t", "value"}.issubset(rows.fieldnames or ()):
         raise ValueError("expected a first line with the columns t and value")
-    found: list[tuple[float, float]] = []
+    rows_read: list[tuple[float, float]] = []
     for row in rows:
         try:
             t, value = float(row["t"]), float(row["value"])
@@ -204,15 +204,15 @@ def _table(content: str) -> tuple[Values, Values]:
             raise ValueError(f"line {rows.line_num}: expected two numbers") from None
         if not (abs(t) <= LARGEST and abs(value) <= LARGEST):
             raise ValueError(f"line {rows.line_num}: expected numbers of at most {LARGEST:g}")
-        if found and t <= found[-1][0]:
+        if rows_read and t <= rows_read[-1][0]:
             raise ValueError(f"line {rows.line_num}: the times must increase")
-        found.append((t, value))
-    if not found:
+        rows_read.append((t, value))
+    if not rows_read:
         raise ValueError("has no rows")
-    table = np.array(found, np.float64).T
+    table = np.array(rows_read, np.float64).T
     table.flags.writeable = False
-    at, values = table
-    return at, values
+    row_times, values = table
+    return row_times, values
 
 
 if TYPE_CHECKING:

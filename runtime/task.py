@@ -179,11 +179,11 @@ def compile_form(task: Task, rig: Rig, watch: Watch | None = None) -> Form:
 
     if wall is None:
         return _with_bonuses(distance, task, rig, watch)
-    at = observation_index(rig)[wall.observation]
+    index = observation_index(rig)[wall.observation]
     low, high, penalty = wall.low + wall.margin, wall.high - wall.margin, wall.penalty
 
     def with_wall(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
-        x = observation[at]
+        x = observation[index]
         r = distance(observation, action)
         return r - penalty if x <= low or x >= high else r
 
@@ -225,8 +225,15 @@ def compile_reward(task: Task, rig: Rig) -> ScalarReward:
         if add is None:
             return form(observation, action, terminated)
         over = ends(observation) if terminated is None else terminated
-        seen, acted, before = [np.array(values, np.float64) for values in (observation, action, previous or safe)]
-        return float(add(Transitions(seen, acted, before, np.array(over)), np.array(form(observation, action, over))))
+        observed, applied_action, earlier = [
+            np.array(values, np.float64) for values in (observation, action, previous or safe)
+        ]
+        return float(
+            add(
+                Transitions(observed, applied_action, earlier, np.array(over)),
+                np.array(form(observation, action, over)),
+            )
+        )
 
     return reward
 
@@ -240,7 +247,7 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     terms = sorted(_state_terms(task, rig), key=lambda term: not term[3])
     costs = _action_terms(task, rig)
     wall = task.reward.wall
-    at = None if wall is None else observation_index(rig)[wall.observation]
+    index = None if wall is None else observation_index(rig)[wall.observation]
     paid = [(t.reward, t.build(rig)) for t in (task.terminations or {}).values() if t.reward is not UNSET]
     has_bonuses = bool(task.reward.alive is not UNSET or task.reward.terminal is not UNSET or paid)
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
@@ -264,8 +271,8 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
                 r = r + np.where(test(x), amount, 0.0)
         if add is None:
             return r
-        before = np.broadcast_to(safe, a.shape) if previous is None else np.asarray(previous, np.float64)
-        return add(Transitions(x, a, before, over), r)
+        earlier = np.broadcast_to(safe, a.shape) if previous is None else np.asarray(previous, np.float64)
+        return add(Transitions(x, a, earlier, over), r)
 
     def costs_of(x: NDArray[np.float64], a: NDArray[np.float64]) -> NDArray[np.float64]:
         cost = np.zeros(np.broadcast_shapes(x.shape[:-1], a.shape[:-1]))
@@ -274,9 +281,9 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
             cost = cost + w * np.abs(value - t)
         for j, w in costs:
             cost = cost + w * np.abs(a[..., j])
-        if wall is None or at is None:
+        if wall is None or index is None:
             return -cost
-        hit = (x[..., at] <= wall.low + wall.margin) | (x[..., at] >= wall.high - wall.margin)
+        hit = (x[..., index] <= wall.low + wall.margin) | (x[..., index] >= wall.high - wall.margin)
         return np.where(hit, -cost - wall.penalty, -cost)
 
     return reward

@@ -35,21 +35,21 @@ def task_problems(task: Task, rig: Rig) -> Problems:
     problems += _form_problems(task, rig)
     for section, chosen in (("reward.terms", task.reward.terms or {}), ("terminations", task.terminations or {})):
         for name, piece in chosen.items():
-            found = collect_problems(partial(piece.problems, rig), f"'{name}'")
-            problems += [(".".join(filter(None, (section, name, path))), message) for path, message in found]
+            piece_problems = collect_problems(partial(piece.problems, rig), f"'{name}'")
+            problems += [(".".join(filter(None, (section, name, path))), message) for path, message in piece_problems]
     problems += _unknown("terminate", task.terminate, observations, "observation", rig)
     for name, (low, high) in task.terminate.items():
         if not low < high:
             problems.append((f"terminate.{name}", f"needs low < high, got {low} and {high}"))
         else:
             starts = [start[name] for _, start in corners_of(task.all_starts) if name in start]
-            for outside in [at for at in starts if not low <= at <= high][:1]:
+            for outside in [value for value in starts if not low <= value <= high][:1]:
                 problems.append((f"terminate.{name}", f"the start state {outside} lies outside [{low}, {high}]"))
     problems += input_problems(task.inputs, rig)
     if task.reset is not None:
         for _, start in corners_of(task.all_starts):
-            found = collect_problems(partial(reset_problems, task.reset, start, rig), "the reset")
-            problems += [(f"reset.{path}" if path else "reset", message) for path, message in found]
+            piece_problems = collect_problems(partial(reset_problems, task.reset, start, rig), "the reset")
+            problems += [(f"reset.{path}" if path else "reset", message) for path, message in piece_problems]
     return [*dict.fromkeys(problems), *_reference_problems(task)]
 
 
@@ -84,23 +84,23 @@ def start_problems(task: Task, rig: Rig) -> Problems:
 
 def target_problems(task: Task, rig: Rig) -> Problems:
     """List problems of the targets: names, settings, values that never change."""
-    taken = [o.name for o in rig.signals if o not in targets_of(rig)]
-    taken += [name for a in rig.actuators for name in (a.name, f"previous_{a.name}")]
+    names_in_use = [o.name for o in rig.signals if o not in targets_of(rig)]
+    names_in_use += [name for a in rig.actuators for name in (a.name, f"previous_{a.name}")]
     problems: Problems = []
     if len(task.targets or ()) > MOST_TARGETS:
         problems.append(("targets", f"at most {MOST_TARGETS}, got {len(task.targets or ())}"))
     for name, target in (task.targets or {}).items():
-        at = f"targets.{name}"
+        location = f"targets.{name}"
         if not is_word(name):
             problems.append(("targets", f"expected plain words of letters, digits and _ . + -, got {name!r}"))
-        if name in taken:
-            problems.append((at, f"rig '{rig.name}' has an observation or actuator with that name"))
+        if name in names_in_use:
+            problems.append((location, f"rig '{rig.name}' has an observation or actuator with that name"))
         if target.observation is not UNSET:
             names = [o.name for o in rig.observations]
-            problems += [(f"{at}.{path}", m) for path, m in _missing_observation(target.observation, names, rig)]
+            problems += [(f"{location}.{path}", m) for path, m in _missing_observation(target.observation, names, rig)]
         finders = target.problems, partial(_span_problems, target)
-        found = next(filter(None, (collect_problems(find, f"'{name}'") for find in finders)), [])
-        problems += [(".".join(filter(None, (at, path))), message) for path, message in found]
+        match = next(filter(None, (collect_problems(find, f"'{name}'") for find in finders)), [])
+        problems += [(".".join(filter(None, (location, path))), message) for path, message in match]
     return problems
 
 

@@ -75,13 +75,13 @@ class Outside(Termination, frozen=True, forbid_unknown_fields=True, tag="outside
 
     def build(self, rig: Rig) -> BatchedTest:
         """Compare arrays."""
-        at, low, high = observation_index(rig)[self.observation], self.low, self.high
-        return lambda observations: ~((low <= observations[..., at]) & (observations[..., at] <= high))
+        index, low, high = observation_index(rig)[self.observation], self.low, self.high
+        return lambda observations: ~((low <= observations[..., index]) & (observations[..., index] <= high))
 
     def build_scalar(self, rig: Rig) -> ScalarTest:
         """Compare floats."""
-        at, low, high = observation_index(rig)[self.observation], self.low, self.high
-        return lambda observation: not low <= observation[at] <= high
+        index, low, high = observation_index(rig)[self.observation], self.low, self.high
+        return lambda observation: not low <= observation[index] <= high
 
 
 class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True, tag="expression"):

@@ -29,8 +29,8 @@ def followers(task: Task) -> Mapping[str, str]:
         for term in reversed((task.reward.terms or {}).values())
         if isinstance(term, Distance) and isinstance(term.target, str)
     }
-    given = {name: target.observation for name, target in targets.items() if target.observation is not UNSET}
-    return {name: of for name, of in {**compared, **given}.items() if name in targets}
+    explicit = {name: target.observation for name, target in targets.items() if target.observation is not UNSET}
+    return {name: of for name, of in {**compared, **explicit}.items() if name in targets}
 
 
 def tracking_rig(task: Task, rig: Rig) -> Rig:

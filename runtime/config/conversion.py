@@ -81,27 +81,27 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
         try:
             converted = registered.convert(data, type_)
         except msgspec.ValidationError as error:
-            found = explain(error, data, type_)
+            mismatch = explain(error, data, type_)
         else:
             return Reading(converted if len(mended) == len(problems) else None, problems, tuple(mended))
-        if found.path in spoilt and not found.at_key:  # the missing field is probably the misspelled key
+        if mismatch.path in spoilt and not mismatch.at_key:  # the missing field is probably the misspelled key
             break
-        if found.at_key:
-            spoilt.add(found.path[:-1])
-        message = _with_hint(found.text, path + found.of, found.hint)
-        problems.append(problem_at(document, path + found.path, message, at_key=found.at_key))
+        if mismatch.at_key:
+            spoilt.add(mismatch.path[:-1])
+        message = _with_hint(mismatch.text, path + mismatch.of, mismatch.hint)
+        problems.append(problem_at(document, path + mismatch.path, message, at_key=mismatch.at_key))
         try:
-            if is_optional(type_, data, found.path):
-                data = without(data, found.path)
-                hidden = path + found.path
-            elif found.nearest is not None:
-                data = replaced(data, found.path, found.nearest)
-                hidden = path[:1] or found.path[:1]
+            if is_optional(type_, data, mismatch.path):
+                data = without(data, mismatch.path)
+                hidden = path + mismatch.path
+            elif mismatch.nearest is not None:
+                data = replaced(data, mismatch.path, mismatch.nearest)
+                hidden = path[:1] or mismatch.path[:1]
             else:
                 break
         except KeyError:
             break
-        if found.nearest is not None:
+        if mismatch.nearest is not None:
             mended.append(hidden)
     return Reading(None, problems)
 

@@ -114,7 +114,7 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
         {**_overrides_outside(document.marks, target), **dict.fromkeys(places, START)},
         {
             **_overrides_outside(document.key_marks, target),
-            **{at: START for at in places if at and isinstance(at[-1], str)},
+            **{node_path: START for node_path in places if node_path and isinstance(node_path[-1], str)},
         },
         {**_overrides_outside(document.overrides, target), target: origin},
     )
@@ -153,16 +153,16 @@ def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool
 def _settable(data: Data, path: NodePath, origin: str) -> NodePath:
     """Return the part of ``path`` that exists, plus the first step that has to be created."""
     for i, step in enumerate(path):
-        at = format_path(path[:i]) or "the document"
+        location = format_path(path[:i]) or "the document"
         if isinstance(step, int):
             if not isinstance(data, list) or step >= len(data):
-                found = f"has {len(data)} items" if isinstance(data, list) else f"is {shown(data)}"
-                raise _error(origin, START, f"no item {step} to set: {at} {found}")
+                actual = f"has {len(data)} items" if isinstance(data, list) else f"is {shown(data)}"
+                raise _error(origin, START, f"no item {step} to set: {location} {actual}")
             data = data[step]
         elif data is None:
             return _creatable(path, i, origin)
         elif not isinstance(data, dict):
-            raise _error(origin, START, f"no setting {step!r} to set: {at} is {shown(data)}")
+            raise _error(origin, START, f"no setting {step!r} to set: {location} is {shown(data)}")
         elif step not in data:
             return _creatable(path, i + 1, origin)
         else:
@@ -176,15 +176,15 @@ def _creatable(path: NodePath, existing: int, origin: str) -> NodePath:
     return path[:existing]
 
 
-def _existing_paths(data: Data, at: NodePath) -> Iterator[NodePath]:
-    yield at
+def _existing_paths(data: Data, node_path: NodePath) -> Iterator[NodePath]:
+    yield node_path
     children = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for step, value in children:
-        yield from _existing_paths(value, (*at, step))
+        yield from _existing_paths(value, (*node_path, step))
 
 
 def _overrides_outside(entries: Mapping[NodePath, T], path: NodePath) -> dict[NodePath, T]:
-    return {at: entry for at, entry in entries.items() if at[: len(path)] != path}
+    return {node_path: entry for node_path, entry in entries.items() if node_path[: len(path)] != path}
 
 
 def _error(file: str, mark: Mark, message: str) -> ConfigError:

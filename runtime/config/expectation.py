@@ -36,12 +36,12 @@ def expectation(types: Iterable[inspect.Type], given: Data) -> Expectation:
     return Expectation(", or ".join(phrases), _remedy(alternatives, given))
 
 
-def _select_tagged(types: Iterable[inspect.Type], given: Data) -> Iterator[inspect.Type]:
-    """Reduce the tagged types to one: the one named in ``given``, otherwise the one with the fewest required fields."""
+def _select_tagged(types: Iterable[inspect.Type], value: Data) -> Iterator[inspect.Type]:
+    """Reduce the tagged types to one: the one named in ``value``, otherwise the one with the fewest required fields."""
     types = list(types)
     tagged = [one for one in types if isinstance(one, inspect.StructType) and one.tag_field]
     shortest = min(tagged, key=lambda one: sum(field.required for field in one.fields), default=None)
-    named = next((one for one in tagged if one.tag == given), shortest)
+    named = next((one for one in tagged if one.tag == value), shortest)
     return (one for one in types if one is named or one not in tagged)
 
 
@@ -53,13 +53,13 @@ def shown(value: Data) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
-def _phrase(type_: inspect.Type, given: Data) -> str:
+def _phrase(type_: inspect.Type, value: Data) -> str:
     match type_:
         case inspect.BoolType():
             return "true or false"
         case inspect.IntType() | inspect.FloatType():
-            what = "a whole number" if isinstance(type_, inspect.IntType) else "a number"
-            return f"{what}, such as {_inline(_example(type_, given))}"
+            description = "a whole number" if isinstance(type_, inspect.IntType) else "a number"
+            return f"{description}, such as {_inline(_example(type_, value))}"
         case inspect.StrType():
             if type_.min_length is None and type_.max_length is None:
                 return "text"
@@ -68,57 +68,57 @@ def _phrase(type_: inspect.Type, given: Data) -> str:
         case inspect.LiteralType():
             return f"one of {', '.join(map(str, type_.values))}" if len(type_.values) > 1 else str(type_.values[0])
         case inspect.StructType() | inspect.DictType():
-            return f"settings in braces, such as {_inline(_example(type_, given))}"
+            return f"settings in braces, such as {_inline(_example(type_, value))}"
         case inspect.TupleType():
-            return f"{len(type_.item_types)} values in brackets, such as {_inline(_example(type_, given))}"
+            return f"{len(type_.item_types)} values in brackets, such as {_inline(_example(type_, value))}"
         case inspect.CollectionType():
             count = f"{type_.max_length} " if type_.min_length == type_.max_length is not None else ""
-            return f"{count}values in brackets, such as {_inline(_example(type_, given))}"
+            return f"{count}values in brackets, such as {_inline(_example(type_, value))}"
     return "another value"
 
 
-def _example(type_: inspect.Type, given: Data, depth: int = 0) -> Data:
-    """Build a valid example, reusing ``given`` where it fits."""
+def _example(type_: inspect.Type, value: Data, depth: int = 0) -> Data:
+    """Build a valid example, reusing ``value`` where it fits."""
     match type_:
         case inspect.Metadata():
-            return _example(type_.type, given, depth)
+            return _example(type_.type, value, depth)
         case inspect.UnionType():
-            return _example(type_.types[0], given, depth)
+            return _example(type_.types[0], value, depth)
         case inspect.IntType() | inspect.FloatType():
-            return _number(type_, given)
+            return _number(type_, value)
         case inspect.BoolType():
             return True
         case inspect.LiteralType():
-            return given if given in type_.values else type_.values[0]
+            return value if value in type_.values else type_.values[0]
         case inspect.StructType():
-            return dict(_settings(type_, given, depth + 1))
+            return dict(_settings(type_, value, depth + 1))
         case inspect.DictType():
-            return {"NAME": _example(type_.value_type, given, depth + 1)}
+            return {"NAME": _example(type_.value_type, value, depth + 1)}
         case inspect.TupleType():
             alike = len(set(map(str, type_.item_types))) == 1
-            before = [_example(item, 0 if alike else 1, depth + 1) for item in type_.item_types[:-1]]
-            return [*before, _example(type_.item_types[-1], given, depth + 1)]
+            previous = [_example(item, 0 if alike else 1, depth + 1) for item in type_.item_types[:-1]]
+            return [*previous, _example(type_.item_types[-1], value, depth + 1)]
         case inspect.CollectionType():
-            before = [_example(type_.item_type, 0, depth + 1)] * max((type_.min_length or 0) - 1, 0)
-            return [*before, _example(type_.item_type, given, depth + 1)]
-    return given if isinstance(given, str) else "NAME"
+            previous = [_example(type_.item_type, 0, depth + 1)] * max((type_.min_length or 0) - 1, 0)
+            return [*previous, _example(type_.item_type, value, depth + 1)]
+    return value if isinstance(value, str) else "NAME"
 
 
-def _settings(type_: inspect.StructType, given: Data, depth: int) -> Iterator[tuple[str, Data]]:
+def _settings(type_: inspect.StructType, value: Data, depth: int) -> Iterator[tuple[str, Data]]:
     """Return an example of a struct: its tag and required fields, otherwise its first field."""
     if type_.tag_field:
         yield type_.tag_field, str(type_.tag)
-    wanted = [field for field in type_.fields if field.required]
-    if not wanted and not type_.tag_field:
-        wanted = list(type_.fields[:1])
-    for at, field in enumerate(wanted if depth < _MAX_EXAMPLE_DEPTH else ()):
-        yield field.encode_name, _example(field.type, given if len(wanted) == 1 else at, depth)
+    expected = [field for field in type_.fields if field.required]
+    if not expected and not type_.tag_field:
+        expected = list(type_.fields[:1])
+    for index, field in enumerate(expected if depth < _MAX_EXAMPLE_DEPTH else ()):
+        yield field.encode_name, _example(field.type, value if len(expected) == 1 else index, depth)
 
 
-def _number(type_: inspect.IntType | inspect.FloatType, given: Data) -> float:
-    """Return the valid number nearest to ``given``; a typical one if ``given`` is not a number."""
+def _number(type_: inspect.IntType | inspect.FloatType, value: Data) -> float:
+    """Return the valid number nearest to ``value``; a typical one if ``value`` is not a number."""
     bounds, whole = Bounds.of(type_), isinstance(type_, inspect.IntType)
-    meant = _leading_number(given)
+    meant = _leading_number(value)
     if meant is not None:
         number = round(meant) if whole else meant
         return bounds.nearest(number) if bounds.too_low(number) or bounds.too_high(number) else number
@@ -127,13 +127,13 @@ def _number(type_: inspect.IntType | inspect.FloatType, given: Data) -> float:
     return next(within, bounds.nearest(usual[0]))
 
 
-def _leading_number(given: Data) -> float | None:
+def _leading_number(value: Data) -> float | None:
     """Return the number given directly or at the start of a text."""
-    if isinstance(given, bool) or given is None:
+    if isinstance(value, bool) or value is None:
         return None
-    if isinstance(given, int | float):
-        return given
-    text = given if isinstance(given, str) else ""
+    if isinstance(value, int | float):
+        return value
+    text = value if isinstance(value, str) else ""
     if _DECIMAL_COMMA.fullmatch(text):
         text = text.replace(",", ".")
     if INT.fullmatch(text):
@@ -141,19 +141,19 @@ def _leading_number(given: Data) -> float | None:
     return float(text) if FLOAT.fullmatch(text) else None
 
 
-def _remedy(types: Iterable[inspect.Type], given: Data) -> str:
-    if not isinstance(given, str):
+def _remedy(types: Iterable[inspect.Type], value: Data) -> str:
+    if not isinstance(value, str):
         return ""
     kinds = [type(one) for one in types]
-    if inspect.BoolType in kinds and given.lower() in _BOOLEANS:
-        return f"write {_BOOLEANS[given.lower()]}"
+    if inspect.BoolType in kinds and value.lower() in _BOOLEANS:
+        return f"write {_BOOLEANS[value.lower()]}"
     if inspect.IntType not in kinds and inspect.FloatType not in kinds:
         return ""
-    if _DECIMAL_COMMA.fullmatch(given):
-        return f"write {given.replace(',', '.')}"
-    if INT.fullmatch(given) or FLOAT.fullmatch(given):
+    if _DECIMAL_COMMA.fullmatch(value):
+        return f"write {value.replace(',', '.')}"
+    if INT.fullmatch(value) or FLOAT.fullmatch(value):
         return "remove the quotes"
-    return "write the number alone, in SI units" if _NUMBER_WITH_UNIT.fullmatch(given) else ""
+    return "write the number alone, in SI units" if _NUMBER_WITH_UNIT.fullmatch(value) else ""
 
 
 def _inline(value: Data) -> str:

@@ -39,28 +39,30 @@ def with_identified(document: Document, base: Path, rig: object) -> Document:
         path = find(name if Path(name).suffix else f"{name}.yaml", base=base)
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (KEY,), f"{error} at {KEY}")]) from None
-    found = load_document(path)
-    if not isinstance(found.data, dict) or not all(isinstance(found.data.get(part), dict) for part, _ in _OVERRIDES):
-        raise ConfigError([problem_at(found, (), "expected keys twin and predicted, as `onrig identify` writes")])
-    if found.data.get("rig") != rig:
-        message = f"{path} was identified on rig '{found.data.get('rig')}', not '{rig}', at {KEY}"
+    identified = load_document(path)
+    if not isinstance(identified.data, dict) or not all(
+        isinstance(identified.data.get(part), dict) for part, _ in _OVERRIDES
+    ):
+        raise ConfigError([problem_at(identified, (), "expected keys twin and predicted, as `onrig identify` writes")])
+    if identified.data.get("rig") != rig:
+        message = f"{path} was identified on rig '{identified.data.get('rig')}', not '{rig}', at {KEY}"
         raise ConfigError([problem_at(document, (KEY,), message)])
-    for part, at in _OVERRIDES:
-        values = found.data[part]
-        if _is_mapping(document.data, at) and isinstance(values, dict):
+    for part, target in _OVERRIDES:
+        values = identified.data[part]
+        if _is_mapping(document.data, target) and isinstance(values, dict):
             for field, value in values.items():
-                names = [*at, field]
+                names = [*target, field]
                 over = {".".join(map(str, names)): value}
                 if field == _BY_NAME and isinstance(value, dict) and _is_mapping(document.data, tuple(names)):
                     over = {".".join(map(str, (*names, name))): error for name, error in value.items()}
-                for where, told in over.items():
-                    document = override(document, f"{where}={msgspec.json.encode(told).decode()}", origin=str(path))
+                for key, setting in over.items():
+                    document = override(document, f"{key}={msgspec.json.encode(setting).decode()}", origin=str(path))
     digest = hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest()
     return override(document, f'{KEY}="{HASH}{digest}"', origin=str(path))
 
 
-def _is_mapping(data: Data, at: NodePath) -> bool:
+def _is_mapping(data: Data, node_path: NodePath) -> bool:
     try:
-        return isinstance(value_at(data, at), dict)
+        return isinstance(value_at(data, node_path), dict)
     except KeyError:
         return False

@@ -57,14 +57,14 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
         return Mismatch(unknown, True, f"unknown field {field['name']!r}", path, suggestion(field["name"], known))
     if value := _VALUE.fullmatch(text):
         allowed = _allowed(type_, data, path, at_key)
-        given = value["value"].removeprefix("'").removesuffix("'")
+        value_text = value["value"].removeprefix("'").removesuffix("'")
         choices = (inspect.LiteralType, inspect.EnumType, inspect.NoneType)
         others = not at_key and any(not isinstance(one, choices) for one in _types_at(type_, data, path))
-        if others and not did_you_mean(given, allowed):
+        if others and not did_you_mean(value_text, allowed):
             return _unexpected(type_, data, path, at_key)
-        return Mismatch(path, at_key, f"invalid value {value['value']}", path, suggestion(given, allowed))
-    if _BOUND.fullmatch(text) and not at_key and (found := _out_of_bounds(type_, data, path)):
-        return found
+        return Mismatch(path, at_key, f"invalid value {value['value']}", path, suggestion(value_text, allowed))
+    if _BOUND.fullmatch(text) and not at_key and (out_of_bounds := _out_of_bounds(type_, data, path)):
+        return out_of_bounds
     if text.startswith("Expected `"):
         return _unexpected(type_, data, path, at_key)
     return Mismatch(path, at_key, text[:1].lower() + text[1:], path, "")
@@ -72,14 +72,14 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
 
 def _unexpected(type_: object, data: Data, path: NodePath, at_key: bool) -> Mismatch:
     """Describe a value (or key) whose kind its type does not allow."""
-    given: Data = str(path[-1]) if at_key else value_at(data, path)
+    value: Data = str(path[-1]) if at_key else value_at(data, path)
     if at_key:
         owners = _types_at(type_, data, path[:-1])
         types = [t for owner in owners if isinstance(owner, inspect.DictType) for t in _flat(owner.key_type)]
     else:
         types = _types_at(type_, data, path)
-    words, remedy = expectation(types, given) if types else (listed(_allowed(type_, data, path, at_key)), "")
-    return Mismatch(path, at_key, f"expected {words}, got {shown(given)}", path, remedy)
+    words, remedy = expectation(types, value) if types else (listed(_allowed(type_, data, path, at_key)), "")
+    return Mismatch(path, at_key, f"expected {words}, got {shown(value)}", path, remedy)
 
 
 def is_optional(type_: object, data: Data, path: NodePath) -> bool:

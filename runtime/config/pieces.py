@@ -29,26 +29,26 @@ def with_pieces(document: Document, base: Path | None) -> Document:
 
     ``base``: the configuration's folder; None if already resolved. Raises ConfigError, also for an untrusted file.
     """
-    given = document.data.get(KEY) if isinstance(document.data, dict) else None
-    if not isinstance(given, dict):
+    section = document.data.get(KEY) if isinstance(document.data, dict) else None
+    if not isinstance(section, dict):
         return document  # other types are reported by the conversion
     problems: list[Problem] = []
     refused: dict[Path, NodePath] = {}
     data = document.data
-    for key, pieces in given.items():
+    for key, pieces in section.items():
         group = next((group for group in registry.GROUPS if registry.key_of(group) == key), None)
         if group is None:
             meant = hint(key, map(registry.key_of, registry.GROUPS))
             problems.append(problem_at(document, (KEY, key), f"unknown group '{key}'{meant} at {KEY}", at_key=True))
             continue
         for name, place in pieces.items() if isinstance(pieces, dict) else ():
-            at: NodePath = (KEY, key, name)
+            node_path: NodePath = (KEY, key, name)
             try:
-                data = replaced(data, at, _registered(group, name, place, _folder(document, at, base)))
+                data = replaced(data, node_path, _registered(group, name, place, _folder(document, node_path, base)))
             except NotTrusted as refusal:
-                refused.setdefault(refusal.path, at)
+                refused.setdefault(refusal.path, node_path)
             except ValueError as error:
-                problems.append(problem_at(document, at, f"{error} at {KEY}.{key}.{name}"))
+                problems.append(problem_at(document, node_path, f"{error} at {KEY}.{key}.{name}"))
     if refused:
         problems.append(problem_at(document, next(iter(refused.values())), str(NotTrusted(*refused))))
     if problems:
@@ -68,8 +68,8 @@ def with_plant_file(document: Document, beside: Path) -> Document:
     field = _file_field(plant)
     if not isinstance(plant, dict) or not isinstance(plant.get(field), str):
         return document
-    at: NodePath = (*_PLANT, field)
-    path = ((_folder(document, at, beside) or beside) / str(plant[field])).absolute()
+    node_path: NodePath = (*_PLANT, field)
+    path = ((_folder(document, node_path, beside) or beside) / str(plant[field])).absolute()
     resolved: dict[str, Data] = {**plant, field: str(path)}
     with suppress(OSError):
         resolved.setdefault("sha256", hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest())
@@ -93,9 +93,9 @@ def _registered(group: str, name: str, place: Data, base: Path | None) -> str:
     return file.resolved
 
 
-def _folder(document: Document, at: NodePath, base: Path | None) -> Path | None:
+def _folder(document: Document, node_path: NodePath, base: Path | None) -> Path | None:
     """Return the base folder of a relative path; the working directory for an override."""
-    overridden = any(at[:n] in document.overrides for n in range(len(at) + 1))
+    overridden = any(node_path[:n] in document.overrides for n in range(len(node_path) + 1))
     return Path() if base is not None and overridden else base
 
 

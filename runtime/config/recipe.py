@@ -34,9 +34,9 @@ def with_recipe(document: Document, base: Path) -> Document:
     if not isinstance(document.data, dict) or KEY not in document.data:
         return document
     name = document.data[KEY]
-    rest = dataclasses.replace(document, data=without(document.data, (KEY,)))
+    remainder = dataclasses.replace(document, data=without(document.data, (KEY,)))
     if name is None:
-        return rest
+        return remainder
     if not isinstance(name, str):
         raise ConfigError([problem_at(document, (KEY,), f"expected the name or file of a recipe at {KEY}")])
     try:
@@ -48,12 +48,12 @@ def with_recipe(document: Document, base: Path) -> Document:
         raise ConfigError([problem_at(recipe, (), "expected sections of a run, such as learner")])
     foreign = [key for key in recipe.data if key not in SECTIONS]
     if foreign:
-        said = f"cannot be set by a recipe, only {', '.join(SECTIONS)}"
-        raise ConfigError([problem_at(recipe, (key,), f"'{key}' {said}", at_key=True) for key in foreign])
-    rest = _drop_other_noise(rest, recipe)
+        text = f"cannot be set by a recipe, only {', '.join(SECTIONS)}"
+        raise ConfigError([problem_at(recipe, (key,), f"'{key}' {text}", at_key=True) for key in foreign])
+    remainder = _drop_other_noise(remainder, recipe)
     for section in recipe.data:
-        rest = _merge_section(rest, recipe, (section,))
-    return rest
+        remainder = _merge_section(remainder, recipe, (section,))
+    return remainder
 
 
 def _drop_other_noise(document: Document, recipe: Document) -> Document:
@@ -67,17 +67,17 @@ def _drop_other_noise(document: Document, recipe: Document) -> Document:
     return document
 
 
-def _merge_section(document: Document, recipe: Document, at: NodePath) -> Document:
-    value = value_at(recipe.data, at)
-    if at == _REPLACED or not (isinstance(value, dict) and _is_mapping(document, at)):
-        return with_value_from(document, recipe, at)
+def _merge_section(document: Document, recipe: Document, node_path: NodePath) -> Document:
+    value = value_at(recipe.data, node_path)
+    if node_path == _REPLACED or not (isinstance(value, dict) and _is_mapping(document, node_path)):
+        return with_value_from(document, recipe, node_path)
     for key in value:
-        document = _merge_section(document, recipe, (*at, key))
+        document = _merge_section(document, recipe, (*node_path, key))
     return document
 
 
-def _is_mapping(document: Document, at: NodePath) -> bool:
+def _is_mapping(document: Document, node_path: NodePath) -> bool:
     try:
-        return isinstance(value_at(document.data, at), dict)
+        return isinstance(value_at(document.data, node_path), dict)
     except KeyError:
         return False

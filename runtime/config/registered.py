@@ -90,7 +90,7 @@ def _groups(type_: inspect.Type) -> bool:
     return any(map(_groups, parts))
 
 
-def _built(type_: inspect.Type, value: Any, at: str) -> Any:
+def _built(type_: inspect.Type, value: Any, location: str) -> Any:
     if value is None or value is msgspec.UNSET or isinstance(value, msgspec.Struct):
         return value
     match type_:
@@ -98,17 +98,17 @@ def _built(type_: inspect.Type, value: Any, at: str) -> Any:
             group = group_of(type_)
             type_of = _deferred(type_)
             if type_of is not None:
-                return _converted(value, type_of(), at)
+                return _converted(value, type_of(), location)
             if group is None:
-                return _built(type_.type, value, at)
-            return chosen(group, value, at, (type_.extra or {}).get("tag_field", _TAG_FIELD))
+                return _built(type_.type, value, location)
+            return chosen(group, value, location, (type_.extra or {}).get("tag_field", _TAG_FIELD))
         case inspect.UnionType():
-            return _built(next(filter(_groups, type_.types)), value, at)
+            return _built(next(filter(_groups, type_.types)), value, location)
         case inspect.VarTupleType() | inspect.ListType():
-            items = [_built(type_.item_type, item, f"{at}[{i}]") for i, item in enumerate(value)]
+            items = [_built(type_.item_type, item, f"{location}[{i}]") for i, item in enumerate(value)]
             return tuple(items) if isinstance(type_, inspect.VarTupleType) else items
         case inspect.DictType():
-            return {key: _built(type_.value_type, item, f"{at}.{key}") for key, item in value.items()}
+            return {key: _built(type_.value_type, item, f"{location}.{key}") for key, item in value.items()}
     return value
 
 
@@ -142,12 +142,12 @@ def chosen(group: str, value: object, at: str = "$", tag_field: str = _TAG_FIELD
     return _converted(value, struct, at)
 
 
-def _converted(value: object, struct: type[Any], at: str) -> Any:
+def _converted(value: object, struct: type[Any], location: str) -> Any:
     try:
         return msgspec.convert(value, struct)
     except msgspec.ValidationError as error:
         text, inside, place = str(error).rpartition(" - at `$")
-        raise ValueError(f"{text} - at `{at}{place}" if inside else f"{error} - at `{at}`") from None
+        raise ValueError(f"{text} - at `{location}{place}" if inside else f"{error} - at `{location}`") from None
 
 
 def _type_name(value: object) -> str:

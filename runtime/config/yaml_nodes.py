@@ -93,8 +93,8 @@ def read_tree(text: str, file: str) -> Tree | None:
     try:
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
-        at = error.problem_mark or error.context_mark
-        raise ConfigError([Problem(file, _mark(at) if at else START, _syntax_message(error))]) from None
+        mark = error.problem_mark or error.context_mark
+        raise ConfigError([Problem(file, _mark(mark) if mark else START, _syntax_message(error))]) from None
     except ValueError:
         # PyYAML lets int() and chr() fail on an absurd %YAML version and on an escape beyond U+10FFFF.
         raise ConfigError([Problem(file, _mark(loader.get_mark()), "a number is out of range here")]) from None
@@ -144,11 +144,11 @@ def replaced(data: Data, path: NodePath, value: Data) -> Data:
     """Return a copy of ``data`` with ``value`` at ``path``, whose containers must exist; the rest is shared."""
     if not path:
         return value
-    step, rest = path[0], path[1:]
+    step, remainder = path[0], path[1:]
     if isinstance(data, dict) and isinstance(step, str):
-        return {**data, step: replaced(data.get(step), rest, value)}
+        return {**data, step: replaced(data.get(step), remainder, value)}
     if isinstance(data, list) and isinstance(step, int):
-        return [replaced(item, rest, value) if i == step else item for i, item in enumerate(data)]
+        return [replaced(item, remainder, value) if i == step else item for i, item in enumerate(data)]
     raise KeyError(path)
 
 
@@ -226,13 +226,13 @@ class _Builder:
             key = self._key(key_node)
             if key is None:
                 continue
-            at = (*path, key)
+            node_path = (*path, key)
             if key in result:
-                first = self.key_marks[at]
+                first = self.key_marks[node_path]
                 self._note(key_node, f"duplicate key {key!r}, first used in line {first.line}, column {first.column}")
                 continue
-            self.key_marks[at] = _mark(key_node.start_mark)
-            result[key] = self.build(value_node, at)
+            self.key_marks[node_path] = _mark(key_node.start_mark)
+            result[key] = self.build(value_node, node_path)
         return result
 
     def _key(self, node: yaml.Node) -> str | None:

@@ -130,12 +130,12 @@ class Arming:
     def _latched(self) -> Frame | None:
         """Return the next frame if it reports a latched fault; None if it does not, or if no frame arrives."""
         session = self._session
-        before = session.last_frame  # a waiting frame may have been sampled before the fault was latched
+        previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
         limit_ns = time.monotonic_ns() + max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
         while (state := session.wait_state(limit_ns)) is not None:
             if is_faulted(state):
                 return state
-            if before is None or is_before(before, state.frame):
+            if previous is None or is_before(previous, state.frame):
                 return None
         return None
 
@@ -151,7 +151,7 @@ class Arming:
 
         Then wait for the confirming state frame: only the device knows whether its outputs are safe.
         """
-        before = self._session.last_frame
+        previous = self._session.last_frame
         # In case of an error the lease expires by itself, and the first error is the one to report.
         with contextlib.suppress(Exception):
             if self._answers:  # otherwise another request would time out as well
@@ -159,15 +159,15 @@ class Arming:
         with contextlib.suppress(Exception):
             if self._answers:
                 self._pace.request_frame()
-            self.confirmation.wait(before, disarmed=self._answers)
+            self.confirmation.wait(previous, disarmed=self._answers)
         self.reports.send()
 
     def check_confirmation(self) -> None:
         """Latch a contradiction found in a frame of the disarmed device, and raise Halted; an earlier fault is kept."""
-        found = self.confirmation.contradiction
-        if found is not None and self.machine.fault is None:
-            self.fail(*found)
-            raise Halted(found.fault)
+        contradiction = self.confirmation.contradiction
+        if contradiction is not None and self.machine.fault is None:
+            self.fail(*contradiction)
+            raise Halted(contradiction.fault)
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -212,8 +212,8 @@ class Arming:
         self.confirmation.restart()
         self.take(Event.PLUGGED_IN)
         self.reports.send()
-        how = "back, restarted" if restarted else "back"
-        report(_ME, "warning", f"the device is {how} and disarmed", restarted=restarted)
+        description = "back, restarted" if restarted else "back"
+        report(_ME, "warning", f"the device is {description} and disarmed", restarted=restarted)
 
     def recover(self) -> None:
         """Re-arm after a latched fault, automatically if allowed, otherwise on request; raises Halted if neither
@@ -282,13 +282,13 @@ class Arming:
         """
         if wait_s <= 0:
             return 0.0
-        began_s = time.monotonic()
-        until_s = began_s + self._pace.wall_s(wait_s)
+        start_s = time.monotonic()
+        deadline_s = start_s + self._pace.wall_s(wait_s)
         how_long = "until resumed" if isinf(wait_s) else f"for {wait_s:.0f} s"
         self._stand(
-            lambda: time.monotonic() >= until_s, f"paused {how_long}", "", cause, hint, bounded=not isinf(wait_s)
+            lambda: time.monotonic() >= deadline_s, f"paused {how_long}", "", cause, hint, bounded=not isinf(wait_s)
         )
-        return self._pace.paused_s(wait_s, time.monotonic() - began_s)
+        return self._pace.paused_s(wait_s, time.monotonic() - start_s)
 
     def stand_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
         """Pause, disarmed, until ``condition`` holds or a person resumes; between episodes only.
@@ -298,14 +298,14 @@ class Arming:
         self._stand(condition, "paused", "or ", cause, hint, bounded=False)
 
     def _stand(
-        self, over: Callable[[], bool], what: str, otherwise: str, cause: str, hint: str, *, bounded: bool
+        self, over: Callable[[], bool], subject: str, otherwise: str, cause: str, hint: str, *, bounded: bool
     ) -> None:
         try:
             self.take(Event.PAUSE, detail=f"{cause}; {hint}")
             self.reports.send()
             self._requests.forget_resumes()
             then = "the run continues by itself" if bounded else f"{otherwise}{_GO_ON}"
-            report(_ME, "warning", f"{what}: {cause}; {hint}; {then}", cause=cause, hint=hint)
+            report(_ME, "warning", f"{subject}: {cause}; {hint}; {then}", cause=cause, hint=hint)
             limit = inf if bounded else time.monotonic() + self._config.supervision.resume_timeout_s
             while not (over() or (self._requests.resume and not bounded)):
                 if time.monotonic() >= limit:
@@ -330,8 +330,8 @@ class Arming:
         """
         self.reports.send()
         progress = self._progress
-        began = time.monotonic()
-        limit = began + self._config.barrier_timeout_s
+        start_s = time.monotonic()
+        limit = start_s + self._config.barrier_timeout_s
         while not condition():
             if progress != self._progress:
                 progress = self._progress
@@ -341,18 +341,18 @@ class Arming:
                 self.take(Event.TRIP, fault, detail)
                 raise Halted(fault, detail)
             try:
-                self._look(time.monotonic() - began)
+                self._look(time.monotonic() - start_s)
             except LineClosed as error:
                 self.reconnect(error)
                 limit = time.monotonic() + self._config.barrier_timeout_s
 
-    def _look(self, waited_s: float = 0.0) -> None:
+    def _look(self, wait_s: float = 0.0) -> None:
         """Wait briefly, longer as the wait goes on; raises Stopped, or LinkFault if the device has rebooted."""
         if self._requests.stopped:
             raise Stopped
         if self._session.rebooted:
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
-        state = self._pace.look(waited_s)
+        state = self._pace.look(wait_s)
         if state is not None:
             self.confirmation.take(state)
             self.check_confirmation()

@@ -57,10 +57,10 @@ def apply_limits(config: RunConfig, session: DeviceSession) -> None:
 def check_pace(config: RunConfig, hello: Hello) -> None:
     """Compare the pace of the device's time with the configuration; raises DeviceMismatch."""
     pace = config.device.pace
-    wanted = 0.0 if config.lockstep else pace.scaled if isinstance(pace, Scaled) else 1.0
+    expected = 0.0 if config.lockstep else pace.scaled if isinstance(pace, Scaled) else 1.0
     # The hello carries a float32.
-    if not abs(hello.time_scale - wanted) <= 1e-6 * wanted:
-        raise DeviceMismatch("pace", _pace(hello.time_scale), _pace(wanted))
+    if not abs(hello.time_scale - expected) <= 1e-6 * expected:
+        raise DeviceMismatch("pace", _pace(hello.time_scale), _pace(expected))
 
 
 def check_reset(config: RunConfig, hello: Hello) -> None:
@@ -95,7 +95,7 @@ class Reconnection:
 
         Raises Stopped, LinkError after ``limit_s``, and the errors of ``connect`` for another device.
         """
-        before = self._session.hello
+        previous_hello = self._session.hello
         self._session.close()  # an open port would reappear under another number
         limit = time.monotonic() + self.limit_s
         while True:
@@ -110,7 +110,7 @@ class Reconnection:
                 self._session.close()  # frames from another device must not confirm safe outputs of this one
                 raise
             else:
-                return before is None or hello.boot_id != before.boot_id
+                return previous_hello is None or hello.boot_id != previous_hello.boot_id
             self._pass(_AGAIN_S)
 
     def _connect_before(self, limit: float) -> Hello:
@@ -127,11 +127,11 @@ class Reconnection:
 
     def _pass(self, seconds: float) -> None:
         """Sleep; raises Stopped."""
-        until = time.monotonic() + seconds
+        deadline_s = time.monotonic() + seconds
         while True:
             if self._requests.stopped:
                 raise Stopped
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = deadline_s - time.monotonic()
+            if remaining <= 0:
                 return
-            time.sleep(min(left, _LOOK_S))
+            time.sleep(min(remaining, _LOOK_S))

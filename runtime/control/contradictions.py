@@ -92,8 +92,8 @@ class FrozenCheck:
 
     def take(self, state: State) -> bool:
         """Process a frame; return True if the sensors are frozen."""
-        sensors, before = state.sensors, self._sensors
-        if sensors != before and (not before or _moved(sensors, before)):
+        sensors, previous = state.sensors, self._sensors
+        if sensors != previous and (not previous or _moved(sensors, previous)):
             self._sensors = sensors
             self._frames = self._windows = 0
             return False
@@ -117,9 +117,9 @@ class FrozenCheck:
         return self._windows >= FROZEN_WINDOWS
 
 
-def _moved(sensors: Sequence[int], before: Sequence[int]) -> bool:
+def _moved(sensors: Sequence[int], previous: Sequence[int]) -> bool:
     # Executed in every tick: any() takes three times as long.
-    for now, then in zip(sensors, before, strict=True):  # noqa: SIM110
+    for now, then in zip(sensors, previous, strict=True):  # noqa: SIM110
         if not -1 <= now - then <= 1:
             return True
     return False
@@ -141,13 +141,13 @@ class SafeOutputCheck:
 
     def take(self, state: State) -> Contradiction | None:
         """Process a frame; return a contradiction, if any."""
-        before, is_safe = self._safe_frame, state.status & _SAFE
-        if before is None and not is_safe:
+        previous, is_safe = self._safe_frame, state.status & _SAFE
+        if previous is None and not is_safe:
             return None
         self._safe_frame = state if is_safe else None
-        if before is not None and frames_between(state.frame, before.frame) != 1:
-            before = None
-        if not contradicts_safe(state, before, self._safe):
+        if previous is not None and frames_between(state.frame, previous.frame) != 1:
+            previous = None
+        if not contradicts_safe(state, previous, self._safe):
             return None
         detail = f"frame {state.frame} reports outputs of {state.u_start} and {state.u_end} counts"
         return Contradiction(FaultName.DEVICE_UNSAFE, f"{detail}; safe: {tuple(map(round, self._safe))}")

@@ -105,11 +105,11 @@ class Stopped(Exception):
 def first_frame(next_frame: Callable[[], State]) -> State:
     """Return the first frame of an armed device; a frame of a device still not armed after a while is returned as it
     is."""
-    until_ns = time.monotonic_ns() + _UNARMED_NS
-    seen = 0
+    deadline_ns = time.monotonic_ns() + _UNARMED_NS
+    n_frames = 0
     while precedes_arming(state := next_frame()):
-        seen += 1
-        if seen > _UNARMED and time.monotonic_ns() > until_ns:
+        n_frames += 1
+        if n_frames > _UNARMED and time.monotonic_ns() > deadline_ns:
             break
     return state
 
@@ -204,8 +204,8 @@ class FrameSource:
                         self._rehearsal.run()
                 rehearsal_ns, now_ns = 0, time.monotonic_ns()
                 self.busy_until_ns = now_ns
-            until_ns = now_ns + waits.poll_ns
-            state = session.wait_state(min(until_ns, rehearsal_ns) if rehearsal_ns else until_ns)
+            deadline_ns = now_ns + waits.poll_ns
+            state = session.wait_state(min(deadline_ns, rehearsal_ns) if rehearsal_ns else deadline_ns)
             if state is not None or (rehearsal_ns and time.monotonic_ns() >= rehearsal_ns):
                 continue
             silent_ns, stop = time.monotonic_ns() - start, self._stop()

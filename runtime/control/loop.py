@@ -170,8 +170,8 @@ class ControlLoop:
     def _await_barrier(self, episode: int) -> None:
         """In lockstep, wait until replay and learner have finished ``episode`` (0: the start)."""
         if not self._pace.overlaps:
-            what = f"the barrier after episode {episode}"
-            self.arming.wait_for(lambda: self._board[Word.BARRIER] > episode, what, FaultName.BARRIER)
+            description = f"the barrier after episode {episode}"
+            self.arming.wait_for(lambda: self._board[Word.BARRIER] > episode, description, FaultName.BARRIER)
 
     # -- the start of an episode -----------------------------------------------------------------------------------
 
@@ -248,12 +248,14 @@ class ControlLoop:
 
     def _finish(self, episode: int, kind: Kind) -> None:
         """Close the exploration and store the position, before a recovery that may wait for a person."""
-        before = self._backed_off
+        previous = self._backed_off
         self._explorer.end_episode()
         self._backed_off = self._explorer.back_off
-        if self._backed_off != before:
-            what = "backs off" if self._backed_off < before else "comes back"
-            report("control", "event", f"exploration {what} to {self._backed_off:.3g}", tick=self._board[Word.TICK])
+        if self._backed_off != previous:
+            description = "backs off" if self._backed_off < previous else "comes back"
+            report(
+                "control", "event", f"exploration {description} to {self._backed_off:.3g}", tick=self._board[Word.TICK]
+            )
         self._position.at = (episode, kind is Kind.EVAL)
         self._keep()
 

@@ -92,8 +92,8 @@ class TransitionReports:
 def report_fault(source: str, fault: FaultName, detail: str) -> None:
     """Report a fault to the supervisor: what, why, what to do."""
     entry = FAULTS[fault]
-    told = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
-    report(source, "fault", f"{entry.cause}{f' ({detail})' if detail else ''}; {entry.hint}", **told)
+    fields = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
+    report(source, "fault", f"{entry.cause}{f' ({detail})' if detail else ''}; {entry.hint}", **fields)
 
 
 _SHOWN_PERIODS: Final = 3

@@ -103,9 +103,9 @@ class PolicySwitch:
     def prepare_until(self, until_ns: int) -> None:
         """Do preparation steps while the time until ``until_ns`` is certain to suffice."""
         for _ in range(_PIECES):
-            before = self._progress
+            previous_progress = self._progress
             self.prepare(until_ns - time.monotonic_ns())
-            if before == self._progress:
+            if previous_progress == self._progress:
                 return
 
     @property
@@ -121,14 +121,14 @@ class PolicySwitch:
                 return
             if slack_ns < _COPY_NS + _NS_PER_BYTE * self._slot.newest_bytes:
                 return
-            taken = self._slot.take()
-            if taken is None:
+            slot_policy = self._slot.take()
+            if slot_policy is None:
                 return
-            self._seen = taken.version
-            if taken.policy_id in self._failed:
+            self._seen = slot_policy.version
+            if slot_policy.policy_id in self._failed:
                 self.refused += 1
             else:
-                self._fetched = taken
+                self._fetched = slot_policy
             return
         if self._built is None:
             more_ns = _BUILD_NS_PER_BYTE * max(0, len(self._fetched.model) - self._largest_bytes)
@@ -206,11 +206,13 @@ class PolicySwitch:
         return True
 
     def _install(self, policy_id: int, session: PolicySession) -> None:
-        before = self._tenure
-        if self.active is not None and (before.ticks or self._terms is None):  # one that never acted is not a fallback
-            if self._terms is None or before.passed:
+        previous_tenure = self._tenure
+        if self.active is not None and (
+            previous_tenure.ticks or self._terms is None
+        ):  # one that never acted is not a fallback
+            if self._terms is None or previous_tenure.passed:
                 self._behind.clear()
-            self._behind.append(_Seated(self.policy_id, self.active, before))
+            self._behind.append(_Seated(self.policy_id, self.active, previous_tenure))
             if len(self._behind) > _PREDECESSORS:
                 del self._behind[1]
         self.policy_id, self.active = policy_id, session
@@ -225,9 +227,9 @@ class PolicySwitch:
                 self._install(*self._ready)
             if self._fetched is None and self._slot.version == self._seen:
                 return
-            before = (self._seen, *self._progress)
+            previous_progress = (self._seen, *self._progress)
             self.prepare(1 << 62)
-            if before == (self._seen, *self._progress) and self._ready is None:
+            if previous_progress == (self._seen, *self._progress) and self._ready is None:
                 return  # the slot is being rewritten; retried at the next edge
 
     # -- going on after a crash --------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class PolicyPorts:
             self._asked = policy
             self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)
         self._last = step.tick
-        seen = step.input or step.observation
+        policy_input = step.input or step.observation
         step.policy = step.explored = self._no_answer
         if unit is None:
             amplitude = noise = self._still
@@ -66,7 +66,7 @@ class PolicyPorts:
         try:
             if hidden is not None and policy.hidden is not None:
                 policy.hidden[:] = hidden
-            answer = policy.ask(seen if policy.noise is None else seen + noise)
+            answer = policy.ask(policy_input if policy.noise is None else policy_input + noise)
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
             return
         if hidden is not None:
@@ -98,8 +98,8 @@ class PolicyPorts:
         for j, centre, half in self._actuators:
             action, m, s, d = answer[j::n]
             spread = s * noise[j]
-            taken, strays = (action - centre) / half, d - m - spread
-            apart = taken - (tanh(d) if squashes else -1.0 if d < -1.0 else 1.0 if d > 1.0 else d)
+            normalised, strays = (action - centre) / half, d - m - spread
+            apart = normalised - (tanh(d) if squashes else -1.0 if d < -1.0 else 1.0 if d > 1.0 else d)
             # Written so that NaN fails the comparison.
             if not (s >= 0.0 and -_UNTRUE <= apart <= _UNTRUE):
                 return
@@ -110,7 +110,7 @@ class PolicyPorts:
                 without = (*without[:j], mean, *without[j + 1 :])
                 wish = (mean - centre) / half
                 deviation += abs(
-                    (-1.0 if taken < -1.0 else 1.0 if taken > 1.0 else taken)
+                    (-1.0 if normalised < -1.0 else 1.0 if normalised > 1.0 else normalised)
                     - (-1.0 if wish < -1.0 else 1.0 if wish > 1.0 else wish)
                 )
         step.explored, step.policy, step.exploration = answer[:n], without, deviation

@@ -155,7 +155,7 @@ def heap_spans(maps: str) -> list[tuple[int, int]]:
     spans = []
     for line in maps.splitlines():
         span, permissions, _, _, inode, *name = line.split()
-        first, end = (int(at, 16) for at in span.split("-"))
+        first, end = (int(address, 16) for address in span.split("-"))
         first, end = -(-first // _HUGE_BYTES) * _HUGE_BYTES, end // _HUGE_BYTES * _HUGE_BYTES
         if permissions == "rw-p" and inode == "0" and name in ([], ["[heap]"]) and first < end:
             spans.append((first, end))
@@ -182,18 +182,18 @@ def read_interrupts(root: Path = _ROOT) -> list[Interrupt]:
     """Read ``/proc/interrupts`` and the routing of each interrupt; empty if unavailable."""
     lines = _text(root / "proc/interrupts").splitlines()
     cpus = [int(word[3:]) for word in (lines[0] if lines else "").split() if word[:3] == "CPU" and word[3:].isdigit()]
-    found = []
+    interrupts = []
     for line in lines[1:] if cpus else ():
-        number, _, rest = line.strip().partition(":")
-        words = rest.split()
+        number, _, remainder = line.strip().partition(":")
+        words = remainder.split()
         counts = words[: len(cpus)]
         if not number.isdigit() or len(counts) < len(cpus) or not all(c.isdigit() for c in counts):
             continue
-        at = root / "proc/irq" / number
-        served_by = cpu_list(_text(at / "effective_affinity_list")) or cpu_list(_text(at / "smp_affinity_list"))
+        folder = root / "proc/irq" / number
+        served_by = cpu_list(_text(folder / "effective_affinity_list")) or cpu_list(_text(folder / "smp_affinity_list"))
         by_cpu = dict(zip(cpus, map(int, counts), strict=True))
-        found.append(Interrupt(int(number), words[-1] if len(words) > len(cpus) else "", by_cpu, served_by))
-    return found
+        interrupts.append(Interrupt(int(number), words[-1] if len(words) > len(cpus) else "", by_cpu, served_by))
+    return interrupts
 
 
 def uptime_s(root: Path = _ROOT) -> float:
@@ -218,8 +218,8 @@ def quietest(cpus: Collection[int], rates: Mapping[int, float]) -> int | None:
     """Return the CPU for the loop: the last one with the fewest interrupts; None if there is no choice."""
     if len(cpus) < 2:
         return None
-    least = min(rates.get(cpu, 0.0) for cpu in cpus)
-    return max(cpu for cpu in cpus if rates.get(cpu, 0.0) < least + MATTERS_HZ)
+    minimum = min(rates.get(cpu, 0.0) for cpu in cpus)
+    return max(cpu for cpu in cpus if rates.get(cpu, 0.0) < minimum + MATTERS_HZ)
 
 
 def cpu_list(text: str | None) -> set[int]:

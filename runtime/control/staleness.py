@@ -109,7 +109,7 @@ class LearnerWatch:
             self._tell("event", "learner_heard", "the learner is heard again", silence)
         return silence
 
-    def _tell(self, kind: str, what: str, line: str, silence: Silence) -> None:
+    def _tell(self, kind: str, subject: str, line: str, silence: Silence) -> None:
         switch, then = self._switch, self._rules.then
         does = {"keep": "", "lower": f", exploration times {silence.restraint:g}", "fall_back": ""}[then]
         age = f"policy {switch.policy_id} has acted for {switch.age_ticks} ticks"
@@ -117,7 +117,7 @@ class LearnerWatch:
             _ME,
             kind,
             f"{line}; {age}{does}",
-            what=what,
+            what=subject,
             then=then,
             silent_s=round(silence.silent_s, 1),
             policy=switch.policy_id,

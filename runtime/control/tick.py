@@ -258,8 +258,8 @@ class Tick:
 
     def shield(self, step: Step) -> None:
         """Stage 5: apply the shield; afterwards ``step.command`` holds the command in counts."""
-        in_force, before = self._outputs() if self._limits_changes else (self._safe, self._safe)
-        verdict = self._shield.decide(step.observation, step.explored, in_force, before)
+        in_force, previous = self._outputs() if self._limits_changes else (self._safe, self._safe)
+        verdict = self._shield.decide(step.observation, step.explored, in_force, previous)
         step.rule, step.amount, step.margin = verdict.rule, verdict.amount, verdict.margin
         self._margin = verdict.margin
         in_fallback = verdict.rule.falls_back

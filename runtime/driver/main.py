@@ -29,8 +29,8 @@ from onrig.runtime.run_state.report import report
 _ME: Final = "driver"
 
 
-def _failed(error: Exception, what: str) -> int:
-    report(_ME, "error", f"{what}: {describe_exception(error)}", fault=FaultName.DRIVER_FAILED.value)
+def _failed(error: Exception, subject: str) -> int:
+    report(_ME, "error", f"{subject}: {describe_exception(error)}", fault=FaultName.DRIVER_FAILED.value)
     return FAULTS[FaultName.DRIVER_FAILED].code
 
 
@@ -43,13 +43,13 @@ def _serve(config: RunConfig, device: DrivenDevice, line: SocketLine) -> int:
 
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, request_stop)
-    loop, told = DriverLoop(device, line), False
+    loop, is_reported = DriverLoop(device, line), False
     report(_ME, "ready", f"device '{config.rig.name}', served by its driver, on {line.path}", path=line.path)
     enter_realtime_as_device(config.realtime)
     while not stop:
         loop.step()
-        if device.failure is not None and not told:
-            told = True
+        if device.failure is not None and not is_reported:
+            is_reported = True
             _failed(device.failure, "the driver's code raised an exception, safe() was called")
     report(
         _ME,

@@ -113,12 +113,12 @@ class Ledger:
 
     def advance(self, duration_us: int) -> None:
         """Advance device time."""
-        passed, self._minute_us = divmod(self._minute_us + duration_us, _MINUTE_US)
-        if not passed:
+        elapsed, self._minute_us = divmod(self._minute_us + duration_us, _MINUTE_US)
+        if not elapsed:
             return
-        gone = min(passed, _MINUTES)
+        n_full_minutes = min(elapsed, _MINUTES)
         for account in self._hourly:
-            account.minutes = account.minutes[gone:] + [0.0] * gone
+            account.minutes = account.minutes[n_full_minutes:] + [0.0] * n_full_minutes
             account.used = math.fsum(account.minutes)
         self._review()
 
@@ -138,11 +138,11 @@ class Ledger:
         """Return the factor on the amplitude, set by the scarcest budget."""
         if self.ample:
             return 1.0
-        least = 1.0
+        minimum = 1.0
         for account in self._accounts:
             if not account.used <= account.ample < account.limit:
-                least = min(least, budget_factor(account.used, account.limit, self._warn))
-        return min(least, self._cool())
+                minimum = min(minimum, budget_factor(account.used, account.limit, self._warn))
+        return min(minimum, self._cool())
 
     def pause(self) -> Pause | None:
         """Return the longest pause required by spent budgets; None while there is room."""
@@ -162,16 +162,18 @@ class Ledger:
         return budget_factor(max(self._reading - t.warn, 0.0), t.limit - t.warn, 0.0)
 
     def _pause(self, account: _Account) -> Pause:
-        at = f"exploration.budgets.{account.span}.{QUANTITIES[account.quantity]}"
+        location = f"exploration.budgets.{account.span}.{QUANTITIES[account.quantity]}"
         wait_s = self._wait_s(account) if account.span == "hour" else 0.0 if account.span == "episode" else math.inf
-        return Pause(f"{account.used:.4g} of {account.limit:g} used at {at}", "find the cause, or raise it", wait_s)
+        return Pause(
+            f"{account.used:.4g} of {account.limit:g} used at {location}", "find the cause, or raise it", wait_s
+        )
 
     def _wait_s(self, account: _Account) -> float:
         """Return the rest in s until the use of the last hour is at most the ``warn`` fraction of the budget and below
         its limit."""
-        left, minutes = account.used, 0
-        while (left > self._warn * account.limit or left >= account.limit) and minutes < _MINUTES:
-            left -= account.minutes[minutes]
+        remaining, minutes = account.used, 0
+        while (remaining > self._warn * account.limit or remaining >= account.limit) and minutes < _MINUTES:
+            remaining -= account.minutes[minutes]
             minutes += 1
         return (minutes * _MINUTE_US - self._minute_us) / 1e6
 

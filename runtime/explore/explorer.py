@@ -192,17 +192,19 @@ class Explorer:
         if self._budgeted:
             ample = ledger.ample
             energy, wear, last = 0.0, 0.0, self._applied or applied
-            for u, before, safe, full, stroke in zip(applied, last, self._safe, self._full, self._stroke, strict=True):
+            for u, previous, safe, full, stroke in zip(
+                applied, last, self._safe, self._full, self._stroke, strict=True
+            ):
                 effort = (u - safe) / full
                 energy += effort * effort
-                wear += abs(u - before) / stroke
+                wear += abs(u - previous) / stroke
             self._applied = applied
             lasted_us = periods * self._period_us
             lasted_s = lasted_us * 1e-6
             ledger.book((intervened, tripped, energy * lasted_s, wear, lasted_s), lasted_us)
             if self._thermometer is not None:
-                at, resolution = self._thermometer
-                ledger.set_temperature(sensors[at] * resolution)
+                index, resolution = self._thermometer
+                ledger.set_temperature(sensors[index] * resolution)
             if not (ample and ledger.ample):  # otherwise nothing that depends on the accounts has changed
                 self.pause = ledger.pause()
                 stale = True

@@ -183,9 +183,9 @@ def perturbed_model(
     if any(port.name == HIDDEN for port in graph.inputs):
         raise ModelRefused("shapes", "parameter noise needs a policy without a hidden state")
     patched = bytearray(model)
-    found = False
+    has_weights = False
     for layer in _layers(graph):
-        found = True
+        has_weights = True
         weight = graph.initializers[layer.weight]
         noise = std * rng.standard_normal(weight.shape)
         bias = None if layer.bias is None else graph.initializers[layer.bias]
@@ -197,7 +197,7 @@ def perturbed_model(
         _write(model, patched, weight, weight.astype(np.float64) + noise)
         if bias is not None:
             _write(model, patched, bias, bias.astype(np.float64) + shift.reshape(bias.shape))
-    if not found:
+    if not has_weights:
         raise ModelRefused("operators", "parameter noise found no Gemm or MatMul with constant weights")
     return bytes(patched)
 
@@ -213,17 +213,17 @@ class _Layer(NamedTuple):
 
 def _layers(graph: OnnxModel) -> Iterator[_Layer]:
     """List the graph's dense layers, each initializer once, in the order of its nodes."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     for node in graph.nodes:
         if node.op_type not in ("Gemm", "MatMul") or len(node.inputs) < 2:
             continue
         weight = node.inputs[1]
-        if weight in seen or not _is_weight(graph, weight, ranks=(2,)):
+        if weight in visited or not _is_weight(graph, weight, ranks=(2,)):
             continue
         bias = node.inputs[2] if len(node.inputs) > 2 and node.op_type == "Gemm" else _added(graph, node)
-        if bias is not None and (bias in seen or not _is_weight(graph, bias, ranks=(1, 2))):
+        if bias is not None and (bias in visited or not _is_weight(graph, bias, ranks=(1, 2))):
             bias = None
-        seen |= {weight, *(() if bias is None else (bias,))}
+        visited |= {weight, *(() if bias is None else (bias,))}
         attribute = node.attributes.get("transB")
         transposed = attribute is not None and attribute.value == 1
         yield _Layer(weight, bias, transposed, node.inputs[0] == INPUT_NAME)
@@ -245,5 +245,5 @@ def _added(graph: OnnxModel, product: Node) -> str | None:
 
 def _write(model: bytes, patched: bytearray, old: Array, new: npt.NDArray[np.float64]) -> None:
     """Overwrite the view ``old`` of ``model`` with ``new`` as float32."""
-    at = old.ctypes.data - np.frombuffer(model, np.uint8).ctypes.data
-    patched[at : at + old.nbytes] = new.astype("<f4").tobytes()
+    offset = old.ctypes.data - np.frombuffer(model, np.uint8).ctypes.data
+    patched[offset : offset + old.nbytes] = new.astype("<f4").tobytes()

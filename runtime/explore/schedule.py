@@ -57,8 +57,8 @@ def noisy_episodes(quiet: Quiet | None, episodes: int) -> int:
     steps."""
     if quiet is None:
         return episodes
-    whole, rest = divmod(episodes, quiet.every)
-    return whole * (quiet.every - quiet.episodes) + min(rest, quiet.every - quiet.episodes)
+    whole, remainder = divmod(episodes, quiet.every)
+    return whole * (quiet.every - quiet.episodes) + min(remainder, quiet.every - quiet.episodes)
 
 
 def depends_on_episode_only(exploration: Exploration) -> bool:

@@ -253,8 +253,8 @@ class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_
     def problems(self, rig: Rig) -> Iterator[tuple[str, str]]:
         """Report a rig with more than one actuator."""
         if len(rig.actuators) != 1:
-            found = f"rig '{rig.name}' has {len(rig.actuators)}"
-            yield "process", f"random levels need a rig with one actuator, {found}; use process: ou"
+            actual = f"rig '{rig.name}' has {len(rig.actuators)}"
+            yield "process", f"random levels need a rig with one actuator, {actual}; use process: ou"
 
 
 class NoExploration(ExplorationProcess, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="none"):
@@ -276,8 +276,8 @@ else:
 
 def exploration_findings(exploration: Exploration, rig: Rig, *, steps: int, rate_hz: float) -> Iterator[Finding]:
     """List (path, message) for each inconsistent value; ``steps``: length of an episode, 0 if unknown."""
-    for at, message in _findings(exploration, rig, steps, rate_hz):
-        path: NodePath = ("exploration", *at)
+    for subpath, message in _findings(exploration, rig, steps, rate_hz):
+        path: NodePath = ("exploration", *subpath)
         yield path, f"{message} at {format_path(path)}"
 
 
@@ -288,8 +288,8 @@ def _findings(exploration: Exploration, rig: Rig, steps: int, rate_hz: float) ->
         if quiet is not None and quiet.episodes >= quiet.every:
             message = f"expected 1 to {quiet.every - 1} of every {quiet.every}, got {quiet.episodes}"
             yield ("quiet", "episodes"), message
-    found = collect_problems(lambda: exploration.problems(rig), "the process")
-    yield from ((path_steps(at), message) for at, message in found)
+    piece_problems = collect_problems(lambda: exploration.problems(rig), "the process")
+    yield from ((path_steps(path), message) for path, message in piece_problems)
     yield from _budget_findings(exploration.budgets, rig, steps, rate_hz)
     yield from _temperature_findings(exploration.budgets.temperature, rig)
 
@@ -309,12 +309,12 @@ def _schedule_findings(exploration: ScheduledNoise, rig: Rig) -> Iterator[Findin
         yield ("amplitude",), f"no schedule for {', '.join(missing)}"
 
 
-def _points_findings(at: NodePath, points: Points, over: str) -> Iterator[Finding]:
+def _points_findings(node_path: NodePath, points: Points, over: str) -> Iterator[Finding]:
     if not points:
-        yield at, f"expected at least one [{over.removesuffix('s')}, amplitude]"
+        yield node_path, f"expected at least one [{over.removesuffix('s')}, amplitude]"
     for i, (x, _) in enumerate(points):
         if i and x <= points[i - 1][0]:
-            yield (*at, i), f"{over} must increase, got {x:g}"
+            yield (*node_path, i), f"{over} must increase, got {x:g}"
 
 
 def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:

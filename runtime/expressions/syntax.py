@@ -89,11 +89,11 @@ class _Parser:
         self._next = self._depth = self._nodes = 0
 
     def parse(self, condition: bool) -> Node:
-        began = self._token.at
+        start = self._token.at
         node = self._expression(0)
         if self._token.kind != "end":
             raise self._error(f"expected an operator, got {self._token}")
-        return self._checked(node, began, condition)
+        return self._checked(node, start, condition)
 
     @property
     def _token(self) -> Token:
@@ -109,37 +109,37 @@ class _Parser:
             raise self._error(f"expected {sign!r}, got {self._token}")
         self._next += 1
 
-    def _error(self, message: str, at: int | None = None) -> ExpressionError:
-        return error_at(self._text, self._token.at if at is None else at, message)
+    def _error(self, message: str, offset: int | None = None) -> ExpressionError:
+        return error_at(self._text, self._token.at if offset is None else offset, message)
 
     # -- grammar -------------------------------------------------------------------------------------------------------
 
-    def _expression(self, least: int) -> Node:
-        """Parse operators that bind at least as tightly as ``least``."""
+    def _expression(self, minimum: int) -> Node:
+        """Parse operators that bind at least as tightly as ``minimum``."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise self._error(f"nested more than {MAX_DEPTH} levels deep")
-        began = self._token.at
+        start = self._token.at
         node = self._operand()
-        while self._token.kind in ("sign", "word") and (power := _BINARY.get(self._token.text, -1)) >= max(least, 0):
+        while self._token.kind in ("sign", "word") and (power := _BINARY.get(self._token.text, -1)) >= max(minimum, 0):
             operator = self._taken()
             if operator.text == "**":
-                node = self._power(node, began, operator)
+                node = self._power(node, start, operator)
                 continue
             after = self._token.at
             other = self._expression(power + 1)
             logical = operator.text in _WORDS
-            for operand, at in ((node, began), (other, after)):
-                self._checked(operand, at, logical)
+            for operand, offset in ((node, start), (other, after)):
+                self._checked(operand, offset, logical)
             node = self._node(operator, (node, other), is_condition=logical or power == _COMPARISON)
             if power == _COMPARISON == _BINARY.get(self._token.text):
                 raise self._error("comparisons cannot be chained; join two of them with 'and'")
         self._depth -= 1
         return node
 
-    def _power(self, base: Node, began: int, operator: Token) -> Node:
+    def _power(self, base: Node, start: int, operator: Token) -> Node:
         after = self._token.at
-        self._checked(base, began, False)
+        self._checked(base, start, False)
         exponent = _constant(self._checked(self._expression(_PREFIX["-"]), after, False))
         if exponent is None:
             raise self._error("the exponent must be a number: write x**y as exp(y * log(x))", after)
@@ -200,12 +200,16 @@ class _Parser:
         while not arguments or self._token[:2] == ("sign", ","):
             if arguments:
                 self._expect(",")
-            began = self._token.at
-            arguments.append(self._checked(self._expression(0), began, name == "where" and not arguments))
-        least, most = FUNCTIONS[name]
-        if not least <= len(arguments) <= most:
-            wanted = f"{least} argument{'s' * (least > 1)}" if least == most else f"{least} to {most} arguments"
-            raise self._error(f"{name} takes {wanted}, got {len(arguments)}", function.at)
+            start = self._token.at
+            arguments.append(self._checked(self._expression(0), start, name == "where" and not arguments))
+        minimum, maximum = FUNCTIONS[name]
+        if not minimum <= len(arguments) <= maximum:
+            expected = (
+                f"{minimum} argument{'s' * (minimum > 1)}"
+                if minimum == maximum
+                else f"{minimum} to {maximum} arguments"
+            )
+            raise self._error(f"{name} takes {expected}, got {len(arguments)}", function.at)
         self._expect(")")
         return self._node(function, tuple(arguments))
 
@@ -226,12 +230,12 @@ class _Parser:
             raise self._error(f"expected at most {MAX_NODES} operations, names and numbers, got more", token.at)
         return Node(operation or token.text, operands, value, slot, is_condition)
 
-    def _checked(self, node: Node, at: int, condition: bool) -> Node:
+    def _checked(self, node: Node, offset: int, condition: bool) -> Node:
         """Return the node; raises ExpressionError if it is not a condition or number, as required."""
         if node.is_condition == condition:
             return node
-        wanted = "a condition, such as x > 1, got a number" if condition else "a number, got a condition"
-        raise self._error(f"expected {wanted}", at)
+        expected = "a condition, such as x > 1, got a number" if condition else "a number, got a condition"
+        raise self._error(f"expected {expected}", offset)
 
 
 def _written(name: str) -> str:

@@ -44,17 +44,17 @@ def tokenise(text: str) -> list[Token]:
     """Split an expression into tokens, followed by an ``end``; raises ExpressionError."""
     if len(text) > MAX_LENGTH:
         raise error_at(text, MAX_LENGTH, f"expected at most {MAX_LENGTH} characters, got {len(text)}")
-    tokens, at, end = [], 0, len(text.rstrip())
-    while at < end:
-        if text[at].isspace():
-            at += 1
+    tokens, offset, end = [], 0, len(text.rstrip())
+    while offset < end:
+        if text[offset].isspace():
+            offset += 1
             continue
-        match = _TOKEN.match(text, at)
+        match = _TOKEN.match(text, offset)
         if match is None:
-            character = text[at]
+            character = text[offset]
             remedy = f", write {_INSTEAD[character]}" if character in _INSTEAD else ""
-            raise error_at(text, at, f"unexpected {character!r}{remedy}")
+            raise error_at(text, offset, f"unexpected {character!r}{remedy}")
         kind = str(match.lastgroup)
-        tokens.append(Token(kind, match[kind], at))
-        at = match.end()
+        tokens.append(Token(kind, match[kind], offset))
+        offset = match.end()
     return [*tokens, Token("end", "", end)]

@@ -130,28 +130,28 @@ class LinkClient:
         frames = [request_id, encode(request), *payloads]
         patience_s = self._patience_s if timeout_s is None else timeout_s
         limit = time.monotonic() + patience_s
-        sent_at, wait_ms, tries = -math.inf, RETRY_MS, 0
+        sent_s, wait_ms, tries = -math.inf, RETRY_MS, 0
         while True:
             if self._stop_requested():
                 raise LinkClosed("asked to stop")
             now = time.monotonic()
-            due = now - sent_at > wait_ms / 1000
+            due = now - sent_s > wait_ms / 1000
             if due and self._send(frames):
                 if tries:
                     self.retries += 1
                     wait_ms = min(2 * wait_ms, MAX_RETRY_MS)
-                tries, sent_at = tries + 1, now
+                tries, sent_s = tries + 1, now
                 due = False
             if self._wait(for_room=due):
                 answer = self._receive(request_id)
                 if answer is not None:
                     return answer
             if self._poll_monitor():
-                sent_at = -math.inf  # messages in transit are lost with the connection
+                sent_s = -math.inf  # messages in transit are lost with the connection
             self._try_addresses(time.monotonic())
             if time.monotonic() > limit:
-                why = "" if self._reached or self._tcp is None else f"; {self._tried_addresses(self._tcp)}"
-                raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s{why}")
+                reason = "" if self._reached or self._tcp is None else f"; {self._tried_addresses(self._tcp)}"
+                raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s{reason}")
 
     def post(self, request: RequestMessage) -> None:
         """Send a request without waiting for an answer; it is dropped if not connected."""

@@ -135,14 +135,14 @@ def _hosts(endpoint: Tcp) -> list[str]:
 
 def _address_of_interface(name: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        found = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
-    return socket.inet_ntoa(found[20:24])
+        result = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
+    return socket.inet_ntoa(result[20:24])
 
 
 def _resolve_host(host: str) -> list[str]:
     """Resolve a name, IPv4 addresses first."""
-    found = {str(at[0]) for *_, at in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    return sorted(found, key=lambda address: (":" in address, address))
+    addresses = {str(address[0]) for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    return sorted(addresses, key=lambda address: (":" in address, address))
 
 
 def _is_literal(host: str) -> bool:
@@ -192,7 +192,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
     """List (path, message) for settings that leave the link open to others or cannot work."""
-    at = ("link", "listen")
+    node_path = ("link", "listen")
     if link.listen is None:
         if link.keys is not None:
             yield ("link", "keys"), "keys have no effect without link.listen; set it as well, at link.keys"
@@ -200,14 +200,14 @@ def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
     try:
         tcp = parse_tcp(link.listen)
     except ValueError as error:
-        yield at, f"{error} at link.listen"
+        yield node_path, f"{error} at link.listen"
         return
     if link.keys is not None:
         return
     if not tcp.loopback:
-        yield at, f"{link.listen} is open to other machines without keys; {_REMEDY} at link.listen"
+        yield node_path, f"{link.listen} is open to other machines without keys; {_REMEDY} at link.listen"
     elif not link.allow_plain_loopback:
         yield (
-            at,
+            node_path,
             f"plain tcp without keys needs link.allow_plain_loopback: true, or {_REMEDY} at link.listen",
         )

@@ -111,9 +111,9 @@ class Guest:
         self.entered, self.last_request_s, self.since_s = True, now_s, now_s
         for size in sizes:
             while self.frames:
-                gone = self.frames.popleft()
-                self.received_cost += gone + FRAME_COST
-                if gone == size + overhead:
+                frame_size = self.frames.popleft()
+                self.received_cost += frame_size + FRAME_COST
+                if frame_size == size + overhead:
                     break
 
     def may_answer(self, size: int, others: int) -> bool:

@@ -104,7 +104,7 @@ class Porch:
             return []
         with self._lock:
             shed, self._shed = self._shed, Counter()
-        return [Shed(address, why, n) for (address, why), n in shed.items()]
+        return [Shed(address, reason, n) for (address, reason), n in shed.items()]
 
     def close(self) -> None:
         """End every connection and the thread."""
@@ -155,13 +155,13 @@ class Porch:
             self._check_connections(now_s)
 
     def _poll_listeners(self, now_s: float) -> None:
-        wanted = now_s >= self._accepts_at and not self._stop
+        should_listen = now_s >= self._accepts_at and not self._stop
         for listener in self._listeners:
-            if wanted and not self._accepting:
+            if should_listen and not self._accepting:
                 self._selector.register(listener, _READ)
-            elif self._accepting and not wanted:
+            elif self._accepting and not should_listen:
                 self._selector.unregister(listener)
-        self._accepting = wanted
+        self._accepting = should_listen
 
     def _accept(self, listener: socket.socket, now_s: float) -> None:
         for _ in range(_ACCEPTED):
@@ -200,9 +200,9 @@ class Porch:
     def _check_connections(self, now_s: float) -> None:
         of_all = self._in_flight()
         for relay in list(self._relays):
-            why = end_reason(relay.guest, now_s, self.served_s, of_all)
-            if why is not None:
-                self._shed_connection(relay, why)
+            reason = end_reason(relay.guest, now_s, self.served_s, of_all)
+            if reason is not None:
+                self._shed_connection(relay, reason)
             elif relay.blocked and may_read(relay.guest, of_all):
                 self._forward(relay, up=True)
         self._assign_seats(now_s)
@@ -231,11 +231,11 @@ class Porch:
             else:
                 relay.watch(self._selector)
 
-    def _shed_connection(self, relay: Relay, why: str) -> None:
+    def _shed_connection(self, relay: Relay, reason: str) -> None:
         address = relay.guest.address
         with self._lock:
             known = {known for known, _ in self._shed}
-            self._shed[address if address in known or len(known) < _MAX_REPORTED else _OTHERS, why] += 1
+            self._shed[address if address in known or len(known) < _MAX_REPORTED else _OTHERS, reason] += 1
         self._end(relay)
 
     def _end(self, relay: Relay) -> None:

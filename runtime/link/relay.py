@@ -57,8 +57,8 @@ class Relay:
         """Forward to ZeroMQ, at the Unix socket ``inner``; raises NotZmtp, or OSError if one end is closed."""
         if self._reads:
             self.blocked = not may_read(self.guest)
-            most = GREETING_BYTES if self.inner is None else _UP_PIECE
-            if not self.blocked and (data := _received(self.outer, most)) is not None:
+            maximum = GREETING_BYTES if self.inner is None else _UP_PIECE
+            if not self.blocked and (data := _received(self.outer, maximum)) is not None:
                 self._up_ended = not data
                 self.guest.add_forwarded(self._meter.feed(data), now_s)
                 self.guest.signed = self._meter.signed
@@ -89,19 +89,19 @@ class Relay:
 
     def watch(self, selector: selectors.BaseSelector) -> None:
         """Register for the events that allow forwarding."""
-        wanted = [(_READ if self._reads and not self.blocked else 0) | (_WRITE if self._down else 0), 0]
+        events = [(_READ if self._reads and not self.blocked else 0) | (_WRITE if self._down else 0), 0]
         if self.inner is not None:
-            wanted[1] = (_READ if not self._down and not self._down_ended else 0) | (_WRITE if self._up else 0)
+            events[1] = (_READ if not self._down and not self._down_ended else 0) | (_WRITE if self._up else 0)
         for n, end in enumerate((self.outer, self.inner)):
-            if end is None or wanted[n] == self._masks[n]:
+            if end is None or events[n] == self._masks[n]:
                 continue
             if not self._masks[n]:
-                selector.register(end, wanted[n], self)
-            elif wanted[n]:
-                selector.modify(end, wanted[n], self)
+                selector.register(end, events[n], self)
+            elif events[n]:
+                selector.modify(end, events[n], self)
             else:
                 selector.unregister(end)
-            self._masks[n] = wanted[n]
+            self._masks[n] = events[n]
 
     def close(self, selector: selectors.BaseSelector) -> None:
         """Close both ends."""
@@ -112,9 +112,9 @@ class Relay:
                 end.close()
 
 
-def _received(end: socket.socket, most: int) -> bytes | None:
+def _received(end: socket.socket, maximum: int) -> bytes | None:
     try:
-        return end.recv(most)
+        return end.recv(maximum)
     except BlockingIOError:
         return None
 

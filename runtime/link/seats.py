@@ -85,17 +85,17 @@ def next_change(guests: Collection[Guest], now_s: float) -> Change | None:
     lines: dict[str, list[Guest]] = defaultdict(list)
     for guest in sorted((g for g in guests if g.stage is Stage.WAITING), key=lambda g: g.arrived_s):
         lines[guest.address].append(guest)
-    taken = Counter(g.address for g in seated)
-    for address, line in sorted(lines.items(), key=lambda item: (taken[item[0]], item[1][0].arrived_s)):
+    n_seats = Counter(g.address for g in seated)
+    for address, line in sorted(lines.items(), key=lambda item: (n_seats[item[0]], item[1][0].arrived_s)):
         gives_way: Guest | None = None
-        full = taken[address] >= SEATS_PER_ADDRESS
+        full = n_seats[address] >= SEATS_PER_ADDRESS
         if full or len(seated) >= SEATS:
-            crowd = address if full else taken.most_common(1)[0][0]
+            crowd = address if full else n_seats.most_common(1)[0][0]
             gives_way = min((g for g in seated if g.address == crowd), key=_seated_s)
             if now_s - _seated_s(gives_way) < SEAT_S:
                 continue
         ahead = sum(g.ahead for g in seated if g.address == address and g is not gives_way)
-        jumps = len(line) > 1 and AHEAD * (ahead + 1) <= taken[address]
+        jumps = len(line) > 1 and AHEAD * (ahead + 1) <= n_seats[address]
         return Change(line[-1 if jumps else 0], jumps, gives_way)
     return None
 

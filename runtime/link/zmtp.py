@@ -34,16 +34,16 @@ class FrameMeter:
     def feed(self, data: bytes) -> list[int]:
         """Process the next bytes; return the sizes (bytes) of the frames that start in them. Raises NotZmtp."""
         sizes: list[int] = []
-        at, end = 0, len(data)
-        while at < end:
+        offset, end = 0, len(data)
+        while offset < end:
             if self._left:
-                step = min(self._left, end - at)
+                step = min(self._left, end - offset)
                 self._left -= step
-                at += step
+                offset += step
                 continue
-            step = min(self._wanted - len(self._head), end - at)
-            self._head += data[at : at + step]
-            at += step
+            step = min(self._wanted - len(self._head), end - offset)
+            self._head += data[offset : offset + step]
+            offset += step
             if self._greeting and not self.signed:
                 self._check_signature()
             if len(self._head) < self._wanted:

@@ -277,11 +277,11 @@ class McapLog:
             self._file = None
 
     def _over_limit(self, size: int) -> str | None:
-        most = self._settings.max_bytes
-        if most is None or self._before + self._finished + size <= most:
+        maximum = self._settings.max_bytes
+        if maximum is None or self._before + self._finished + size <= maximum:
             return None
         self._ended_by_request = True
-        return f"the log has reached log.max_bytes ({most})"
+        return f"the log has reached log.max_bytes ({maximum})"
 
     def _no_room(self, more: int = 0) -> str | None:
         """Return the reason not to fill the disk further; ``more``: bytes to keep free in addition to the settings'."""
@@ -289,10 +289,10 @@ class McapLog:
             disk = os.statvfs(self._folder)
         except OSError:
             return None  # the write itself will fail
-        free, least = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
+        free, minimum = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
         staged = 0 if self._file is None else self._file.staged
-        if free - staged < least + more:
-            return f"the disk has {free / 1e6:.0f} MB left; log.keep_free_bytes is {least}"
+        if free - staged < minimum + more:
+            return f"the disk has {free / 1e6:.0f} MB left; log.keep_free_bytes is {minimum}"
         return None
 
     def _stop(self, reason: str) -> None:

@@ -139,9 +139,9 @@ def read_event(line: bytes) -> LoggedEvent | None:
         return None
     t_unix_s, kind = fields.pop("t_unix_s", 0.0), str(fields.pop("kind", ""))
     source, message = str(fields.pop("source", "")), str(fields.pop("message", ""))
-    rest = ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
+    remainder = ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
     at_s = t_unix_s if isinstance(t_unix_s, float | int) else 0.0
-    return LoggedEvent(at_s, kind, source, message, message or rest, line.decode("utf-8", "replace"))
+    return LoggedEvent(at_s, kind, source, message, message or remainder, line.decode("utf-8", "replace"))
 
 
 class ActingPolicy:
@@ -154,14 +154,14 @@ class ActingPolicy:
         """Yield, for each record at which the acting policy changes, its time in ns and an ``onrig.Policy``."""
         acting = records[(records["flags"] & Flag.NO_ACTION == 0) & (records["kind"] != Kind.RESET)]
         ids = acting["policy_id"]
-        before = np.concatenate([[self._policy], ids[:-1]]) if len(ids) else ids
-        for at in np.flatnonzero(ids != before).tolist():
-            r = acting[at]
+        previous = np.concatenate([[self._policy], ids[:-1]]) if len(ids) else ids
+        for index in np.flatnonzero(ids != previous).tolist():
+            r = acting[index]
             flags = int(r["flags"])
             yield (
                 int(r["t_mono_ns"]),
                 (
-                    *(int(r["policy_id"]), int(before[at]), int(r["episode"]), int(r["kind"]), int(r["tick"])),
+                    *(int(r["policy_id"]), int(previous[index]), int(r["episode"]), int(r["kind"]), int(r["tick"])),
                     *(flags & Flag.PROBATION != 0, flags & Flag.ROLLED_BACK != 0),
                 ),
             )

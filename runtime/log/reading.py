@@ -93,7 +93,7 @@ def read_last(folder: Path, rig: Rig, most: int, *, behaviour: bool = False, inp
     return records
 
 
-def _newest(path: Path, messages: StepMessages, most: int) -> Records:
+def _newest(path: Path, messages: StepMessages, maximum: int) -> Records:
     expected = wire.descriptor_set((messages.file,))
     newest: list[bytes] = []
     try:
@@ -103,7 +103,7 @@ def _newest(path: Path, messages: StepMessages, most: int) -> Records:
                     if schema is None or schema.data != expected:
                         raise LogDamaged(f"{path}: its steps are laid out by another version, or for another rig")
                     newest.append(message.data)
-                    if len(newest) >= most:
+                    if len(newest) >= maximum:
                         break
                 return messages.decode(b"".join(reversed(newest)))
     except LogDamaged:
@@ -113,7 +113,7 @@ def _newest(path: Path, messages: StepMessages, most: int) -> Records:
     records = messages.decode(b"")  # its writer was killed, so there is no index
     for part in _read_file(path, messages):
         if isinstance(part, np.ndarray):
-            records = np.concatenate([records, part])[-most:]
+            records = np.concatenate([records, part])[-maximum:]
     return records
 
 
@@ -224,41 +224,41 @@ class _Prefix(io.RawIOBase):
 def _complete_bytes(file: io.RawIOBase) -> int:
     """End of the last complete record before the footer; the file's length if footer and closing magic are present."""
     size = file.seek(0, os.SEEK_END)
-    at = len(MCAP0_MAGIC)
-    while at + _HEAD.size <= size:
-        file.seek(at)
+    offset = len(MCAP0_MAGIC)
+    while offset + _HEAD.size <= size:
+        file.seek(offset)
         opcode, length = _HEAD.unpack(file.read(_HEAD.size) or b"")
-        if at + _HEAD.size + length > size:
-            return at
-        end = at + _HEAD.size + length
+        if offset + _HEAD.size + length > size:
+            return offset
+        end = offset + _HEAD.size + length
         if opcode == Opcode.FOOTER:
-            return size if size >= end + len(MCAP0_MAGIC) else at
-        at = end
-    return min(at, size)
+            return size if size >= end + len(MCAP0_MAGIC) else offset
+        offset = end
+    return min(offset, size)
 
 
 def _json(message: bytes) -> Fields:
     """Return the last text field of an ``onrig.Event`` or ``onrig.Loop``; fields are in order."""
-    at = 0
+    offset = 0
     content = b""
-    while at < len(message):
-        key, at = _varint(message, at)
+    while offset < len(message):
+        key, offset = _varint(message, offset)
         if key & 7 == wire.LENGTH_DELIMITED:
-            length, at = _varint(message, at)
-            content, at = message[at : at + length], at + length
+            length, offset = _varint(message, offset)
+            content, offset = message[offset : offset + length], offset + length
         else:
-            at += 8
+            offset += 8
     return msgspec.json.decode(content, type=Fields)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[at]
+        byte = data[offset]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < wire.MORE:
-            return value, at
+            return value, offset
 
 
 def sealed(records: Records, messages: StepMessages) -> npt.NDArray[np.bool_]:

@@ -13,8 +13,8 @@ _NAME: Final = re.compile(r"log(?:-(\d+))?\.mcap")
 
 def log_files(folder: Path) -> list[Path]:
     """List the log files of a run in the order in which they were written."""
-    found = [(m, p) for p in folder.glob("log*.mcap") if (m := _NAME.fullmatch(p.name))]
-    return [p for _, p in sorted(((int(m[1] or 1), p) for m, p in found))]
+    matches = [(m, p) for p in folder.glob("log*.mcap") if (m := _NAME.fullmatch(p.name))]
+    return [p for _, p in sorted(((int(m[1] or 1), p) for m, p in matches))]
 
 
 def next_file(folder: Path, written: Iterable[str] = ()) -> Path:
@@ -60,10 +60,10 @@ class StagedFile:
 
     def put(self) -> None:
         """Write the staged bytes; on OSError the file is unchanged."""
-        left = memoryview(bytes(self._staged))
+        remaining = memoryview(bytes(self._staged))
         try:
-            while left:
-                left = left[self._file.write(left) or 0 :]
+            while remaining:
+                remaining = remaining[self._file.write(remaining) or 0 :]
         except OSError:
             os.ftruncate(self._file.fileno(), self._written)
             raise

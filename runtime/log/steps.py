@@ -137,18 +137,18 @@ def identifiers(names: Sequence[str]) -> tuple[str, ...]:
 
     Names that differ only in underscores and capitals would coincide in JSON.
     """
-    found: list[str] = []
-    taken: set[str] = set()
+    results: list[str] = []
+    names_in_use: set[str] = set()
     for name in names:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII)
         plain = plain if plain[:1].isalpha() else f"n{plain}"
         chosen, n = plain, 1
-        while chosen.replace("_", "").lower() in taken:
+        while chosen.replace("_", "").lower() in names_in_use:
             n += 1
             chosen = f"{plain}_{n}"
-        taken.add(chosen.replace("_", "").lower())
-        found.append(chosen)
-    return tuple(found)
+        names_in_use.add(chosen.replace("_", "").lower())
+        results.append(chosen)
+    return tuple(results)
 
 
 class _Part(NamedTuple):

@@ -65,8 +65,8 @@ class Records:
         self._fields: Final = fields
         self._record: Final = record
         self._table: Final = np.array(fields, np.int64).reshape(-1, 4)
-        at = rows.ctypes.data, self._table.ctypes.data
-        self._struct: Final = _Struct(*rows.shape, record, len(fields), *at)
+        pointers = rows.ctypes.data, self._table.ctypes.data
+        self._struct: Final = _Struct(*rows.shape, record, len(fields), *pointers)
         self._address: Final = ctypes.addressof(self._struct)
 
     def gather(self, slots: Slots, into: Floats) -> None:

@@ -117,16 +117,18 @@ class Storage:
         if self._has_behaviour:
             self.behaviour[slot] = behaviour
         row = slot * self._width
-        at = row + self._reward_at
-        self._flat_floats[at] = reward
-        self._flat_floats[at + 1] = exploration
-        at = row + self._episode_at
+        index = row + self._reward_at
+        self._flat_floats[index] = reward
+        self._flat_floats[index + 1] = exploration
+        index = row + self._episode_at
         flat = self._flat
-        flat[at] = episode
-        flat[at + 1] = step
-        at += 2
-        generation = ((flat[at] >> GENERATION_SHIFT) + 1) & GENERATION_MASK
-        flat[at] = (policy_id & POLICY_MASK) << POLICY_SHIFT | generation << GENERATION_SHIFT | int(flags) & FLAG_MASK
+        flat[index] = episode
+        flat[index + 1] = step
+        index += 2
+        generation = ((flat[index] >> GENERATION_SHIFT) + 1) & GENERATION_MASK
+        flat[index] = (
+            (policy_id & POLICY_MASK) << POLICY_SHIFT | generation << GENERATION_SHIFT | int(flags) & FLAG_MASK
+        )
         self.inserted = number = self.inserted + 1
         if not self.cyclic:
             self._number_at[slot] = number

@@ -126,7 +126,7 @@ class TransitionBuilder:
     def _built(self, first: NDArray[np.void], second: NDArray[np.void], steps: NDArray[np.int64]) -> Transitions:
         """Build transitions from n pairs of consecutive records; ``steps``: ticks of the first ones in their
         episode."""
-        seen = "input" if "input" in (first.dtype.names or ()) else "observation"
+        observed = "input" if "input" in (first.dtype.names or ()) else "observation"
         closing = second["flags"]
         action = self._actions.normalised(first["applied"])
         chosen = np.clip(self._actions.normalised(first["explored"]), -1.0, 1.0)
@@ -141,10 +141,10 @@ class TransitionBuilder:
             + deviates * int(Flag.DEVIATES)
         )
         return Transitions(
-            observation=self._normalise(first[seen]),
+            observation=self._normalise(first[observed]),
             action=action.astype(np.float32),
             reward=first["reward"].astype(np.float32),
-            next_observation=self._normalise(second[seen]),
+            next_observation=self._normalise(second[observed]),
             flags=flags.astype(np.uint32),
             policy_id=first["policy_id"].astype(np.uint32),
             exploration=first["exploration"].astype(np.float32),

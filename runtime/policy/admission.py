@@ -97,7 +97,7 @@ def admit(
 
 def _judge(
     model: bytes,
-    wanted: PolicyContract,
+    expected: PolicyContract,
     probes: npt.NDArray[np.float32],
     limits: AdmissionLimits,
     clock_ns: Callable[[], int],
@@ -106,10 +106,10 @@ def _judge(
         raise ModelRefused("size", f"{len(model)} bytes; at most {limits.max_bytes} allowed")
     parsed = read_model(model)
     check_operators(parsed)
-    contract, warnings = _contract(parsed, wanted)
+    contract, warnings = _contract(parsed, expected)
     ports = ports_for(
-        len(wanted.observations),
-        len(wanted.actions),
+        len(expected.observations),
+        len(expected.actions),
         stochastic=contract.stochastic,
         hidden=hidden_width(parsed) if contract.format > 1 else 0,
     )
@@ -123,9 +123,9 @@ def _judge(
     if not finite.all():
         warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are non-finite and were ignored")
     if finite.any():
-        answers = probe(session, probes[finite], wanted)
+        answers = probe(session, probes[finite], expected)
         if limits.evaluator == "auto":
-            twin = native_twin(session, parsed, answers, probes[finite], wanted)
+            twin = native_twin(session, parsed, answers, probes[finite], expected)
             session = twin.session or session
             warnings += [twin.warning] if twin.warning else []
     _time_runs(session, WARM_UP_RUNS, clock_ns)
@@ -138,7 +138,7 @@ def _judge(
     return Admitted(contract, float(p50), float(p99), cost, ports, tuple(warnings), session.native)
 
 
-def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract, list[str]]:
+def _contract(model: OnnxModel, expected: PolicyContract) -> tuple[PolicyContract, list[str]]:
     """Compare the contract in the metadata with the rig's; return it with warnings, or raise ModelRefused."""
     text = model.metadata.get(METADATA_KEY)
     if text is None:
@@ -147,18 +147,18 @@ def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract,
         contract = decode_contract(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ModelRefused("contract", f"metadata {METADATA_KEY!r}: {error}") from error
-    difference = contract_mismatch(contract, wanted)
+    difference = contract_mismatch(contract, expected)
     if difference is not None:
         raise ModelRefused("contract", difference)
-    for name, value, least in (
+    for name, value, minimum in (
         ("policy_id", contract.policy_id, -(1 << 63)),  # informational only
         ("training_step", contract.training_step, 0),
     ):
-        if not least <= value < 1 << 63:
+        if not minimum <= value < 1 << 63:
             raise ModelRefused("contract", f"{name} is beyond 64 bits" if value >= 1 << 63 else f"{name} is {value}")
     warnings = []
-    if contract.delay_periods < wanted.delay_periods:
-        delay = f"{contract.delay_periods} periods of delay; the rig has {wanted.delay_periods} periods"
+    if contract.delay_periods < expected.delay_periods:
+        delay = f"{contract.delay_periods} periods of delay; the rig has {expected.delay_periods} periods"
         warnings.append(f"trained for {delay}")
     return contract, warnings
 

@@ -106,10 +106,10 @@ def contract_for(
     ``signals`` are its inputs (``RunConfig.signals``), by default the rig's observations.  A rig that requires one
     stochastic ``behaviour`` also admits the others.
     """
-    seen = rig.signals if signals is None else signals
+    inputs = rig.signals if signals is None else signals
     return PolicyContract(
         rig=rig.name,
-        observations=tuple(Signal(o.name, o.unit, o.low, o.high) for o in seen),
+        observations=tuple(Signal(o.name, o.unit, o.low, o.high) for o in inputs),
         actions=tuple(Signal(a.name, a.unit, a.low, a.high) for a in rig.actuators),
         rate_hz=rate_hz,
         policy_id=policy_id,

@@ -47,8 +47,8 @@ def _check_ports(kind: str, ports: tuple[ValueInfo, ...], widths: Mapping[str, i
     """Check that a graph has exactly the required float32 inputs or outputs; a symbolic batch dimension counts as 1."""
     names = [port.name for port in ports]
     if sorted(names) != sorted(widths):
-        wanted = " and ".join(map(repr, widths))
-        raise ModelRefused("shapes", f"{len(names)} {kind}s {names[:8]}, must be exactly {len(widths)}: {wanted}")
+        expected = " and ".join(map(repr, widths))
+        raise ModelRefused("shapes", f"{len(names)} {kind}s {names[:8]}, must be exactly {len(widths)}: {expected}")
     for port in ports:
         name, shape = port.name, (1, widths[port.name])
         if port.elem_type != FLOAT:
@@ -80,8 +80,8 @@ def _check_declared(info: ValueInfo, value: Value) -> None:
         or len(shape) != len(value.shape)
         or not all(map(_is_consistent, shape, value.shape))
     ):
-        told, true = (info.elem_type, info.shape), (value.elem_type, value.shape)
-        raise ModelRefused("shapes", f"{info.name!r} is declared as (type, shape) {told}, but is {true}")
+        declared, true = (info.elem_type, info.shape), (value.elem_type, value.shape)
+        raise ModelRefused("shapes", f"{info.name!r} is declared as (type, shape) {declared}, but is {true}")
 
 
 def check_graph(

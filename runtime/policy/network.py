@@ -89,16 +89,16 @@ class _Compiler:
             if not set(shapes) <= set(order):
                 raise _Unsupported
             ports.append({name: self._new(_width(shapes[name])) for name in order if name in shapes})
-        taken, given = ports
-        self._rows |= taken
+        input_rows, output_rows = ports
+        self._rows |= input_rows
         for node in self._model.nodes:
             self._add(node)
-        for name, row in given.items():
+        for name, row in output_rows.items():
             self._step("COPY", self._row(name), row)
         values = np.zeros(self._size, np.float32)
         for row, content in self._contents:
             values[row.at : row.at + row.width] = content
-        return Network(np.array(self._steps, np.int32).reshape(-1, 6), values, taken, given)
+        return Network(np.array(self._steps, np.int32).reshape(-1, 6), values, input_rows, output_rows)
 
     def _new(self, width: int) -> Row:
         row = Row(self._size, width)

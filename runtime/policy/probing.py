@@ -43,8 +43,8 @@ def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0
         signs = 2.0 * ((picked[:, None] >> np.arange(width)) & 1) - 1.0
     else:
         signs = rng.choice((-1.0, 1.0), size=(count, width))
-    rest = rng.uniform(-widen, widen, size=(max(n - 1 - 2 * count, 0), width))
-    unit = np.concatenate([np.zeros((1, width)), signs, widen * signs, rest])[:n]
+    remainder = rng.uniform(-widen, widen, size=(max(n - 1 - 2 * count, 0), width))
+    unit = np.concatenate([np.zeros((1, width)), signs, widen * signs, remainder])[:n]
     return observations.si(unit).astype(np.float32)
 
 
@@ -110,8 +110,8 @@ def native_twin(
             scale = half_range if port == "action" else np.maximum(1.0, np.abs(answer.outputs[port]))
             off = np.max(np.abs(values.astype(np.float64) - answer.outputs[port]) / scale)
             if not off <= ROUNDING:  # true for NaN
-                how = f"the C library's {port!r} differs by {off:.2g}, more than rounding ({ROUNDING:g})"
-                return Twin(None, f"onnxruntime evaluates it: {how}")
+                description = f"the C library's {port!r} differs by {off:.2g}, more than rounding ({ROUNDING:g})"
+                return Twin(None, f"onnxruntime evaluates it: {description}")
     return Twin(native)
 
 
@@ -153,13 +153,13 @@ def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> N
         )
 
 
-def _check_agreement(answer: Answers, without: Answers, wanted: PolicyContract, *, squashes: bool) -> None:
+def _check_agreement(answer: Answers, without: Answers, requested: PolicyContract, *, squashes: bool) -> None:
     """Raise ModelRefused (``ports``) unless noise changes only the draw, and the action follows from the draw.
 
     ``without``: the answers without noise.
     """
     mean, std, drawn, action = (answer.outputs[port].astype(np.float64) for port in ("mean", "std", "drawn", "action"))
-    normalised = Normalisation.of(wanted.actions).normalised(action)
+    normalised = Normalisation.of(requested.actions).normalised(action)
     follows = np.tanh(drawn) if squashes else np.clip(drawn, -1.0, 1.0)
     if (std < 0.0).any():
         raise ModelRefused("ports", f"output 'std' is {std.min():.6g}; it must not be negative")
@@ -170,31 +170,32 @@ def _check_agreement(answer: Answers, without: Answers, wanted: PolicyContract, 
             (f"{port!r} with noise", values, f"{port!r} without", without.outputs[port].astype(np.float64))
             for port, values in (("mean", mean), ("std", std))
         ]
-    for what, got, other, expected in checks:
+    for subject, got, other, expected in checks:
         off = np.abs(got - expected) / np.maximum(1.0, np.abs(expected))
         if (off > AGREEMENT).any():
-            at = np.unravel_index(int(np.argmax(off)), off.shape)
+            index = np.unravel_index(int(np.argmax(off)), off.shape)
             raise ModelRefused(
-                "ports", f"output {what} is {got[at]:.6g} where {other} is {expected[at]:.6g} (noise {answer.noise:g})"
+                "ports",
+                f"output {subject} is {got[index]:.6g} where {other} is {expected[index]:.6g} (noise {answer.noise:g})",
             )
 
 
-def _check_actions(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.float32], wanted: PolicyContract) -> None:
+def _check_actions(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.float32], expected: PolicyContract) -> None:
     """Raise ModelRefused (``finite``, ``bounds``) for the worst action over all probes."""
 
     def where(row: int, column: int) -> str:
-        state = ", ".join(f"{s.name} {v:.4g}" for s, v in zip(wanted.observations, probes[row], strict=True))
-        return f"action {wanted.actions[column].name!r} is {outputs[row, column]:.6g} at {state}"
+        state = ", ".join(f"{s.name} {v:.4g}" for s, v in zip(expected.observations, probes[row], strict=True))
+        return f"action {expected.actions[column].name!r} is {outputs[row, column]:.6g} at {state}"
 
     bad = np.argwhere(~np.isfinite(outputs))
     if len(bad):
         raise ModelRefused("finite", f"{where(*bad[0])}; {len(bad)} of {outputs.size} outputs are non-finite")
-    low, high = (np.array([getattr(a, end) for a in wanted.actions]) for end in ("low", "high"))
+    low, high = (np.array([getattr(a, end) for a in expected.actions]) for end in ("low", "high"))
     slack = BOUNDS_TOLERANCE * 0.5 * (high - low)
     excess = np.maximum(low - outputs, outputs - high) - slack
     if (excess > 0).any():
         row, column = np.unravel_index(int(np.argmax(excess / (high - low))), excess.shape)
-        limit = wanted.actions[int(column)]
+        limit = expected.actions[int(column)]
         raise ModelRefused(
             "bounds",
             f"{where(int(row), int(column))}; allowed is [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "

@@ -113,20 +113,20 @@ class _Reader:
         self._data = data
         self._fields_left = MAX_FIELDS
 
-    def _varint(self, at: int, end: int) -> tuple[int, int]:
+    def _varint(self, offset: int, end: int) -> tuple[int, int]:
         """Decode a varint as a signed 64-bit number; return it and the position after it."""
         data, value, shift = self._data, 0, 0
-        while at < end:
-            byte = data[at]
-            at += 1
+        while offset < end:
+            byte = data[offset]
+            offset += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >= 1 << 64:
-                    raise malformed(f"integer of more than 64 bits before byte {at}")
-                return (value - (1 << 64) if value >= 1 << 63 else value), at
+                    raise malformed(f"integer of more than 64 bits before byte {offset}")
+                return (value - (1 << 64) if value >= 1 << 63 else value), offset
             shift += 7
             if shift > 63:
-                raise malformed(f"integer of more than ten bytes at byte {at}")
+                raise malformed(f"integer of more than ten bytes at byte {offset}")
         raise malformed(f"truncated at byte {end}")
 
     def _count_field(self) -> None:
@@ -136,42 +136,44 @@ class _Reader:
 
     def fields(self, span: Span, message: Message) -> Fields:
         """Split the bytes of one message into its fields, then those of its inner messages."""
-        at, end = span
+        offset, end = span
         data = self._data
         numbers: dict[int, list[int]] = {}
         spans: dict[int, list[Span]] = {}
-        while at < end:
+        while offset < end:
             self._count_field()
-            tag, at = (data[at], at + 1) if data[at] < 0x80 else self._varint(at, end)
+            tag, offset = (data[offset], offset + 1) if data[offset] < 0x80 else self._varint(offset, end)
             field, wire = tag >> 3, tag & 7
             known = message.fields.get(field)
             if known is None:
-                what = message.refused.get(field)
-                raise malformed(f"{message.name} has {what or f'unknown field {field}'}, which policies may not use")
+                subject = message.refused.get(field)
+                raise malformed(f"{message.name} has {subject or f'unknown field {field}'}, which policies may not use")
             expected, repeated = known
             if not repeated and (field in numbers or field in spans):
                 raise malformed(f"{message.name} has field {field} twice")
             if wire == BYTES:
-                length, at = (data[at], at + 1) if at < end and data[at] < 0x80 else self._varint(at, end)
-                if not 0 <= length <= end - at:
+                length, offset = (
+                    (data[offset], offset + 1) if offset < end and data[offset] < 0x80 else self._varint(offset, end)
+                )
+                if not 0 <= length <= end - offset:
                     raise malformed(f"{message.name} ends before its field {field} does (truncated at byte {end})")
                 if expected == VARINT and repeated:
-                    numbers.setdefault(field, []).extend(self._packed((at, at + length)))
+                    numbers.setdefault(field, []).extend(self._packed((offset, offset + length)))
                 elif expected == BYTES:
-                    spans.setdefault(field, []).append((at, at + length))
+                    spans.setdefault(field, []).append((offset, offset + length))
                 else:
                     raise malformed(f"{message.name} has field {field} in wire type {wire}, expected {expected}")
-                at += length
+                offset += length
             elif wire != expected:
                 raise malformed(f"{message.name} has field {field} in wire type {wire}, expected {expected}")
             elif wire == VARINT:
-                value, at = self._varint(at, end)
+                value, offset = self._varint(offset, end)
                 numbers.setdefault(field, []).append(value)
             else:
-                if end - at < 4:
+                if end - offset < 4:
                     raise malformed(f"truncated at byte {end}")
-                numbers.setdefault(field, []).append(int.from_bytes(data[at : at + 4], "little"))
-                at += 4
+                numbers.setdefault(field, []).append(int.from_bytes(data[offset : offset + 4], "little"))
+                offset += 4
         messages: dict[int, list[Fields]] = {}
         for number, kind, described in message.within:
             if number in spans:
@@ -182,10 +184,10 @@ class _Reader:
         return Fields(data, numbers, spans, messages)
 
     def _packed(self, span: Span) -> list[int]:
-        at, end = span
+        offset, end = span
         values: list[int] = []
-        while at < end:
+        while offset < end:
             self._count_field()
-            value, at = self._varint(at, end)
+            value, offset = self._varint(offset, end)
             values.append(value)
         return values

@@ -131,8 +131,8 @@ def _packed_views(row: Port, widths: Mapping[str, int], order: Sequence[str]) ->
 
 def _check_ports(inputs: dict[str, int], outputs: dict[str, int]) -> None:
     n, m, hidden = inputs.get(INPUT_NAME, 0), outputs.get(OUTPUT_NAME, 0), inputs.get(HIDDEN, 0)
-    wanted = ports_for(n, m, stochastic=NOISE in inputs, hidden=hidden)
-    for kind, got, needed in zip(("inputs", "outputs"), (inputs, outputs), wanted, strict=True):
+    expected = ports_for(n, m, stochastic=NOISE in inputs, hidden=hidden)
+    for kind, got, needed in zip(("inputs", "outputs"), (inputs, outputs), expected, strict=True):
         if got != needed:
             raise ModelRefused("shapes", f"{kind} are {_named(got)}; they must be {_named(needed)}")
 
@@ -144,15 +144,15 @@ def _bind_onnxruntime(model: bytes) -> _Bound:
     )
     _check_ports(inputs, outputs)
     question, answer = (np.zeros(sum(widths.values()), np.float32) for widths in (inputs, outputs))
-    taken, given = _packed_views(question, inputs, _QUESTION), _packed_views(answer, outputs, _ANSWER)
+    input_views, output_views = _packed_views(question, inputs, _QUESTION), _packed_views(answer, outputs, _ANSWER)
     binding = session.io_binding()
-    for name, array in taken.items():
+    for name, array in input_views.items():
         binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-    for name, array in given.items():
+    for name, array in output_views.items():
         binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
     metadata = session.get_modelmeta().custom_metadata_map
     call = _hot_call(session, binding)
-    return _Bound(question.data, taken, answer.data, given, *call, metadata, (session, binding))
+    return _Bound(question.data, input_views, answer.data, output_views, *call, metadata, (session, binding))
 
 
 def _bind_native(model: bytes, parsed: OnnxModel | None) -> _Bound:
@@ -165,8 +165,8 @@ def _bind_native(model: bytes, parsed: OnnxModel | None) -> _Bound:
     _check_ports(inputs, outputs)
     n = sum(inputs.values())
     question, answer = network.values[:n], network.values[n : n + sum(outputs.values())]
-    taken, given = _packed_views(question, inputs, _QUESTION), _packed_views(answer, outputs, _ANSWER)
-    return _Bound(question.data, taken, answer.data, given, call, (), parsed.metadata, network)
+    input_views, output_views = _packed_views(question, inputs, _QUESTION), _packed_views(answer, outputs, _ANSWER)
+    return _Bound(question.data, input_views, answer.data, output_views, call, (), parsed.metadata, network)
 
 
 class PolicySession:

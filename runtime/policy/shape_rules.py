@@ -110,16 +110,16 @@ def concat(call: Call) -> Result:
 
 def reshape(call: Call) -> Result:
     """Reshape into constant dimensions (0 copies, one may be -1)."""
-    old, wanted = call.value(0).shape, call.indices(1)
-    if wanted is None or call.flag("allowzero", False):
+    old, expected = call.value(0).shape, call.indices(1)
+    if expected is None or call.flag("allowzero", False):
         raise call.refusal("needs a constant list of dimensions")
-    shape = [old[i] if d == 0 and i < len(old) else d for i, d in enumerate(wanted)]
+    shape = [old[i] if d == 0 and i < len(old) else d for i, d in enumerate(expected)]
     known, count = math.prod(d for d in shape if d != -1), math.prod(old)
     if shape.count(-1) > 1 or any(d < 1 and d != -1 for d in shape) or count % known:
-        raise call.refusal(f"{old} into {wanted}")
+        raise call.refusal(f"{old} into {expected}")
     full = tuple(count // known if d == -1 else d for d in shape)
     if math.prod(full) != count:
-        raise call.refusal(f"{old} into {wanted}")
+        raise call.refusal(f"{old} into {expected}")
     return moved(call, full)
 
 

@@ -251,7 +251,7 @@ class Continuity:
                 f"{self._folder}: {parts.rows.waiting} rows and {parts.policies.waiting} policies wait for room on the "
                 "disk; no checkpoint is written before them"
             )
-        taken = parts.ring.taken
+        next_seq = parts.ring.taken
         log = self._log.account()
         extra = {
             "closed": parts.desk.feed.closed,
@@ -263,26 +263,26 @@ class Continuity:
             "dropped_before": self._dropped_before,
             "lost": self.lost + parts.ring.damaged,
             "unlogged": self.unlogged_before + (log.missing if log is not None and not log.by_request else 0),
-            "given": self._given_before + (taken if log is not None else 0),
+            "given": self._given_before + (next_seq if log is not None else 0),
             "given_before": self._given_before,
             "newer": self._newer,
             "life": self._standing.life,
-            "taken": taken,
+            "taken": next_seq,
             # The last record, which forms a pair with the next one, is read again for its context.
-            "since": max(0, taken - 1),
+            "since": max(0, next_seq - 1),
             "updates": parts.desk.updates,
             "mismatches": parts.desk.mismatches,
             **parts.figures.counts(),
             **parts.policies.counts(),
         }
         loop, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
-        opened, began, desk = parts.accounts.state(), parts.builder.began, parts.desk
+        opened, start, desk = parts.accounts.state(), parts.builder.began, parts.desk
         note = encode_point(
             Point(
                 loop,
                 durations,
                 opened,
-                began,
+                start,
                 desk.memory_name,
                 desk.lineage,
                 self._standing.run,

@@ -89,7 +89,7 @@ def faults(
 
     ``lockstep``: the run is to be resumed from its checkpoint, so that rows after it do not matter.
     """
-    found = [
+    all_faults = [
         *_list(folder, evidence),
         *_identity(folder, evidence),
         *_files(folder, evidence, wants),
@@ -98,7 +98,7 @@ def faults(
         *_policies(folder, evidence, wants, lockstep=lockstep),
         *(_rolled_back(folder, evidence) if wants(_ROLLED_BACK) else ()),
     ]
-    return list({fault.name: fault for fault in reversed(found)}.values())[::-1]
+    return list({fault.name: fault for fault in reversed(all_faults)}.values())[::-1]
 
 
 def _list(folder: Path, evidence: Evidence) -> Iterator[Fault]:
@@ -117,9 +117,9 @@ def _files(folder: Path, evidence: Evidence, wants: Callable[[str], bool]) -> It
     listed, point = evidence.listed.files, evidence.point
     growing = {} if point is None else {name: e for name, e in point.files.items() if name not in listed}
     for name, extent in (*listed.items(), *growing.items()):
-        what = difference(folder / name, extent, grows=name in growing) if wants(name) else None
-        if what is not None:
-            yield Fault(name, what, _grade(name))
+        problem = difference(folder / name, extent, grows=name in growing) if wants(name) else None
+        if problem is not None:
+            yield Fault(name, problem, _grade(name))
 
 
 def _grade(name: str) -> Grade:
@@ -156,18 +156,18 @@ def _rows(folder: Path) -> Iterator[Fault]:
 
 def _policies(folder: Path, evidence: Evidence, wants: Callable[[str], bool], *, lockstep: bool) -> Iterator[Fault]:
     point, ended = evidence.point, evidence.listed.ended
-    upto = None if ended or point is None else point.files.get(POLICY_INDEX, EMPTY).bytes
-    index, filed = read_index(folder / POLICY_INDEX), read_index(folder / POLICY_INDEX, upto)
-    there = {int(p.stem): p for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()}
-    for policy_id, path in sorted(there.items()):
+    up_to = None if ended or point is None else point.files.get(POLICY_INDEX, EMPTY).bytes
+    index, filed = read_index(folder / POLICY_INDEX), read_index(folder / POLICY_INDEX, up_to)
+    existing = {int(p.stem): p for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()}
+    for policy_id, path in sorted(existing.items()):
         name = f"policies/{path.name}"
         if not wants(name):
             continue
         if policy_id not in index and (index or ended or point is not None):
             yield Fault(name, "is not one of the run's policies", Grade.NOTED)
-        elif policy_id in index and (what := difference(path, index[policy_id])) is not None:
-            yield Fault(name, what, Grade.ESSENTIAL if policy_id in filed else Grade.NOTED)
-    for policy_id in _needed(folder, evidence, max(filed, default=0), lockstep=lockstep) - there.keys():
+        elif policy_id in index and (problem := difference(path, index[policy_id])) is not None:
+            yield Fault(name, problem, Grade.ESSENTIAL if policy_id in filed else Grade.NOTED)
+    for policy_id in _needed(folder, evidence, max(filed, default=0), lockstep=lockstep) - existing.keys():
         if wants(name := f"policies/{policy_id}.onnx"):
             yield Fault(name, "is missing", Grade.ESSENTIAL)
 
@@ -192,5 +192,7 @@ def _rolled_back(folder: Path, evidence: Evidence) -> Iterator[Fault]:
         return
     count, listed = evidence.counts.get("rolled_back_policies", 0), RolledBack(folder / "policies")
     if listed.damaged or listed.crc32(count) != evidence.point.rolled_back_crc32:
-        what = "is missing" if count and not (folder / _ROLLED_BACK).exists() else "differs from what the run wrote"
-        yield Fault(_ROLLED_BACK, what, Grade.ESSENTIAL)
+        description = (
+            "is missing" if count and not (folder / _ROLLED_BACK).exists() else "differs from what the run wrote"
+        )
+        yield Fault(_ROLLED_BACK, description, Grade.ESSENTIAL)

@@ -85,8 +85,8 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     return _work(process, config, stop)
 
 
-def _refused(why: str, code: ExitCode) -> ExitCode:
-    report(NAME, "error", why)
+def _refused(reason: str, code: ExitCode) -> ExitCode:
+    report(NAME, "error", reason)
     return code
 
 

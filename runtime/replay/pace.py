@@ -154,9 +154,9 @@ class Lockstep:
     def release(self, durable: int, logged: int | None) -> None:
         ring = self._ring
         yields = ring.full and ring.taken - ring.tail >= ring.capacity
-        upto = releasable(ring, durable, logged, yields=yields)
-        self.uncovered = max(0, upto - durable)
-        ring.release(upto)
+        up_to = releasable(ring, durable, logged, yields=yields)
+        self.uncovered = max(0, up_to - durable)
+        ring.release(up_to)
 
     @property
     def awaits_learner(self) -> bool:
@@ -185,7 +185,7 @@ def releasable(ring: RingReader, durable: int, logged: int | None, *, yields: bo
     Those before ``durable`` are in a checkpoint, those before ``logged`` in the log (None: there is no log).  A ring
     that ``yields`` keeps at most half of its capacity.
     """
-    wanted = min(durable, ring.taken) if logged is None else min(durable, ring.taken, logged)
+    first_needed = min(durable, ring.taken) if logged is None else min(durable, ring.taken, logged)
     if yields:
-        wanted = max(wanted, ring.taken - ring.capacity // 2)
-    return max(wanted, ring.tail)
+        first_needed = max(first_needed, ring.taken - ring.capacity // 2)
+    return max(first_needed, ring.tail)

@@ -234,8 +234,8 @@ class ReplayProcess:
             self._board[Word.LEARNER_NS] = desk.peers.heard_ns
         for key in self._server.refused_keys():
             self._events.write("learner_turned_away", key=key)
-        for address, why, connections in self._server.shed():
-            self._events.write("connections_ended", address=address, why=why, connections=connections)
+        for address, reason, connections in self._server.shed():
+            self._events.write("connections_ended", address=address, why=reason, connections=connections)
 
     def _replace_learner(self) -> None:
         """Lockstep: handle a new learner that replaces the one of the last episodes."""
@@ -281,14 +281,14 @@ class ReplayProcess:
 
     def _report_progress(self) -> None:
         self._events.poll()
-        told = progress(self._parts, active_policy=self._board[Word.POLICY], policy_age_s=self._parts.watch.age_s)
-        report(NAME, "progress", "", **told)
+        figures = progress(self._parts, active_policy=self._board[Word.POLICY], policy_age_s=self._parts.watch.age_s)
+        report(NAME, "progress", "", **figures)
 
     def finish(self) -> None:
         """Notify the learners that the run is over, and write the summary."""
         rolled_back = self._board[Word.ROLLED_BACK] - 1
-        told = rolled_back < 0 or self._parts.policies.was_rolled_back(rolled_back)
-        self._parts.watch.close(None if told else rolled_back)
+        figures = rolled_back < 0 or self._parts.policies.was_rolled_back(rolled_back)
+        self._parts.watch.close(None if figures else rolled_back)
         self._dismiss()
         self._await_room()
         self._continuity.close()

@@ -72,15 +72,15 @@ class Recovery(NamedTuple):
         """Summary for a person."""
         if not self.start.episode and not self.start.tick:
             return "returns to the start of the run"
-        said = f"continues after episode {self.start.episode}"
+        text = f"continues after episode {self.start.episode}"
         if self.cut["rows"]:
-            said += f"; {self.cut['rows']} later rows of episodes.csv are repeated"
+            text += f"; {self.cut['rows']} later rows of episodes.csv are repeated"
         if self.unrecorded:
             steps = sum(row.steps for row in self.unrecorded)
-            said += f"; {len(self.unrecorded)} episodes ({steps} steps) are newer than the memory"
+            text += f"; {len(self.unrecorded)} episodes ({steps} steps) are newer than the memory"
         if self.cut["bytes"]:
-            said += f"; a broken row of episodes.csv ({self.cut['bytes']} bytes) is removed"
-        return said
+            text += f"; a broken row of episodes.csv ({self.cut['bytes']} bytes) is removed"
+        return text
 
 
 def encode_point(point: Point) -> bytes:
@@ -167,9 +167,9 @@ def _after(loop: LoopState, filed: StoredRows, unrecorded: list[EpisodeRow], rol
 
 def _without(switch: SwitchState, rolled_back: RolledBack) -> SwitchState:
     """Return the switch without the policies rolled back after the checkpoint: their predecessor acts."""
-    gone = tuple(s.policy_id for s in switch.seated if rolled_back.has(s.policy_id))
-    left = tuple(s for s in switch.seated if s.policy_id not in gone)
-    return msgspec.structs.replace(switch, seated=left, failed=(*switch.failed, *gone))
+    rolled_back_ids = tuple(s.policy_id for s in switch.seated if rolled_back.has(s.policy_id))
+    remaining = tuple(s for s in switch.seated if s.policy_id not in rolled_back_ids)
+    return msgspec.structs.replace(switch, seated=remaining, failed=(*switch.failed, *rolled_back_ids))
 
 
 def _cut_policies(folder: Path, newest: int | None) -> int:

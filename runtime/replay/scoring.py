@@ -92,11 +92,11 @@ class ScoredRing(RingReader):
         if not limit:
             return super().peek(0)
         ended = self._ended()  # before the ring is read, so that everything written until then is read
-        found = super().peek(limit + 1)
-        if not len(found):
-            return found
-        scored = self._terms.score(found)
-        is_open = not (ended or int(found["flags"][-1]) & Flag.NO_ACTION)
+        records = super().peek(limit + 1)
+        if not len(records):
+            return records
+        scored = self._terms.score(records)
+        is_open = not (ended or int(records["flags"][-1]) & Flag.NO_ACTION)
         return scored[: min(limit, len(scored) - is_open)]
 
     def retained(self) -> Records:

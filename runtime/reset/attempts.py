@@ -99,9 +99,9 @@ class EpisodeReset:
     def decide(self, observation: Sequence[float], passed_s: float) -> Decision:
         """Decide on a frame received ``passed_s`` (device time) after the previous one; 0 for the first."""
         reset = self._reset
-        for at, name, low, high in self._limits:
-            if not low <= observation[at] <= high:
-                self.detail = f"{name} at {observation[at]:g}, outside [{low:g}, {high:g}]"
+        for index, name, low, high in self._limits:
+            if not low <= observation[index] <= high:
+                self.detail = f"{name} at {observation[index]:g}, outside [{low:g}, {high:g}]"
                 return Decision(self._safe, Progress.BEYOND)
         if self._resting:
             self._rested_s += passed_s
@@ -141,12 +141,12 @@ class EpisodeReset:
         self._failure = self._failure or detail
 
     def _deviation(self, observation: Sequence[float]) -> str | None:
-        for at, name, start, distance in self._within:
-            off = observation[at] - start
-            if at in self._wraps:
+        for index, name, start, distance in self._within:
+            off = observation[index] - start
+            if index in self._wraps:
                 off = (off + 3.141592653589793) % 6.283185307179586 - 3.141592653589793
             if not abs(off) <= distance:
-                return f"{name} was {observation[at]:g}, wanted {start:g} +- {distance:g}"
+                return f"{name} was {observation[index]:g}, wanted {start:g} +- {distance:g}"
         return None
 
 

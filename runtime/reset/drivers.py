@@ -95,9 +95,9 @@ class DrawDriver:
         side = 1.0 if missing > 0 else -1.0
         ahead = [c for c in self._coils if side * (c[0] - x) >= self._reset.lever]
         if ahead and missing:
-            place, index, safe, most = min(ahead, key=lambda c: side * (c[0] - x))
+            place, index, safe, max_pull = min(ahead, key=lambda c: side * (c[0] - x))
             d, r = abs(place - x), self._reset
             pull = r.strength * d / (d * d + r.reach) ** 3
-            out[index] = min(safe + abs(missing) / (r.response_s * pull), most)
-            at_most = out[index] == most
+            out[index] = min(safe + abs(missing) / (r.response_s * pull), max_pull)
+            at_most = out[index] == max_pull
         return tuple(out), at_most

@@ -45,17 +45,17 @@ def measure(path: Path, after: Extent = EMPTY, upto: int | None = None, *, lines
     ``lines``: only up to the last line break, because a line may be incomplete.  Returns a shorter extent if the file
     ends before ``upto``.  Raises OSError.
     """
-    at, crc = after.bytes, after.crc32
+    offset, crc = after.bytes, after.crc32
     with open_file(path, None) as file:
-        while upto is None or at < upto:
-            file.seek(at)
-            piece = file.read(_CHUNK_BYTES if upto is None else min(_CHUNK_BYTES, upto - at))
+        while upto is None or offset < upto:
+            file.seek(offset)
+            piece = file.read(_CHUNK_BYTES if upto is None else min(_CHUNK_BYTES, upto - offset))
             if lines:
                 piece = piece[: piece.rfind(b"\n") + 1]
             if not piece:
                 break
-            at, crc = at + len(piece), zlib.crc32(piece, crc)
-    return Extent(at, crc)
+            offset, crc = offset + len(piece), zlib.crc32(piece, crc)
+    return Extent(offset, crc)
 
 
 def difference(path: Path, wanted: Extent, *, grows: bool = False) -> str | None:
@@ -124,12 +124,12 @@ def read_list(folder: Path) -> FileList:
     if not path.is_file():
         return FileList(problem="is not a regular file")
     try:
-        found = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=_Document)
+        document = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=_Document)
     except (OSError, msgspec.DecodeError, RecursionError):
         return FileList(problem="cannot be read")
-    if found.crc32 != _crc32(found.files, found.damaged):
+    if document.crc32 != _crc32(document.files, document.damaged):
         return FileList(problem="differs from what the run wrote: its checksum has changed")
-    return FileList(found.files, found.damaged)
+    return FileList(document.files, document.damaged)
 
 
 def write_list(folder: Path, files: Mapping[str, Extent], damaged: Iterable[str] = ()) -> None:

@@ -128,7 +128,7 @@ def assess(
     lines |= {
         name: f"{name} was missing or damaged when the run was resumed" for name in damaged if not lines.get(name)
     }
-    found = Found(
+    contents = Found(
         rows=len(filed),
         sequence_gap=sequence_gap(filed),
         missing=tuple(missing),
@@ -137,7 +137,7 @@ def assess(
         files=len(lines),
         lost_files=tuple(line for line in lines.values() if line),
     )
-    return judge(account, found)
+    return judge(account, contents)
 
 
 def sequence_gap(rows: Sequence[EpisodeRow]) -> str:
@@ -149,8 +149,8 @@ def sequence_gap(rows: Sequence[EpisodeRow]) -> str:
         elif row.kind == "train" and row.episode == last + 1:
             last, evaluated = row.episode, False
         else:
-            before = f"{'eval' if evaluated else 'train'} episode {last}" if last else "the heading"
-            return f"{row.kind} episode {row.episode} after {before}"
+            previous = f"{'eval' if evaluated else 'train'} episode {last}" if last else "the heading"
+            return f"{row.kind} episode {row.episode} after {previous}"
     return ""
 
 
@@ -172,22 +172,22 @@ def judge(account: Account, found: Found) -> Completeness:
         lost.append(f"rows: episodes.csv has {found.rows - account.rows} rows more than closed episodes")
     if found.sequence_gap:
         lost.append(f"rows: out of sequence in episodes.csv ({found.sequence_gap})")
-    gone = account.waiting + account.dropped + account.lost + account.newer
+    n_missing = account.waiting + account.dropped + account.lost + account.newer
     reasons = (
         (account.dropped, "found the ring full"),
         (account.lost, "died with a replay process"),
         (account.newer, "were newer than the checkpoint when the run was killed"),
         (account.waiting, "were not read"),
     )
-    if gone:
-        why = ", ".join(f"{n} {what}" for n, what in reasons if n)
-        lost.append(f"experiences: {gone} step records are missing ({why})")
+    if n_missing:
+        reason = ", ".join(f"{n} {subject}" for n, subject in reasons if n)
+        lost.append(f"experiences: {n_missing} step records are missing ({reason})")
     if not account.covered:
         lost.append("experiences: the last checkpoint of the memory could not be written")
-    for ids, what in ((found.missing, "are not stored"), (found.altered, "have changed")):
+    for ids, subject in ((found.missing, "are not stored"), (found.altered, "have changed")):
         if ids:
             some = ", ".join(map(str, ids[:_SHOWN])) + (", ..." if len(ids) > _SHOWN else "")
-            lost.append(f"policies: {len(ids)} of {found.acted} that acted {what} ({some})")
+            lost.append(f"policies: {len(ids)} of {found.acted} that acted {subject} ({some})")
     log = account.log
     if log is not None and log.missing and not log.by_request:
         lost.append(f"log: {log.missing} of {log.given} step records are not in it ({log.reason})")
@@ -196,7 +196,7 @@ def judge(account: Account, found: Found) -> Completeness:
     return Completeness(
         complete=not lost,
         rows=Counted(account.rows, found.rows),
-        experiences=Counted(account.taken + gone, account.taken),
+        experiences=Counted(account.taken + n_missing, account.taken),
         policies=Counted(found.acted, found.acted - len(found.missing) - len(found.altered)),
         log=None if log is None else Counted(log.given, log.given - log.missing),
         files=Counted(found.files, found.files - len(found.lost_files)),

@@ -268,11 +268,11 @@ class EpisodeFile:
         """Write the waiting rows; True if none is left."""
         while self._waiting:
             try:
-                taken = self._file.write(self._waiting) or 0
+                n_written = self._file.write(self._waiting) or 0
             except OSError:
                 return False
-            del self._waiting[:taken]
-            self._pending = deque(end - taken for end in self._pending if end > taken)
+            del self._waiting[:n_written]
+            self._pending = deque(end - n_written for end in self._pending if end > n_written)
         self._pending.clear()
         return True
 

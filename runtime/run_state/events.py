@@ -142,35 +142,35 @@ class Repeats:
     def add(self, kind: str, fields: Fields, now_s: float, t_unix_s: float) -> list[PendingEvent]:
         """Add one event; return the events to write now, in order (``now_s``: monotonic)."""
         known = kind_of(kind, fields)
-        told = self.due(now_s)
+        pending = self.due(now_s)
         if known.same is None:
-            return [*told, PendingEvent(kind, dict(fields), t_unix_s)]
+            return [*pending, PendingEvent(kind, dict(fields), t_unix_s)]
         key: _Key = (kind, *(fields.get(name) for name in known.same))
         window = self._windows.get(key)
         if window is None:
             self._windows[key] = _Window(kind, now_s + MIN_WINDOW_S, MIN_WINDOW_S)
             if len(self._windows) > MAX_WINDOWS:
-                told += self._closed(self._windows.pop(next(iter(self._windows))))
-            return [*told, PendingEvent(kind, dict(fields), t_unix_s)]
+                pending += self._closed(self._windows.pop(next(iter(self._windows))))
+            return [*pending, PendingEvent(kind, dict(fields), t_unix_s)]
         window.count += 1
         window.last = PendingEvent(kind, _added(known, window.last, fields), t_unix_s)
-        return told
+        return pending
 
     def due(self, now_s: float) -> list[PendingEvent]:
         """Return the aggregated events of windows that have closed."""
-        told: list[PendingEvent] = []
+        pending: list[PendingEvent] = []
         for key in [key for key, window in self._windows.items() if now_s >= window.closes_s]:
             window = self._windows.pop(key)
-            told += self._closed(window)
+            pending += self._closed(window)
             if window.count:
                 duration_s = min(2 * window.duration_s, MAX_WINDOW_S)
                 self._windows[key] = _Window(window.kind, now_s + duration_s, duration_s)
-        return told
+        return pending
 
     def remaining(self) -> list[PendingEvent]:
         """Return the remaining aggregated events, at the end."""
         windows, self._windows = self._windows, {}
-        return [told for window in windows.values() for told in self._closed(window)]
+        return [event for window in windows.values() for event in self._closed(window)]
 
     @staticmethod
     def _closed(window: _Window) -> list[PendingEvent]:
@@ -180,10 +180,10 @@ class Repeats:
         return [PendingEvent(kind, fields if window.count == 1 else {**fields, COUNT: window.count}, t_unix_s)]
 
 
-def _added(kind: Kind, before: PendingEvent | None, fields: Fields) -> dict[str, Value]:
+def _added(kind: Kind, previous: PendingEvent | None, fields: Fields) -> dict[str, Value]:
     added = dict(fields)
     for name in kind.adds:
-        more, so_far = fields.get(name), None if before is None else before.fields.get(name)
+        more, so_far = fields.get(name), None if previous is None else previous.fields.get(name)
         if isinstance(more, int) and isinstance(so_far, int):
             added[name] = more + so_far
     return added
@@ -212,27 +212,27 @@ class EventFile:
     def write(self, kind: str, **fields: Value) -> None:
         """Append one event, or count it; never raises.  On a full disk it is retried later."""
         now_s = time.monotonic()
-        for told in self._repeats.add(kind, fields, now_s, time.time()):
-            self._put(told)
+        for event in self._repeats.add(kind, fields, now_s, time.time()):
+            self._put(event)
         self._flush()
 
     def poll(self) -> None:
         """Write the aggregated events that are due; call periodically."""
-        told = self._repeats.due(time.monotonic())
-        for event in told:
+        due = self._repeats.due(time.monotonic())
+        for event in due:
             self._put(event)
-        if told or self._waiting:
+        if due or self._waiting:
             self._flush()
 
-    def _put(self, told: PendingEvent) -> None:
-        weight = kind_of(told.kind, told.fields).weight
+    def _put(self, event: PendingEvent) -> None:
+        weight = kind_of(event.kind, event.fields).weight
         room = weight.room
-        line = _line(told._replace(fields=shortened(told.fields, weight.longest_text)))
+        line = _line(event._replace(fields=shortened(event.fields, weight.longest_text)))
         if room is not None and self._length() + len(line) > room:
-            self._drop(told.kind)
+            self._drop(event.kind)
             return
         if len(self._waiting) >= _WAITING:
-            del self._waiting[next((at for at, (_, gives_way) in enumerate(self._waiting) if gives_way), 0)]
+            del self._waiting[next((index for index, (_, gives_way) in enumerate(self._waiting) if gives_way), 0)]
             self._drop("unwritten")
         self._waiting.append((line, weight is not Weight.VITAL))
 
@@ -263,28 +263,28 @@ class EventFile:
         while self._waiting:
             line, _ = self._waiting[0]
             try:
-                taken = self._file.write(line) or 0
-                if taken < len(line):
-                    self._truncate_partial(taken)
+                n_written = self._file.write(line) or 0
+                if n_written < len(line):
+                    self._truncate_partial(n_written)
                     return
             except OSError:
                 return
             self._waiting.popleft()
 
-    def _truncate_partial(self, taken: int) -> None:
+    def _truncate_partial(self, n_written: int) -> None:
         """Remove a partially written line (full disk), because another process may append."""
         end = self._file.tell()
         if self._file.seek(0, os.SEEK_END) == end:
-            self._file.truncate(end - taken)
+            self._file.truncate(end - n_written)
 
     def close(self) -> None:
         """Write the aggregated events, and close the file."""
-        for told in self._repeats.remaining():
-            self._put(told)
+        for event in self._repeats.remaining():
+            self._put(event)
         self._report_dropped()
         self._flush()
         self._file.close()
 
 
-def _line(told: PendingEvent) -> bytes:
-    return _ENCODER.encode({"t_unix_s": round(told.t_unix_s, 3), "kind": told.kind, **told.fields}) + b"\n"
+def _line(event: PendingEvent) -> bytes:
+    return _ENCODER.encode({"t_unix_s": round(event.t_unix_s, 3), "kind": event.kind, **event.fields}) + b"\n"

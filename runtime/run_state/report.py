@@ -73,11 +73,11 @@ def send_heartbeat(source: str) -> None:
 def parse_report(line: bytes) -> Report | None:
     """Parse one line; None if it is not a report (a library's own output) or cannot be stored."""
     try:
-        found = _DECODER.decode(line)
+        parsed = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if found.values.keys() & _RESERVED or found.values.get("fault") not in _FAULTS:
+    if parsed.values.keys() & _RESERVED or parsed.values.get("fault") not in _FAULTS:
         return None
     # A report may quote text from a device or a learner.
-    values = {printable(k): printable(v) if isinstance(v, str) else v for k, v in found.values.items()}
-    return Report(printable(found.source), found.kind, printable(found.message, _LONGEST), values)
+    values = {printable(k): printable(v) if isinstance(v, str) else v for k, v in parsed.values.items()}
+    return Report(printable(parsed.source), parsed.kind, printable(parsed.message, _LONGEST), values)

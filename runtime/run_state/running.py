@@ -45,14 +45,14 @@ def announce(shm: Path, folder: Path) -> None:
 
 def running_rigs() -> list[Running]:
     """Return this user's running rigs, oldest first."""
-    found = []
+    rigs = []
     for pid, shm in live_folders():
         try:
             folder = Path(os.fsdecode((shm / _NAME).read_bytes().removesuffix(b"\n")))
         except OSError:
             continue  # just starting or ending: nothing moves
-        found.append(Running(pid, shm, folder))
-    return found
+        rigs.append(Running(pid, shm, folder))
+    return rigs
 
 
 def running_in(folder: Path) -> Running | None:

@@ -184,11 +184,11 @@ class StateMachine:
         An earlier latched fault is kept, unless the connection has closed and the run would re-arm that fault by
         itself.
         """
-        before = self.state
-        move = after(before, event)
+        previous = self.state
+        move = after(previous, event)
         if not move.possible:
             fault = FaultName.PROGRAM
-            detail = f"'{event.value}' cannot happen while {before.name.lower()}"
+            detail = f"'{event.value}' cannot happen while {previous.name.lower()}"
         if event is Event.REARM and move.possible:
             self.fault = None
         known = self.fault
@@ -197,9 +197,9 @@ class StateMachine:
         if self.fault is None:
             self.fault, self.detail = fault, detail
         self.state = move.state
-        if move.state is not before or self.fault is not known:
+        if move.state is not previous or self.fault is not known:
             self._on_transition(
-                Transition(before, event, move.state, self.fault, self.detail if self.fault else detail)
+                Transition(previous, event, move.state, self.fault, self.detail if self.fault else detail)
             )
         return move.actions
 

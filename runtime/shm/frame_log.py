@@ -62,12 +62,12 @@ class FrameLogWriter(_FrameLog):
     def write(self, t_ns: int, body: bytes) -> None:
         """Overwrite the oldest frame with one of at most 249 bytes; about a microsecond, no lasting allocations."""
         count = self._count[0]
-        at = (count % self.capacity) * _SLOT_BYTES
+        index = (count % self.capacity) * _SLOT_BYTES
         length = len(body)
         # The number first, so that a concurrent reader of this slot detects that its frame is overwritten.
-        _HEAD.pack_into(self._slots, at, count, t_ns, length, zlib.crc32(body, count & 0xFFFFFFFF))
-        at += _HEAD.size
-        self._slots[at : at + length] = body
+        _HEAD.pack_into(self._slots, index, count, t_ns, length, zlib.crc32(body, count & 0xFFFFFFFF))
+        index += _HEAD.size
+        self._slots[index : index + length] = body
         self._count[0] = count + 1
 
 
@@ -88,13 +88,13 @@ class FrameLogReader(_FrameLog):
         newest = self._count[0]
         reach = self.capacity if limit is None else min(limit, self.capacity)
         for number in range(newest - 1, max(newest - reach, 0) - 1, -1):
-            at = (number % self.capacity) * _SLOT_BYTES
-            head: tuple[int, int, int, int] = _HEAD.unpack_from(self._slots, at)
+            offset = (number % self.capacity) * _SLOT_BYTES
+            head: tuple[int, int, int, int] = _HEAD.unpack_from(self._slots, offset)
             if head[0] != number or head[2] > _BODY_BYTES or head[1] < t_ns:
                 break
-            start = at + _HEAD.size
+            start = offset + _HEAD.size
             body = bytes(self._slots[start : start + head[2]])
-            if _HEAD.unpack_from(self._slots, at) != head:
+            if _HEAD.unpack_from(self._slots, offset) != head:
                 break  # just overwritten, as are all older frames
             if zlib.crc32(body, number & 0xFFFFFFFF) != head[3]:
                 continue  # on weakly ordered memory the head may be visible before the body

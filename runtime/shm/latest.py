@@ -75,16 +75,16 @@ class Latest:
     def read(self) -> Value | None:
         """Copy the newest value in one attempt; None before the first, or if it was overwritten meanwhile."""
         version = self._version[0]
-        found = self._validated(version)
-        return found if self._version[0] == version else None
+        value = self._validated(version)
+        return value if self._version[0] == version else None
 
     def take(self) -> bytes | None:
         """Copy the content of the newest valid value, in a few attempts; None before the first."""
         for _ in range(_ATTEMPTS):
             version = self._version[0]
-            found = self._validated(version) or self._validated(version - 1)
-            if found is not None:
-                return found.content
+            value = self._validated(version) or self._validated(version - 1)
+            if value is not None:
+                return value.content
             if not version:
                 return None
         return None
@@ -167,10 +167,10 @@ class PolicySlot:
 
     def peek(self) -> SlotPolicy | None:
         """Copy the newest policy without marking it as taken; None as in ``take``."""
-        found = self._latest.read()
-        if found is None:
+        value = self._latest.read()
+        if value is None:
             return None
-        return SlotPolicy(found.version, found.label & ~_NATIVE, found.content, bool(found.label & _NATIVE))
+        return SlotPolicy(value.version, value.label & ~_NATIVE, value.content, bool(value.label & _NATIVE))
 
     def close(self) -> None:
         """Release the views, so that the segment can be unmapped."""

@@ -94,12 +94,12 @@ class RingReader(_Ring):
     def peek(self, limit: int = 4096) -> npt.NDArray[np.void]:
         """Copy up to ``limit`` records (dtype ``layout.dtype``), oldest first, without advancing; see ``take``."""
         n = min(self.waiting, limit)
-        found = self._whole(self.taken, n)
-        self._attempts = self._attempts + 1 if n and not len(found) else 0
+        records = self._whole(self.taken, n)
+        self._attempts = self._attempts + 1 if n and not len(records) else 0
         if self._attempts > _PATIENCE:
             self.damaged += 1
             self.take(1)
-        return found
+        return records
 
     def retained(self) -> npt.NDArray[np.void]:
         """Copy the records already read and still in the ring, oldest first."""
@@ -107,14 +107,14 @@ class RingReader(_Ring):
 
     def _whole(self, first: int, n: int) -> npt.NDArray[np.void]:
         size = self._layout.size
-        found = bytearray()
+        data = bytearray()
         for seq in range(first, first + n):
             start = (seq % self.capacity) * size
             raw = bytes(self._records[start : start + size])
             if not self._layout.sealed(memoryview(raw)) or int.from_bytes(raw[:8], "little") != seq:
                 break  # not yet fully visible: read in the next call
-            found += raw
-        return np.frombuffer(bytes(found), dtype=self._layout.dtype)
+            data += raw
+        return np.frombuffer(bytes(data), dtype=self._layout.dtype)
 
     def take(self, n: int) -> None:
         """Advance by ``n`` records, which remain in the ring."""
@@ -142,10 +142,10 @@ class RingHistory(_Ring):
         """Copy the available records from number ``seq`` on (at most ``limit``, the newest), oldest first."""
         head, size = self._control[_HEAD], self._layout.size
         first = max(seq, head - self.capacity, head - limit if limit is not None else 0, 0)
-        taken = bytearray()
+        data = bytearray()
         for number in range(first, head):
             start = (number % self.capacity) * size
             raw = bytes(self._records[start : start + size])
             if self._layout.sealed(memoryview(raw)) and int.from_bytes(raw[:8], "little") == number:
-                taken += raw
-        return np.frombuffer(bytes(taken), dtype=self._layout.dtype)
+                data += raw
+        return np.frombuffer(bytes(data), dtype=self._layout.dtype)

@@ -117,14 +117,14 @@ def remove_folder(folder: Path) -> None:
 
 def live_folders() -> list[tuple[int, Path]]:
     """Return the folders of this user's runs whose owner is alive, each with the owner's pid, oldest first."""
-    found = []
+    folders = []
     for folder in _base_folder().glob(f"{_PREFIX}*-*-*"):
         with contextlib.suppress(ValueError, OSError):
             pid, ticks = folder.name.removeprefix(_PREFIX).split("-")[:2]
             status = folder.stat()
             if status.st_uid == os.getuid() and (_boot_ticks(int(pid)) or "0") == ticks:
-                found.append((status.st_mtime_ns, int(pid), folder))
-    return [(pid, folder) for _, pid, folder in sorted(found)]
+                folders.append((status.st_mtime_ns, int(pid), folder))
+    return [(pid, folder) for _, pid, folder in sorted(folders)]
 
 
 def sweep_folders() -> list[Path]:

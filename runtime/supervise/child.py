@@ -84,8 +84,8 @@ class Child:
             for _ in range(_PIECES):
                 if not (data := os.read(self._fd, _PIECE)):
                     return
-                *lines, rest = (self._rest + data).split(b"\n")
-                self._rest = rest[-_PIECE:]  # longer than any report, such as a library's progress bar
+                *lines, remainder = (self._rest + data).split(b"\n")
+                self._rest = remainder[-_PIECE:]  # longer than any report, such as a library's progress bar
                 parsed = [report for report in map(parse_report, lines) if report is not None]
                 self.n_reports += len(parsed)
                 self._arrived.extend(report for report in parsed if report.kind != ALIVE)

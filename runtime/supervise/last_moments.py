@@ -77,8 +77,8 @@ def _column(field: str, values: NDArray[np.generic]) -> Sequence[object]:
 def flag_words(flags: int) -> str:
     """Return the names of the flags set, as in ``first|late``; unnamed bits as numbers."""
     known = [f for f in Flag if flags & f]
-    rest = flags & ~sum(known)
-    return "|".join([*(str(f.name).lower() for f in known), *([str(rest)] if rest else [])])
+    remainder = flags & ~sum(known)
+    return "|".join([*(str(f.name).lower() for f in known), *([str(remainder)] if remainder else [])])
 
 
 def frames_jsonl(frames: Iterable[LoggedFrame], rig: Rig) -> bytes:

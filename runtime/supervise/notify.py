@@ -67,8 +67,8 @@ def status_line(state: int, episode: int, missed: int, *, hangs: bool) -> str:
     if hangs:
         return f"HUNG: the control process makes no ticks (episode {episode}); only its device's lease guards it"
     known = {s.value: s.name.lower() for s in State}
-    what = {State.PAUSED: "paused, disarmed", State.FAULT: "fault latched, disarmed: `onrig resume` once it is clear"}
-    named = {s.value: text for s, text in what.items()}.get(state, known.get(state, str(state)))
+    texts = {State.PAUSED: "paused, disarmed", State.FAULT: "fault latched, disarmed: `onrig resume` once it is clear"}
+    named = {s.value: text for s, text in texts.items()}.get(state, known.get(state, str(state)))
     return f"{named}; episode {episode}, {missed} ticks missed"
 
 
@@ -132,8 +132,8 @@ class Notifier:
         """Send one message; return whether systemd accepted it."""
         if self._socket is None or self._address is None:
             return False
-        at = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        location = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with contextlib.suppress(OSError):  # systemd is being restarted, or its queue is full: the run continues
-            self._socket.sendto("\n".join(line.replace("\n", " ") for line in lines).encode(), at)
+            self._socket.sendto("\n".join(line.replace("\n", " ") for line in lines).encode(), location)
             return True
         return False

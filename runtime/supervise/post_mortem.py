@@ -148,11 +148,11 @@ class PostMortem:
             FRAMES: frames_jsonl(frames, rig),
             FAULT: self._account(pending, records, frames),
         }
-        there = post_mortems(self._folder.parent)
-        number = 1 + max((_number(f) for f in there), default=0)
+        existing = post_mortems(self._folder.parent)
+        number = 1 + max((_number(f) for f in existing), default=0)
         name = f"{number:03d}-{pending.fault.value}"
         fresh = self._folder / f".{name}.tmp"
-        replaced = there[-1].name if len(there) >= KEPT else None
+        replaced = existing[-1].name if len(existing) >= KEPT else None
         try:
             shutil.rmtree(fresh, ignore_errors=True)  # left by a supervisor that was killed here
             fresh.mkdir(parents=True)
@@ -160,7 +160,7 @@ class PostMortem:
             for file, data in content.items():
                 (fresh / file).write_bytes(data)
             if replaced is not None:
-                shutil.rmtree(there[-1])
+                shutil.rmtree(existing[-1])
             fresh.rename(self._folder / name)
         except OSError as error:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -210,7 +210,7 @@ class PostMortem:
         config = self._config
         recent_ns = pending.t_ns - round(_RECENT_S * 1e9)
         recent = [t for t in self._transitions if int(str(t["t_mono_ns"])) >= recent_ns]
-        told: dict[str, object] = {
+        account: dict[str, object] = {
             "fault": pending.fault.value,
             "message": pending.message,
             "detail": pending.detail,
@@ -234,7 +234,7 @@ class PostMortem:
             "frames": len(frames),
             "frames_taped": self._tape is not None,
         }
-        return msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n"
+        return msgspec.json.format(msgspec.json.encode(account), indent=2) + b"\n"
 
 
 def _extent(records: NDArray[np.void] | None) -> dict[str, object]:
@@ -257,6 +257,6 @@ def _number(folder: Path) -> int:
 def post_mortems(run_folder: Path) -> list[Path]:
     """Find the post-mortems in a run folder, by number."""
     with contextlib.suppress(OSError):
-        found = [f for f in (run_folder / FOLDER).iterdir() if _number(f) and (f / FAULT).is_file()]
-        return sorted(found, key=_number)
+        folders = [f for f in (run_folder / FOLDER).iterdir() if _number(f) and (f / FAULT).is_file()]
+        return sorted(folders, key=_number)
     return []

@@ -72,8 +72,8 @@ class Reports:
         """Return the reason for the end of a process: its own report, or its exit code if it made none."""
         if self.errors and code in set(ExitCode):
             return self.errors[-1]
-        how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
-        return f"{name} {how}; see {self._log}"
+        description = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
+        return f"{name} {description}; see {self._log}"
 
     def fault_of(self, code: int) -> str | None:
         """Return the name of the fault that ended a run with this exit code, if any."""

@@ -109,16 +109,16 @@ class RestartableProcess:
             self._killed = True
             self._worked_s = 0.0 if starts else now_s - child.started_s - limit_s
             self.hangs += 1
-            passed = f"{limit_s:g} s" if still else f"{FIRST_HEARTBEAT_CPU_S:g} s of CPU time"
-            self._say(f"{self.name} has made no progress for {passed}; restarting it")
+            duration_text = f"{limit_s:g} s" if still else f"{FIRST_HEARTBEAT_CPU_S:g} s of CPU time"
+            self._say(f"{self.name} has made no progress for {duration_text}; restarting it")
             child.kill()
 
     def _ended(self, child: Child, code: int, now_s: float, reached: int) -> None:
         child.close()
         self.child = None
-        lived_s, progressed = (self._worked_s if self._killed else now_s - child.started_s), reached > self._furthest
+        lifetime_s, progressed = (self._worked_s if self._killed else now_s - child.started_s), reached > self._furthest
         self._furthest = max(self._furthest, reached)
-        wait_s = self._restarts.ended(lived_s, progressed=progressed, killed=code == -signal.SIGKILL)
+        wait_s = self._restarts.ended(lifetime_s, progressed=progressed, killed=code == -signal.SIGKILL)
         if code == ExitCode.CONFIGURATION:
             wait_s = None
         elif code == ExitCode.PREFLIGHT:  # the machine currently lacks resources
@@ -168,9 +168,9 @@ class ProgressTimer:
 
     def update(self, now_s: float, sign: Hashable) -> float:
         """Check at ``now_s``; return the seconds for which ``sign`` has not changed."""
-        passed = 0.0 if self._looked_s is None else min(now_s - self._looked_s, _MAX_CHECK_INTERVAL_S)
+        elapsed = 0.0 if self._looked_s is None else min(now_s - self._looked_s, _MAX_CHECK_INTERVAL_S)
         self._looked_s = now_s
-        self.seconds = self.seconds + passed if sign == self._sign else 0.0
+        self.seconds = self.seconds + elapsed if sign == self._sign else 0.0
         self._sign = sign
         return self.seconds
 

@@ -75,17 +75,17 @@ def write_run_folder(folder: Path, config: RunConfig, pieces: Mapping[str, objec
     check_path(folder)
     if folder.exists():
         check_folder(folder)
-    if why := occupied_by(folder):
-        raise FileExistsError(f"{folder} {why}")
-    made = [f for f in (folder, *folder.parents) if not f.exists()]
-    kept = {path.name for path in folder.iterdir()} if not made else set()
+    if reason := occupied_by(folder):
+        raise FileExistsError(f"{folder} {reason}")
+    created = [f for f in (folder, *folder.parents) if not f.exists()]
+    kept = {path.name for path in folder.iterdir()} if not created else set()
 
     def undo() -> None:
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.name in kept:
                 continue
             _remove(path)
-        for parent in made:
+        for parent in created:
             with contextlib.suppress(OSError):
                 parent.rmdir()
 
@@ -131,14 +131,14 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     The replay process truncates the other files.  On OSError nothing has changed.
     """
     config = resumption.config
-    before = {name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY, CHECKSUMS)}
+    previous_contents = {name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY, CHECKSUMS)}
     kept = {path.name for path in folder.iterdir()}
     sizes = {name: _size(folder / name) for name in ("stderr.log", "events.jsonl")}
     tail = _partial_line_bytes(folder / "events.jsonl")
 
     def undo() -> None:
         with contextlib.suppress(OSError):
-            for name, data in before.items():
+            for name, data in previous_contents.items():
                 if data is not None and _content(folder / name) != data:
                     replace_own_file(folder / name, data, durable=True)
             for name, size in sizes.items():
@@ -156,7 +156,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
 
     meta: dict[str, object] = {}
     with contextlib.suppress(msgspec.DecodeError):
-        meta = msgspec.json.decode(before["meta.json"] or b"{}", type=dict[str, object])
+        meta = msgspec.json.decode(previous_contents["meta.json"] or b"{}", type=dict[str, object])
     if resumption.run:
         meta = {**meta, "run": resumption.run}
     earlier = meta.get(RESUMES)
@@ -189,8 +189,8 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
 def _log_resumption(folder: Path, resumption: Resumption) -> None:
     events = EventFile(folder / "events.jsonl")
     for change in resumption.changes:
-        before, now = (msgspec.json.encode(value).decode() for value in (change.run, change.wanted))
-        events.write("configuration_changed", setting=format_path(change.path), before=before, now=now)
+        previous, now = (msgspec.json.encode(value).decode() for value in (change.run, change.wanted))
+        events.write("configuration_changed", setting=format_path(change.path), before=previous, now=now)
     for name in resumption.damaged:
         events.write("file_damaged", file=name)
     events.close()
@@ -206,7 +206,11 @@ def seal_run_folder(folder: Path) -> None:
     listed = read_list(folder)
     if "episodes.csv" not in listed.files:
         return
-    parts = (str(at.relative_to(folder) / name) for at in post_mortems(folder) for name in (RECORDS, FRAMES, FAULT))
+    parts = (
+        str(post_mortem.relative_to(folder) / name)
+        for post_mortem in post_mortems(folder)
+        for name in (RECORDS, FRAMES, FAULT)
+    )
     names = (*_WRITTEN_AT_START, "events.jsonl", "timing.json", SUMMARY, *parts)
     with contextlib.suppress(OSError):  # full disk: these files cannot be checked later
         write_list(folder, {**listed.files, **_measured(folder, names)}, listed.damaged)

@@ -178,8 +178,8 @@ class Supervisor:
                 if report.kind == "ready":
                     return report
             if code is not None:
-                code, why = self._verdict(child.name, code)
-                raise StartFailed(why, code)
+                code, reason = self._verdict(child.name, code)
+                raise StartFailed(reason, code)
             self._poll_keyboard()
             if self._requests.stop:
                 raise StartFailed(self._interrupted(), ExitCode.INTERRUPTED)
@@ -206,27 +206,27 @@ class Supervisor:
                 self._end()
                 return ExitCode.INTERNAL, f"the control process hung; {FAULTS[FaultName.LOOP_HUNG].hint}"
             self.crew.revive()
-            gone = self._fatal_loss()
-            if gone is not None:
+            loss = self._fatal_loss()
+            if loss is not None:
                 self._end()
-                return ExitCode.INTERNAL, gone
+                return ExitCode.INTERNAL, loss
 
     def _fatal_loss(self) -> str | None:
         """Return why the run cannot continue without a process that is not restarted; None if it can."""
         # In lockstep no barrier would open; in real time the loop needs the learner only for its first policy.
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
-        why = self._reports.errors[-1] if self._reports.errors else "see stderr.log"
+        reason = self._reports.errors[-1] if self._reports.errors else "see stderr.log"
         if self.crew.learner.abandoned and self._board[Word.ENDED] == 0:
-            self._reports.latch(FaultName.LEARNER_GONE, why)
-            return f"the learner has ended and is not restarted: {why}"
+            self._reports.latch(FaultName.LEARNER_GONE, reason)
+            return f"the learner has ended and is not restarted: {reason}"
         if self.crew.replay.abandoned:
-            return f"the replay process has ended and is not restarted: {why}"
+            return f"the replay process has ended and is not restarted: {reason}"
         return None
 
     def _notify_service(self) -> None:
-        looks, hangs = self._board[Word.POLLS], self._watchdog.hangs
-        self._service.update(time.monotonic(), looks, self._status(), hangs=hangs)
+        n_polls, hangs = self._board[Word.POLLS], self._watchdog.hangs
+        self._service.update(time.monotonic(), n_polls, self._status(), hangs=hangs)
 
     def _status(self) -> str:
         board = self._board
@@ -334,10 +334,10 @@ class Supervisor:
                 return
 
     def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
-        start, least_s = time.monotonic(), min(grace_s, _IMMEDIATE_STOP_S)
+        start, min_s = time.monotonic(), min(grace_s, _IMMEDIATE_STOP_S)
         if child.name == CONTROL:  # it may wait for a frame before fading, and for three to confirm the end
             period_s = self._config.wall_period_ns * 1e-9
-            least_s += _FADE_PERIODS * period_s
+            min_s += _FADE_PERIODS * period_s
             grace_s += _FADE_PERIODS * period_s + self._config.supervision.fade_s * max(
                 1.0, period_s * self._config.rate_hz
             )
@@ -346,7 +346,7 @@ class Supervisor:
             at_once = self._requests.stop > 1
             if child.name != CONTROL and self._requests.impatient:
                 break
-            if time.monotonic() - start > (least_s if at_once else grace_s):
+            if time.monotonic() - start > (min_s if at_once else grace_s):
                 break
             self.crew.note(child)
             time.sleep(0.01)

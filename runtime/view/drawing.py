@@ -81,8 +81,8 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
             if name is None:
                 return None
             signal_of(config, name)
-            at = signals.index(name)
-            return ("observation", at) if at < n else ("applied", at - n)
+            index = signals.index(name)
+            return ("observation", index) if index < n else ("applied", index - n)
 
         def shifts(by: dict[str, Point]) -> list[tuple[object, ...]]:
             return [(*(place(name) or ()), shift) for name, shift in by.items()]
@@ -106,10 +106,10 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 def signal_of(config: RunConfig, name: str) -> Observation | Actuator:
     """Return the observation or actuator with that name; raises ValueError if the rig has none."""
     signals: tuple[Observation | Actuator, ...] = (*config.rig.signals, *config.rig.actuators)
-    found = next((s for s in signals if s.name == name), None)
-    if found is None:
+    match = next((s for s in signals if s.name == name), None)
+    if match is None:
         raise ValueError(f"rig '{config.rig.name}' has no signal '{name}' to draw")
-    return found
+    return match
 
 
 if TYPE_CHECKING:

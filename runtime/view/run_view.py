@@ -117,8 +117,8 @@ class RunView:
     def histograms(self) -> dict[str, CoarseHistogram]:
         """Histograms of all ticks: ``tick``, its stages, and ``lateness`` in real time."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            told = msgspec.json.decode(read_file(self.folder / TIMING, MAX_JSON_BYTES), type=Timing).histograms
-            return {name: _histogram(h) for name, h in told.items() if _is_sound(h)}
+            content = msgspec.json.decode(read_file(self.folder / TIMING, MAX_JSON_BYTES), type=Timing).histograms
+            return {name: _histogram(h) for name, h in content.items() if _is_sound(h)}
         return {}
 
     def memory(self, max_bytes: int = _MAX_BYTES) -> Memory | str:
@@ -223,13 +223,13 @@ def number(value: object, default: float = 0.0) -> float:
 def by_episode(events: Sequence[Event], name: str, amount: str | None = None) -> dict[str, Counter[int]]:
     """Add up ``tick`` events by the word in ``name`` (``rule``, ``cause``), then by episode; each counts ``amount`` (a
     field), or its number of occurrences. Events with the word ``none`` do not count."""
-    found: dict[str, Counter[int]] = {}
+    counters: dict[str, Counter[int]] = {}
     for event in events:
         word = event.fields.get(name)
         n = event.times if amount is None else int(number(event.fields.get(amount)))
         if event.kind == "tick" and isinstance(word, str) and word != "none" and n:
-            found.setdefault(word, Counter())[int(number(event.fields.get("episode")))] += n
-    return found
+            counters.setdefault(word, Counter())[int(number(event.fields.get("episode")))] += n
+    return counters
 
 
 def _lines(path: Path) -> Iterator[bytes]:

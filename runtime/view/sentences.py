@@ -71,8 +71,8 @@ def parse_event(line: bytes) -> Event | None:
 
 def sentence(event: Event) -> Sentence | None:
     """Return the sentence for an event; None for events of ordinary episodes."""
-    said = _sentence(event.kind, event.fields)
-    return said and said._replace(text=printable(said.text))
+    text = _sentence(event.kind, event.fields)
+    return text and text._replace(text=printable(text.text))
 
 
 def counted(event: Event, text: str) -> str:
@@ -90,7 +90,7 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
         return None
     policy, source = fields.get("policy"), str(fields.get("source") or "")
     message = str(fields.get("message") or fields.get("reason") or "")
-    said = f"{source}: {message}" if source else message
+    text = f"{source}: {message}" if source else message
     match kind:
         case "tick":
             return _tick(fields)
@@ -99,11 +99,11 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
         case "fault":
             return Sentence("safety", "bad", message)
         case "error":
-            return Sentence("run", "bad", said)
+            return Sentence("run", "bad", text)
         case "warning":
-            return Sentence("run", "warn", said)
+            return Sentence("run", "warn", text)
         case "event":
-            return Sentence("run", "note", said)
+            return Sentence("run", "note", text)
         case "actuators":
             return Sentence("safety", "note", f"actuators {message}")
         case "policy_refused":
@@ -168,8 +168,8 @@ def _transition(fields: Fields) -> Sentence | None:
     if fields.get("event") == "plugged_in":  # a warning has more detail
         return None
     if fault:
-        told = "; ".join(str(part) for part in (fields.get("cause"), fields.get("hint")) if part)
-        return Sentence("safety", "bad", f"{state}: {told or fields.get('message') or fault}")
+        message = "; ".join(str(part) for part in (fields.get("cause"), fields.get("hint")) if part)
+        return Sentence("safety", "bad", f"{state}: {message or fields.get('message') or fault}")
     if str(fields.get("before")) == "fault":
         return Sentence("safety", "good", "re-armed")
     if state in _TOLD_STATES:

@@ -193,7 +193,7 @@ class ByEpisode(Keeper):
     def restore(self, state: Arrays) -> None:
         """Restore ``state``; episodes are renumbered in order."""
         super().restore(state)
-        filled, episode, goes, left, grows = (int(number) for number in state["place"])
+        filled, episode, goes, n_left, grows = (int(number) for number in state["place"])
         shape = (self.capacity,)
         if any(state[name].shape != shape for name in ("values", "episodes", "next")):
             raise ValueError(f"state does not have {self.capacity} slots")
@@ -203,7 +203,7 @@ class ByEpisode(Keeper):
         stored = np.flatnonzero(~going)
         known, records = np.unique(numbers[stored], return_inverse=True)
         n = len(known)
-        if self._next_np.max() >= self.capacity or going.sum() != left or n + bool(left) > self.capacity:
+        if self._next_np.max() >= self.capacity or going.sum() != n_left or n + bool(n_left) > self.capacity:
             raise ValueError("state with contradictory episodes")
         self._record_np[:] = n
         self._record_np[stored] = records
@@ -218,8 +218,8 @@ class ByEpisode(Keeper):
         self._key_np[:n] = np.arange(1, n + 1)
         self._rank(np.arange(n))
         self._filled, self._episode, self._begun = filled, episode, n
-        self._goes, self._left, self._going = goes, left, n if left else _NOBODY
-        self._free = self._records = n + bool(left)
+        self._goes, self._left, self._going = goes, n_left, n if n_left else _NOBODY
+        self._free = self._records = n + bool(n_left)
         self._current = n - 1 if grows else _NOBODY
         if grows:
             self._key[self._current] = _ABSENT

@@ -146,11 +146,11 @@ class CompiledRankedSlots:
         n = len(slots)
         if n <= STAGED:
             self._slots[:n] = slots
-            at = self._slots_at
+            index = self._slots_at
         else:
             slots = np.ascontiguousarray(slots, np.int64)
-            at = slots.ctypes.data
-        if code := self._functions.onrig_ranked_renew(self.address, at, n, bits):
+            index = slots.ctypes.data
+        if code := self._functions.onrig_ranked_renew(self.address, index, n, bits):
             self._make_sequence(n, code)
             self.renew(slots, bits)
 
@@ -201,8 +201,8 @@ class CompiledRankedSlots:
     def load(self, keys: NDArray[np.uint64]) -> None:
         """Replace all entries by ``keys``, a copy of :attr:`keys`; see ``RankedSlots.load``."""
         slots, held = entries(renumbered(keys, self.capacity))
-        at = held.ctypes.data, slots.ctypes.data
-        if code := self._functions.onrig_ranked_fill(self.address, *at, len(slots)):
+        pointers = held.ctypes.data, slots.ctypes.data
+        if code := self._functions.onrig_ranked_fill(self.address, *pointers, len(slots)):
             _refuse(code)
 
 

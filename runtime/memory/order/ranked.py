@@ -183,14 +183,14 @@ class RankedSlots(Leaves):
         stays = np.ones(len(keys), np.bool_)
         stays[keys.searchsorted(np.sort(old_keys))] = False
         order = new_keys.argsort()
-        sorted_keys, left = new_keys[order], keys[stays]
-        at = left.searchsorted(sorted_keys)
-        at += np.arange(len(at))
+        sorted_keys, kept_keys = new_keys[order], keys[stays]
+        insertion = kept_keys.searchsorted(sorted_keys)
+        insertion += np.arange(len(insertion))
         old = np.ones(len(keys), np.bool_)
-        old[at] = False
+        old[insertion] = False
         merged, merged_slots = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint32)
-        merged[at], merged_slots[at] = sorted_keys, moved[order]
-        merged[old], merged_slots[old] = left, slots[stays]
+        merged[insertion], merged_slots[insertion] = sorted_keys, moved[order]
+        merged[old], merged_slots[old] = kept_keys, slots[stays]
         self._key_of_np[moved] = new_keys
         self._fill(merged.view(np.float64), merged_slots)
         self._flat = None
@@ -255,8 +255,8 @@ class RankedSlots(Leaves):
             leaves = ends.searchsorted(ranks, "right")
             places = ranks - (ends - count).take(leaves)
             slots = self._slots
-            found = [slots[p][i] for p, i in zip(leaves.tolist(), places.tolist(), strict=True)]
-            return np.array(found, np.int64)
+            results = [slots[p][i] for p, i in zip(leaves.tolist(), places.tolist(), strict=True)]
+            return np.array(results, np.int64)
         return self._in_order().take(ranks).astype(np.int64)
 
     def in_order(self) -> Slots:

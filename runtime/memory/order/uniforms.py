@@ -28,12 +28,12 @@ class Uniforms:
 
     def next(self) -> float:
         """Return the next number."""
-        at = self._at
-        if at == len(self._block):
+        index = self._at
+        if index == len(self._block):
             self._refill()
-            at = 0
-        self._at = at + 1
-        return self._block[at]
+            index = 0
+        self._at = index + 1
+        return self._block[index]
 
     def _refill(self) -> None:
         self._before = generator_state(self._rng)
@@ -76,9 +76,9 @@ class UniformRows:
             self._at = end
             return self._block[:, start:end]
         fresh = np.stack([rng.random(end - ARRAY_BLOCK) for rng in self._rngs])
-        taken = np.concatenate((self._block[:, start:], fresh), axis=1)
+        numbers = np.concatenate((self._block[:, start:], fresh), axis=1)
         self._refill()
-        return taken
+        return numbers
 
     def state(self) -> NDArray[np.uint64]:
         """Return the first generator's position in its stream, (5,) uint64."""
@@ -104,8 +104,8 @@ class UniformArrays(UniformRows):
         start = self._at
         end = start + n
         if end > ARRAY_BLOCK:
-            taken: NDArray[np.float64] = super().take(n)[0]
-            return taken
+            row: NDArray[np.float64] = super().take(n)[0]
+            return row
         self._at = end
         return self._block[0, start:end]
 

@@ -132,11 +132,11 @@ class TickEvents:
     def add(self, records: NDArray[np.void]) -> None:
         """Process the next records (dtype ``RecordLayout.dtype``, at least one)."""
         rules = records["rule"]
-        before = np.concatenate([[self._last_rule], rules[:-1]])
+        previous = np.concatenate([[self._last_rule], rules[:-1]])
         self._last_rule = int(rules[-1])
-        begins = (rules != before) & (rules != Rule.NONE) & (rules != Rule.FALLBACK)
-        for at in np.flatnonzero(begins | (records["missed"] > 0) | (records["fault"] > 0)).tolist():
-            r = records[at]
+        begins = (rules != previous) & (rules != Rule.NONE) & (rules != Rule.FALLBACK)
+        for index in np.flatnonzero(begins | (records["missed"] > 0) | (records["fault"] > 0)).tolist():
+            r = records[index]
             self._event(
                 "tick",
                 episode=int(r["episode"]),
@@ -219,10 +219,10 @@ class TimingFile:
 def _earlier(path: Path) -> dict[str, tuple[int, tuple[int, ...]]]:
     """Return the histograms of the existing file; empty if it is missing or damaged."""
     try:
-        found = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=Timing).histograms
+        content = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=Timing).histograms
     except (OSError, msgspec.DecodeError):
         return {}
-    return {name: (histogram.first, histogram.counts) for name, histogram in found.items()}
+    return {name: (histogram.first, histogram.counts) for name, histogram in content.items()}
 
 
 def _trimmed(bins: NDArray[np.int64]) -> Counts:

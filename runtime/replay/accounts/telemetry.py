@@ -72,11 +72,11 @@ class Surprise:
 
     def note(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
         """Record TD errors of current experiences, in order; the latest one of a slot counts."""
-        at = np.flatnonzero(slots % self.stride == 0) if self.stride > 1 else slice(None)
-        index = slots[at] // self.stride
+        position = np.flatnonzero(slots % self.stride == 0) if self.stride > 1 else slice(None)
+        index = slots[position] // self.stride
         known = index < SAMPLE_POINTS
-        self._abs_td[index[known]] = abs_td[at][known]
-        self._generation[index[known]] = generations[at][known]
+        self._abs_td[index[known]] = abs_td[position][known]
+        self._generation[index[known]] = generations[position][known]
 
     def sampled(self, stored: int) -> Slots:
         """Return the slots to show of the first ``stored``, at most SAMPLE_POINTS; the stride grows if necessary."""
@@ -116,9 +116,9 @@ class Telemetry:
 
     def _taken_over(self) -> NDArray[np.void]:
         """Return the counts to continue from: those of a previous replay process, or none."""
-        before = self._parts.figures.take()
-        if before is not None and len(before) == FIGURES.itemsize:
-            return np.frombuffer(before, FIGURES).copy()
+        previous = self._parts.figures.take()
+        if previous is not None and len(previous) == FIGURES.itemsize:
+            return np.frombuffer(previous, FIGURES).copy()
         return np.zeros(1, FIGURES)
 
     def add(self, records: NDArray[np.void]) -> None:

@@ -83,19 +83,19 @@ def read(name: str, data: memoryview, crc: int) -> Iterator[Found]:
     Raises Damage if a block differs from what was written, or the last one does not end in ``crc``.
     """
     chain = chain_start(name)
-    at = 0
-    while at < len(data):
-        if len(data) - at < HEADER_BYTES:
-            raise Damage(f"{name}: not a block at byte {at}")
-        magic, kind, table, entries, length = _HEADER.unpack_from(data, at)
-        if magic != _MAGIC or length > len(data) - at - HEADER_BYTES:
-            raise Damage(f"{name}: not a block at byte {at}")
-        start = at + HEADER_BYTES
+    offset = 0
+    while offset < len(data):
+        if len(data) - offset < HEADER_BYTES:
+            raise Damage(f"{name}: not a block at byte {offset}")
+        magic, kind, table, entries, length = _HEADER.unpack_from(data, offset)
+        if magic != _MAGIC or length > len(data) - offset - HEADER_BYTES:
+            raise Damage(f"{name}: not a block at byte {offset}")
+        start = offset + HEADER_BYTES
         payload = data[start : start + length]
-        chain = zlib.crc32(payload, zlib.crc32(data[at : at + _HEADER.size], chain))
-        if _CRC.unpack_from(data, at + _HEADER.size)[0] != chain:
-            raise Damage(f"{name}: wrong CRC in the block at byte {at}")
+        chain = zlib.crc32(payload, zlib.crc32(data[offset : offset + _HEADER.size], chain))
+        if _CRC.unpack_from(data, offset + _HEADER.size)[0] != chain:
+            raise Damage(f"{name}: wrong CRC in the block at byte {offset}")
         yield Found(kind, table, entries, payload, start)
-        at = start + length
+        offset = start + length
     if chain != crc:
         raise Damage(f"{name}: not the content that its manifest names")

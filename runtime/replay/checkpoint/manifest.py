@@ -169,8 +169,8 @@ def read_manifest(folder: Path, number: int) -> Manifest:
         data = read_file(folder / name, MAX_BYTES)
     except OSError as error:
         raise Damage(f"{name}: {error.strerror}") from None
-    text, _, rest = data.partition(b"\n")
-    if rest != b"crc32 %08x\n" % zlib.crc32(text):
+    text, _, remainder = data.partition(b"\n")
+    if remainder != b"crc32 %08x\n" % zlib.crc32(text):
         raise Damage(f"{name}: truncated or altered")
     try:
         # All formats store their number in this field.

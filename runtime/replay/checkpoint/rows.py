@@ -136,12 +136,12 @@ class TableLog:
         """
         tables = {name: a for name, a in state.items() if self._is_table(a)}
         saved = tuple(_saved(name, a, whole=name not in tables) for name, a in state.items())
-        before, self._before = self._before, tables
+        previous, self._before = self._before, tables
         if not tables:
             self._segment = None
             return saved, []
-        if self._segment is not None and list(before) == list(tables):
-            blocks = tuple(b for i, name in enumerate(tables) if (b := _changes(i, before[name], tables[name])))
+        if self._segment is not None and list(previous) == list(tables):
+            blocks = tuple(b for i, name in enumerate(tables) if (b := _changes(i, previous[name], tables[name])))
             more_bytes = sum(a.nbytes for b in blocks for a in b.arrays)
             if self._appended_bytes + more_bytes <= sum(a.nbytes for a in tables.values()):
                 self._appended_bytes += more_bytes
@@ -159,10 +159,10 @@ def _saved(name: str, array: NDArray[np.generic], *, whole: bool) -> Saved:
     return Saved(name, little.dtype.str, array.shape, little.tobytes() if whole else None)
 
 
-def _changes(table: int, before: NDArray[np.generic], now: NDArray[np.generic]) -> Block | None:
+def _changes(table: int, previous: NDArray[np.generic], now: NDArray[np.generic]) -> Block | None:
     # Bitwise comparison: a NaN equals itself, and -0 differs from 0.
     bits = f"u{now.itemsize}"
-    slots = np.flatnonzero(before.view(bits) != now.view(bits))
+    slots = np.flatnonzero(previous.view(bits) != now.view(bits))
     if not len(slots):
         return None
     return Block(Kind.CHANGED, table, len(slots), (slots.astype(np.uint32), now[slots]))

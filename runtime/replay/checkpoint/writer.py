@@ -173,25 +173,25 @@ class CheckpointWriter:
 
     def _append(self, append: Append, ends: dict[str, Segment]) -> Segment:
         """Write blocks after the counted part of a segment; record its new end and return the old one."""
-        before = ends.get(append.segment, Segment(append.segment, crc=chain_start(append.segment)))
-        chain, pieces = before.crc, []
+        previous = ends.get(append.segment, Segment(append.segment, crc=chain_start(append.segment)))
+        chain, pieces = previous.crc, []
         for block in append.blocks:
             encoded, chain = encode(block, chain)
             pieces += encoded
         path = self._folder / append.segment
         fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
-            os.ftruncate(fd, before.bytes)  # a failed attempt may have left partial data
-            os.lseek(fd, before.bytes, os.SEEK_SET)
-            size = before.bytes
+            os.ftruncate(fd, previous.bytes)  # a failed attempt may have left partial data
+            os.lseek(fd, previous.bytes, os.SEEK_SET)
+            size = previous.bytes
             for piece in pieces:
                 size += _write_all(fd, piece)
                 self._pieces += 1
             os.fdatasync(fd)
         finally:
             os.close(fd)
-        ends[append.segment] = msgspec.structs.replace(before, bytes=size, crc=chain)
-        return before
+        ends[append.segment] = msgspec.structs.replace(previous, bytes=size, crc=chain)
+        return previous
 
     def _put(self, manifest: Manifest) -> None:
         fresh = self._folder / TEMPORARY

@@ -56,8 +56,8 @@ class Examination:
         """Check the bytes of a policy; ``recorded``: (k, n) normalised observations, used as further probe states."""
         probes = self._probes
         if recorded is not None:
-            seen = self._observations.si(recorded[:_RECORDED])
-            probes = np.concatenate([probes, seen.astype(np.float32)])
+            recorded_si = self._observations.si(recorded[:_RECORDED])
+            probes = np.concatenate([probes, recorded_si.astype(np.float32)])
         return admit(model, self._wanted, probes, self._limits)
 
     def repeat(self, model: bytes) -> Admitted | Refused:
@@ -67,5 +67,5 @@ class Examination:
 
 def examination(config: RunConfig) -> Examination:
     """Return the check for the policies of a run."""
-    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
-    return Examination(wanted, admission_limits(config), config.seed)
+    contract = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+    return Examination(contract, admission_limits(config), config.seed)

@@ -89,8 +89,8 @@ class LearnerDesk:
 
     def descend(self, memory: bytes, lineage: Sequence[Ancestor]) -> None:
         """Record the memory from whose checkpoint this one was restored, and its lineage."""
-        before = [Ancestor(one.memory, min(one.writes, self._restored)) for one in lineage]
-        self.lineage = (*before, Ancestor(memory, self._restored))[-_ANCESTORS:]
+        previous = [Ancestor(one.memory, min(one.writes, self._restored)) for one in lineage]
+        self.lineage = (*previous, Ancestor(memory, self._restored))[-_ANCESTORS:]
 
     def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
         """Answer one request; None if the answer comes later."""
@@ -150,8 +150,8 @@ class LearnerDesk:
         known = self.peers.enter(ticket, session, now_s)
         held = self.peers.lease.belongs_to(session, ticket.key)
         pushes = request.role == "push"
-        why = self.peers.ask_to_push(ticket, session, now_s) if pushes else "it only reads"
-        if why is None and not held and not self.succession.is_current(session):
+        reason = self.peers.ask_to_push(ticket, session, now_s) if pushes else "it only reads"
+        if reason is None and not held and not self.succession.is_current(session):
             updates = self.updates if self.done >= 0 or self._restored else None
             if not self.succession.admits(session, updates, ending=self.feed.ending):
                 return None  # it retries until the run can be continued
@@ -160,13 +160,15 @@ class LearnerDesk:
             pass  # a mirror of another memory, as stated in the answer: the learner attaches again without it
         elif not known:
             came_back = request.memory == self.memory_name
-            self._event("learner_resumed" if came_back else "learner_attached", learner=ticket.key, pushes=why is None)
-        elif why is None and not held:
+            self._event(
+                "learner_resumed" if came_back else "learner_attached", learner=ticket.key, pushes=reason is None
+            )
+        elif reason is None and not held:
             self._event("push_passed", learner=ticket.key)
-        return Answer(self._attached(why))
+        return Answer(self._attached(reason))
 
-    def _attached(self, why: str | None) -> Attached:
-        """Return the answer to an Attach that pushes, or must not for the reason ``why``."""
+    def _attached(self, reason: str | None) -> Attached:
+        """Return the answer to an Attach that pushes, or must not for the reason ``reason``."""
         storage = self._memory.storage
         return Attached(
             run=self._identity.run,
@@ -182,8 +184,8 @@ class LearnerDesk:
             restored=self._restored,
             lineage=self.lineage,
             done=self.done,
-            pushes=why is None,
-            why=why or "",
+            pushes=reason is None,
+            why=reason or "",
             behaviour=storage.layout.behaviour,
         )
 
@@ -212,8 +214,8 @@ class LearnerDesk:
     def _recorded(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         """Return a sample of observations, evenly spaced over the memory."""
         storage = self._memory.storage
-        at = np.linspace(0, max(storage.stored - 1, 0), min(storage.stored, 64)).astype(np.int64)
-        return storage.observation[at]
+        slots = np.linspace(0, max(storage.stored - 1, 0), min(storage.stored, 64)).astype(np.int64)
+        return storage.observation[slots]
 
     def _done(self, request: Done) -> Answer:
         if (departure := self.succession.departure(request.updates)) is not None:

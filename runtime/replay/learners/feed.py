@@ -90,8 +90,8 @@ class Feed:
         fit = MAX_PAYLOAD_BYTES // (4 * STAMP_WORDS + storage.layout.row_bytes)
         slots = storage.changed_since(pull.since, max(1, min(pull.max_rows, MAX_ROWS, fit)))
         rows = storage.rows(slots)
-        upto = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
+        up_to = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
         rulings = [ruling for ruling in self._rulings if ruling.number > pull.heard][:MAX_RULINGS]
         ended = tuple(Closed(e, total) for e, total in sorted(self._returns.items()) if pull.closed < e <= self.closed)
-        message = Rows(upto, storage.inserted, self.closed, self.ending, tuple(rulings), self.settled, ended)
+        message = Rows(up_to, storage.inserted, self.closed, self.ending, tuple(rulings), self.settled, ended)
         return Answer(message, (rows.astype("<u4", copy=False).tobytes(),), storage.scanned_bytes(pull.since))

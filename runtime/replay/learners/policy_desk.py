@@ -221,9 +221,9 @@ class PolicyDesk:
         self._event("policy_admitted", policy=policy_id, learner=learner, evaluator=evaluator_of(native=result.native))
         return Verdict(policy_id, accepted=True)
 
-    def _refuse(self, digest: bytes, why: Refused, learner: str) -> Verdict:
+    def _refuse(self, digest: bytes, reason: Refused, learner: str) -> Verdict:
         self.refused += 1
-        verdict = Verdict(0, accepted=False, stage=why.stage, reason=why.reason)
+        verdict = Verdict(0, accepted=False, stage=reason.stage, reason=reason.reason)
         _keep(self._refused, digest, verdict)
         self._event("policy_refused", policy=0, learner=learner, stage=verdict.stage, reason=verdict.reason)
         return verdict

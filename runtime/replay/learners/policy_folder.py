@@ -43,15 +43,15 @@ class PolicyFolder:
         self.root = path
         path.mkdir(exist_ok=True)
         self._index = PolicyIndex(path)
-        found = self.ids()
-        self.newest = found[-1] if found else 0
+        ids = self.ids()
+        self.newest = ids[-1] if ids else 0
         self.acted = self.newest
         """Highest id in any record."""
         self._open: dict[int, bool] = {}
         """Policies that may still be removed, in order, and whether each has acted; all other files are kept."""
-        self._unsynced: dict[int, None] = dict.fromkeys(found)
+        self._unsynced: dict[int, None] = dict.fromkeys(ids)
         self._unfiled: dict[int, bytes] = {}
-        self._before = found[-_RECALLED:]
+        self._before = ids[-_RECALLED:]
         self._recalled: dict[bytes, int] | None = None
         self.lost = 0
         """Number of admitted policies that will never be filed because the disk was full for too long."""
@@ -125,9 +125,9 @@ class PolicyFolder:
 
     def note(self, acting: Iterable[int]) -> None:
         """Record the policies named by the next records, and remove those that they supersede."""
-        before = self.acted
+        previous = self.acted
         self._note(acting)
-        if self.acted > before:
+        if self.acted > previous:
             self.prune()
 
     def _note(self, acting: Iterable[int]) -> None:
@@ -151,7 +151,7 @@ class PolicyFolder:
     def drop_overtaken(self, taken: int) -> None:
         """Remove the policies between the one that the loop took last and the newest one."""
         after = max(taken, self.acted)
-        for policy_id in [i for i, acted in self._open.items() if after < i < self.newest and not acted]:
+        for policy_id in [i for i, has_acted in self._open.items() if after < i < self.newest and not has_acted]:
             del self._open[policy_id]
             self._discard(policy_id)
 
