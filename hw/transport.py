@@ -12,7 +12,6 @@ import os
 import select
 import socket
 import stat
-import termios
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -181,7 +180,9 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
     """
     if _is_socket(path):
         return _open_socket(path)
-    import serial  # here: checking a configuration opens no port
+    import termios  # here: checking a configuration opens no port, and works where there is no termios
+
+    import serial
 
     try:
         port = serial.Serial(path, baud_rate, timeout=0, exclusive=True)
@@ -223,6 +224,8 @@ def _open_socket(path: str) -> DescriptorTransport:
 
 def _make_transparent(fd: int) -> None:
     """Complete pyserial's raw mode: no special bytes, and an empty read means a hang-up, not a lack of data."""
+    import termios
+
     attributes = termios.tcgetattr(fd)
     attributes[0] &= ~(termios.BRKINT | termios.IXON | termios.ICRNL | termios.ISTRIP | termios.PARMRK)
     control_characters = attributes[6]
@@ -234,7 +237,7 @@ def _make_transparent(fd: int) -> None:
 def _open_failure(path: str, baud_rate: int, error: Exception) -> str:
     code = getattr(error, "errno", None)
     for cause in (error, error.__context__):
-        if code is None and isinstance(cause, termios.error):
+        if code is None and cause is not None and type(cause).__module__ == "termios":
             code = cause.args[0]
     if code in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
         return f"{path}: no such port; plug the device in, or name another port"

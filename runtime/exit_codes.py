@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class ExitCode(enum.IntEnum):
@@ -20,3 +21,12 @@ class ExitCode(enum.IntEnum):
     """The run ended, but data are missing (``whole`` in ``summary.json``)."""
     INTERNAL = 70
     INTERRUPTED = 130
+
+
+class Failure(Exception):
+    """Something asked for that cannot be done; the message gives the reason and the remedy in one line."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.CONFIGURATION) -> None:
+        super().__init__(message)
+        self.code: Final = code
+        """Exit code of the command that was asked for it."""

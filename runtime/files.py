@@ -24,6 +24,12 @@ _KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
 )
 
 
+_READING: Final = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
+)
+"""Flags of a file opened for reading; not every system has all of them."""
+
+
 class NotRegularFile(OSError):
     """A directory, FIFO, socket or device in place of a file."""
 
@@ -40,7 +46,7 @@ def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
     """
     try:
         _check_regular(os.stat(path), path)
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        fd = os.open(path, _READING)
     except ValueError:
         raise OSError(errno.EINVAL, "a name with a NUL byte", str(path)) from None
     try:

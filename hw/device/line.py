@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import socket
-import tty
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +29,8 @@ class Line:
     @classmethod
     def pty(cls) -> Line:
         """Open a pseudo-terminal; the host opens its slave side by ``path``."""
+        import tty  # here: a driver's socket needs none
+
         master, slave = os.openpty()
         tty.setraw(slave)
         path = os.ttyname(slave)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -17,6 +16,7 @@ from onrig.runtime.explore.schedule import depends_on_episode_only
 from onrig.runtime.explore.settings import ActionNoise, EpsilonGreedy, Exploration, NoExploration, OwnNoise
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.settings import machine_bytes
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.model import model_problems
@@ -32,6 +32,8 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     problems = [*model_problems(config.rig, twin.plant), *exact_problems(twin)]
     if twin.latency_us or twin.faults != FaultPlan():
         problems.append("trials run on an exact plant: device.twin.latency_us and device.twin.faults must be left out")
+    if config.selection.seeds is not None or settings.start is not None:
+        problems.append("trials begin with nothing: leave out selection.seed_from and learner.start_from")
     if config.rig.previous_command:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
     if config.task.terminates:
@@ -92,11 +94,6 @@ def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
         size = f"take {needed / 1e9:.3g} GB in each trial, this machine has {there / 1e9:.3g} GB"
         path = "steps" if run.selection.capacity is None else "selection.capacity"
         yield path, f"{run.capacity(spaces.n, spaces.m)} experiences {size}: keep fewer (selection.capacity)"
-
-
-def machine_bytes() -> int:
-    """Memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def trial_bytes(run: StepRun) -> int:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from onrig.runtime.exit_codes import Failure
 from onrig.runtime.printable import printable
 from onrig.runtime.registry import describe_exception
 
@@ -46,14 +47,15 @@ class Problem(NamedTuple):
         return f"{printable(place, MAX_PLACE)}: {printable(self.message, MAX_MESSAGE)}"
 
 
-class ConfigError(Exception):
+class ConfigError(Failure):
     """Unusable configuration; ``str()`` gives one problem per line."""
 
     problems: tuple[Problem, ...]
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__(self.problems)
+        super().__init__("")
+        self.args = (self.problems,)  # by which a copy is made in another process
 
     def __str__(self) -> str:
         return "\n".join(str(problem) for problem in self.problems)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import ipaddress
 import re
 import socket
@@ -134,6 +133,8 @@ def _hosts(endpoint: Tcp) -> list[str]:
 
 
 def _address_of_interface(name: str) -> str:
+    import fcntl  # here: a configuration is checked on systems without it
+
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         result = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
     return socket.inet_ntoa(result[20:24])

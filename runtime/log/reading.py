@@ -6,10 +6,11 @@ open the same files (docs/logs.md).
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
 
@@ -30,6 +31,7 @@ from onrig.runtime.log import wire
 from onrig.runtime.log.mcap_file import EVENTS, FORMAT, LOOP, METADATA, STEPS
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.log.steps import Records, StepMessages
+from onrig.runtime.run_config import RunConfig
 
 _BATCH: Final = 4096
 _MAX_RECORD_BYTES: Final = 1 << 28
@@ -38,6 +40,8 @@ _BYTES_PER_STEP: Final = 125
 """Approximate compressed size of a step."""
 _HEAD: Final = struct.Struct("<BQ")
 """Bytes of opcode and length before each record of the file."""
+
+_NO_TICK: Final = (1 << 63) - 1
 
 Fields = dict[str, object]
 
@@ -81,6 +85,52 @@ def read_log(folder: Path, rig: Rig, *, behaviour: bool = False, inputs: Sequenc
     """Read all log files of a run; ``behaviour`` and ``inputs`` as for `StepMessages`.  Raises LogDamaged."""
     for path in log_files(folder):
         yield from _read_file(path, StepMessages(rig, behaviour=behaviour, inputs=inputs))
+
+
+def read_records(folder: Path, config: RunConfig) -> Iterator[Records]:
+    """Read the records of all log files of a run in batches, each record once; raises LogDamaged.
+
+    A replay process that was started anew writes some once more; a run in lockstep that was resumed repeats those after
+    its checkpoint, bit for bit.
+    """
+    rig, behaviour, inputs = config.rig, config.stochastic, config.input_names
+    files = log_files(folder)
+    starts = [_start(path, StepMessages(rig, behaviour=behaviour, inputs=inputs)) for path in files]
+    sessions: dict[str, int] = {}
+    for at, (path, (session, _)) in enumerate(zip(files, starts, strict=True)):
+        repeated = [tick for later, tick in starts[at + 1 :] if later != session and config.lockstep]
+        for part in _read_file(path, StepMessages(rig, behaviour=behaviour, inputs=inputs)):
+            if isinstance(part, np.ndarray):
+                fresh = part["seq"].astype(np.int64) > sessions.get(session, -1)
+                records = part[fresh & (part["tick"] < min(repeated))] if repeated else part[fresh]
+                sessions[session] = int(part["seq"][-1]) if len(part) else sessions.get(session, -1)
+                if len(records):
+                    yield records
+
+
+def _start(path: Path, messages: StepMessages) -> tuple[str, int]:
+    """Session of a log file, and the tick of its first record; the largest number for a file without records."""
+    session = ""
+    with contextlib.closing(_read_file(path, messages)) as parts:
+        for part in parts:
+            if isinstance(part, LogStart):
+                session = part.metadata.get("session", "")
+            elif isinstance(part, np.ndarray) and len(part):
+                return session, int(part["tick"][0])
+    return session, _NO_TICK
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """Log files without an index at their end: being written, or their writer was killed."""
+    found = []
+    for path in log_files(folder):
+        try:
+            with open_file(path, None) as file:
+                if _summary(file) is None:
+                    found.append(path)
+        except OSError:
+            found.append(path)
+    return found
 
 
 def read_last(folder: Path, rig: Rig, most: int, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> Records:
@@ -147,7 +197,7 @@ def _count(path: Path) -> int:
     return sum(summary.statistics.channel_message_counts.get(channel, 0) for channel in steps)
 
 
-def _read_file(path: Path, messages: StepMessages) -> Iterator[Part]:
+def _read_file(path: Path, messages: StepMessages) -> Generator[Part, None, None]:
     expected = wire.descriptor_set((messages.file,))
     schemas: dict[int, Schema] = {}
     topics: dict[int, str] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
@@ -40,6 +42,18 @@ class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Weight of the experience in the critic's loss."""
 
 
+class SeedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Experiences that a memory begins with: the newest ones measured by an earlier run."""
+
+    path: str
+    """Folder of the run, or of its export as Parquet."""
+    most: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
+    """Experiences at most (default: as many as the memory holds; for FULL, all).  A run's own configuration has their
+    number."""
+    sha256: str | msgspec.UnsetType = msgspec.UNSET
+    """Checksum of what is taken; that of another content is refused.  A run's own configuration has it."""
+
+
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Experiences to keep and to replay, in the notation of de Bruin et al. 2018, §5.2."""
 
@@ -56,6 +70,21 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     intervened: Literal["keep", "drop"] | Weighted = "keep"
     """Experiences in which the shield acted: kept, excluded from the memory, or kept with this weight in the critic's
     loss.  Their action is the executed one in any case."""
+    seed_from: str | SeedFrom | msgspec.UnsetType = msgspec.UNSET
+    """Run, or its export as Parquet, with whose experiences the memory begins (docs/data.md)."""
+
+    @property
+    def seeds(self) -> SeedFrom | None:
+        """``seed_from`` in full; None for a memory that begins empty."""
+        if self.seed_from is msgspec.UNSET:
+            return None
+        return SeedFrom(self.seed_from) if isinstance(self.seed_from, str) else self.seed_from
+
+
+def machine_bytes() -> float:
+    """Memory of this machine; infinite where the system does not say."""
+    sysconf = getattr(os, "sysconf", None)
+    return math.inf if sysconf is None else sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")
 
 
 def selection_findings(selection: Selection, layout: Layout, *, run_length: int) -> Iterator[Finding]:
@@ -65,7 +94,7 @@ def selection_findings(selection: Selection, layout: Layout, *, run_length: int)
 
 
 def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> int:
-    """Return the capacity in experiences; by default FULL holds the complete run of ``run_length``.
+    """Return the capacity in experiences; by default FULL holds its seeds and the complete run of ``run_length``.
 
     Raises ValueError if the configured bytes hold none.
     """
@@ -75,7 +104,10 @@ def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> in
     if selection.capacity_bytes is not None:
         fit = _fit(selection, selection.capacity_bytes, layout)
         return min(fit, run_length) if full else fit
-    return run_length if full else DEFAULT_CAPACITY
+    if not full:
+        return DEFAULT_CAPACITY
+    seeds = selection.seeds
+    return run_length + (seeds.most if seeds is not None and seeds.most is not msgspec.UNSET else 0)
 
 
 def _fit(selection: Selection, budget_bytes: int, layout: Layout) -> int:

@@ -7,7 +7,6 @@ Links on the path to the folder are accepted if they belong to the user or root,
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import time
@@ -62,6 +61,23 @@ class FolderBusy(Exception):
     """Another process still writes to the folder, e.g. of a run that has just ended."""
 
 
+def lock(fd: int) -> bool:
+    """Lock an open file or folder against other processes, without waiting; False while another one holds it.
+
+    The kernel releases the lock when the descriptor is closed.  A file system or a machine without such locks counts as
+    free.
+    """
+    try:
+        import fcntl  # here: reports and checks work on systems without it
+
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return True
+    return True
+
+
 def claim(folder: Path, patience_s: float) -> int:
     """Wait for the write lock on a run's memory and files; return the descriptor that holds it.
 
@@ -69,18 +85,12 @@ def claim(folder: Path, patience_s: float) -> int:
     """
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     limit = time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > limit:
-                os.close(fd)
-                raise FolderBusy(f"{folder}: another process still writes to it") from None
-            time.sleep(_POLL_S)
-        except OSError:  # a file system without locks: rely on the check for a running supervisor
-            return fd
-        else:
-            return fd
+    while not lock(fd):
+        if time.monotonic() > limit:
+            os.close(fd)
+            raise FolderBusy(f"{folder}: another process still writes to it")
+        time.sleep(_POLL_S)
+    return fd
 
 
 def hold(folder: Path) -> int:
@@ -91,13 +101,9 @@ def hold(folder: Path) -> int:
     check_folder(folder)
     # A file that is never replaced.
     fd = os.open(folder / "stderr.log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not lock(fd):
         os.close(fd)
-        raise FolderBusy(f"{folder}: another `onrig run` is using it") from None
-    except OSError:  # same as in claim
-        return fd
+        raise FolderBusy(f"{folder}: another `onrig run` is using it")
     return fd
 
 

@@ -16,7 +16,6 @@ from typing import Final
 from onrig.runtime.control.realtime import PARENT
 from onrig.runtime.run_state.report import ALIVE, Report, parse_report
 
-_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _PIECE: Final = 65536
 _PIECES: Final = 16
 """Bytes read per call, so that a process that writes endlessly cannot block the supervisor."""
@@ -95,7 +94,7 @@ class Child:
         """Return the CPU time used so far; 0 if unknown."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / _PER_S
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         return 0.0
 
     def _measure(self) -> None:

@@ -34,13 +34,17 @@ from onrig.sim.twin.options import DRAWN, TwinOptions
 from onrig.sim.twin.pacing import FaultOnDemand, TraceWriter, TwinLoop
 
 _NAME: Final = "twin"
-_ON_DEMAND: Final[dict[int, FaultOnDemand]] = {
-    signal.SIGUSR1: "press",
-    signal.SIGUSR2: "release",
-    signal.SIGRTMIN: "cut",
-    signal.SIGRTMIN + 1: "connect",
-    signal.SIGRTMIN + 2: "reboot",
-}
+
+
+def faults_on_demand() -> dict[int, FaultOnDemand]:
+    """Fault that each signal injects."""
+    return {
+        signal.SIGUSR1: "press",
+        signal.SIGUSR2: "release",
+        signal.SIGRTMIN: "cut",
+        signal.SIGRTMIN + 1: "connect",
+        signal.SIGRTMIN + 2: "reboot",
+    }
 
 
 def twin_options(config: RunConfig) -> TwinOptions:
@@ -116,8 +120,9 @@ def _serve(
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, request_stop)
     loop = TwinLoop(device, line, lambda: stop, trace=trace)
-    for signum in _ON_DEMAND:
-        signal.signal(signum, lambda signum, frame: loop.inject(_ON_DEMAND[signum]))
+    on_demand = faults_on_demand()
+    for signum in on_demand:
+        signal.signal(signum, lambda signum, frame: loop.inject(on_demand[signum]))
     if announce is not None:
         announce(line.path)
     else:

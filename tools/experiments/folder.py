@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from onrig.hw.native import Executor, difference_here
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.files import read_fields, read_file
 from onrig.runtime.run_state.folder_access import check_folder as check_own
-from onrig.runtime.run_state.folder_access import check_path
+from onrig.runtime.run_state.folder_access import check_path, lock
 from onrig.runtime.supervise.run_folder import environment_facts, recorded_executor
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.spec import Spec, equal_settings
@@ -95,10 +94,8 @@ def lock_folder(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[
     check_own(folder)
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Unsuitable(f"'{folder}': in use by another `onrig experiment`") from None
+        if not lock(fd):
+            raise Unsuitable(f"'{folder}': in use by another `onrig experiment`")
         remove_unfinished(folder)
         write_atomically(folder / SPEC, read_file(spec, MAX_BYTES))
         write_cells(folder, cells)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from onrig.runtime.memory.settings import machine_bytes
 from onrig.runtime.printable import printable
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.jobs import Unit
@@ -59,11 +60,11 @@ def split(units: Sequence[Unit], slots: int, at_once: int = AT_ONCE) -> list[Uni
 def at_once_of(cells: Sequence[AnyCell], slots: int) -> int:
     """Number of trials to train together, at most ``AT_ONCE``; fewer if the concurrent ones would not fit into
     memory."""
-    from onrig.learner.trials.supported import machine_bytes, trial_bytes
+    from onrig.learner.trials.supported import trial_bytes
 
     largest = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
     room = _SHARE_FOR_TRIALS * machine_bytes() / max(1, slots * largest)
-    return max(1, min(AT_ONCE, int(room)))
+    return max(1, int(min(AT_ONCE, room)))
 
 
 def run_units(folder: Path, units: Sequence[Unit], there: int, workers: Workers, display: Display) -> Outcome:

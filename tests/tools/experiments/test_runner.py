@@ -162,7 +162,7 @@ def test_a_lost_unit_is_no_work_done(cells: list[Cell]) -> None:
 
 
 def test_as_many_trials_run_at_once_as_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onrig.learner.trials.supported.machine_bytes", lambda: 10 << 30)
+    monkeypatch.setattr("onrig.tools.experiments.runner.machine_bytes", lambda: 10 << 30)
     run = StepRun("gym:Pendulum-v1", 20_000_000)
     each = trial_bytes(run)
     assert each >= 20_000_000 * 4 * (3 + 1 + 3 + 1)

@@ -1,0 +1,1 @@
+"""The Python interface: the public names of `onrig`, one module each."""

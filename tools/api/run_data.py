@@ -1,0 +1,249 @@
+"""A run's folder as arrays: `onrig.open_run`.
+
+Everything is read on first use, by the readers of `onrig report` and `onrig replay`, from a run that is under way, was
+killed, or has finished.  docs/data.md lists the columns with their units.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import Failure
+from onrig.runtime.files import read_fields, read_file
+from onrig.runtime.memory.layout import Words
+from onrig.runtime.normalisation import Normalisation
+from onrig.runtime.replay.experiences import Memory
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.episodes import COLUMNS
+from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
+from onrig.runtime.run_state.policy_index import read_index
+from onrig.runtime.run_state.running import running_in
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
+from onrig.runtime.view.run_view import RunView, read_episodes
+from onrig.runtime.view.sentences import Event
+from onrig.tools.api.tables import (
+    Field,
+    Schema,
+    Table,
+    experience_schema,
+    experience_table,
+    field,
+    joined,
+    record_schema,
+)
+
+State = Literal["running", "killed", "finished"]
+
+EPISODE_SCHEMA: Final[Schema] = (
+    field("episode", "<i8"),
+    Field("kind", np.dtype("<U5")),
+    field("steps", "<i8"),
+    *(field(name, "<f8") for name in ("return", "mean_reward", "normalized", "exploration")),
+    *(field(name, "<i8") for name in ("interventions", "missed_ticks", "policy_id")),
+    field("t_mono_ns", "<i8", "ns"),
+)
+POLICY_SCHEMA: Final[Schema] = (
+    field("policy_id", "<i8"),
+    field("bytes", "<i8", "byte"),
+    field("crc32", "<u4"),
+    field("present", "?"),
+)
+EVENT_SCHEMA: Final[Schema] = (
+    field("t_unix_s", "<f8", "s"),
+    field("kind", "O"),
+    field("count", "<i8"),
+    field("fields", "O"),
+)
+_ATTEMPTS: Final = 3
+_PAUSE_S: Final = 0.1
+
+
+class NoRun(Failure):
+    """A folder that holds no run, or none that this version reads."""
+
+
+class DataMissing(Failure):
+    """A part of a run that its folder does not have."""
+
+
+def open_run(path: str | Path) -> RunData:
+    """Open the folder of a run for reading; raises NoRun.
+
+    >>> run = onrig.open_run("runs/first")
+    >>> run.episodes["return"][-20:].mean(), run.experiences["observation"].shape
+    """
+    folder = Path(path)
+    if not (folder / "config.yaml").is_file():
+        raise NoRun(f"'{folder}' holds no run (config.yaml)")
+    running = running_in(folder)
+    if running is not None:
+        running.trust_files()
+    try:
+        return RunData(folder, load_resolved(folder / "config.yaml"))
+    except ConfigError as error:
+        raise NoRun(str(error.problems[0])) from None
+
+
+class RunData:
+    """Data of one run: tables of NumPy arrays, each read on first use and then kept.
+
+    A run under way grows: open it again for what is new.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self.folder: Final = folder
+        self.config: Final = config
+        """Resolved configuration."""
+        self.observations: Final = Normalisation.of(config.signals)
+        """Map of the policy inputs between SI and the memory's units: ``.si(experiences["observation"])``."""
+        self.actions: Final = Normalisation.of(config.rig.actuators)
+        """The same map of the actions."""
+
+    def __repr__(self) -> str:
+        return f"<{self.state} run {self.folder}: {self.config.rig.name} {self.config.task.name}>"
+
+    @property
+    def state(self) -> State:
+        """``running``, ``finished`` (whatever its outcome), or ``killed``: neither running nor concluded."""
+        if running_in(self.folder) is not None:
+            return "running"
+        return "finished" if "exit_reason" in self.summary else "killed"
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """``meta.json``: revision, versions, board, seed."""
+        return read_fields(self.folder / "meta.json")
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """``summary.json``; empty before the end."""
+        return read_fields(self.folder / "summary.json")
+
+    @cached_property
+    def episodes(self) -> Table:
+        """Rows of ``episodes.csv``; ``kind`` is ``train`` or ``eval``, ``normalized`` NaN without references."""
+        columns = zip(*read_episodes(self.folder), strict=True)
+        values = dict(zip(COLUMNS, columns, strict=False)) or dict.fromkeys(COLUMNS, ())
+        return Table(EPISODE_SCHEMA, {f.name: np.array(values[f.name], f.dtype) for f in EPISODE_SCHEMA})
+
+    @cached_property
+    def records(self) -> Table:
+        """Step records of the log, one per tick (`onrig.runtime.record.Step`); raises DataMissing."""
+        return joined(self.record_schema, list(self.record_batches()))
+
+    @property
+    def record_schema(self) -> Schema:
+        """Columns of the step records."""
+        return record_schema(self.config)
+
+    def record_batches(self) -> Iterator[Table]:
+        """The step records in batches of some thousand, for a log larger than memory; raises DataMissing."""
+        self.require_log()
+        from onrig.runtime.log.reading import LogDamaged, read_records
+
+        schema = self.record_schema
+        try:
+            for batch in read_records(self.folder, self.config):
+                yield Table(schema, {f.name: batch[f.name] for f in schema})
+        except LogDamaged as error:
+            raise DataMissing(str(error)) from None
+
+    def require_log(self) -> None:
+        """Raise DataMissing where the run has no log, or the library that reads it is missing."""
+        if find_spec("mcap") is None:
+            raise DataMissing("reading a log needs mcap: pip install 'onrig[log]'")
+        from onrig.runtime.log.staged_file import log_files
+
+        if not log_files(self.folder):
+            raise DataMissing(f"'{self.folder}' holds no log (log.mcap): it ran with log.mcap=false, or without mcap")
+
+    @cached_property
+    def experiences(self) -> Table:
+        """Experiences in the memory at its newest checkpoint, oldest first; raises DataMissing.
+
+        Observations and actions are normalised, [low, high] to [-1, 1], as the learner sees them.
+        """
+        parts = [experience_table(self.config, rows) for rows in self.experience_rows()]
+        return joined(experience_schema(self.config), parts)
+
+    def experience_rows(self, at_once: int = 1 << 16) -> Iterator[Words]:
+        """Rows of the memory as `Storage.rows` exports them, oldest first; raises DataMissing."""
+        storage = self._memory().storage
+        slots = storage.changed_since(0)
+        for start in range(0, len(slots), at_once):
+            yield storage.rows(slots[start : start + at_once])
+
+    def _memory(self) -> Memory:
+        """The memory; tried again in a run under way, whose replay process may just have removed a segment."""
+        view = RunView(self.folder, self.config)
+        for attempt in range(_ATTEMPTS):
+            memory = view.memory()
+            if not isinstance(memory, str):
+                return memory
+            if running_in(self.folder) is None:
+                break
+            time.sleep(_PAUSE_S * attempt)
+        raise DataMissing(f"'{self.folder}': no experiences: {memory}")
+
+    @cached_property
+    def policies(self) -> Table:
+        """Policies that the rig admitted, with size, checksum, and whether the file is there."""
+        index = read_index(self.folder / POLICY_INDEX)
+        ids = sorted(index)
+        columns = {
+            "policy_id": ids,
+            "bytes": [index[i].bytes for i in ids],
+            "crc32": [index[i].crc32 for i in ids],
+            "present": [(self.folder / "policies" / f"{i}.onnx").is_file() for i in ids],
+        }
+        return Table(POLICY_SCHEMA, {f.name: np.array(columns[f.name], f.dtype) for f in POLICY_SCHEMA})
+
+    def policy(self, policy_id: int) -> bytes:
+        """ONNX model of a policy, for ``onnxruntime.InferenceSession``; raises DataMissing."""
+        path = self.folder / "policies" / f"{policy_id}.onnx"
+        try:
+            return read_file(path, MAX_POLICY_BYTES)
+        except OSError as error:
+            raise DataMissing(f"{path}: {error.strerror or error}") from None
+
+    @cached_property
+    def events(self) -> Table:
+        """Lines of ``events.jsonl``: time, kind, number of events in the line, and all its fields as a mapping."""
+        view, found = RunView(self.folder, self.config), list[Event]()
+        while more := view.events():
+            found += more
+        columns = {
+            "t_unix_s": np.array([e.t_unix_s for e in found], "<f8"),
+            "kind": np.array([e.kind for e in found], "O"),
+            "count": np.array([e.times for e in found], "<i8"),
+            "fields": np.array([*(e.fields for e in found), None], "O")[:-1],
+        }
+        return Table(EVENT_SCHEMA, columns)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the folder lacks compared with a run that ended by itself, one line each."""
+        lines = []
+        state = self.state
+        if state != "finished":
+            how = "is still running" if state == "running" else "was killed: it has no summary"
+            lines.append(f"the run {how}")
+        whole = self.summary.get("whole")
+        if isinstance(whole, dict):
+            lines += [str(line) for line in whole.get("lost", ())]
+        if find_spec("mcap") is not None:
+            from onrig.runtime.log.reading import unfinished
+
+            lines += [
+                f"{p.name} was not finished: it is read to its last complete chunk" for p in unfinished(self.folder)
+            ]
+        return tuple(lines)
