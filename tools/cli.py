@@ -26,6 +26,7 @@ VERBS: Final = (
     "replay",
     "experiment",
     "report",
+    "export",
     "bench",
     "baseline",
     "identify",

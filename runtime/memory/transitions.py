@@ -81,6 +81,20 @@ def behaviour_of(records: NDArray[np.void]) -> NDArray[np.float32]:
     return np.concatenate([records["mean"], records["std"], records["drawn"]], axis=1)
 
 
+def within_episode(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return of n pairs of successive records whether both belong to one episode, which goes on after the first."""
+    goes_on = first["flags"] & RecordFlag.NO_ACTION == 0
+    within: NDArray[np.bool_] = (first["episode"] == second["episode"]) & (first["kind"] == second["kind"]) & goes_on
+    return within
+
+
+def adjoining(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return of n pairs of records whether no frame is missing between them, so that they make a transition."""
+    valid = first["flags"] & RecordFlag.INVALID == 0
+    next_: NDArray[np.bool_] = valid & (second["tick"] == first["tick"] + 1) & (second["frame"] == first["frame"] + 1)
+    return next_
+
+
 class TransitionBuilder:
     """Builder of transitions from batches of records; the last record of a batch waits for the first of the next."""
 
@@ -103,18 +117,8 @@ class TransitionBuilder:
         self._carried = records[-1:].copy() if len(records) else None
         steps = self._steps(records)
         first, second = records[:-1], records[1:]
-        within = (
-            (first["episode"] == second["episode"])
-            & (first["kind"] == second["kind"])
-            & (first["kind"] == Kind.TRAIN)
-            & (first["flags"] & RecordFlag.NO_ACTION == 0)
-        )
-        whole = (
-            within
-            & (first["flags"] & RecordFlag.INVALID == 0)
-            & (second["tick"] == first["tick"] + 1)
-            & (second["frame"] == first["frame"] + 1)
-        )
+        within = within_episode(first, second) & (first["kind"] == Kind.TRAIN)
+        whole = within & adjoining(first, second)
         self.gaps += int(np.count_nonzero(within & ~whole))
         transitions = self._built(first[whole], second[whole], steps[:-1][whole])
         finite = transitions.finite()

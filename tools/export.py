@@ -1,0 +1,53 @@
+"""Export of a run's data: progress, result and exit code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.api.run_data import NoRun, RunData, open_run
+from onrig.tools.exporting.export import Format, export
+from onrig.tools.exporting.source import CannotExport
+from onrig.tools.progress import progress_of
+from onrig.tools.quantity import count
+from onrig.tools.terminal import complain
+
+
+def export_run(folder: Path, format_: Format, out: Path | None) -> int:
+    """Export the run in ``folder``; returns the exit code."""
+    try:
+        run = open_run(folder)
+    except NoRun as error:
+        return complain("export", str(error))
+    name = folder.resolve().name
+    out = out or Path(f"{name}-v0" if format_ == "minari" else f"{name}-{format_}")
+    try:
+        with progress_of("records", float(max(1, _records(run)))) as at:
+            done = 0
+
+            def more(records: int) -> None:
+                nonlocal done
+                done += records
+                at(float(done))
+
+            exported = export(run, format_, out, more)
+    except CannotExport as error:
+        return complain("export", str(error), error.code)
+    except OSError as error:
+        return complain("export", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
+    print(f"{exported.folder}: {', '.join(f'{count(n)} {what}' for what, n in exported.counts.items())}")
+    for line in exported.absent:
+        print(f"not exported: {line}")
+    for line in exported.missing:
+        sys.stderr.write(f"onrig export: {folder}: {line}\n")
+    return ExitCode.INCOMPLETE if exported.missing else ExitCode.OK
+
+
+def _records(run: RunData) -> int:
+    """Number of records in the run's log; 0 without one."""
+    try:
+        from onrig.runtime.log.reading import count_steps
+    except ImportError:
+        return 0
+    return count_steps(run.folder)

@@ -1,0 +1,1 @@
+"""``onrig export``: a run as tables or as a data set of transitions, one module per format."""

@@ -1,0 +1,101 @@
+"""Export of a run: all of it, or nothing, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, get_args
+
+import msgspec
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import sync
+from onrig.runtime.run_state.folder_access import lock
+from onrig.tools.api.run_data import RunData
+from onrig.tools.exporting.source import CONFIG, CannotExport, Progress, Source
+
+Format = Literal["parquet", "csv", "minari", "lerobot"]
+FORMATS: Final[tuple[Format, ...]] = get_args(Format)
+PROVENANCE: Final = "provenance.json"
+_LIBRARIES: Final[dict[Format, tuple[str, ...]]] = {
+    "csv": (),
+    "parquet": ("pyarrow",),
+    "lerobot": ("pyarrow",),
+    "minari": ("minari", "h5py"),
+}
+
+
+class Exported(NamedTuple):
+    """What was exported."""
+
+    folder: Path
+    counts: dict[str, int]
+    """Rows of each table, or episodes and steps of a data set."""
+    missing: tuple[str, ...]
+    """What the run's data lack, one line each."""
+    absent: tuple[str, ...]
+    """Parts that the run never had, one line each."""
+
+
+def export(run: RunData, format_: Format, out: Path, progress: Progress = lambda records: None) -> Exported:
+    """Export a run into the new folder ``out``, which appears once it is complete.
+
+    Raises CannotExport, and OSError without leaving a part of it.
+    """
+    absent = next((name for name in _LIBRARIES[format_] if find_spec(name) is None), None)
+    if absent is not None:
+        raise CannotExport(f"--format {format_} needs {absent}: pip install 'onrig[data]'", ExitCode.PREFLIGHT)
+    if out.exists():
+        raise CannotExport(f"'{out}' exists already; choose another folder with --out")
+    source = Source(run, progress)
+    with _unfinished(out) as folder:
+        counts = _write(source, format_, folder, out.name)
+        missing = source.missing()
+        provenance = {**source.provenance, "format": format_, "missing": missing, "absent": source.absent}
+        text = msgspec.json.format(msgspec.json.encode(provenance), indent=2) + b"\n"
+        (folder / PROVENANCE).write_bytes(text)
+        shutil.copyfile(run.folder / CONFIG, folder / CONFIG)
+    return Exported(out, counts, missing, tuple(source.absent))
+
+
+def _write(source: Source, format_: Format, folder: Path, name: str) -> dict[str, int]:
+    if format_ == "minari":
+        from onrig.tools.exporting.minari_format import write_minari
+
+        return write_minari(source, folder, name)
+    if format_ == "lerobot":
+        from onrig.tools.exporting.lerobot_format import write_lerobot
+
+        return write_lerobot(source, folder)
+    from onrig.tools.exporting.table_formats import write_tables
+
+    return write_tables(source, folder, format_)
+
+
+@contextmanager
+def _unfinished(out: Path) -> Iterator[Path]:
+    """Folder next to ``out`` that becomes ``out`` at the end; what a killed export left there is removed first."""
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    folder = out.absolute().parent / f".{out.name}.partial"
+    folder.mkdir(exist_ok=True)
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        if not lock(fd):
+            raise CannotExport(f"'{out}': another `onrig export` is writing it")
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        try:
+            yield folder
+            for path in folder.rglob("*"):
+                sync(path)
+            folder.rename(out)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        sync(out.absolute().parent)
+    finally:
+        os.close(fd)

@@ -1,0 +1,278 @@
+"""LeRobot data set, layout v3.0 (huggingface/lerobot, ``lerobot/datasets``): frames in Parquet, without videos.
+
+A frame is one transition; ``next.observation.state`` holds the observation after it, the final one of an episode too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.run_config import RunConfig
+from onrig.tools.exporting.pieces import Piece
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from onrig.tools.exporting.source import Source
+
+VERSION: Final = "v3.0"
+_CHUNK: Final = 1000
+"""Files in a folder at most."""
+_FILE_MB: Final = 100
+_PLACE: Final = "chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+DATA_PATH: Final = f"data/{_PLACE}"
+EPISODES_PATH: Final = f"meta/episodes/{_PLACE}"
+_ACTIONS: Final = {"policy": "action.proposed", "explored": "action.explored", "commanded": "action.commanded"}
+"""Features of the actions that were not applied, by the field of the record."""
+_INDICES: Final = ("frame_index", "episode_index", "index", "task_index")
+
+_INDEX: Final = "__index_level_0__"
+_PANDAS: Final = {
+    "index_columns": [_INDEX],
+    "column_indexes": [],
+    "columns": [
+        {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64"},
+        {"name": None, "field_name": _INDEX, "pandas_type": "unicode", "numpy_type": "object"},
+    ],
+    "pandas_version": "2.0",
+}
+"""Description by which pandas reads the column of the tasks as the table's index."""
+
+Values = NDArray[Any]
+
+
+class Feature(NamedTuple):
+    """A column of the frames."""
+
+    dtype: str
+    names: tuple[str, ...] | None
+    """Of a vector's components."""
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (1,) if self.names is None else (len(self.names),)
+
+    @property
+    def arrow(self) -> pyarrow.DataType:
+        """Its Arrow type: a list of fixed length for a vector."""
+        import pyarrow
+
+        kind = pyarrow.bool_() if self.dtype == "bool" else pyarrow.from_numpy_dtype(np.dtype(self.dtype))
+        return kind if self.names is None else pyarrow.list_(kind, len(self.names))
+
+
+def features_of(config: RunConfig) -> dict[str, Feature]:
+    """Columns of the frames by name."""
+    seen, actions = tuple(s.name for s in config.signals), tuple(a.name for a in config.rig.actuators)
+    scalars = {
+        "next.reward": "float32",
+        "next.done": "bool",
+        "next.truncated": "bool",
+        "policy_id": "int64",
+        "rule": "int64",
+        "tick": "int64",
+        "timestamp": "float32",
+    }
+    return {
+        "observation.state": Feature("float32", seen),
+        "action": Feature("float32", actions),
+        **{name: Feature("float32", actions) for name in _ACTIONS.values()},
+        "next.observation.state": Feature("float32", seen),
+        **{name: Feature(dtype, None) for name, dtype in scalars.items()},
+        **{name: Feature("int64", None) for name in _INDICES},
+    }
+
+
+def write_lerobot(source: Source, folder: Path) -> dict[str, int]:
+    """Write the data set into ``folder``; returns its episodes and frames.  Raises CannotExport and OSError."""
+    config, found = source.run.config, source.pieces()
+    features = features_of(config)
+    episodes = _Episodes(f"{config.task.name} on {config.rig.name}")
+    with _Frames(folder, features) as frames:
+        for piece in found:
+            columns = _columns(config, piece, len(episodes.rows), frames.total)
+            episodes.add(piece, columns, frames.write(columns))
+    episodes.write(folder)
+    info = {
+        "codebase_version": VERSION,
+        "robot_type": config.rig.name,
+        "total_episodes": len(episodes.rows),
+        "total_frames": frames.total,
+        "total_tasks": 1,
+        "chunks_size": _CHUNK,
+        "data_files_size_in_mb": _FILE_MB,
+        "video_files_size_in_mb": 500,
+        "fps": int(config.rate_hz) if config.rate_hz.is_integer() else config.rate_hz,
+        "splits": {"train": f"0:{len(episodes.rows)}"},
+        "data_path": DATA_PATH,
+        "video_path": None,
+        "features": {n: {"dtype": f.dtype, "shape": f.shape, "names": f.names} for n, f in features.items()},
+        "onrig": source.provenance,
+        "units": {
+            "observation.state": [s.unit for s in config.signals],
+            "action": [a.unit for a in config.rig.actuators],
+        },
+    }
+    _write_json(folder / "meta/info.json", info)
+    _write_json(folder / "meta/stats.json", episodes.total())
+    return {"episodes": len(episodes.rows), "frames": frames.total}
+
+
+def _columns(config: RunConfig, piece: Piece, episode: int, first: int) -> dict[str, Values]:
+    """Columns of one episode's frames."""
+    records, n = piece.records, piece.steps
+    acting, seen = records[:-1], records["input" if config.input_names else "observation"]
+    frame = np.arange(n)
+    return {
+        "observation.state": seen[:-1],
+        "action": acting["applied"],
+        **{name: acting[field] for field, name in _ACTIONS.items()},
+        "next.observation.state": seen[1:],
+        "next.reward": acting["reward"].astype(np.float32),
+        "next.done": piece.terminated | piece.truncated,
+        "next.truncated": piece.truncated,
+        "policy_id": acting["policy_id"].astype(np.int64),
+        "rule": acting["rule"].astype(np.int64),
+        "tick": acting["tick"].astype(np.int64),
+        "timestamp": (frame / config.rate_hz).astype(np.float32),
+        "frame_index": frame,
+        "episode_index": np.full(n, episode),
+        "index": frame + first,
+        "task_index": np.zeros(n, np.int64),
+    }
+
+
+class _Frames:
+    """Writer of the frames, a file after the other; a context manager."""
+
+    def __init__(self, folder: Path, features: Mapping[str, Feature]) -> None:
+        self.total = 0
+        self._folder, self._features = folder, features
+        self._writer: Any = None
+        self._at, self._file_bytes = -1, 0
+
+    def __enter__(self) -> _Frames:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, columns: Mapping[str, Values]) -> int:
+        """Write one episode; returns the number of its file."""
+        import pyarrow
+        import pyarrow.parquet
+
+        schema = pyarrow.schema([(name, f.arrow) for name, f in self._features.items()])
+        table = pyarrow.table([_arrow(columns[n], f) for n, f in self._features.items()], schema=schema)
+        if self._writer is None or self._file_bytes + table.nbytes > _FILE_MB << 20:
+            self.__exit__()
+            self._at, self._file_bytes = self._at + 1, 0
+            path = self._folder / DATA_PATH.format(**_place(self._at))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pyarrow.parquet.ParquetWriter(path, schema, compression="snappy")
+        self._writer.write_table(table)
+        self._file_bytes += table.nbytes
+        self.total += table.num_rows
+        return self._at
+
+
+def _arrow(values: Values, feature: Feature) -> pyarrow.Array:
+    import pyarrow
+
+    flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
+    return flat if feature.names is None else pyarrow.FixedSizeListArray.from_arrays(flat, len(feature.names))
+
+
+def _place(file: int) -> dict[str, int]:
+    return {"chunk_index": file // _CHUNK, "file_index": file % _CHUNK}
+
+
+_Stats = dict[str, dict[str, list[Any]]]
+_REDUCERS: Final[dict[str, Callable[[Values], Values]]] = {
+    "min": lambda v: v.min(axis=0),
+    "max": lambda v: v.max(axis=0),
+    "mean": lambda v: v.mean(axis=0),
+    "std": lambda v: v.std(axis=0),
+}
+
+
+class _Episodes:
+    """Table of the episodes, with the statistics of each."""
+
+    def __init__(self, task: str) -> None:
+        self._task = task
+        self.rows: list[dict[str, Any]] = []
+        self._stats: list[_Stats] = []
+
+    def add(self, piece: Piece, columns: Mapping[str, Values], file: int) -> None:
+        """Add one episode, whose frames are in a file."""
+        first, n = int(columns["index"][0]), piece.steps
+        self._stats.append({name: _statistics(values) for name, values in columns.items()})
+        self.rows.append(
+            {
+                "episode_index": len(self.rows),
+                "tasks": [self._task],
+                "length": n,
+                "data/chunk_index": file // _CHUNK,
+                "data/file_index": file % _CHUNK,
+                "dataset_from_index": first,
+                "dataset_to_index": first + n,
+                "onrig.episode": piece.episode,
+                "onrig.kind": piece.kind.name.lower(),
+                "onrig.part": piece.part,
+                "onrig.end": piece.end,
+                **{f"stats/{c}/{k}": v for c, stats in self._stats[-1].items() for k, v in stats.items()},
+                "meta/episodes/chunk_index": 0,
+                "meta/episodes/file_index": 0,
+            }
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the table, and that of the task, whose name is the index that pandas sees."""
+        import pyarrow
+        import pyarrow.parquet
+
+        path = folder / EPISODES_PATH.format(**_place(0))
+        path.parent.mkdir(parents=True)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(self.rows), path)
+        tasks = pyarrow.table({"task_index": [0], _INDEX: [self._task]})
+        tasks = tasks.replace_schema_metadata({"pandas": msgspec.json.encode(_PANDAS)})
+        pyarrow.parquet.write_table(tasks, folder / "meta/tasks.parquet")
+
+    def total(self) -> _Stats:
+        """Statistics of all frames, from those of the episodes."""
+        return {name: _together([stats[name] for stats in self._stats]) for name in (self._stats or [{}])[0]}
+
+
+def _statistics(values: Values) -> dict[str, list[Any]]:
+    wide = (values if values.ndim > 1 else values[:, None]).astype(np.float64)
+    return {**{name: reduce(wide).tolist() for name, reduce in _REDUCERS.items()}, "count": [len(wide)]}
+
+
+def _together(parts: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    """Join the statistics of several episodes: the variance within them, and that of their means."""
+    count = np.array([p["count"][0] for p in parts], np.float64)
+    share = (count / math.fsum(count))[:, None]
+    means, deviations = (np.array([p[name] for p in parts]) for name in ("mean", "std"))
+    mean = (share * means).sum(axis=0)
+    variance = (share * (deviations**2 + (means - mean) ** 2)).sum(axis=0)
+    return {
+        "min": np.min([p["min"] for p in parts], axis=0).tolist(),
+        "max": np.max([p["max"] for p in parts], axis=0).tolist(),
+        "mean": mean.tolist(),
+        "std": np.sqrt(variance).tolist(),
+        "count": [int(count.sum())],
+    }
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=4) + b"\n")

@@ -1,0 +1,105 @@
+"""Episodes of a log as runs of transitions without a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.transitions import adjoining, within_episode
+from onrig.runtime.record import Flag, Kind
+
+Records = NDArray[np.void]
+End = Literal["terminated", "truncated", "gap", "unfinished"]
+
+
+class Piece(NamedTuple):
+    """Consecutive records of one episode: n + 1 observations, the last one final, and the n steps between them."""
+
+    episode: int
+    kind: Kind
+    part: int
+    """Number of the piece within its episode, from 0; more than one only where frames were missing."""
+    records: Records
+    """(n + 1,); the decisions of the last one belong to no step."""
+    end: End
+    """``terminated``, ``truncated`` (time limit, stop or fault), ``gap`` (a frame is missing after the last
+    observation) or ``unfinished`` (the log ends here)."""
+
+    @property
+    def steps(self) -> int:
+        """Number of transitions."""
+        return len(self.records) - 1
+
+    @property
+    def terminated(self) -> NDArray[np.bool_]:
+        """(n,): whether a step led to a terminal state."""
+        return self._last(self.end == "terminated")
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """(n,): whether the data end after a step although its state is not terminal."""
+        return self._last(self.end != "terminated")
+
+    def _last(self, value: bool) -> NDArray[np.bool_]:
+        flags = np.zeros(self.steps, np.bool_)
+        flags[-1] = value
+        return flags
+
+
+def pieces(batches: Iterable[Records]) -> Iterator[Piece]:
+    """Split records, in order, into the pieces of training and evaluation episodes; holds one piece at a time."""
+    splitter = _Splitter()
+    for batch in batches:
+        yield from splitter.add(batch)
+    yield from splitter.finish()
+
+
+class _Splitter:
+    def __init__(self) -> None:
+        self._open: list[Records] = []
+        self._last: tuple[int, int] = (-1, -1)
+        self._part = 0
+
+    def add(self, batch: Records) -> Iterator[Piece]:
+        """Take the next records; yield the pieces that they close."""
+        if not len(batch):
+            return
+        joined = np.concatenate([self._open[-1][-1:], batch]) if self._open else batch
+        first, second = joined[:-1], joined[1:]
+        breaks = np.flatnonzero(~(within_episode(first, second) & adjoining(first, second))) + 1
+        start = 0
+        for end in (breaks - bool(self._open)).tolist():  # positions in the batch
+            self._open.append(batch[start:end])
+            yield from self._close(final=False)
+            start = end
+        self._open.append(batch[start:])
+
+    def finish(self) -> Iterator[Piece]:
+        """Yield the piece at the end of the log."""
+        yield from self._close(final=True)
+
+    def _close(self, *, final: bool) -> Iterator[Piece]:
+        records = np.concatenate(self._open) if self._open else None
+        self._open = []
+        if records is None or not len(records):
+            return
+        of = int(records["episode"][0]), int(records["kind"][0])
+        if len(records) < _LEAST or of[1] == Kind.RESET:
+            return
+        self._part = self._part + 1 if of == self._last else 0
+        self._last = of
+        flags = int(records["flags"][-1])
+        if flags & Flag.TERMINATED:
+            end: End = "terminated"
+        elif flags & Flag.TRUNCATED:
+            end = "truncated"
+        else:
+            end = "unfinished" if final else "gap"
+        yield Piece(of[0], Kind(of[1]), self._part, records, end)
+
+
+_LEAST: Final = 2
+"""Records of a transition."""

@@ -1,0 +1,107 @@
+"""A run as the formats of `onrig export` read it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.config.document import MAX_BYTES
+from onrig.runtime.exit_codes import Failure
+from onrig.runtime.files import read_file
+from onrig.runtime.record import Flag, Kind
+from onrig.tools.api.run_data import DataMissing, RunData
+from onrig.tools.api.tables import Table, experience_table
+from onrig.tools.exporting.pieces import Piece, pieces
+
+CONFIG: Final = "config.yaml"
+Progress = Callable[[int], None]
+"""Receives how many further records were exported."""
+
+
+class CannotExport(Failure):
+    """An export that cannot begin."""
+
+
+class Source:
+    """A run as the formats read it: its tables, episodes and provenance, each streamed once."""
+
+    def __init__(self, run: RunData, progress: Progress) -> None:
+        self.run: Final = run
+        self._progress: Final = progress
+        self._closed: set[tuple[str, int]] = set()
+        self.absent: list[str] = []
+        """Parts of the run that it never had, one line each."""
+
+    def records(self) -> Iterator[Table]:
+        """The step records; none for a run without a log."""
+        try:
+            for batch in self.run.record_batches():
+                closing = batch["flags"] & Flag.NO_ACTION != 0
+                kinds, episodes = batch["kind"][closing].tolist(), batch["episode"][closing].tolist()
+                self._closed |= {(Kind(k).name.lower(), e) for k, e in zip(kinds, episodes, strict=True)}
+                yield batch
+                self._progress(batch.rows)
+        except DataMissing as error:
+            self.absent.append(str(error))
+
+    def pieces(self) -> Iterator[Piece]:
+        """The episodes; raises CannotExport for a run whose log does not hold every tick."""
+        if self.run.config.log.decimation > 1:
+            what = f"'{self.run.folder}' logged only some ticks (log.decimation), which make no transitions"
+            raise CannotExport(f"{what}; export its memory: --format parquet")
+        try:
+            self.run.require_log()
+        except DataMissing as error:
+            raise CannotExport(f"{error}; export its memory: --format parquet") from None
+        return pieces(_packed(batch) for batch in self.records())
+
+    def experiences(self) -> Iterator[Table]:
+        """The memory; none for a run without a checkpoint of it."""
+        try:
+            for rows in self.run.experience_rows():
+                yield experience_table(self.run.config, rows)
+        except DataMissing as error:
+            self.absent.append(str(error))
+
+    @property
+    def provenance(self) -> dict[str, object]:
+        """Where the data come from."""
+        meta, config = self.run.meta, read_file(self.run.folder / CONFIG, MAX_BYTES)
+        return {
+            "run": self.run.folder.resolve().name,
+            "run_id": meta.get("run", ""),
+            "config_sha256": hashlib.sha256(config).hexdigest(),
+            "git_revision": meta.get("git_revision"),
+            "git_dirty": meta.get("git_dirty"),
+            "versions": meta.get("versions", {}),
+            "seed": self.run.config.seed,
+            "rig": self.run.config.rig.name,
+            "task": self.run.config.task.name,
+            "rate_hz": self.run.config.rate_hz,
+            "exported_by": f"onrig {version('onrig')}",
+        }
+
+    def missing(self) -> tuple[str, ...]:
+        """What the run's data lack, after `records` or `pieces` was read to its end."""
+        rows = {
+            (str(kind), int(e)) for kind, e in zip(*(self.run.episodes[n] for n in ("kind", "episode")), strict=True)
+        }
+        unlogged = len(rows - self._closed) if not self.absent and self.run.config.log.decimation == 1 else 0
+        lines = list(self.run.missing)
+        if unlogged:
+            lines.append(f"{unlogged} of {len(rows)} episodes in episodes.csv are not complete in the log")
+        return tuple(lines)
+
+
+def _packed(table: Table) -> NDArray[np.void]:
+    """Records in one structured array, as `onrig.runtime.record.RecordLayout.dtype` lays them out."""
+    types = [(f.name, f.dtype, (len(f.components),)) if f.components else (f.name, f.dtype) for f in table.schema]
+    records = np.empty(table.rows, np.dtype(types))
+    for name in table:
+        records[name] = table[name]
+    return records
