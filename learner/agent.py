@@ -45,6 +45,18 @@ REPLAYED_AT_ONCE: Final = 65_536
 """Maximum number of experiences in a chunk; a single minibatch may be larger."""
 
 
+def read_networks(path: Path, algorithm: str = "") -> dict[str, NDArray[np.generic]]:
+    """Read networks and optimisers, by name, from a file of them or from a learner's saved state.
+
+    ``algorithm``: whose they are.  Raises OSError, and ValueError for another file.
+    """
+    try:
+        with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
+            return {k: saved[k] for k in saved.files if k.startswith(f"{algorithm}/" if algorithm else "")}
+    except (EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 class Replayed(NamedTuple):
     """Replayed experiences, in order, with the signals of their updates."""
 
@@ -88,10 +100,13 @@ class Agent:
         """Number of updates behind the most recently offered policy."""
         self.handled = 0
         """Last training episode whose updates are complete."""
+        self._earlier = 0
+        """Updates before the run's first episode: in the run that it begins with, and on seeds."""
 
     @property
     def updates(self) -> int:
-        return self._algorithm.updates
+        """Updates in the episodes of this run."""
+        return self._algorithm.updates - self._earlier
 
     @property
     def seen(self) -> int:
@@ -233,6 +248,7 @@ class Agent:
         if self._batches is not None:
             state |= {f"batches/{k}": v for k, v in self._batches.state().items()}
         counts = {"policies": self.policies, "offered": self.offered, "handled": self.handled, "seen": self._seen}
+        counts |= {"earlier": self._earlier} if self._earlier else {}
         state |= {name: np.array(count) for name, count in counts.items()}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
         state["run"] = np.frombuffer(run.encode(), np.uint8)
@@ -240,6 +256,18 @@ class Agent:
         archive = io.BytesIO()
         np.savez(archive, **state)  # type: ignore[arg-type]
         replace_own_file(path, archive.getbuffer(), durable=True)
+
+    def begin_with(self, path: Path) -> None:
+        """Take networks and optimisers of another run; raises OSError, and ValueError if they do not fit."""
+        try:
+            self._algorithm.restore(within(read_networks(path), self._prefix))
+            self.begin()
+        except KeyError as error:
+            raise ValueError(f"{path}: {error} is missing") from None
+
+    def begin(self) -> None:
+        """Count updates from here."""
+        self._earlier = self._algorithm.updates
 
     def restore(self, path: Path) -> bool:
         """Restore a saved state; returns False, and changes nothing, if none fits.
@@ -256,6 +284,7 @@ class Agent:
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
         self.policies, self.offered, self.handled, self._seen = policies, offered, handled, seen
+        self._earlier = int(state.get("earlier", np.array(0)))
         self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         try:
             if self._notes is not None:

@@ -1,4 +1,4 @@
-"""The learner process: ``python -m onrig.learner.main CONFIG ENDPOINT [--state FOLDER]``.
+"""The learner process: ``python -m onrig.learner.main CONFIG ENDPOINT [--state FOLDER] [--start FILE]``.
 
 It mirrors the rig's memory, trains, and offers policies.  It may stop and restart at any time: the rig owns the
 experiences, and the other state (networks, optimisers) is saved in FOLDER.  While another learner pushes, it mirrors
@@ -33,8 +33,9 @@ from onrig.runtime.run_state.report import report
 _NICE: Final = 10
 
 
-def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
-    """Learn for the connected rig until its run ends; returns the exit code."""
+def learn(config: RunConfig, connection: Connection, state: Path | None, start: Path | None = None) -> int:
+    """Learn for the connected rig until its run ends, from the networks in the file ``start``; returns the exit
+    code."""
     stop = [False]
 
     def request_stop(signum: int, frame: object) -> None:
@@ -51,7 +52,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
 
         folder = temporary() if state is None else state
         while True:
-            process = LearnerProcess(config, connection, folder, stop)
+            process = LearnerProcess(config, connection, folder, stop, start)
             try:
                 process.run()
             except (LinkClosed, LinkVersionError) as error:
@@ -91,6 +92,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("config", type=Path)
     parser.add_argument("endpoint")
     parser.add_argument("--state", type=Path)
+    parser.add_argument("--start", type=Path)
     args = parser.parse_args(arguments)
     try:
         config = load_resolved(args.config)
@@ -104,7 +106,7 @@ def main(arguments: list[str]) -> int:
         # 15.)
         os.nice(_NICE)
         leave_cpu(config.realtime)
-    return learn(config, Connection(args.endpoint), args.state)
+    return learn(config, Connection(args.endpoint), args.state, args.start)
 
 
 if __name__ == "__main__":

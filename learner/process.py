@@ -17,6 +17,7 @@ from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Attached, Done, Leave, Rows
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report
+from onrig.runtime.task import episode_steps
 
 NAME: Final = "learner"
 """Source name in this process's reports."""
@@ -33,8 +34,11 @@ def _warn(line: str) -> None:
 class LearnerProcess:
     """State machine of a learner attached to one rig."""
 
-    def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
-        self._role = connection.role
+    def __init__(
+        self, config: RunConfig, connection: Connection, state: Path, stop: list[bool], start: Path | None = None
+    ) -> None:
+        """``start``: file with the networks that a learner without a saved state begins with."""
+        self._role, self._start = connection.role, start
         self._settings = learner_settings(config.learner)
         self._heartbeat = Heartbeat(NAME)
 
@@ -136,9 +140,12 @@ class LearnerProcess:
         if agent is None:
             assert self._link.mirror is not None
             try:
-                agent = self._agent = Agent(self._link.config, self._settings, self._link.mirror)
-            except ValueError as error:
+                agent = Agent(self._link.config, self._settings, self._link.mirror)
+                if self._start is not None:
+                    agent.begin_with(self._start)
+            except (OSError, ValueError) as error:
                 raise LearnerMismatchError(str(error)) from None
+            self._agent = agent
             resumes = self._states.restore(agent, self._pace.restored_up_to(attached))
         seen = agent.seen
         agent.join(attached.memory, {one.memory: one.writes for one in attached.lineage})
@@ -149,11 +156,31 @@ class LearnerProcess:
         self._backlog.counted = max(agent.seen, min(seen, attached.restored))
         self._follows = self._pace.join(agent)
         if attached.next_policy_id <= 1 and not resumes:
+            if self._start is None:
+                self._learn_from_seeds()
             self._offer()
             self._conclude(0)
         else:
             self._rejoin(attached, resumes)
         report(NAME, "ready", "restored" if resumes else "from scratch")
+
+    def _learn_from_seeds(self) -> None:
+        """Learn from what the memory of a new run holds already, before the first policy."""
+        agent, config = self.agent, self._link.config
+        assert self._link.mirror is not None
+        steps = episode_steps(config.task, config.rate_hz)
+        seeded = round(self._link.mirror.storage.stored / steps)  # in episodes
+        if not seeded or self._settings.selected.batch_steps:
+            return
+        agent.catch_up()
+        self._backlog.counted = agent.seen
+        if agent.ready:
+            self._work.update(agent, self._owed(seeded), self._pace)
+            agent.begin()
+
+    def _owed(self, episodes: int) -> int:
+        """Updates for the stored experiences of earlier episodes, which new networks must catch up on."""
+        return min((self._settings.updates_per_episode or 100) * episodes, 10 * self._settings.backlog)
 
     @property
     def _wait_ms(self) -> int:
@@ -192,7 +219,7 @@ class LearnerProcess:
                 self._conclude(agent.handled)
                 return
             # New networks must catch up on the stored experiences before they act.
-            owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
+            owed = self._owed(attached.closed)
             report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory precede the first policy")
             agent.catch_up()
             self._backlog.counted = agent.seen

@@ -25,6 +25,15 @@ _GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
 _S = TypeVar("_S", bound=SamplerSettings)
 
 
+class StartFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Networks that a learner begins with: those that an earlier run ended with."""
+
+    path: str
+    """Folder of the run."""
+    sha256: str | UnsetType = UNSET
+    """Checksum of what is taken; that of another content is refused.  A run's own configuration has it."""
+
+
 class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Learner settings: algorithm, samplers' options, update rate."""
 
@@ -42,6 +51,8 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
     """Maximum backlog in real time, in updates, or with ``updates_per_transition`` in experiences with pending updates;
     those beyond it are dropped."""
+    start_from: str | StartFrom | UnsetType = UNSET
+    """Run with whose networks and optimisers the local learner begins (docs/data.md)."""
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
@@ -52,6 +63,13 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def selected(self) -> AlgorithmConfig:
         section: AlgorithmConfig = getattr(self, self.algorithm)
         return section
+
+    @property
+    def start(self) -> StartFrom | None:
+        """``start_from`` in full; None for a learner that begins with new networks."""
+        if self.start_from is UNSET:
+            return None
+        return StartFrom(self.start_from) if isinstance(self.start_from, str) else self.start_from
 
     @property
     def batch(self) -> int:

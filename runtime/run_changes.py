@@ -86,18 +86,17 @@ class Changes(NamedTuple):
 
 def changes(run: RunConfig, wanted: RunConfig) -> Changes:
     """Compare a run's configuration with the one that resumes it."""
-    differences = Changes([], [])
-    for difference in _compare((), written(run), written(wanted)):
-        differences.permitted.append(difference) if _is_permitted(difference) else differences.refused.append(
-            difference
-        )
-    return differences
+    found = Changes([], [])
+    for difference in differences((), written(run), written(wanted)):
+        found.permitted.append(difference) if _is_permitted(difference) else found.refused.append(difference)
+    return found
 
 
-def _compare(node_path: NodePath, run: object, wanted: object) -> Iterator[Difference]:
+def differences(node_path: NodePath, run: object, wanted: object) -> Iterator[Difference]:
+    """List the values that differ between two sections at a path, in plain data."""
     if isinstance(run, Mapping) and isinstance(wanted, Mapping) and (*node_path[:-1], "*") not in _TIGHTER:
         for key in dict.fromkeys((*run, *wanted)):
-            yield from _compare((*node_path, str(key)), run.get(key), wanted.get(key))
+            yield from differences((*node_path, str(key)), run.get(key), wanted.get(key))
     elif run != wanted and not (run != run and wanted != wanted):
         yield Difference(node_path, run, wanted)
 

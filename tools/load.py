@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from onrig.learner.settings import (
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, collect_findings, path_steps
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.memory.settings import MOST_CAPACITY
+from onrig.runtime.memory.settings import MOST_CAPACITY, machine_bytes
 from onrig.runtime.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.registry import is_foreign
 from onrig.runtime.run_advice import unobserved_delay
@@ -45,6 +44,7 @@ from onrig.sim.twin.options import (
     uncovered_latency,
     uncovered_zeros,
 )
+from onrig.tools.beginning import beginning_findings, start_findings
 from onrig.tools.exercise import foreign_findings
 from onrig.tools.ports import no_port
 
@@ -113,6 +113,7 @@ def learner_findings(config: RunConfig) -> Iterator[Finding]:
     """List the reasons why a remote learner cannot use this configuration."""
     yield from _learning(config)
     yield from _on_rig(config, learns=True)
+    yield from start_findings(config)
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
@@ -251,6 +252,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     if not found and _learns(config) and not any(findings(config)):
         for at, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
             yield path_steps(at), f"{message} at {at}"
+        yield from beginning_findings(config)
     if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"there is no file '{config.policy}' at policy"
     elif config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
@@ -306,7 +308,7 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
         return
     thinned = config.selection.write_probability < 1
     needed = bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = machine_bytes()
     if needed > there:
         name = "strategy" if config.selection.capacity is None else "capacity"
         at = "capacity_bytes" if config.selection.capacity_bytes is not None else name

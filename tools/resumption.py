@@ -18,6 +18,7 @@ from onrig.runtime.run_loading import load_run, read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_in
 from onrig.runtime.supervise.run_folder import RESUMES, Resumption, recorded_executor
+from onrig.tools.beginning import as_begun
 from onrig.tools.foreign import difference, pieces_of
 from onrig.tools.load import load_for_rig, on_port, sections
 
@@ -60,6 +61,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     if on_device is not None:
         run = on_port(run, on_device)
     config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
+    config = as_begun(config, run)
     differ = changes(run, config)
     if differ.refused:
         found = [str(difference) for difference in differ.refused]

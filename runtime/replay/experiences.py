@@ -82,6 +82,11 @@ class Memory:
                 keeper.written(slot, explorations[i], episodes[i])
         self.offered += len(rewards)
 
+    def seed(self, t: Transitions) -> None:
+        """Begin with experiences of an earlier run, oldest first, which do not count as offered by this one."""
+        self.insert(t)
+        self.offered = 0
+
     def _insert_resynthesised(self, measured: Transitions, offer: Resynthesised) -> None:
         keeper, storage = self.keeper, self.storage
         for i, renews in enumerate(offer.renews.tolist()):

@@ -32,6 +32,7 @@ from onrig.runtime.replay.learners.policy_folder import policy_folder
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.learners.succession import succession
 from onrig.runtime.replay.pace import pace
+from onrig.runtime.replay.seeds import read_seeds
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.run_config import RunConfig, record_layout
@@ -84,6 +85,8 @@ class ReplayProcess:
         memory = Memory(config, resynthesiser)
         text = config_text.decode()
         beginning = begin(config, run_folder, self._board, memory, _warn, self._beat, config_text=text, resumes=resumes)
+        if beginning.upkeep.restored is None and config.selection.seeds is not None:
+            memory.seed(read_seeds(run_folder))
         self.took_over: Final = beginning.standing.took_over
         """Whether this process replaces another one next to the same loop."""
         self.begins: Final = beginning.is_first

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import UNSET
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replay.seeds import NETWORKS
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import Board, Word
@@ -101,6 +102,8 @@ class Crew:
         state = self._folder / "learner"
         state.mkdir(exist_ok=True)
         arguments = [str(self._folder / "config.yaml"), f"ipc://{self._shm}/learner", "--state", str(state)]
+        if (start := self._folder / NETWORKS).is_file():
+            arguments += ["--start", str(start)]
         return self._launch("learner", "onrig.learner.main", arguments)
 
     # -- watching --------------------------------------------------------------------------------------------------

@@ -66,11 +66,16 @@ def occupied_by(folder: Path) -> str | None:
     return None
 
 
-def write_run_folder(folder: Path, config: RunConfig, pieces: Mapping[str, object] | None = None) -> Callable[[], None]:
+def write_run_folder(
+    folder: Path,
+    config: RunConfig,
+    facts: Mapping[str, object] | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> Callable[[], None]:
     """Create the folder and its first files, before any motion; raises FileExistsError if it is occupied.
 
-    ``pieces``: description of third-party plugins for ``meta.json``. Returns a function that removes everything added
-    to the folder since, for a run that never starts.
+    ``facts``: further entries of ``meta.json``; ``files``: further files by their path in the folder, which the run
+    begins with. Returns a function that removes everything added to the folder since, for a run that never starts.
     """
     check_path(folder)
     if folder.exists():
@@ -95,8 +100,11 @@ def write_run_folder(folder: Path, config: RunConfig, pieces: Mapping[str, objec
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
         identity = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
-        _write_meta(folder, {**identity, **identified, **environment_facts(), **(pieces or {})})
-        write_list(folder, _measured(folder, _WRITTEN_AT_START))
+        _write_meta(folder, {**identity, **identified, **environment_facts(), **(facts or {})})
+        for name, data in (files or {}).items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            replace_own_file(folder / name, data, durable=True)
+        write_list(folder, _measured(folder, (*_WRITTEN_AT_START, *(files or ()))))
     except OSError:
         undo()
         raise

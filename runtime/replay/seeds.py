@@ -1,0 +1,53 @@
+"""What a run begins with from an earlier one, in ``start/`` of its folder: experiences, and the learner's networks.
+
+The run folder holds a copy, so that a run that is killed before its first checkpoint begins the same way again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.files import open_file
+from onrig.runtime.memory.transitions import Transitions
+from onrig.runtime.replay.checkpoint import CheckpointError
+
+EXPERIENCES: Final = "start/experiences.npz"
+NETWORKS: Final = "start/learner.npz"
+"""Paths in a run folder."""
+FIRST_EPISODE: Final = 1 << 30
+"""Number of the first episode of seeds: beyond those of any run, so that they are never taken for its own."""
+
+
+def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of arrays with their names, types and shapes."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+def encode(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Bytes of an ``.npz`` file."""
+    archive = io.BytesIO()
+    np.savez(archive, **arrays)  # type: ignore[arg-type]
+    return archive.getvalue()
+
+
+def read_seeds(run_folder: Path) -> Transitions:
+    """Read the experiences that a run begins with, oldest first; raises CheckpointError."""
+    path = run_folder / EXPERIENCES
+    try:
+        with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
+            return Transitions(**{name: saved[name] for name in Transitions._fields})
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path}: {error}; restore it from a backup, or start the run anew") from None

@@ -1,0 +1,195 @@
+"""Runs that begin with an earlier one's experiences or networks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import onrig
+from onrig.hw.rig import Observation
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.memory.settings import SeedFrom
+from onrig.runtime.memory.transitions import Transitions
+from onrig.runtime.policy.contract import METADATA_KEY, decode_contract
+from onrig.runtime.policy.onnx_wire import read_model
+from onrig.runtime.replay.seeds import FIRST_EPISODE, digest, read_seeds
+from onrig.runtime.run_changes import changes
+from onrig.runtime.run_config import RunConfig
+from onrig.tools import cli
+from onrig.tools.api.run_data import RunData
+from onrig.tools.beginning import CannotBegin, as_begun, begin_with, mismatch
+from onrig.tools.exporting.export import export
+from onrig.tools.load import load_for_learner, load_for_rig, on_port
+from tests.tools.api import whole_runs
+from tests.tools.api.whole_runs import SETTINGS
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    return onrig.open_run(whole_runs.finished(tmp_path_factory.mktemp("runs") / "source"))
+
+
+def check(*settings: str, config: str = "pendulum") -> int:
+    return cli.main(["check", config, *(word for s in (*SETTINGS, *settings) for word in ("--set", s))])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("rate_hz=100", "rate is 50.0 Hz, this one runs at 100.0 Hz"),
+        ("device.twin.plant.mass=0.056", "plant.mass is 0.055, this one has 0.056"),
+        ("task.reward.weights.velocity=2", "reward.weights.velocity is 1.0, this one has 2.0"),
+    ],
+)
+def test_a_foreign_rate_plant_or_reward_is_refused_with_both_values(
+    source: RunData, setting: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(f"selection.seed_from={source.folder}", setting) == ExitCode.CONFIGURATION
+    [error] = [line for line in capsys.readouterr().err.splitlines() if "does not fit" in line]
+    assert error.endswith(f"'{source.folder}' does not fit: {message} at selection.seed_from")
+
+
+def test_foreign_units_ranges_and_orders_are_refused_with_both_values(source: RunData) -> None:
+    def of(*observations: Observation) -> RunConfig:
+        rig = msgspec.structs.replace(source.config.rig, observations=observations)
+        return msgspec.structs.replace(source.config, rig=rig)
+
+    angle, velocity = source.config.rig.observations
+    degrees = msgspec.structs.replace(velocity, unit="deg/s")
+    wider = msgspec.structs.replace(velocity, high=40.0)
+    for theirs, message in (
+        ((angle, degrees), "observations 'velocity' is [-30.0, 30.0] deg/s, this one has [-30.0, 30.0] rad/s"),
+        ((angle, wider), "observations 'velocity' is [-30.0, 40.0] rad/s, this one has [-30.0, 30.0] rad/s"),
+        ((velocity, angle), "observations are ['velocity', 'angle'], this one has ['angle', 'velocity']"),
+    ):
+        assert mismatch(of(*theirs), source.config, experiences=True) == message
+        assert mismatch(of(*theirs), source.config, experiences=False) == message
+    assert mismatch(source.config, source.config, experiences=True) is None
+
+
+def test_a_twin_may_seed_its_rig(source: RunData) -> None:
+    bench = on_port(source.config, "/dev/ttyACM0")
+    assert mismatch(source.config, bench, experiences=True) is None
+    assert mismatch(source.config, bench, experiences=False) is None
+
+
+def test_another_rig_and_another_algorithm_are_refused(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", "magman", "--set", f"selection.seed_from={source.folder}"]
+    assert cli.main(words) == ExitCode.CONFIGURATION
+    assert "rig is 'pendulum', this one has 'magman'" in capsys.readouterr().err
+    assert (
+        check(f"learner.start_from={source.folder}", "learner.algorithm=td3", "learner.td3.batch=16")
+        == ExitCode.CONFIGURATION
+    )
+    assert "algorithm is ddpg, this one has td3" in capsys.readouterr().err
+
+
+def test_seeds_are_the_newest_experiences_in_episodes_of_their_own(source: RunData) -> None:
+    config = load_for_rig("pendulum", [*SETTINGS, "selection.strategy=FIFO[Uniform]"])
+    most = 50
+    seeded = SeedFrom(str(source.folder), most)
+    config = _with_seeds(config, seeded)
+    beginning = begin_with(config)
+    found = source.experiences
+    again = _seeds_in(beginning.files, source.folder.parent)
+    assert np.array_equal(again.observation, found["observation"][-most:])
+    assert np.array_equal(again.reward, found["reward"][-most:])
+    assert (again.episode >= FIRST_EPISODE).all()
+    assert (again.policy_id == 0).all()
+    assert beginning.config.selection.seeds == SeedFrom(str(source.folder), most, digest(again._asdict()))
+    other = SeedFrom(str(source.folder), most - 1, digest(again._asdict()))
+    with pytest.raises(CannotBegin, match=r"has changed: its content has the SHA-256 \w{64}, expected \w{64}"):
+        begin_with(_with_seeds(config, other))
+
+
+def test_an_export_seeds_as_its_run_does(source: RunData, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    export(source, "parquet", tmp_path / "out")
+    config = load_for_rig("pendulum", [*SETTINGS, f"selection.seed_from={source.folder}"])
+    of_export = load_for_rig("pendulum", [*SETTINGS, f"selection.seed_from={tmp_path / 'out'}"])
+    (run, run_facts), (exported, export_facts) = (
+        (b.config.selection.seeds, b.facts["start"]) for b in map(begin_with, (config, of_export))
+    )
+    assert run is not None
+    assert exported is not None
+    assert run.sha256 == exported.sha256
+    assert run_facts["experiences"]["run"] == export_facts["experiences"]["run"]  # type: ignore[index]
+
+
+def test_a_run_begins_with_them_twice_alike_and_a_resumed_one_too(source: RunData, tmp_path: Path) -> None:
+    settings = (f"selection.seed_from={source.folder}", f"learner.start_from={source.folder}", "checkpoint_s=3600")
+    whole = onrig.open_run(whole_runs.finished(tmp_path / "whole", *settings))
+    n = source.experiences.rows
+    for name in ("observation", "action", "reward", "next_observation", "step", "terminated", "exploration"):
+        assert np.array_equal(whole.experiences[name][:n], source.experiences[name]), name
+    assert whole.experiences.rows == 2 * n
+    assert whole.summary["transitions"] == n
+    assert whole.summary["whole"]["reproducible"] is True
+    assert whole.meta["start"]["experiences"]["experiences"] == n
+    assert whole.meta["start"]["networks"]["episode"] == whole_runs.EPISODES
+    assert cli.main(["replay", str(whole.folder)]) == ExitCode.OK
+
+    folder = tmp_path / "killed"
+    with whole_runs.start(folder, *settings) as process:
+        while not (folder / "episodes.csv").exists() and process.poll() is None:
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    resume = [sys.executable, "-m", "onrig.tools.cli", "run", "--resume", str(folder)]
+    done = subprocess.run(resume, capture_output=True, text=True, check=False)
+    assert done.returncode in (ExitCode.OK, ExitCode.INCOMPLETE), done.stderr
+    rows = [
+        [line.rsplit(",", 1)[0] for line in (f / "episodes.csv").read_text().splitlines()]
+        for f in (whole.folder, folder)
+    ]
+    assert rows[0] == rows[1]
+    assert json.loads((folder / "meta.json").read_text())["start"] == whole.meta["start"]
+
+
+def test_new_networks_learn_from_the_seeds_before_their_first_policy(source: RunData, tmp_path: Path) -> None:
+    settings = (f"selection.seed_from={source.folder}", "episodes=1")
+    runs = [onrig.open_run(whole_runs.finished(tmp_path / name, *settings)) for name in "ab"]
+    contract = decode_contract(read_model(runs[0].policy(1)).metadata[METADATA_KEY])
+    assert contract.training_step == 5 * whole_runs.EPISODES
+    assert runs[0].summary["learner"]["updates"] == 5, "those of its own episode"
+    assert runs[0].policies["crc32"].tolist() == runs[1].policies["crc32"].tolist()
+    assert runs[0].summary["whole"]["reproducible"] is True
+
+
+def test_a_run_resumes_under_the_configuration_that_it_was_started_with(source: RunData) -> None:
+    words = [*SETTINGS, f"selection.seed_from={source.folder}", f"learner.start_from={source.folder}"]
+    config = load_for_rig("pendulum", words)
+    run = begin_with(config).config
+    assert changes(run, as_begun(config, run)) == ([], [])
+    assert changes(run, as_begun(run, run)) == ([], [])
+    other = load_for_rig("pendulum", [*words, f"selection.seed_from={{path: {source.folder}, most: 9}}"])
+    [refused] = [d for d in changes(run, as_begun(other, run)).refused if d.path[:2] == ("selection", "seed_from")][:1]
+    assert "selection.seed_from" in str(refused)
+
+
+def test_a_learner_elsewhere_begins_with_nothing(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(f"learner.start_from={source.folder}", "local_learner=false") == ExitCode.CONFIGURATION
+    assert "only the local learner of a run begins with networks" in capsys.readouterr().err
+    with pytest.raises(onrig.ConfigError, match="only the local learner"):
+        load_for_learner("pendulum", [*SETTINGS, f"learner.start_from={source.folder}"])
+
+
+def _with_seeds(config: RunConfig, seeds: SeedFrom) -> RunConfig:
+    return msgspec.structs.replace(config, selection=msgspec.structs.replace(config.selection, seed_from=seeds))
+
+
+def _seeds_in(files: Mapping[str, bytes], folder: Path) -> Transitions:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    return read_seeds(folder)

@@ -1,0 +1,288 @@
+"""What a run begins with from an earlier one: experiences (``selection.seed_from``), networks (``learner.start_from``).
+
+Only what this rig could have measured or learned itself is taken: same names, units, ranges and order, same rate, same
+plant and reward.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.settings import StartFrom, learner_settings
+from onrig.runtime.config.problem import ConfigError, Finding, format_path
+from onrig.runtime.exit_codes import Failure
+from onrig.runtime.files import read_fields
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.memory.settings import SeedFrom
+from onrig.runtime.memory.strategy import parse_strategy
+from onrig.runtime.memory.transitions import Transitions
+from onrig.runtime.policy.contract import contract_for, contract_mismatch
+from onrig.runtime.replay.seeds import EXPERIENCES, FIRST_EPISODE, NETWORKS, digest, encode
+from onrig.runtime.run_changes import differences
+from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.task import episode_steps
+
+_SEED: Final = ("selection", "seed_from")
+_START: Final = ("learner", "start_from")
+_MOST_SHOWN: Final = 60
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class CannotBegin(Failure):
+    """A run whose beginning cannot be taken from an earlier one."""
+
+
+class Beginning(NamedTuple):
+    """What a run begins with."""
+
+    config: RunConfig
+    """Its configuration, with the checksums of what is taken."""
+    files: dict[str, bytes]
+    """Files of its folder, by path."""
+    facts: dict[str, object]
+    """Entry of ``meta.json``; empty for a run that begins with nothing."""
+
+
+def beginning_findings(config: RunConfig) -> Iterator[Finding]:
+    """List the reasons for which a run cannot begin with what it names, in so far as configurations show them."""
+    learner, seeds = learner_settings(config.learner), config.selection.seeds
+    if seeds is not None:
+        if learner.selected.batch_steps:
+            yield (
+                _SEED,
+                f"{learner.algorithm} learns from batches of its own policies: leave it out, at {'.'.join(_SEED)}",
+            )
+        else:
+            yield from _mismatch(_SEED, seeds.path, config)
+        if room := _no_room(config):
+            yield _SEED, f"{room} at {'.'.join(_SEED)}"
+    if learner.start is not None and config.local_learner:
+        yield from _mismatch(_START, learner.start.path, config)
+    elif learner.start is not None:
+        yield from start_findings(config)
+
+
+def start_findings(config: RunConfig) -> Iterator[Finding]:
+    """List the reason for which a learner elsewhere cannot begin with networks."""
+    if learner_settings(config.learner).start is not None:
+        yield _START, f"only the local learner of a run begins with networks: leave it out, at {'.'.join(_START)}"
+
+
+def as_begun(config: RunConfig, run: RunConfig) -> RunConfig:
+    """``config`` with what the ``run`` that it resumes began with, where both name the same origin."""
+    ours, theirs = config.selection.seeds, run.selection.seeds
+    if ours is not None and theirs is not None and ours in (SeedFrom(theirs.path), SeedFrom(theirs.path, theirs.most)):
+        selection = msgspec.structs.replace(config.selection, seed_from=run.selection.seed_from)
+        config = msgspec.structs.replace(config, selection=selection)
+    start, begun = (learner_settings(c.learner).start for c in (config, run))
+    if start is not None and begun is not None and start == StartFrom(begun.path):
+        config = msgspec.structs.replace(config, learner={**config.learner, "start_from": run.learner["start_from"]})
+    return config
+
+
+def _mismatch(at: tuple[str, str], path: str, config: RunConfig) -> Iterator[Finding]:
+    try:
+        theirs = _config_of(Path(path))
+    except CannotBegin as error:
+        yield at, f"{error} at {'.'.join(at)}"
+        return
+    if what := mismatch(theirs, config, experiences=at == _SEED):
+        yield at, f"'{path}' does not fit: {what} at {'.'.join(at)}"
+
+
+def _config_of(folder: Path) -> RunConfig:
+    if not (folder / "config.yaml").is_file():
+        raise CannotBegin(f"'{folder}' holds neither a run nor an exported one (config.yaml)")
+    try:
+        return load_resolved(folder / "config.yaml")
+    except ConfigError as error:
+        raise CannotBegin(str(error.problems[0])) from None
+
+
+def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | None:
+    """Describe the first difference that makes another run's experiences or networks useless here, with both values;
+    None if they fit."""
+    contracts = (
+        contract_for(c.rig, c.rate_hz, policy_id=0, parent_run="", training_step=0, signals=c.signals)
+        for c in (theirs, ours)
+    )
+    if what := contract_mismatch(*contracts):
+        return what.replace("the rig has", "this one has").replace("the rig runs at", "this one runs at")
+    plants = [_plant(c) for c in (theirs, ours)]
+    if None not in plants and (what := _first_difference("plant", *plants)):  # a twin's experiences may seed its rig's
+        return what
+    rewards = (msgspec.to_builtins(c.task.reward) for c in (theirs, ours))
+    if experiences and (what := _first_difference("reward", *rewards)):
+        return what
+    if experiences and theirs.stochastic != ours.stochastic:
+        kinds = ["stochastic" if c.stochastic else "deterministic" for c in (theirs, ours)]
+        return f"policies are {kinds[0]}, this one's are {kinds[1]}"
+    algorithms = [learner_settings(c.learner).algorithm for c in (theirs, ours)]
+    if not experiences and algorithms[0] != algorithms[1]:
+        return f"algorithm is {algorithms[0]}, this one has {algorithms[1]}"
+    return None
+
+
+def _plant(config: RunConfig) -> object:
+    """Plant of a run's twin; None for a real device."""
+    return None if config.device.twin is None else config.device.twin.get("plant")
+
+
+def _first_difference(name: str, theirs: object, ours: object) -> str | None:
+    for path, their_value, our_value in differences((name,), theirs, ours):
+        said = [msgspec.json.encode(value).decode()[:_MOST_SHOWN] for value in (their_value, our_value)]
+        return f"{format_path(path)} is {said[0]}, this one has {said[1]}"
+    return None
+
+
+def _no_room(config: RunConfig) -> str | None:
+    """Reason why a memory that keeps everything has no room for seeds; None if it has."""
+    if _room(config) is None or _room(config):
+        return None
+    run_length = config.episodes * episode_steps(config.task, config.rate_hz)
+    needed = f"FULL keeps all of the run's {run_length} experiences, and {capacity_of(config)} fit"
+    return f"{needed}: give selection.capacity room for the seeds, or leave it out"
+
+
+def _room(config: RunConfig) -> int | None:
+    """Number of seeds that the memory has room for; None for any number."""
+    selection = config.selection
+    if not parse_strategy(selection.strategy).keeper.keeps_all:
+        return capacity_of(config)
+    if selection.capacity is None and selection.capacity_bytes is None:
+        return None
+    return max(0, capacity_of(config) - config.episodes * episode_steps(config.task, config.rate_hz))
+
+
+def begin_with(config: RunConfig) -> Beginning:
+    """Take what a new run begins with; raises CannotBegin.
+
+    `beginning_findings` has found no problem with ``config``.
+    """
+    files: dict[str, bytes] = {}
+    facts: dict[str, object] = {}
+    if (seeds := config.selection.seeds) is not None:
+        taken = _experiences(seeds, config)
+        sha256 = _checked(_SEED, seeds, taken._asdict())
+        files[EXPERIENCES] = encode(taken._asdict())
+        fact = {"path": str(Path(seeds.path).resolve()), "run": _run_of(Path(seeds.path)), "sha256": sha256}
+        facts["experiences"] = {**fact, "experiences": len(taken.reward)}
+        resolved = SeedFrom(seeds.path, len(taken.reward), sha256)
+        selection = msgspec.structs.replace(config.selection, seed_from=resolved)
+        config = msgspec.structs.replace(config, selection=selection)
+    learner = learner_settings(config.learner)
+    if (start := learner.start) is not None:
+        networks, episode = _networks(Path(start.path), config)
+        sha256 = _checked(_START, start, networks)
+        files[NETWORKS] = encode(networks)
+        fact = {"path": str(Path(start.path).resolve()), "run": _run_of(Path(start.path)), "sha256": sha256}
+        facts["networks"] = {**fact, "episode": episode}
+        section = {**config.learner, "start_from": {"path": start.path, "sha256": sha256}}
+        config = msgspec.structs.replace(config, learner=section)
+    return Beginning(config, files, {"start": facts} if facts else {})
+
+
+def _checked(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: Arrays) -> str:
+    found = digest(taken)
+    if origin.sha256 is not msgspec.UNSET and origin.sha256 != found:
+        what = f"'{origin.path}' has changed: its content has the SHA-256 {found}, expected {origin.sha256}"
+        raise CannotBegin(f"{'.'.join(at)}: {what}")
+    return found
+
+
+def _run_of(folder: Path) -> str:
+    """Identity of the run behind a run's folder or an export."""
+    meta = read_fields(folder / "meta.json") or {"run": read_fields(folder / "provenance.json").get("run_id")}
+    return str(meta.get("run") or "")
+
+
+def _experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
+    """Read the newest measured experiences that fit into the memory, oldest first."""
+    from onrig.tools.api.run_data import DataMissing, RunData
+
+    folder = Path(seeds.path)
+    try:
+        if (folder / "experiences.parquet").is_file():
+            table: Arrays = _exported(folder)
+        else:
+            table = RunData(folder, _config_of(folder)).experiences
+    except DataMissing as error:
+        raise CannotBegin(f"selection.seed_from: {error}") from None
+    measured = np.flatnonzero(~table["synthetic"])
+    room = _room(config)
+    most = len(measured) if seeds.most is msgspec.UNSET else seeds.most
+    chosen = measured[max(0, len(measured) - (most if room is None else min(most, room))) :]
+    if not len(chosen):
+        raise CannotBegin(f"selection.seed_from: '{folder}' holds no measured experiences")
+    return _transitions(config, {name: values[chosen] for name, values in table.items()})
+
+
+def _transitions(config: RunConfig, table: Arrays) -> Transitions:
+    """Experiences of another run, in episodes and of a policy that are none of this one's."""
+    flags = sum(table[str(flag.name).lower()].astype(np.uint32) * np.uint32(flag) for flag in Flag)
+    n = len(table["reward"])
+    behaviour = [table[name] for name in ("mean", "std", "drawn")] if config.stochastic else [np.zeros((n, 0), "f4")]
+    _, episodes = np.unique(table["episode"], return_inverse=True)
+    return Transitions(
+        observation=table["observation"],
+        action=table["action"],
+        reward=table["reward"],
+        next_observation=table["next_observation"],
+        flags=np.asarray(flags, np.uint32),
+        policy_id=np.zeros(n, np.uint32),
+        exploration=table["exploration"],
+        episode=(episodes + FIRST_EPISODE).astype(np.uint32),
+        step=table["step"],
+        behaviour=np.concatenate(behaviour, axis=1),
+    )
+
+
+def _exported(folder: Path) -> Arrays:
+    from onrig.tools.api.tables import experience_schema
+
+    try:
+        from onrig.tools.exporting.table_formats import read_table
+
+        return read_table(folder / "experiences.parquet", experience_schema(_config_of(folder)))
+    except ImportError:
+        raise CannotBegin("selection.seed_from: reading Parquet needs pyarrow: pip install 'onrig[data]'") from None
+    except (OSError, KeyError, ValueError) as error:
+        raise CannotBegin(f"selection.seed_from: {folder / 'experiences.parquet'}: {error}") from None
+
+
+def _networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
+    """Networks and optimisers of a run's learner at its end, and the episode that they follow."""
+    from onrig.learner.agent import read_networks
+    from onrig.learner.algorithms import algorithm_for
+    from onrig.learner.samplers import within
+    from onrig.learner.states import States, state_fault
+    from onrig.runtime.random_streams import Role, stream
+
+    states, run, settings = (
+        States(folder / "learner", sys.stderr.write),
+        _run_of(folder),
+        learner_settings(config.learner),
+    )
+    intact = (episode for episode in states.episodes() if state_fault(states.path(episode), run) is None)
+    episode = next(intact, None)
+    if episode is None:
+        raise CannotBegin(f"learner.start_from: '{folder}' holds no state of a learner (learner/)")
+    try:
+        networks = read_networks(states.path(episode), settings.algorithm)
+        random = [stream(config.seed, Role.NETWORKS)]
+        algorithm = algorithm_for(settings, len(config.signals), len(config.rig.actuators), random)
+        algorithm.restore(within(networks, f"{settings.algorithm}/"))
+    except (OSError, KeyError, ValueError) as error:
+        raise CannotBegin(
+            f"learner.start_from: {states.path(episode)} does not fit {settings.algorithm}: {error}"
+        ) from None
+    return networks, episode
