@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from onrig.runtime.config.document import find, load_document
-from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.problem import ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.lease import worth
 from onrig.runtime.run_config import RunConfig
@@ -15,7 +16,25 @@ from onrig.tools.run_facts import in_one_line
 from onrig.tools.terminal import complain, picture_problem, reason, unwritable
 
 
-def check(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
+class Checked(NamedTuple):
+    """A valid configuration."""
+
+    config: RunConfig
+    warnings: tuple[Problem, ...]
+    """Doubtful settings, each with its place."""
+
+
+def check(name: str, overrides: Sequence[str] = ()) -> Checked:
+    """Check a run's configuration, a path or a shipped name, with overrides such as ``rate_hz=100``.
+
+    Raises ConfigError with every problem found.
+    """
+    warnings: list[Problem] = []
+    config = load_for_rig(name, overrides, on_warning=warnings.append)
+    return Checked(config, tuple(warnings))
+
+
+def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
     """Check, and print tables if ``in_detail``; returns the exit code."""
     if problem := unwritable("plot", plot) or picture_problem("plot", plot):
         return complain("check", problem)
@@ -23,9 +42,11 @@ def check(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | 
     if spec is not None:
         return _check_experiment(name, spec, for_run=in_detail or plot or overrides)
     try:
-        config = load_for_rig(name, overrides, on_warning=print_warning)
+        config, warnings = check(name, overrides)
     except ConfigError as error:
         return explain(error)
+    for warning in warnings:
+        print_warning(warning)
     print(f"{name}: sound: {in_one_line(config)}", flush=True)
     if config.device.twin is None:
         print(f"the lease: {worth(config)}", flush=True)

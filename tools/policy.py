@@ -11,7 +11,7 @@ import msgspec
 
 from onrig.hw.transport import LinkError
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.policy.contract import HIDDEN
 from onrig.runtime.replay.learners.admission_terms import admission_limits
@@ -28,44 +28,84 @@ _FORMS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normalized": ".4f"}
 
 def check(file: Path, name: str, overrides: Sequence[str]) -> int:
     """Print whether the rig would admit the policy; returns the exit code."""
-    found = _judge_policy(file, name, overrides, for_twin=False)
-    if isinstance(found, int):
-        return found
+    try:
+        found = _judge_policy(file, name, overrides, for_twin=False)
+    except ConfigError as error:
+        return explain(error)
+    except Failure as failure:
+        return complain("policy", str(failure), failure.code)
     _show(file, found)
     return ExitCode.OK
+
+
+class Evaluation(NamedTuple):
+    """Episodes of a policy on the twin of a configuration, without exploration."""
+
+    config: RunConfig
+    policy_id: int
+    warnings: Sequence[str]
+    """What admission says of the policy."""
+    episodes: list[EpisodeRow]
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """Mean over the episodes of ``reward_sum``, ``mean_reward`` and, if the task has references, ``normalized``."""
+        return {name: measured(self.episodes, name).mean for name in _measured_in(self.episodes)}
+
+
+def evaluate(
+    policy: str | Path, name: str, overrides: Sequence[str] = (), *, episodes: int = 10, seed: int | None = None
+) -> Evaluation:
+    """Score a policy (an ONNX file) on the lockstep twin of a configuration, with the run's seed by default.
+
+    Raises ConfigError, and Failure for a policy that the rig would refuse or a twin that stops answering.
+    """
+    return _evaluated(_judge_policy(Path(policy), name, overrides, for_twin=True), episodes, seed)
+
+
+def _evaluated(found: JudgedPolicy, episodes: int, seed: int | None) -> Evaluation:
+    from onrig.runtime.policy.session import PolicySession
+    from onrig.tools.evaluate import evaluate as play
+
+    config, model, verdict = found
+    if episodes < 1:
+        raise Failure(f"episodes: expected at least 1, got {episodes}")
+    if seed is not None and not 0 <= seed < 1 << 63:
+        raise Failure(f"seed: expected 0 to 2^63 - 1, got {seed}")
+    policy_id = verdict.contract.policy_id
+    try:
+        session = PolicySession(model, native=verdict.native)
+        rows = list(play(config, session, policy_id, episodes, config.seed if seed is None else seed))
+    except LinkError as error:
+        raise Failure(str(error), ExitCode.HARDWARE) from None
+    return Evaluation(config, policy_id, verdict.warnings, rows)
 
 
 def score(
     file: Path, name: str, overrides: Sequence[str], episodes: int, seed: int | None, json_file: str | None
 ) -> int:
     """Print the policy's score on the twin, or JSON instead (``-``), or both with a file; returns the exit code."""
-    from onrig.runtime.policy.session import PolicySession
-    from onrig.tools.evaluate import evaluate
-
     if episodes < 1:
         return complain("policy", f"--episodes: expected at least 1, got {episodes}")
     if seed is not None and not 0 <= seed < 1 << 63:
         return complain("policy", f"--seed: expected 0 to 2^63 - 1, got {seed}")
     if json_file not in (None, "-") and (problem := unwritable("json", Path(json_file))):
         return complain("policy", problem)
-    found = _judge_policy(file, name, overrides, for_twin=True)
-    if isinstance(found, int):
-        return found
-    config, model, verdict = found
-    if json_file != "-":
-        _show(file, found)
-    policy_id = verdict.contract.policy_id
     try:
-        session = PolicySession(model, native=verdict.native)
-        rows = list(evaluate(config, session, policy_id, episodes, config.seed if seed is None else seed))
-    except LinkError as error:
-        return complain("policy", str(error), ExitCode.HARDWARE)
+        found = _judge_policy(file, name, overrides, for_twin=True)
+        if json_file != "-":
+            _show(file, found)
+        _, policy_id, warnings, rows = _evaluated(found, episodes, seed)
+    except ConfigError as error:
+        return explain(error)
+    except Failure as failure:
+        return complain("policy", str(failure), failure.code)
     if json_file != "-":
         print(evaluation_text(rows))
     if json_file is None:
         return ExitCode.OK
     summary = {name: measured(rows, name)._asdict() for name in _measured_in(rows)}
-    data = {"policy": policy_id, "warnings": verdict.warnings, "episodes": rows_as_dicts(rows), "summary": summary}
+    data = {"policy": policy_id, "warnings": warnings, "episodes": rows_as_dicts(rows), "summary": summary}
     return write_json("policy", msgspec.json.format(msgspec.json.encode(data), indent=1).decode(), json_file)
 
 
@@ -77,27 +117,26 @@ class JudgedPolicy(NamedTuple):
     verdict: Admitted
 
 
-def _judge_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> JudgedPolicy | int:
-    """Judge the policy as the rig would; returns the exit code, after an error message, if it cannot be judged."""
+def _judge_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> JudgedPolicy:
+    """Judge the policy as the rig would; raises ConfigError, and Failure for one that it would refuse."""
     if name.endswith(".onnx") and not str(file).endswith(".onnx"):
-        return complain("policy", f"'{name}' is a policy; put it first: {name} {file}")
-    try:
-        config = load(name, overrides)
-    except ConfigError as error:
-        return explain(error)
+        raise Failure(f"'{name}' is a policy; put it first: {name} {file}")
+    config = load(name, overrides)
     if for_twin and config.device.twin is None:
-        return complain("policy", f"{name} names a port; policy eval needs a twin ('device: {{twin: ...}}')")
+        raise Failure(f"{name} names a port; policy eval needs a twin ('device: {{twin: ...}}')")
     try:
         model = read_model(file, config)
     except OSError as error:
-        return complain("policy", f"{file}: cannot be read: {error.strerror or error}")
+        raise Failure(f"{file}: cannot be read: {error.strerror or error}") from None
     if isinstance(model, Refused):
-        return _refuse(file, model)
+        raise _refusal(file, model)
     damage = policy_damage(file)
     if damage is not None:
-        return complain("policy", f"{file}: {damage}")
+        raise Failure(f"{file}: {damage}")
     verdict = judge(model, config)
-    return _refuse(file, verdict) if isinstance(verdict, Refused) else JudgedPolicy(config, model, verdict)
+    if isinstance(verdict, Refused):
+        raise _refusal(file, verdict)
+    return JudgedPolicy(config, model, verdict)
 
 
 def _show(file: Path, found: JudgedPolicy) -> None:
@@ -106,8 +145,8 @@ def _show(file: Path, found: JudgedPolicy) -> None:
         print(f"  warning: {warning}")
 
 
-def _refuse(path: Path, verdict: Refused) -> int:
-    return complain("policy", f"{path}: refused at {verdict.stage}: {verdict.reason}")
+def _refusal(path: Path, verdict: Refused) -> Failure:
+    return Failure(f"{path}: refused at {verdict.stage}: {verdict.reason}")
 
 
 def _accepted(verdict: Admitted, config: RunConfig) -> str:

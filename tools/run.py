@@ -1,4 +1,4 @@
-"""Run of a complete rig: device or twin, control, replay, learner."""
+"""A run in a terminal: display, keys, live page, results."""
 
 from __future__ import annotations
 
@@ -7,40 +7,26 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
-from onrig.hw.line import Serial
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.control.realtime import settle_loop_cpu
-from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import UNCONFIRMED
 from onrig.runtime.run_state.completeness import summary_line
-from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_path, hold
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.supervise.requests import HELP, keyboard
-from onrig.runtime.supervise.run_folder import (
-    Resumption,
-    fresh_folder,
-    occupied_by,
-    reopen_run_folder,
-    write_run_folder,
-)
-from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.display import display_for
-from onrig.tools.foreign import pieces_of, record_pieces
-from onrig.tools.load import explain, load_for_rig, print_warning
-from onrig.tools.ports import missing_port, no_port, persistent_name
-from onrig.tools.resumption import CannotResume, prepare_resumption
+from onrig.tools.load import explain
 from onrig.tools.run_facts import LAST, of_summary
-from onrig.tools.terminal import complain, drawn, unwritable_folder, warn_missing_library
+from onrig.tools.running import Plan, opened, plan_run, supervise
+from onrig.tools.terminal import complain, drawn, warn_missing_library
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
 
-def run(
+def run_shown(
     name: str | None,
     overrides: Sequence[str],
     run_dir: Path | None,
@@ -50,90 +36,28 @@ def run(
     *,
     dry_run: bool,
 ) -> int:
-    """Run the rig of configuration ``name``, or continue the run in the folder ``resume``; returns the exit code."""
+    """Run a rig in a terminal: display, keys, live page, results; returns the exit code."""
     try:
-        if resume is not None:
-            resumption = prepare_resumption(resume, name, overrides, device)
-            config = resumption.config
-        else:
-            resumption = None
-            config = load_for_rig(str(name), overrides, port=device, on_warning=print_warning)
+        plan = plan_run(name, overrides, run_dir, device, resume)
+        if web is not None:
+            parse_address(web)
+        if dry_run:
+            config = plan.config
+            what = f"would run {config.episodes} episodes at {config.rate_hz:g} Hz into {plan.folder}"
+            print(f"{plan.name}: sound; {what}")
+            return ExitCode.OK
+        return _run(plan, web)
     except ConfigError as error:
         return explain(error)
-    except CannotResume as error:
-        return complain("run", f"--resume: {error}")
-    if device is not None and config.device.line is None:
-        return complain("run", f"--device: the run to resume uses {config.device.place}; leave out --device")
-    line = config.device.line
-    port = None if line is None else line.place
-    if port is not None and isinstance(line, Serial):
-        missing = missing_port(port)
-        if missing is not None:
-            return complain("run", f"{port}: {missing}", ExitCode.HARDWARE)
-        wrong = no_port(port)
-        if wrong is not None:
-            return complain("run", f"{port}: {wrong}")
-        port = persistent_name(port)
-    if web is not None:
-        try:
-            parse_address(web)
-        except ValueError as error:
-            return complain("run", f"--web: {error}")
-    folder = resume or run_dir or fresh_folder(Path("runs"), Path(str(name)).resolve().stem)
-    try:
-        why = occupied_by(folder) if resume is None else None
-    except OSError as error:
-        return complain("run", f"--run-dir: '{folder}' cannot be read: {error.strerror or error}")
-    if why:
-        return complain("run", f"--run-dir: '{folder}' {why}; choose another folder")
-    if problem := _start_problem(config, folder, option="--resume" if resume is not None else "--run-dir"):
-        return complain("run", *problem)
-    if dry_run:
-        print(f"{name or resume}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
-        return ExitCode.OK
-    return _run(config, folder, port, web, resumption)
+    except Failure as failure:
+        return complain("run", str(failure), failure.code)
+    except ValueError as error:
+        return complain("run", f"--web: {error}")
 
 
-def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
-    """Check folder, keys and log before the start; returns the exit code of a problem, or None."""
-    from onrig.runtime.link.keys import KeyFault, load_rig_keys
-
-    if option == "--run-dir" and (problem := unwritable_folder("run-dir", folder)):
-        return problem, ExitCode.CONFIGURATION
-    try:
-        check_folder(folder) if folder.exists() else check_path(folder)
-    except OSError as error:
-        return (
-            f"{option}: '{error.filename or folder}' cannot be written: {error.strerror or error}",
-            ExitCode.CONFIGURATION,
-        )
-    try:
-        if config.link.listen is not None and config.link.keys is not None:
-            load_rig_keys(Path(config.link.keys).expanduser())
-    except KeyFault as fault:
-        return f"link.keys: {fault}", ExitCode.PREFLIGHT
-    if config.log.mcap is True and find_spec("mcap") is None:
-        return "log.mcap: mcap is not installed; pip install 'onrig[log]', or set log.mcap=auto", ExitCode.PREFLIGHT
-    return None
-
-
-def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, resumption: Resumption | None) -> int:
-    option = "--run-dir" if resumption is None else "--resume"
-    settle_loop_cpu()
-    with contextlib.ExitStack() as held:
-        try:
-            if resumption is not None:
-                held.callback(os.close, hold(folder))
-                take_back = _reopen(folder, resumption)
-            else:
-                take_back = write_run_folder(folder, config, record_pieces(pieces_of(config)))
-                held.callback(os.close, hold(folder))
-        except (CannotResume, FolderBusy) as error:
-            return complain("run", f"{option}: {error}")
-        except OSError as error:
-            return complain(
-                "run", f"{option}: '{error.filename or folder}' cannot be written: {error.strerror or error}"
-            )
+def _run(plan: Plan, web: str | None) -> int:
+    with opened(plan) as (config, take_back), contextlib.ExitStack() as held:
+        folder = plan.folder
         print(f"run folder: {folder}", flush=True)
         _warn_of_disk_space(config, folder)
         warn_missing_library("run")
@@ -142,11 +66,11 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, res
                 print(f"live view: {held.enter_context(live_view(folder, web))}", flush=True)
             except NoView as failure:
                 take_back()
-                return complain("run", str(failure), failure.code)
+                raise Failure(str(failure), ExitCode(failure.code)) from None
             except KeyboardInterrupt:
                 take_back()
                 raise
-        return _supervise(config, folder, port, take_back, resumes=resumption is not None)
+        return _supervise(plan._replace(config=config), take_back)
 
 
 def _warn_of_disk_space(config: RunConfig, folder: Path) -> None:
@@ -161,18 +85,8 @@ def _warn_of_disk_space(config: RunConfig, folder: Path) -> None:
         print(f"onrig run: {folder}: {line}", file=sys.stderr)
 
 
-def _reopen(folder: Path, resumption: Resumption) -> Callable[[], None]:
-    """Reopen the folder of an ended run; returns the undo function."""
-    take_back, cut = reopen_run_folder(folder, resumption)
-    if cut:
-        print(f"{folder / 'events.jsonl'}: removed an incomplete last line ({cut} bytes)", file=sys.stderr)
-    return take_back
-
-
-def _supervise(
-    config: RunConfig, folder: Path, port: str | None, take_back: Callable[[], None], *, resumes: bool
-) -> int:
-    display = display_for(config)
+def _supervise(plan: Plan, take_back: Callable[[], None]) -> int:
+    display = display_for(plan.config)
     said: list[str] = []
 
     def show(report: Report) -> None:
@@ -186,25 +100,17 @@ def _supervise(
         if keys is not None:
             terminal.enter_context(keys)
             print(HELP, flush=True)
-        supervisor = Supervisor(config, folder, port, show, keys, resumes=resumes)
-        try:
-            code, reason = supervisor.run()
-        except KeyboardInterrupt:  # outside the supervisor's signal handling
-            if not supervisor.started:
-                take_back()
-            raise
-    if code != ExitCode.OK and reason not in said:
-        print(f"onrig run: {reason}", file=sys.stderr)
-    if supervisor.started:
-        _print_actuators(supervisor.actuators)
-    if not supervisor.started and code != ExitCode.INTERNAL:
-        take_back()  # the reason has been printed; a crash leaves its traceback in stderr.log
-    else:
+        ended = supervise(plan, show, take_back, keys, signals=True)
+    if ended.code != ExitCode.OK and ended.reason not in said:
+        print(f"onrig run: {ended.reason}", file=sys.stderr)
+    if ended.actuators:
+        _print_actuators(ended.actuators)
+    if ended.actuators or ended.code == ExitCode.INTERNAL:
         with _ignore_interrupts():
-            _conclude(folder, config)
-        if supervisor.whole is not None:
-            print(summary_line(supervisor.whole), file=sys.stdout if supervisor.whole.complete else sys.stderr)
-    return code
+            _conclude(plan.folder, plan.config)
+        if ended.whole is not None:
+            print(summary_line(ended.whole), file=sys.stdout if ended.whole.complete else sys.stderr)
+    return ended.code
 
 
 def _print_actuators(verdict: str) -> None:

@@ -8,13 +8,14 @@ import os
 import select
 import signal
 import sys
-import termios
 from types import FrameType, TracebackType
 from typing import Final
 
 from onrig.runtime.shm.board import Board, Word
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
+)
 LIVE_VIEW: Final = "live view"
 """Source of a request from the button of the live view."""
 
@@ -38,7 +39,8 @@ class Requests:
     The first signal (SIGINT, SIGTERM, SIGHUP) fades out, the second stops at once; SIGQUIT stops at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, signals: bool = True) -> None:
+        """``signals``: whether those of this process are requests, which only its main thread can arrange."""
         self._board: Board | None = None
         self._signals = 0
         self.level = 0
@@ -47,7 +49,8 @@ class Requests:
         """Whether there was more than one request: waits that do not protect actuators are then cut short."""
         self.by = ""
         """Source of the first request."""
-        self._previous = {s: signal.signal(s, self._on_signal) for s in _SIGNALS if _may_interrupt(s)}
+        handled = [s for s in _SIGNALS if signals and _may_interrupt(s)]
+        self._previous = {s: signal.signal(s, self._on_signal) for s in handled}
 
     def restore(self) -> None:
         """Restore the signal handlers."""
@@ -109,6 +112,8 @@ class Keyboard:
         self._gone = False
 
     def __enter__(self) -> Keyboard:
+        import termios  # here and below: a run without a keyboard needs none
+
         self._before = termios.tcgetattr(self._fd)
         attributes = termios.tcgetattr(self._fd)
         attributes[3] &= ~(termios.ICANON | termios.ECHO)
@@ -121,6 +126,8 @@ class Keyboard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        import termios
+
         with contextlib.suppress(termios.error):  # the terminal has closed
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
 

@@ -64,8 +64,10 @@ class Supervisor:
         keyboard: Keyboard | None = None,
         *,
         resumes: bool = False,
+        signals: bool = True,
     ) -> None:
-        self._resumes = resumes
+        """``signals``: whether those of this process stop the run; only its main thread can handle them."""
+        self._resumes, self._signals = resumes, signals
         self._config, self._folder, self._port = config, run_folder, port
         self._keyboard = keyboard
         self._watchdog = Watchdog(config.wall_period_ns * 1e-9)
@@ -87,7 +89,7 @@ class Supervisor:
         """Run to the end; return (exit code, reason in one line)."""
         for folder in sweep_folders():
             self._reports.write("swept", folder=str(folder))
-        self._requests = Requests()
+        self._requests = Requests(signals=self._signals)
         try:
             code, reason = self._run()
             if self.started:

@@ -219,7 +219,7 @@ def test_the_dry_run_refuses_a_folder_that_cannot_be_made(
 
 
 def test_a_local_learner_needs_no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("onrig.tools.run.find_spec", lambda name: None)
+    monkeypatch.setattr("onrig.tools.running.find_spec", lambda name: None)
     assert main(["run", "pendulum", "--run-dir", str(tmp_path / "run"), "--dry-run"]) == ExitCode.OK
 
 

@@ -10,8 +10,9 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.completeness import Completeness, Counted
-from onrig.tools import run
+from onrig.tools import run, running
 from onrig.tools.reports.run import charts
+from onrig.tools.running import Plan
 from tests.runtime.samples import PENDULUM
 
 
@@ -22,7 +23,7 @@ class Over:
     actuators = "safe"
     whole = Completeness(complete=True, rows=Counted(3, 3))
 
-    def __init__(self, *of: object, resumes: bool) -> None:
+    def __init__(self, *of: object, resumes: bool, signals: bool) -> None:
         pass
 
     def run(self) -> tuple[int, str]:
@@ -37,11 +38,11 @@ def test_an_interrupt_after_the_end_of_the_run_changes_nothing(
     def conclude(folder: Path, config: RunConfig) -> None:
         meanwhile.append(signal.getsignal(signal.SIGINT))
 
-    monkeypatch.setattr(run, "Supervisor", Over)
+    monkeypatch.setattr(running, "Supervisor", Over)
     monkeypatch.setattr(run, "keyboard", lambda: None)
     monkeypatch.setattr(run, "_conclude", conclude)
     before = signal.getsignal(signal.SIGINT)
-    assert run._supervise(PENDULUM, tmp_path, None, lambda: None, resumes=False) == ExitCode.OK
+    assert run._supervise(Plan("pendulum", PENDULUM, tmp_path, None), lambda: None) == ExitCode.OK
     assert meanwhile == [signal.SIG_IGN]
     assert signal.getsignal(signal.SIGINT) is before
     assert "data complete: 3 rows" in capsys.readouterr().out
@@ -54,10 +55,10 @@ def test_a_picture_that_cannot_be_drawn_costs_a_line_and_no_result(
         raise ValueError("Key backend: 'module://nowhere' is not a valid value\nfor backend")
 
     (tmp_path / "summary.json").write_text('{"normalized_last20": 0.75}')
-    monkeypatch.setattr(run, "Supervisor", Over)
+    monkeypatch.setattr(running, "Supervisor", Over)
     monkeypatch.setattr(run, "keyboard", lambda: None)
     monkeypatch.setattr(charts, "draw_learning_curve", fail)
-    assert run._supervise(PENDULUM, tmp_path, None, lambda: None, resumes=False) == ExitCode.OK
+    assert run._supervise(Plan("pendulum", PENDULUM, tmp_path, None), lambda: None) == ExitCode.OK
     captured = capsys.readouterr()
     assert "performance: normalised reward 0.75, last 20 training episodes (0 random, 1 reference)\n" in captured.out
     assert "data complete: 3 rows" in captured.out
@@ -75,8 +76,8 @@ def test_an_interrupt_takes_back_only_a_run_that_never_started(
             raise KeyboardInterrupt
 
     taken_back: list[None] = []
-    monkeypatch.setattr(run, "Supervisor", Interrupted)
+    monkeypatch.setattr(running, "Supervisor", Interrupted)
     monkeypatch.setattr(run, "keyboard", lambda: None)
     with pytest.raises(KeyboardInterrupt):
-        run._supervise(PENDULUM, tmp_path, None, lambda: taken_back.append(None), resumes=False)
+        run._supervise(Plan("pendulum", PENDULUM, tmp_path, None), lambda: taken_back.append(None))
     assert bool(taken_back) is not started

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import shlex
 import signal
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +16,7 @@ from typing import NamedTuple
 from onrig.hw.native import Executor, executor
 from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import START, ConfigError, Problem
-from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.tools.experiments.folder import (
     Unsuitable,
     check_executor,
@@ -27,7 +29,8 @@ from onrig.tools.experiments.folder import (
 from onrig.tools.experiments.grid import cells_of, shown
 from onrig.tools.experiments.runner import (
     AT_ONCE,
-    Outcome,
+    Display,
+    Tally,
     at_once_of,
     missing_units,
     new_display,
@@ -74,103 +77,193 @@ class ExperimentOptions(NamedTuple):
         return None
 
 
+class Trials(NamedTuple):
+    """Trials of an experiment, in its folder."""
+
+    folder: Path
+    finished: int
+    total: int
+    lost: int
+    """Trials whose workers failed; resume the experiment to repeat them."""
+    diverged: int
+    """Finished trials whose rewards are not finite."""
+
+
 def experiment(
-    spec: str, out: Path | None, manner: ExperimentOptions, *, resume: bool, costs: bool, dry_run: bool
-) -> int:
-    """Run the experiment, or list (``dry_run``) or measure (``costs``) its cells; returns the exit code."""
+    spec: str | Path,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    manner: ExperimentOptions = ExperimentOptions(),  # noqa: B008
+    progress: Callable[[Tally], object] = lambda tally: None,
+) -> Trials:
+    """Run the missing trials of an experiment, from a notebook, a program or a thread; installs no signal handlers.
+
+    ``spec``: path or shipped name; ``progress`` receives the tally of the trials (``tally.line()`` is it in words).
+    Finished trials are kept if it raises an exception or is interrupted. Raises ConfigError and Failure.
+    """
+
+    class Told:
+        """Display that calls ``progress``."""
+
+        def show(self, tally: Tally) -> None:
+            progress(tally)
+
+        def warn(self, message: str) -> None:
+            sys.stderr.write(f"{message}\n")
+
+        def close(self) -> None:
+            pass
+
+    plan = _plan(str(spec), None if out is None else Path(out), manner, resume=resume, costs=False)
+    with _locked(plan, resume=resume) as recorded:
+        return _run(plan, recorded, Told)
+
+
+class _Plan(NamedTuple):
+    """An experiment that can start."""
+
+    spec: str
+    file: SpecFile
+    manner: ExperimentOptions
+    folder: Path
+    cells: Sequence[AnyCell]
+    wanted: Sequence[AnyCell]
+    seeds: range
+
+    @property
+    def again(self) -> str:
+        """Advice that ends the message of a stopped experiment."""
+        part = [*self.manner.words, *(word for choice in self.manner.only for word in ("--only", choice))]
+        words = ["onrig", "experiment", self.spec, "--out", str(self.folder), *part, "--resume"]
+        return f"continue with `{shlex.join(words)}`"
+
+
+def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: bool, costs: bool) -> _Plan:
+    """Choose cells, seeds and folder; raises ConfigError and Failure."""
     fault = manner.problem(costs=costs)
     if fault is not None:
-        return complain("experiment", fault)
+        raise Failure(fault)
     if manner.cluster:
         if find_spec("ray") is None:
-            return complain("experiment", _NO_RAY, ExitCode.PREFLIGHT)
+            raise Failure(_NO_RAY, ExitCode.PREFLIGHT)
         from onrig.tools.experiments.cluster import address_problem
 
         fault = address_problem(manner.cluster)
         if fault is not None:
-            return complain("experiment", f"--cluster: {fault}")
+            raise Failure(f"--cluster: {fault}")
     from onrig.learner.trials.supported import trials_problems
 
     try:
         file = _load(spec)
         cells = cells_of(file, trials_problems)
         wanted = select_cells(cells, manner.only)
-    except ConfigError as error:
-        return explain(error)
     except NoSuchCells as error:
-        return complain("experiment", f"--only: {error}")
+        raise Failure(f"--only: {error}") from None
     folder = out or (last_folder(file.spec) if resume or costs else None)
     if folder is None and resume:
-        return complain("experiment", f"--resume: there is no runs/{file.spec.name}-N; leave out --resume to start one")
-    folder = folder or next_folder(file.spec)
-    seeds = range(file.spec.first_seed, file.spec.first_seed + (manner.trials or file.spec.trials))
+        raise Failure(f"--resume: there is no runs/{file.spec.name}-N; leave out --resume to start one")
+    first = file.spec.first_seed
+    seeds = range(first, first + (manner.trials or file.spec.trials))
+    return _Plan(spec, file, manner, folder or next_folder(file.spec), cells, wanted, seeds)
+
+
+@contextlib.contextmanager
+def _checked(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
+    """Check the folder, and turn what goes wrong in it into a Failure; yields the executor of the existing trials."""
+    folder = plan.folder
     try:
-        check_folder(folder, cells, resume=resume or (costs and folder.exists()))
-        recorded = None if costs else check_executor(folder)
-        if dry_run:
-            cpus = None if manner.cluster else _cpus(manner.workers)
-            return _list(file, wanted, seeds, folder, manner.chunk or AT_ONCE, cpus)
-        with lock_folder(folder, file.path, cells):
-            return _measure(folder, wanted) if costs else _run(spec, manner, folder, wanted, seeds, recorded)
+        check_folder(folder, plan.cells, resume=resume or (costs and folder.exists()))
+        yield None if costs else check_executor(folder)
     except Unsuitable as error:
-        return complain("experiment", str(error))
+        raise Failure(str(error)) from None
     except OSError as error:
         full = resume or error.errno in (errno.ENOSPC, errno.EDQUOT)
         code = ExitCode.PREFLIGHT if full else ExitCode.CONFIGURATION
-        return complain("experiment", f"'{folder}' cannot be written: {error.strerror or error}", code)
+        raise Failure(f"'{folder}' cannot be written: {error.strerror or error}", code) from None
 
 
-def _run(
-    spec: str,
-    manner: ExperimentOptions,
-    folder: Path,
-    cells: Sequence[AnyCell],
-    seeds: range,
-    recorded: Executor | None,
+@contextlib.contextmanager
+def _locked(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
+    with _checked(plan, resume=resume, costs=costs) as recorded, lock_folder(plan.folder, plan.file.path, plan.cells):
+        yield recorded
+
+
+def experiment_shown(
+    spec: str, out: Path | None, manner: ExperimentOptions, *, resume: bool, costs: bool, dry_run: bool
 ) -> int:
-    """Run the missing trials in an open folder; ``recorded``: executor of the existing ones, if known."""
-    part = [*manner.words, *(word for choice in manner.only for word in ("--only", choice))]
-    command = shlex.join(["onrig", "experiment", spec, "--out", str(folder), *part, "--resume"])
-    again = f"continue with `{command}`"
-    todo = missing_units(folder, cells, seeds)
-    there = len(cells) * len(seeds) - sum(len(unit.seeds) for unit in todo)
-    print(f"{folder}: {len(cells)} cells of {len(seeds)} trials, {there} finished", flush=True)
-    if not todo:
-        return _score(folder, cells)
-    if there and recorded is None:
-        complain(
-            "experiment",
-            f"'{folder / META}' does not record the executor of its trials; the others are computed by {executor()}",
-        )
-    warn_missing_library("experiment")
-    record_start(folder, "trials", pieces_of(*(cell.config for cell in cells)))
+    """Run an experiment in a terminal, or list (``dry_run``) or measure (``costs``) its cells; returns the exit
+    code."""
+    try:
+        plan = _plan(spec, out, manner, resume=resume, costs=costs)
+        if dry_run:
+            cpus = None if manner.cluster else _cpus(manner.workers)
+            with _checked(plan, resume=resume, costs=costs):
+                return _list(plan.file, plan.wanted, plan.seeds, plan.folder, manner.chunk or AT_ONCE, cpus)
+        with _locked(plan, resume=resume, costs=costs) as recorded:
+            if costs:
+                return _measure(plan.folder, plan.wanted)
+            return _conclude(_run_interruptibly(plan, recorded), plan.again)
+    except ConfigError as error:
+        return explain(error)
+    except Failure as failure:
+        return complain("experiment", str(failure), failure.code)
+
+
+def _run_interruptibly(plan: _Plan, recorded: Executor | None) -> Trials:
+    """Run the missing trials; SIGTERM interrupts them as Ctrl-C does."""
+    todo = missing_units(plan.folder, plan.wanted, plan.seeds)
+    total = len(plan.wanted) * len(plan.seeds)
+    there = total - sum(len(unit.seeds) for unit in todo)
+    print(f"{plan.folder}: {len(plan.wanted)} cells of {len(plan.seeds)} trials, {there} finished", flush=True)
+    if todo and there and recorded is None:
+        what = f"'{plan.folder / META}' does not record the executor of its trials"
+        complain("experiment", f"{what}; the others are computed by {executor()}")
+    if todo:
+        warn_missing_library("experiment")
     before = signal.signal(signal.SIGTERM, _interrupt)
-    display = None
+    try:
+        return _run(plan, recorded, new_display)
+    except StreamLost as error:
+        raise Failure(f"stopped, because {error}; {plan.again}", ExitCode.PREFLIGHT) from None
+    except KeyboardInterrupt:
+        raise Failure(f"stopped; {plan.again}", ExitCode.INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(plan: _Plan, recorded: Executor | None, display_of: Callable[[], Display]) -> Trials:
+    """Run the missing trials in an open folder; ``recorded``: executor of the existing ones, if known."""
+    folder, cells, manner = plan.folder, plan.wanted, plan.manner
+    todo = missing_units(folder, cells, plan.seeds)
+    total = len(cells) * len(plan.seeds)
+    there = total - sum(len(unit.seeds) for unit in todo)
+    if not todo:
+        return Trials(folder, there, total, 0, _diverged(folder, cells))
+    record_start(folder, "trials", pieces_of(*(cell.config for cell in cells)))
+    display: Display | None = None
     workers: Workers | None = None
     try:
         workers = _workers(manner)
-        display = new_display()
+        display = display_of()
         chunk = manner.chunk or (AT_ONCE if manner.cluster else at_once_of(cells, workers.slots))
         outcome = run_units(folder, split(todo, workers.slots, chunk), there, workers, display)
     except NoWorkers as error:
-        return complain("experiment", f"{error}; {again}", ExitCode.HARDWARE if manner.cluster else ExitCode.INTERNAL)
+        code = ExitCode.HARDWARE if manner.cluster else ExitCode.INTERNAL
+        raise Failure(f"{error}; {plan.again}", code) from None
     except OtherExecutor as error:
-        return complain("experiment", f"{error}; {again}")
+        raise Failure(f"{error}; {plan.again}") from None
     except OSError as error:
         path = error.filename2 or error.filename or folder
-        message = f"'{path}' cannot be written: {error.strerror or error}; {again}"
-        return complain("experiment", message, ExitCode.PREFLIGHT)
-    except StreamLost as error:
-        return complain("experiment", f"stopped, because {error}; {again}", ExitCode.PREFLIGHT)
-    except KeyboardInterrupt:
-        return complain("experiment", f"stopped; {again}", ExitCode.INTERRUPTED)
+        message = f"'{path}' cannot be written: {error.strerror or error}; {plan.again}"
+        raise Failure(message, ExitCode.PREFLIGHT) from None
     finally:
         if display is not None:
             display.close()
         if workers is not None:
             workers.close()
-        signal.signal(signal.SIGTERM, before)
-    return _conclude(outcome, folder, again) or _score(folder, cells)
+    lost = sum(len(one.unit.seeds) for one in outcome.lost)
+    return Trials(folder, outcome.trials, outcome.total, lost, _diverged(folder, cells))
 
 
 def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
@@ -190,23 +283,23 @@ def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
     return ExitCode.OK
 
 
-def _conclude(outcome: Outcome, folder: Path, again: str) -> int:
-    print(f"{outcome.trials} of {outcome.total} trials are in {folder}; `onrig report {folder}` draws them")
-    if outcome.lost:
-        n = sum(len(lost.unit.seeds) for lost in outcome.lost)
-        return complain("experiment", f"{n} trials were lost, see above; {again}", ExitCode.INTERNAL)
-    return ExitCode.OK
-
-
-def _score(folder: Path, cells: Sequence[AnyCell]) -> int:
-    """Report how many trials have diverged; returns the exit code, which is a failure if all have."""
-    finite = [finite_trials(cell, read_trials(folder, cell)) for cell in cells]
-    trials, diverged = sum(map(len, finite)), sum(int((~of).sum()) for of in finite)
-    if not diverged:
+def _conclude(trials: Trials, again: str) -> int:
+    """Report lost and diverged trials; returns the exit code, which is a failure if all have diverged."""
+    folder = trials.folder
+    print(f"{trials.finished} of {trials.total} trials are in {folder}; `onrig report {folder}` draws them")
+    if trials.lost:
+        return complain("experiment", f"{trials.lost} trials were lost, see above; {again}", ExitCode.INTERNAL)
+    if not trials.diverged:
         return ExitCode.OK
-    what = f"all {trials}" if diverged == trials else f"{diverged} of {trials}"
+    everything = trials.diverged == trials.finished
+    what = f"all {trials.finished}" if everything else f"{trials.diverged} of {trials.finished}"
     code = complain("experiment", f"{what} trials diverged: their rewards are not finite", ExitCode.INCOMPLETE)
-    return code if diverged == trials else ExitCode.OK
+    return code if everything else ExitCode.OK
+
+
+def _diverged(folder: Path, cells: Sequence[AnyCell]) -> int:
+    """Number of trials whose rewards are not finite."""
+    return sum(int((~finite_trials(cell, read_trials(folder, cell))).sum()) for cell in cells)
 
 
 def _workers(manner: ExperimentOptions) -> Workers:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.damage import LOGS, name_damage, with_damage
 from onrig.tools.device_process import line_to
@@ -23,48 +23,123 @@ from onrig.tools.terminal import complain, unwritable_folder
 if TYPE_CHECKING:
     from onrig.hw.session import DeviceSession
     from onrig.runtime.record import Step
+    from onrig.sim.identification.result import Result
     from onrig.sim.plants import Plant
     from onrig.sim.plants.excitation import Excitation
-    from onrig.tools.identification.study import Outcome
 
 _NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
 _NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
+RESULT: Final = "identified.yaml"
 _MAX_STEPS: Final = 20_000
 """Maximum steps used of a run, from its beginning, where exploration is strongest."""
 
 
-def missing_library(out: Path | None) -> int | None:
-    """Return the exit code, after an error message, if a library is missing or ``out`` cannot be written; else None."""
-    if find_spec("scipy") is None:
-        return complain("identify", _NO_SCIPY, ExitCode.PREFLIGHT)
-    problem = unwritable_folder("out", out)
-    return None if problem is None else complain("identify", problem)
+class Identified(NamedTuple):
+    """Result of an identification, written to its folder."""
+
+    source: str
+    folder: Path
+    result: Result
+    """Parameters with their joint uncertainty, as in ``identified.yaml``."""
+    unpredictable: tuple[str, ...]
+    """Why the shield of this configuration cannot predict the identified plant; a run refuses the result."""
+    settings: tuple[str, ...]
+    """Settings to change before a run takes the result."""
+    damage: tuple[str, ...] = ()
+    """Damaged files of the run that it was identified from."""
 
 
-def identify_plant(
-    name: str,
-    overrides: Sequence[str],
-    device: str | None,
-    effort: float,
-    seed: int,
-    out: Path | None,
+class NotIdentified(Failure):
+    """Data from which no plant can be identified, or a rig connected wrongly; ``problems``, one line each."""
+
+    def __init__(self, source: str, problems: Sequence[str], out: Path | None = None) -> None:
+        lines = [f"{source}: {problem}" for problem in problems]
+        if out is not None and (out / RESULT).exists():
+            lines.append(f"nothing was written; '{out / RESULT}' is of an earlier identification")
+        super().__init__("\n".join(lines), ExitCode.PREFLIGHT)
+        self.problems: Final = tuple(problems)
+
+
+def missing_library() -> str | None:
+    """Message for a missing library, or None."""
+    return _NO_SCIPY if find_spec("scipy") is None else None
+
+
+Confirm = Callable[[str], bool]
+"""Whether a device may be driven as a text says."""
+
+
+def identify(
+    source: str | Path,
+    overrides: Sequence[str] = (),
     *,
-    unasked: bool,
-) -> int:
-    """Excite a configuration's twin or device (without confirmation if ``unasked``); returns the exit code."""
-    try:
-        config = load_for_rig(name, overrides, port=device) if device else load(name, overrides)
-    except ConfigError as error:
-        return explain(error)
+    device: str | None = None,
+    effort: float = 1.0,
+    seed: int = 0,
+    out: str | Path | None = None,
+    confirm: Confirm = lambda text: False,
+) -> Identified:
+    """Identify a plant: from the log of a run (its folder), or by exciting a configuration's twin or device.
+
+    ``effort``: share of each actuator's range; ``seed``: of the twin's noise; ``confirm`` is asked before a device is
+    driven, and by default forbids it. Writes ``identified.yaml`` and a page into ``out`` (default: the run's
+    ``identification``, or ``identified-RIG``). Raises ConfigError, Failure, and NotIdentified.
+    """
+    if missing := missing_library():
+        raise Failure(missing, ExitCode.PREFLIGHT)
+    folder = None if out is None else Path(out)
+    if problem := unwritable_folder("out", folder):
+        raise Failure(problem)
+    if (Path(source) / "config.yaml").is_file():
+        return _identify_run(Path(source), folder or Path(source) / "identification")
+    name = str(source)
+    config = load_for_rig(name, overrides, port=device) if device else load(name, overrides)
     try:
         # For a device on a port, the twin's plant is still the best guess.
         plant = nominal_plant(load(name, overrides) if device else config)
     except (ValueError, ConfigError) as error:
-        return complain("identify", f"{name}: {error}")
-    out = out or Path(f"identified-{config.rig.name}")
+        raise Failure(f"{name}: {error}") from None
+    folder = folder or Path(f"identified-{config.rig.name}")
     if config.device.twin is None:
-        return _identify_device(config, plant, effort, out, yes=unasked)
-    return _identify_twin(config, plant, effort, seed, out)
+        return _identify_device(config, plant, effort, folder, confirm)
+    return _identify_twin(config, plant, effort, seed, folder)
+
+
+def identify_shown(
+    source: str, overrides: Sequence[str], device: str | None, effort: float, seed: int, out: Path | None, *, yes: bool
+) -> int:
+    """Identify, and print tables; a device needs confirmation unless ``yes``.  Returns the exit code."""
+    try:
+        found = identify(
+            source, overrides, device=device, effort=effort, seed=seed, out=out,
+            confirm=(lambda text: True) if yes else _ask,
+        )  # fmt: skip
+    except ConfigError as error:
+        return explain(error)
+    except Failure as failure:
+        for line in str(failure).splitlines():
+            complain("identify", line)
+        return failure.code
+    from onrig.tools.identification.page import result_tables
+
+    for sheet in result_tables(found.result):
+        print(f"{sheet.title}\n{sheet.text()}\n")
+    print("Not identifiable:")
+    for line in found.result.not_known:
+        print(f"  {line}")
+    before_use = [*found.unpredictable, *found.settings]
+    if found.unpredictable:
+        for problem in before_use:
+            complain("identify", f"{found.source}: {problem}")
+        return ExitCode.PREFLIGHT
+    usage = "; ".join(before_use) or f"use it in a run: --set identified={found.folder / RESULT}"
+    print(f"\nsee {found.folder / 'identification.html'}; {usage}")
+    return with_damage(ExitCode.OK, found.damage)
+
+
+def _ask(text: str) -> bool:
+    print(f"{text}\nKeep clear, a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() == "yes"
 
 
 def nominal_plant(config: RunConfig) -> Plant:
@@ -79,30 +154,26 @@ def nominal_plant(config: RunConfig) -> Plant:
     return simulated(config.limits.predicted).of_box(config.limits.predicted, config.rig)
 
 
-def identify_run(folder: Path, out: Path) -> int:
-    """Identify from the log of a run; returns the exit code."""
+def _identify_run(folder: Path, out: Path) -> Identified:
     if find_spec("mcap") is None:
-        return complain("identify", _NO_MCAP, ExitCode.PREFLIGHT)
+        raise Failure(_NO_MCAP, ExitCode.PREFLIGHT)
     from onrig.runtime.log.reading import LogDamaged
     from onrig.runtime.run_loading import load_resolved
 
-    try:
-        config = load_resolved(folder / "config.yaml")
-    except ConfigError as error:
-        return explain(error)
+    config = load_resolved(folder / "config.yaml")
     damage = name_damage("identify", folder, *LOGS)
     try:
         steps = _logged_steps(folder, config)
     except LogDamaged as error:
-        return complain("identify", str(error), ExitCode.INTERNAL)
+        raise Failure(str(error), ExitCode.INTERNAL) from None
     if not steps:
-        return complain("identify", f"'{folder}' holds no log (log.mcap) with steps")
+        raise Failure(f"'{folder}' holds no log (log.mcap) with steps")
     try:
         plant = nominal_plant(config)
     except ValueError as error:
-        return complain("identify", f"{folder / 'config.yaml'}: {error}")
+        raise Failure(f"{folder / 'config.yaml'}: {error}") from None
     source = f"run {folder.resolve().name}, its first {len(steps)} ticks"
-    return with_damage(_conclude(config, plant, steps, out, source), damage)
+    return _conclude(config, plant, steps, out, source)._replace(damage=tuple(damage))
 
 
 def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
@@ -120,7 +191,7 @@ def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
     return steps
 
 
-def _identify_twin(config: RunConfig, plant: Plant, effort: float, seed: int, out: Path) -> int:
+def _identify_twin(config: RunConfig, plant: Plant, effort: float, seed: int, out: Path) -> Identified:
     from onrig.hw.transport import LinkError
     from onrig.tools.evaluate import lockstep_session
     from onrig.tools.identification.driving import DeviceFault
@@ -131,10 +202,10 @@ def _identify_twin(config: RunConfig, plant: Plant, effort: float, seed: int, ou
     try:
         return _run_excitation(config, plant, effort, experiment, out, f"its twin, seed {seed}")
     except (LinkError, DeviceFault) as error:
-        return complain("identify", f"the twin: {error}", ExitCode.HARDWARE)
+        raise Failure(f"the twin: {error}", ExitCode.HARDWARE) from None
 
 
-def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes: bool) -> int:
+def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, confirm: Confirm) -> Identified:
     from onrig.hw.identity import DeviceMismatch, LimitsWider
     from onrig.hw.line import Serial
     from onrig.hw.messages import Capability
@@ -145,12 +216,12 @@ def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, 
 
     line, place = config.device.line, config.device.place
     if line is not None and not line.identifies:
-        return complain("identify", f"{place}: a transport that identification cannot use")
+        raise Failure(f"{place}: a transport that identification cannot use")
     missing = missing_port(line.path) if isinstance(line, Serial) else None
     if missing is not None:
-        return complain("identify", f"{place}: {missing}", ExitCode.HARDWARE)
-    if not yes and not _confirm(config, plant, ranges_of(config, effort), place):
-        return complain("identify", "not confirmed; nothing was driven", ExitCode.PREFLIGHT)
+        raise Failure(f"{place}: {missing}", ExitCode.HARDWARE)
+    if not confirm(_experiment_in_words(config, plant, ranges_of(config, effort), place)):
+        raise Failure("not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:
         with line_to(config) as opened, contextlib.closing(opened.open()) as transport:
             session = DeviceSession(transport, config.rig, time)
@@ -165,23 +236,21 @@ def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, 
 
             return _run_excitation(config, plant, effort, experiment, out, f"device on {place}")
     except (LimitsTooWide, LimitsWider) as error:
-        return complain("identify", f"{place}: {error}; tighten the configuration's limits to the device's")
+        raise Failure(f"{place}: {error}; tighten the configuration's limits to the device's") from None
     except (LinkError, DeviceMismatch, RequestRefused) as error:
-        return complain("identify", f"{place}: {error}", ExitCode.HARDWARE)
+        raise Failure(f"{place}: {error}", ExitCode.HARDWARE) from None
     except DeviceFault as error:
-        return complain("identify", f"{place}: {error}; clear its cause and start again", ExitCode.SAFETY)
+        raise Failure(f"{place}: {error}; clear its cause and start again", ExitCode.SAFETY) from None
 
 
-def _confirm(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, float]], port: str) -> bool:
-    """Ask for confirmation of the experiment and its limits."""
+def _experiment_in_words(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, float]], port: str) -> str:
+    """Describe the experiment and its limits."""
     duration_s = sum(e.duration_s for e in plant.excitations(config.rig, ranges))
-    print(f"onrig identify drives {config.rig.name} on {port} for {duration_s:.0f} s:")
-    for a in config.rig.actuators:
-        print(f"  {a.name}: {ranges[a.name][0]:g} to {ranges[a.name][1]:g} {a.unit}")
+    lines = [f"onrig identify drives {config.rig.name} on {port} for {duration_s:.0f} s:"]
+    lines += [f"  {a.name}: {ranges[a.name][0]:g} to {ranges[a.name][1]:g} {a.unit}" for a in config.rig.actuators]
     for name, envelope in config.limits.envelope.items():
-        print(f"  the shield keeps {name} within {envelope.low:g} to {envelope.high:g}")
-    print("Keep clear, a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() == "yes"
+        lines.append(f"  the shield keeps {name} within {envelope.low:g} to {envelope.high:g}")
+    return "\n".join(lines)
 
 
 def _run_excitation(
@@ -191,15 +260,14 @@ def _run_excitation(
     experiment: Callable[[Sequence[Excitation]], list[Step]],
     out: Path,
     source: str,
-) -> int:
+) -> Identified:
     """Excite gently, check the sensors and signs, then excite fully."""
     from onrig.tools.identification.driving import GENTLE, ranges_of
-    from onrig.tools.identification.refusal import refuse
 
     parts = plant.excitations(config.rig, ranges_of(config, effort))
     steps = experiment(parts[:GENTLE])
     if problems := _early_problems(config, plant, steps):
-        return refuse(source, problems, out)
+        raise NotIdentified(source, problems, out)
     steps += experiment(parts[GENTLE:])
     return _conclude(config, plant, steps, out, source)
 
@@ -219,44 +287,34 @@ def _early_problems(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> l
         return []  # too short
 
 
-def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> int:
-    from onrig.sim.identification.identify import identify
+def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> Identified:
+    from onrig.sim.identification.identify import identify as fit
     from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.recording import stretches
     from onrig.sim.identification.result import result_of, write_result
     from onrig.sim.plants.integrate import SUBSTEPS
     from onrig.sim.twin.main import twin_options
-    from onrig.tools.identification.page import result_tables, write_page
-    from onrig.tools.identification.refusal import RESULT, conflicts_of, refuse, reversed_channels
+    from onrig.tools.identification.page import write_page
+    from onrig.tools.identification.refusal import conflicts_of, reversed_channels
 
     try:
         substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
-        found = identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
+        found = fit(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
     except Implausible as error:
-        return refuse(source, error.problems, out)
+        raise NotIdentified(source, error.problems, out) from None
     except ValueError as error:
-        return complain("identify", f"{source}: {error}")
+        raise Failure(f"{source}: {error}") from None
     result = result_of(found, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
     if problems := reversed_channels(found.connection, config.rig):
-        return refuse(source, problems, out)
+        raise NotIdentified(source, problems, out)
     conflicts = conflicts_of(config, result)
-    before_use = [*conflicts.unpredictable, *conflicts.settings]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_result(result, out / RESULT, before_use)
+        write_result(result, out / RESULT, [*conflicts.unpredictable, *conflicts.settings])
         write_page(result, found, config.rig, out / "identification.html")
     except OSError as error:
-        return complain("identify", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
-    for sheet in result_tables(result):
-        print(f"{sheet.title}\n{sheet.text()}\n")
-    print("Not identifiable:")
-    for line in result.not_known:
-        print(f"  {line}")
-    if conflicts.unpredictable:
-        return refuse(source, before_use)
-    usage = "; ".join(before_use) or f"use it in a run: --set identified={out / RESULT}"
-    print(f"\nsee {out / 'identification.html'}; {usage}")
-    return ExitCode.OK
+        raise Failure(f"'{error.filename or out}' cannot be written: {error.strerror or error}") from None
+    return Identified(source, out, result, tuple(conflicts.unpredictable), tuple(conflicts.settings))
 
 
 def _driven(config: RunConfig, session: DeviceSession, parts: Sequence[Excitation], seed: int | None) -> list[Step]:
@@ -264,41 +322,3 @@ def _driven(config: RunConfig, session: DeviceSession, parts: Sequence[Excitatio
 
     with progress_of("exciting the rig", sum(e.duration_s for e in parts)) as told:
         return drive(config, session, parts, seed, told)
-
-
-def study(name: str, overrides: Sequence[str], twins: int, seed: int, *, policies: bool) -> int:
-    """Identify random twins and print the coverage; returns the exit code."""
-    try:
-        config = load(name, overrides)
-    except ConfigError as error:
-        return explain(error)
-    from onrig.tools.identification.study import Outcome, run_study, summary
-
-    if config.device.twin is None:
-        return complain("identify", "--study needs a twin (device.twin)")
-    outcomes = []
-    for outcome in run_study(config, twins, seed):
-        outcomes.append(outcome)
-        print(f"{len(outcomes)} of {twins} twins", file=sys.stderr, flush=True)
-    print(summary(outcomes))
-    return _compare(config, [o for o in outcomes if isinstance(o, Outcome)]) if policies else ExitCode.OK
-
-
-def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
-    import numpy as np
-
-    from onrig.tools.identification.policies import compare_policies
-    from onrig.tools.quantity import bounded
-
-    def show(episode: int) -> None:
-        if episode % 50 == 0:
-            print(f"{episode} of {config.episodes} episodes", file=sys.stderr, flush=True)
-
-    try:
-        found = compare_policies(config, outcomes, show)
-    except ValueError as error:
-        return complain("identify", f"--policies: {error}")
-    learned, true = np.median(found.identified), np.median(found.true)
-    print(f"policies on the true plant, medians: {learned:.3f} learned on the identified twins,")
-    print(f"{true:.3f} on the true plants; difference {bounded(found.difference, 3, signed=True)}")
-    return ExitCode.OK

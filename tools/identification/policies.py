@@ -5,6 +5,7 @@ The pairs train in one batch of trials, without noise and delay: lumped paramete
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,11 +15,16 @@ from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import run_trials
 from onrig.learner.trials.intervals import Paired, paired_difference
 from onrig.learner.trials.measures import mu_final, normalized_curves
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
-from onrig.tools.identification.study import Outcome
+from onrig.tools.identification.study import Outcome, run_study, summary
+from onrig.tools.load import explain, load
+from onrig.tools.quantity import bounded
+from onrig.tools.terminal import complain
 
 
 class Comparison(NamedTuple):
@@ -56,3 +62,34 @@ def _parameters(nominal: Plant, outcome: Outcome, coordinates: Array) -> dict[st
     told = dict(zip(outcome.names, coordinates.tolist(), strict=True))
     lumped = {name: float(np.exp(told[name])) for name in nominal.identifiable}
     return {**lumped, **{name: max(told[name], 0.0) for name in ("dry_friction", "dead_band")}}
+
+
+def study_shown(name: str, overrides: Sequence[str], twins: int, seed: int, *, policies: bool) -> int:
+    """Identify random twins and print the coverage; returns the exit code."""
+    try:
+        config = load(name, overrides)
+    except ConfigError as error:
+        return explain(error)
+    if config.device.twin is None:
+        return complain("identify", "--study needs a twin (device.twin)")
+    outcomes = []
+    for outcome in run_study(config, twins, seed):
+        outcomes.append(outcome)
+        print(f"{len(outcomes)} of {twins} twins", file=sys.stderr, flush=True)
+    print(summary(outcomes))
+    return _compare(config, [o for o in outcomes if isinstance(o, Outcome)]) if policies else ExitCode.OK
+
+
+def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
+    def show(episode: int) -> None:
+        if episode % 50 == 0:
+            print(f"{episode} of {config.episodes} episodes", file=sys.stderr, flush=True)
+
+    try:
+        found = compare_policies(config, outcomes, show)
+    except ValueError as error:
+        return complain("identify", f"--policies: {error}")
+    learned, true = np.median(found.identified), np.median(found.true)
+    print(f"policies on the true plant, medians: {learned:.3f} learned on the identified twins,")
+    print(f"{true:.3f} on the true plants; difference {bounded(found.difference, 3, signed=True)}")
+    return ExitCode.OK

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from onrig.hw.rig import Rig
-from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.result import Result
 from onrig.tools.load import rig_findings
-from onrig.tools.terminal import complain
-
-RESULT = "identified.yaml"
-
-
-def refuse(source: str, problems: Sequence[str], out: Path | None = None) -> int:
-    """Print each problem on a line; returns the exit code.
-
-    ``out`` is the folder of a result that was not written, which may hold an earlier one.
-    """
-    for problem in problems:
-        complain("identify", f"{source}: {problem}")
-    if out is not None and (out / RESULT).exists():
-        complain("identify", f"nothing was written; '{out / RESULT}' is of an earlier identification")
-    return ExitCode.PREFLIGHT
 
 
 def reversed_channels(connection: Connection, rig: Rig) -> list[str]:

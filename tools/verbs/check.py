@@ -28,6 +28,6 @@ class Options:
 
 def main(options: Options) -> int:
     """Check; returns the exit code."""
-    from onrig.tools.check import check
+    from onrig.tools.check import show
 
-    return check(options.config, options.set, in_detail=options.explain, plot=options.plot)
+    return show(options.config, options.set, in_detail=options.explain, plot=options.plot)

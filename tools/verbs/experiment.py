@@ -42,9 +42,9 @@ class Options:
 
 def main(options: Options) -> int:
     """Run; returns the exit code."""
-    from onrig.tools.experiments.experiment import ExperimentOptions, experiment
+    from onrig.tools.experiments.experiment import ExperimentOptions, experiment_shown
 
     manner = ExperimentOptions(options.workers, options.cluster, options.trials, options.chunk, options.only)
-    return experiment(
+    return experiment_shown(
         options.spec, options.out, manner, resume=options.resume, costs=options.costs, dry_run=options.dry_run
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Annotated
 
+from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.options import Count, Folder, Overrides, Port, Seed, Trust, Value
 from onrig.tools.terminal import complain
 
@@ -43,10 +44,8 @@ def main(options: Options) -> int:
     """Identify; returns the exit code."""
     from pathlib import Path
 
-    from onrig.tools.identification.identify import identify_plant, identify_run, missing_library, study
+    from onrig.tools.identification.identify import identify_shown, missing_library
 
-    if (code := missing_library(options.out)) is not None:
-        return code
     effort, seed = 1.0 if options.effort is None else options.effort, options.seed or 0
     if not 0 < effort <= 1:
         return complain("identify", f"--effort: expected more than 0 and at most 1, got {effort:g}")
@@ -54,15 +53,15 @@ def main(options: Options) -> int:
         return complain("identify", f"--study: expected 1 or more twins, got {options.study}")
     if not 0 <= seed < 1 << 63:
         return complain("identify", f"--seed: expected 0 or more, below 2^63, got {seed}")
-    folder = Path(options.source)
-    of_run = (folder / "config.yaml").is_file()
-    if useless := _useless(options, of_run=of_run):
+    if useless := _useless(options, of_run=(Path(options.source) / "config.yaml").is_file()):
         return complain("identify", useless)
-    if of_run:
-        return identify_run(folder, options.out or folder / "identification")
     if options.study is not None:
-        return study(options.source, options.set, options.study, seed, policies=options.policies)
-    return identify_plant(options.source, options.set, options.device, effort, seed, options.out, unasked=options.yes)
+        if missing := missing_library():
+            return complain("identify", missing, ExitCode.PREFLIGHT)
+        from onrig.tools.identification.policies import study_shown
+
+        return study_shown(options.source, options.set, options.study, seed, policies=options.policies)
+    return identify_shown(options.source, options.set, options.device, effort, seed, options.out, yes=options.yes)
 
 
 def _useless(options: Options, *, of_run: bool) -> str | None:

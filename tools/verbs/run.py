@@ -35,9 +35,9 @@ def main(options: Options) -> int:
         raise Misuse(_misplaced(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run stays in its folder")
-    from onrig.tools.run import run
+    from onrig.tools.run import run_shown
 
-    return run(
+    return run_shown(
         options.config,
         options.set,
         options.run_dir,

@@ -114,7 +114,7 @@ def judge(mutant: Mutant, folder: Path, *, max_seconds: float = _MAX_SECONDS) ->
 def _wrong(path: Path, overrides: tuple[str, ...]) -> str | None:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = check.check(str(path), overrides, in_detail=False, plot=None)
+        code = check.show(str(path), overrides, in_detail=False, plot=None)
     said = out.getvalue() + err.getvalue()
     unclean = next((c for c in said if c != "\n" and not c.isprintable()), None)
     if unclean is not None:

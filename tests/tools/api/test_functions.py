@@ -1,0 +1,143 @@
+"""Commands as functions: typed results, typed errors, no signal handlers, from any thread."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+import onrig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.api.run_data import RunData
+from onrig.tools.identification.identify import NotIdentified
+from onrig.tools.run_facts import RunFacts
+from onrig.tools.running import Ended
+from tests.tools.api.whole_runs import EPISODES, SETTINGS
+from tests.tools.experiments import specs
+from tests.tools.experiments.test_experiment import SPEC
+from tests.tools.identification.test_verb import few
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, list[RunFacts], object]:
+    """A run from a thread, what its progress was, and the handler of SIGINT meanwhile."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    facts: list[RunFacts] = []
+    handlers: list[object] = []
+    found: list[Ended] = []
+
+    def progress(known: RunFacts) -> None:
+        facts.append(known)
+        handlers.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(
+        target=lambda: found.append(onrig.run("pendulum", SETTINGS, run_dir=folder, progress=progress))
+    )
+    thread.start()
+    thread.join()
+    return found[0], facts, handlers[-1]
+
+
+def test_a_run_from_a_thread_ends_with_a_typed_result(ended: tuple[Ended, list[RunFacts], object]) -> None:
+    run, facts, handler = ended
+    assert run.code is ExitCode.OK
+    assert run.reason == "completed"
+    assert run.actuators.startswith("safe")
+    assert run.whole is not None
+    assert run.whole.complete
+    assert facts[-1].episode == EPISODES
+    assert handler is signal.getsignal(signal.SIGINT)
+    assert onrig.open_run(run.folder).episodes.rows == 2 * EPISODES
+    assert not (run.folder / "learning_curve.png").exists()
+
+
+def test_an_exception_of_the_progress_ends_the_run_in_order(tmp_path: Path) -> None:
+    class Enough(Exception):
+        pass
+
+    def progress(facts: RunFacts) -> None:
+        if facts.ticks:
+            raise Enough
+
+    with pytest.raises(Enough):
+        onrig.run("pendulum", [*SETTINGS, "episodes=400"], run_dir=tmp_path / "run", progress=progress)
+    data = onrig.open_run(tmp_path / "run")
+    assert data.state == "finished"
+    assert data.summary["whole"]["complete"] is True
+    assert data.summary["episodes"] < 400
+
+
+def test_what_cannot_run_is_an_error_with_a_code(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(onrig.Failure, match="already holds a run") as failure:
+        onrig.run("pendulum", run_dir=tmp_path)
+    assert failure.value.code is ExitCode.CONFIGURATION
+    with pytest.raises(onrig.ConfigError, match="rate_hz"):
+        onrig.run("pendulum", ["rate_hz=-1"], run_dir=tmp_path / "run")
+    with pytest.raises(onrig.Failure, match="no such port") as missing:
+        onrig.run("pendulum", device="/dev/ttyNONE", run_dir=tmp_path / "run")
+    assert missing.value.code is ExitCode.HARDWARE
+    assert not (tmp_path / "run").exists()
+
+
+def test_check_returns_configuration_and_warnings() -> None:
+    config, warnings = onrig.check("pendulum", ["episodes=1", "selection.write_probability=0.01"])
+    assert config.episodes == 1
+    assert "the policy never changes" in str(warnings[0])
+    with pytest.raises(onrig.Failure, match="expected") as failure:
+        onrig.check("pendulum", ["rate_hz=fast"])
+    assert isinstance(failure.value, onrig.ConfigError)
+
+
+def test_evaluate_scores_a_policy_of_the_run(ended: tuple[Ended, list[RunFacts], object], tmp_path: Path) -> None:
+    run: RunData = onrig.open_run(ended[0].folder)
+    last = run.folder / "policies" / f"{run.policies['policy_id'][-1]}.onnx"
+    found = onrig.evaluate(last, "pendulum", SETTINGS, episodes=EPISODES)
+    evaluated = run.episodes["kind"] == "eval"
+    assert found.episodes[-1].reward_sum == run.episodes["return"][evaluated][-1]
+    assert found.mean["normalized"] <= 1
+    with pytest.raises(onrig.Failure, match="refused at contract: rig"):
+        onrig.evaluate(last, "magman")
+    with pytest.raises(onrig.Failure, match="cannot be read"):
+        onrig.evaluate(tmp_path / "none.onnx", "pendulum")
+
+
+def test_identify_returns_the_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("scipy")
+    from onrig.sim.plants import Pendulum
+
+    monkeypatch.setattr(Pendulum, "excitations", few)
+    found = onrig.identify("pendulum", out=tmp_path)
+    assert (found.folder / "identified.yaml").is_file()
+    assert found.result.predicted
+    with pytest.raises(onrig.Failure, match="no such port"):
+        onrig.identify("pendulum", device="/dev/ttyNONE", out=tmp_path)
+    assert issubclass(NotIdentified, onrig.Failure)
+
+
+def test_experiment_counts_its_trials(tmp_path: Path) -> None:
+    from onrig.tools.experiments.experiment import ExperimentOptions
+
+    spec = specs.written(tmp_path, SPEC, "spec.yaml")
+    lines: list[str] = []
+    manner = ExperimentOptions(workers=1, trials=1)
+    trials = onrig.experiment(
+        spec, out=tmp_path / "out", manner=manner, progress=lambda tally: lines.append(tally.line())
+    )
+    assert trials.finished == trials.total > 0
+    assert trials.lost == trials.diverged == 0
+    assert lines[-1].startswith(f"{trials.total} of {trials.total} trials")
+    with pytest.raises(onrig.Failure, match="holds an experiment already"):
+        onrig.experiment(spec, out=tmp_path / "out", manner=manner)
+
+
+def test_every_public_name_has_its_home() -> None:
+    assert sorted(onrig.__all__) == sorted(onrig._HOMES)
+    for name in onrig.__all__:
+        assert getattr(onrig, name).__module__.startswith("onrig."), name
+    assert onrig.__version__.count(".") >= 1
+    assert set(onrig.__all__) <= set(dir(onrig))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = onrig.nothing

@@ -1,0 +1,240 @@
+"""A rig's run from its plan to its end, without a terminal: `onrig.run`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from onrig.hw.line import Serial
+from onrig.runtime.control.realtime import settle_loop_cpu
+from onrig.runtime.exit_codes import ExitCode, Failure
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.completeness import Completeness
+from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_path, hold
+from onrig.runtime.run_state.report import Report
+from onrig.runtime.supervise.reports import OnReport
+from onrig.runtime.supervise.requests import Keyboard, Request
+from onrig.runtime.supervise.run_folder import (
+    Resumption,
+    fresh_folder,
+    occupied_by,
+    reopen_run_folder,
+    write_run_folder,
+)
+from onrig.runtime.supervise.supervisor import Supervisor
+from onrig.tools.beginning import begin_with
+from onrig.tools.foreign import pieces_of, record_pieces
+from onrig.tools.load import load_for_rig, print_warning
+from onrig.tools.ports import missing_port, no_port, persistent_name
+from onrig.tools.resumption import CannotResume, prepare_resumption
+from onrig.tools.run_facts import RunFacts, of_progress
+from onrig.tools.terminal import unwritable_folder
+
+
+class Plan(NamedTuple):
+    """A run that can start."""
+
+    name: str
+    """Configuration, or folder of the run to resume."""
+    config: RunConfig
+    folder: Path
+    port: str | None
+    resumption: Resumption | None = None
+
+    @property
+    def option(self) -> str:
+        """Option that chooses the folder."""
+        return "--run-dir" if self.resumption is None else "--resume"
+
+
+class Ended(NamedTuple):
+    """A run that has ended."""
+
+    folder: Path
+    config: RunConfig
+    code: ExitCode
+    """``OK``, ``INCOMPLETE`` where data are missing, ``INTERRUPTED`` where it was stopped; otherwise why it failed."""
+    reason: str
+    actuators: str
+    """State of the actuators at the end, as confirmed by the device; empty for a run whose loop never started."""
+    whole: Completeness | None
+    """Completeness of the run's data."""
+
+
+class RunFailed(Failure):
+    """A run that a fault, its device or its processes ended; ``ended`` describes it."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(f"{ended.folder}: {ended.reason}", ended.code)
+        self.ended: Final = ended
+
+
+def run(
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    run_dir: str | Path | None = None,
+    device: str | None = None,
+    resume: str | Path | None = None,
+    progress: Callable[[RunFacts], object] = lambda facts: None,
+) -> Ended:
+    """Run the rig of a configuration to its end, from a notebook, a program or a thread; installs no signal handlers.
+
+    ``name``: path or shipped name; ``device``: port of a real device; ``resume``: folder of a run to continue;
+    ``progress`` receives what is known of the run a few times a second (``facts.line()`` is it in words); an exception
+    that it raises ends the run in order and then propagates. Ctrl-C ends the processes at once, the actuators first.
+    Returns also if `onrig stop` ended the run. Raises ConfigError, Failure if it cannot start, and RunFailed.
+    """
+    plan = plan_run(name, overrides, _path(run_dir), device, _path(resume))
+
+    stop = _Stop()
+
+    def show(report: Report) -> None:
+        if report.kind == "progress" and stop.cause is None:
+            try:
+                progress(of_progress(plan.config, report.values))
+            except BaseException as error:
+                stop.cause = error
+
+    with opened(plan) as (config, take_back):
+        ended = supervise(plan._replace(config=config), show, take_back, stop)
+    if stop.cause is not None:
+        raise stop.cause
+    if ended.code not in (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED):
+        raise RunFailed(ended)
+    return ended
+
+
+class _Stop(Keyboard):
+    """Stops a run, in order, because a caller's function raised an exception."""
+
+    def __init__(self) -> None:
+        self.cause: BaseException | None = None
+
+    @property
+    def listening(self) -> bool:
+        """There is nothing to wait for."""
+        return False
+
+    def requests(self) -> list[Request]:
+        """Stop as a key would."""
+        return [] if self.cause is None else [Request.STOP]
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+def plan_run(
+    name: str | None, overrides: Sequence[str], run_dir: Path | None, device: str | None, resume: Path | None
+) -> Plan:
+    """Check everything that a run needs before it starts; raises ConfigError and Failure."""
+    try:
+        if resume is not None:
+            resumption = prepare_resumption(resume, name, overrides, device)
+            config = resumption.config
+        else:
+            resumption = None
+            config = load_for_rig(str(name), overrides, port=device, on_warning=print_warning)
+    except CannotResume as error:
+        raise Failure(f"--resume: {error}") from None
+    if device is not None and config.device.line is None:
+        raise Failure(f"--device: the run to resume uses {config.device.place}; leave out --device")
+    line = config.device.line
+    port = None if line is None else line.place
+    if port is not None and isinstance(line, Serial):
+        missing = missing_port(port)
+        if missing is not None:
+            raise Failure(f"{port}: {missing}", ExitCode.HARDWARE)
+        wrong = no_port(port)
+        if wrong is not None:
+            raise Failure(f"{port}: {wrong}")
+        port = persistent_name(port)
+    folder = resume or run_dir or fresh_folder(Path("runs"), Path(str(name)).resolve().stem)
+    try:
+        why = occupied_by(folder) if resume is None else None
+    except OSError as error:
+        raise Failure(f"--run-dir: '{folder}' cannot be read: {error.strerror or error}") from None
+    if why:
+        raise Failure(f"--run-dir: '{folder}' {why}; choose another folder")
+    plan = Plan(str(name or resume), config, folder, port, resumption)
+    if problem := _start_problem(config, folder, plan.option):
+        raise Failure(*problem)
+    return plan
+
+
+def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
+    """Check folder, keys and log before the start; returns the exit code of a problem, or None."""
+    from onrig.runtime.link.keys import KeyFault, load_rig_keys
+
+    if option == "--run-dir" and (problem := unwritable_folder("run-dir", folder)):
+        return problem, ExitCode.CONFIGURATION
+    try:
+        check_folder(folder) if folder.exists() else check_path(folder)
+    except OSError as error:
+        return (
+            f"{option}: '{error.filename or folder}' cannot be written: {error.strerror or error}",
+            ExitCode.CONFIGURATION,
+        )
+    try:
+        if config.link.listen is not None and config.link.keys is not None:
+            load_rig_keys(Path(config.link.keys).expanduser())
+    except KeyFault as fault:
+        return f"link.keys: {fault}", ExitCode.PREFLIGHT
+    if config.log.mcap is True and find_spec("mcap") is None:
+        return "log.mcap: mcap is not installed; pip install 'onrig[log]', or set log.mcap=auto", ExitCode.PREFLIGHT
+    return None
+
+
+@contextlib.contextmanager
+def opened(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
+    """Hold the run's folder, new or reopened; yields the configuration as resolved, and a function that takes back what
+    was written for a run that never starts.  Raises Failure."""
+    settle_loop_cpu()
+    config, folder, resumption = plan.config, plan.folder, plan.resumption
+    with contextlib.ExitStack() as held:
+        try:
+            if resumption is not None:
+                held.callback(os.close, hold(folder))
+                take_back = _reopen(folder, resumption)
+            else:
+                config, files, facts = begin_with(config)
+                take_back = write_run_folder(folder, config, {**record_pieces(pieces_of(config)), **facts}, files)
+                held.callback(os.close, hold(folder))
+        except (CannotResume, FolderBusy) as error:
+            raise Failure(f"{plan.option}: {error}") from None
+        except OSError as error:
+            where = error.filename or folder
+            raise Failure(f"{plan.option}: '{where}' cannot be written: {error.strerror or error}") from None
+        yield config, take_back
+
+
+def supervise(
+    plan: Plan, show: OnReport, take_back: Callable[[], None], keys: Keyboard | None = None, *, signals: bool = False
+) -> Ended:
+    """Run in an open folder to the end; ``signals``: whether this process's signals stop the run."""
+    resumes = plan.resumption is not None
+    supervisor = Supervisor(plan.config, plan.folder, plan.port, show, keys, resumes=resumes, signals=signals)
+    try:
+        code, reason = supervisor.run()
+    except BaseException:  # outside the supervisor's signal handling, or raised by ``show``
+        if not supervisor.started:
+            take_back()
+        raise
+    if not supervisor.started and code != ExitCode.INTERNAL:
+        take_back()  # the reason is in ``reason``; a crash leaves its traceback in stderr.log
+    actuators = supervisor.actuators if supervisor.started else ""
+    return Ended(plan.folder, plan.config, ExitCode(code), reason, actuators, supervisor.whole)
+
+
+def _reopen(folder: Path, resumption: Resumption) -> Callable[[], None]:
+    """Reopen the folder of an ended run; returns the undo function."""
+    take_back, cut = reopen_run_folder(folder, resumption)
+    if cut:
+        print(f"{folder / 'events.jsonl'}: removed an incomplete last line ({cut} bytes)", file=sys.stderr)
+    return take_back
