@@ -15,6 +15,7 @@ _REAL_TIME: Final = re.compile(r"device\.pace=\{?(realtime|scaled)")
 _LOOKED_AT: Final = "figure-12-quick"
 """The one experiment that is executed, and ``_ONE_CELL`` of it."""
 _ONE_CELL: Final = ("--only", "config=pendulum", "--only", "strategy=FIFO[Uniform]")
+_FROM_ANOTHER_RUN: Final = ("selection.seed_from=", "learner.start_from=")
 _BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episode=1", "evaluate_every=0")
 
 
@@ -26,6 +27,8 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     only checked.
     """
     verb, rest = arguments[0], arguments[1:]
+    if verb == "run" and any(word.startswith(_FROM_ANOTHER_RUN) for word in rest):
+        return None  # tests/tools/test_beginning.py
     if verb == "run":
         return _run(rest, before)
     if verb == "experiment":  # hours of computing; tests/tools/experiments looks at all of them and runs small ones
