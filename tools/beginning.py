@@ -125,10 +125,10 @@ def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | 
         return what
     if experiences and theirs.stochastic != ours.stochastic:
         kinds = ["stochastic" if c.stochastic else "deterministic" for c in (theirs, ours)]
-        return f"policies are {kinds[0]}, this one's are {kinds[1]}"
+        return f"policies are {kinds[0]}; this one's are {kinds[1]}"
     algorithms = [learner_settings(c.learner).algorithm for c in (theirs, ours)]
     if not experiences and algorithms[0] != algorithms[1]:
-        return f"algorithm is {algorithms[0]}, this one has {algorithms[1]}"
+        return f"algorithm is {algorithms[0]}; this one has {algorithms[1]}"
     return None
 
 
@@ -140,7 +140,7 @@ def _plant(config: RunConfig) -> object:
 def _first_difference(name: str, theirs: object, ours: object) -> str | None:
     for path, their_value, our_value in differences((name,), theirs, ours):
         said = [msgspec.json.encode(value).decode()[:_MOST_SHOWN] for value in (their_value, our_value)]
-        return f"{format_path(path)} is {said[0]}, this one has {said[1]}"
+        return f"{format_path(path)} is {said[0]}; this one has {said[1]}"
     return None
 
 

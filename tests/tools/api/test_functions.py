@@ -71,7 +71,7 @@ def test_an_exception_of_the_progress_ends_the_run_in_order(tmp_path: Path) -> N
 
 def test_what_cannot_run_is_an_error_with_a_code(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
-    with pytest.raises(onrig.Failure, match="already holds a run") as failure:
+    with pytest.raises(onrig.Failure, match="already contains a run") as failure:
         onrig.run("pendulum", run_dir=tmp_path)
     assert failure.value.code is ExitCode.CONFIGURATION
     with pytest.raises(onrig.ConfigError, match="rate_hz"):

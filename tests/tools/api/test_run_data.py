@@ -128,7 +128,7 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     assert bare.state == "killed"
     with pytest.raises(DataMissing, match="no log"):
         _ = bare.records
-    with pytest.raises(DataMissing, match="there is no checkpoint"):
+    with pytest.raises(DataMissing, match="no checkpoint"):
         _ = bare.experiences
 
 
