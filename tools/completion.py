@@ -11,6 +11,7 @@ from string import Template
 from typing import Final
 
 from onrig.runtime.config.document import shipped
+from onrig.tools.first_rig import plants
 from onrig.tools.options import Argument, arguments_of, verb_module
 
 _SCRIPT: Final = Template(r"""# Completion of onrig's verbs, options and values.
@@ -117,7 +118,8 @@ def _valued(verb: str, a: Argument) -> str:
 
 
 def _kind(a: Argument) -> str:
-    kind = f"words:{','.join(a.choices)}" if a.choices else a.value.complete or "none"
+    words = plants() if a.value.complete == "plant" else a.choices
+    kind = f"words:{','.join(words)}" if words else a.value.complete or "none"
     return kind + "+" * (a.positional and a.many)
 
 

@@ -26,7 +26,7 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.replay.learners.admission_terms import admission_limits, desk_probes, wanted_of
-from onrig.runtime.replay.scoring import terms_of
+from onrig.runtime.replay.scoring import Records, terms_of
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.sim.twin.device import TwinDevice
@@ -80,16 +80,22 @@ _POLICY_ID: Final = 1
 def evaluate(
     config: RunConfig, policy: PolicySession, policy_id: int, episodes: int, seed: int
 ) -> Iterator[EpisodeRow]:
-    """Evaluation episodes 1 ... ``episodes`` without noise, each with the device seed and the targets that it has in a
-    run of ``seed``.
+    """Rows of evaluation episodes, which ``policy_id`` is recorded in; see :func:`play`."""
+    accounts = EpisodeAccounts(config.task, config.rate_hz, config.rig)
+    for records in play(config, policy, episodes, seed):
+        for row in accounts.add(records):
+            yield row._replace(policy_id=policy_id)
 
-    ``policy_id`` is recorded in their rows. Raises LinkError if the twin stops answering (for example because its plant
-    diverges).
+
+def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> Iterator[Records]:
+    """Step records of evaluation episodes 1 ... ``episodes`` without noise, each with the device seed and the targets
+    that it has in a run of ``seed``.
+
+    Raises LinkError if the twin stops answering (for example because its plant diverges).
     """
     session, tick = lockstep_session(config), Tick(msgspec.structs.replace(config, seed=seed))
     layout = record_layout(config)
     terms = terms_of(config, layout)
-    accounts = EpisodeAccounts(config.task, config.rate_hz, config.rig)
     for episode in range(1, episodes + 1):
         tick.begin(episode, Kind.EVAL, [])
         session.arm()
@@ -99,8 +105,7 @@ def evaluate(
             session.clear_fault()
         session.disarm()
         records = layout.pack(steps)
-        for row in accounts.add(records if terms is None else terms.score(records)):
-            yield row._replace(policy_id=policy_id)
+        yield records if terms is None else terms.score(records)
 
 
 def _episode(session: DeviceSession, tick: Tick, policy: PolicySession) -> list[Step]:

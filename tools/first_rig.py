@@ -1,50 +1,55 @@
-"""Initial rig, task, run and README, generated from a shipped configuration."""
+"""Initial rig, task, run and README of a plant, copied from its template.
+
+A template is a folder: ``README.md``, ``bench.yaml`` (the words for the steps to the bench), and the files that the
+owner gets.  Onrig's own are ``docs/examples``; a plant of another package may name a folder of its own
+(``Plant.template``), and files for any other plant are generated (``onrig.tools.first_rig_plant``).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import shlex
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from onrig.hw.messages import NAME_BYTES
-from onrig.runtime.config.document import find
+from onrig.runtime import registry
+from onrig.runtime.config.conversion import convert
+from onrig.runtime.config.document import MAX_BYTES, find, parse_document
+from onrig.runtime.config.problem import ConfigError, hint
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.first_rig_page import BENCHES, page
+from onrig.runtime.files import read_file
+from onrig.tools.first_rig_page import Bench, page
+from onrig.tools.first_rig_plant import NoTemplate, generated, modelled, template_of
 from onrig.tools.terminal import complain
 
+BENCH: Final = "bench.yaml"
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]+")
+_README: Final = "README.md"
 _PORT: Final = """\
+device:
   # On hardware, in place of the twin, with pace: realtime (`onrig ports` lists the ports):
   # port: {path: /dev/serial/by-id/usb-..., baud: 921600}
 """
+MODEL: Final = "mujoco"
+"""Plant whose files are generated from a model."""
 
 
-class Source(NamedTuple):
-    """Names of the shipped configurations from which a plant's files are generated."""
-
-    run: str
-    rig: str
-    task: str
-    purpose: str
-    """Last part of the new task's name."""
-
-
-SOURCES: Final = {
-    "pendulum": Source("pendulum-hardware", "pendulum-hardware", "swingup-hardware", "swingup"),
-    "magman": Source("magman", "magman", "positioning", "positioning"),
-}
-
-
-def write(folder: Path, plant: str) -> int:
+def write(folder: Path, plant: str, model: Path | None = None) -> int:
     """Write the files; returns the exit code."""
     begun: list[Path] = []
+    try:
+        texts = texts_of(plant, rig_name(folder, plant), model)
+    except (NoTemplate, ConfigError) as error:
+        return complain("init", str(error))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             return complain("init", f"'{folder}' is not empty, and files are never overwritten; choose a new folder")
-        for name, text in texts(plant, rig_name(folder, plant)).items():
+        for name, text in texts.items():
             begun.append(folder / name)
             begun[-1].write_text(text, encoding="utf-8")
     except OSError as error:
@@ -52,40 +57,93 @@ def write(folder: Path, plant: str) -> int:
             for path in begun:
                 path.unlink(missing_ok=True)
         return complain("init", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
-    print(f"{folder}: wrote rig.yaml, task.yaml, run.yaml and README.md")
+    *others, last = sorted(texts)
+    print(f"{folder}: wrote {', '.join(others)} and {last}")
     run = shlex.quote(str(folder / "run.yaml"))
-    print(f"try it on its twin: onrig run {run} --set episodes=20; then follow {folder / 'README.md'}")
+    print(f"try it on its twin: onrig run {run} --set episodes=20; then follow {folder / _README}")
     return ExitCode.OK
 
 
 def rig_name(folder: Path, plant: str) -> str:
     """Name of the rig: that of its folder, truncated to the device's hello."""
-    return _NOT_PLAIN.sub("-", folder.resolve().name).strip("-")[:NAME_BYTES].strip("-") or plant
+    return (_NOT_PLAIN.sub("-", folder.resolve().name).strip("-") or plant)[:NAME_BYTES].strip("-")
 
 
-def texts(plant: str, name: str) -> dict[str, str]:
-    """Return the files by name: the shipped ones with comments, under new names, and the README."""
-    source = SOURCES[plant]
-    rig = _with(
-        _shipped(source.rig, "rigs", name),
-        r"^name: .*\n",
-        f'name: "{name}"  # the firmware must report the same name\n',
-    )
-    task = _with(_shipped(source.task, "tasks", name), r"^name: .*\n", f'name: "{name}-{source.purpose}"\n')
-    run = _with(_shipped(source.run, "", name), r"^rig: .*\n", "rig: rig.yaml    # beside this file\n")
-    run = _with(run, r"^task: .*\n", "task: task.yaml\n")
-    run = _with(run, r"^(  twin: .*\n)", rf"\1{_PORT}")
-    return {"rig.yaml": rig, "task.yaml": task, "run.yaml": run, "README.md": page(BENCHES[plant], name)}
+def templates() -> dict[str, Path]:
+    """Folders of Onrig's own templates, by the plant's name."""
+    root = Path(str(files("onrig").joinpath("docs", "examples")))
+    return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{BENCH}"))}
 
 
-def _shipped(source: str, folder: str, name: str) -> str:
+def plants() -> tuple[str, ...]:
+    """Names that ``--plant`` takes."""
+    return tuple(dict.fromkeys([*templates(), *registry.names(registry.PLANTS)]))
+
+
+def texts_of(plant: str, name: str, model: Path | None = None) -> dict[str, str]:
+    """Return the files by name, for a rig called ``name``.
+
+    Raises NoTemplate for an unknown plant or one without files to begin with, ConfigError for a broken template.
+    """
+    if model is not None and plant != MODEL:
+        raise NoTemplate(f"--model is for --plant {MODEL}, not for '{plant}'")
+    if plant not in plants():
+        raise NoTemplate(f"--plant: expected {' or '.join(plants())}, got '{plant}'{hint(plant, plants())}")
+    if plant == MODEL:
+        if model is None:
+            raise NoTemplate(f"--plant {MODEL} needs a model: --model MODEL.xml")
+        return _named(modelled(model), name)
+    folder = templates().get(plant) or template_of(plant)
+    return _named(generated(plant) if folder is None else _read(folder), name)
+
+
+def _read(folder: Path) -> dict[str, str]:
+    """Files of a template."""
+    try:
+        found = {path.name: read_file(path, MAX_BYTES) for path in sorted(folder.iterdir()) if _is_copied(path)}
+        return {name: content.decode() for name, content in found.items()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoTemplate(f"the template '{folder}' cannot be read: {error}") from None
+
+
+def _is_copied(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith(".")
+
+
+def _named(texts: Mapping[str, str], name: str) -> dict[str, str]:
+    """A template's files for a rig of this name: that in ``rig.yaml``, lines for a port, and the page."""
+    missing = [file for file in (_README, BENCH) if file not in texts]
+    if missing:
+        raise NoTemplate(f"the template has no {' and no '.join(missing)}")
+    bench = convert(parse_document(texts[BENCH], BENCH), (), Bench)
+    found = {**(dict(_shipped(bench.run)) if bench.run else {}), **texts}
+    del found[BENCH]
+    try:
+        found["rig.yaml"] = _with(found["rig.yaml"], r"^name: .*\n", f'name: "{name}"  # the firmware must report the same name\n')
+        found["run.yaml"] = _with(found["run.yaml"], r"^device:\n", _PORT)
+    except KeyError as error:
+        raise NoTemplate(f"the template has no {error.args[0]}") from None
+    return {**found, _README: page(texts[_README], bench, name)}
+
+
+def _shipped(run: str) -> Iterator[tuple[str, str]]:
+    """Run, rig and task of a shipped configuration, each naming the file next to it."""
+    text = _origin(run, "")
+    for part, folder in (("rig", "rigs"), ("task", "tasks")):
+        (used,) = re.findall(rf"^{part}: (.*)$", text, re.MULTILINE)
+        text = _with(text, rf"^{part}: .*\n", f"{part}: {part}.yaml\n")
+        yield f"{part}.yaml", _origin(used, folder)
+    yield "run.yaml", text
+
+
+def _origin(source: str, folder: str) -> str:
     """Text of a shipped configuration, with its origin in the first line."""
     origin = f"{folder}/{source}".lstrip("/")
-    return f"# {name}: from `onrig init`, after the shipped {origin}.yaml:\n" + find(source, folder).read_text("utf-8")
+    return f"# From `onrig init`, after the shipped {origin}.yaml:\n" + find(source, folder).read_text("utf-8")
 
 
 def _with(text: str, pattern: str, replacement: str) -> str:
-    changed, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
+    changed, count = re.subn(pattern, lambda match: replacement, text, flags=re.MULTILINE)
     if count != 1:
-        raise ValueError(f"expected one {pattern!r} in a shipped configuration, found {count}")
+        raise NoTemplate(f"a template has {count} lines {pattern!r}, expected one")
     return changed

@@ -1,87 +1,61 @@
-"""README written by ``onrig init``: from the twin to the first run on hardware, step by step."""
+"""README written by ``onrig init``: what the template says of its twin, then the steps to the bench.
+
+``bench.yaml`` of a template holds the words that depend on its plant.
+"""
 
 from __future__ import annotations
 
+import re
 from string import Template
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
+
+_FIRMWARE: Final = (
+    "the shipped firmware for a Raspberry Pi Pico takes the name with\n"
+    "`make -C hw/firmware flash RIG=$firmware NAME=$name`"
+)
+_NO_FIRMWARE: Final = (
+    "none ships for this plant: implement `hw/PROTOCOL.md` on a\n"
+    "microcontroller, or let a driver in Python talk to your motor controller, as `docs/devices.md` shows"
+)
+_BEHIND: Final = """\
+Before it, write `sensor_error: $behind` under `limits.predicted` in `run.yaml` if the firmware is the one for the
+Pico: its velocity is the slope of the last milliseconds, off from the true one by up to that much, and the promise of
+the shield depends on it. """
 
 
-class Bench(NamedTuple):
+class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Parts of the README that depend on the plant."""
 
-    plant: str
-    firmware: str
-    """Value of RIG for ``hw/firmware``."""
-    at_rest: str
-    """Position in which the sensors read zero, and the effect of moving the rig by hand."""
-    by_hand: str
+    run: str = ""
+    """Shipped run whose rig, task and run the template takes, in place of files of its own."""
+    firmware: str = ""
+    """Value of RIG for ``hw/firmware``, if a firmware ships."""
+    at_rest: str = "The rig is at rest: every sensor reads what `task.yaml` has under `start`."
+    """Position in which the sensors read zero."""
+    by_hand: str = "Moved by hand the positive way, positions rise and velocities are positive."
+    """Effect of moving the rig by hand."""
     gentle: str
     """Smallest value for ``sign.py`` that moves the rig; with its unit in ``gentle_words``."""
     gentle_words: str
-    pushed: str
+    pushed: str = "what it drives moves the positive way"
     """Effect of the gentle value if the sign is right."""
-    reversed: str
+    reversed: str = "It moves the other way: swap the motor's leads (or reverse the sensor, if by hand it counted backwards)."
     """Effect if the sign is wrong, and the remedy."""
     tenth: str
     """Settings for a tenth of the effort."""
-    tenth_why: str
-    behind: str
+    tenth_why: str = "It may not move at all with so little effort: that is the point of the first try."
+    behind: str = ""
     """``limits.predicted.sensor_error`` of the shipped firmware, whose velocity is delayed."""
 
 
-BENCHES: Final = {
-    "pendulum": Bench(
-        "pendulum",
-        "pendulum-hw",
-        "The arm hangs still: angle 0, velocity 0.",
-        "Turned by hand the positive way, angle and velocity are positive; a full turn comes back to the same angle.",
-        "0.5",
-        "half a volt",
-        "the velocity turns positive in the first lines",
-        "It turns negative: swap the motor's leads (or the encoder's A and B, if by hand the angle counted backwards).",
-        "--set 'limits.range={voltage: [-0.3, 0.3]}' --set limits.predicted=null "
-        "--set 'limits.envelope={velocity: {low: -5, high: 5}}' --set task.episode_s=2",
-        "`limits.predicted` is null here because it assumes the full braking voltage; the envelope on the measured "
-        "velocity and the fallback stay.",
-        "{velocity: 1.6}",
-    ),
-    "magman": Bench(
-        "magnetic manipulator",
-        "magman",
-        "The ball lies over the first edge of the track: position 0, velocity 0.",
-        "Pushed by hand towards the last coil, position and velocity are positive, in metres along a scale beside it.",
-        "0.06",
-        "a tenth of the first coil's squared current",
-        "the ball moves towards the first coil, at 0.025 m",
-        "It moves to another coil: the drivers are connected in another order. `sign.py` drives the first actuator "
-        "alone: set its index to try the others.",
-        "--set 'limits.range={current_1: [0, 0.06], current_2: [0, 0.06], current_3: [0, 0.06], current_4: [0, 0.06]}' "
-        "--set 'limits.envelope={velocity: {low: -0.3, high: 0.3}}' --set task.episode_s=2",
-        "The ball may not move at all with so little current: that is the point of the first try.",
-        "{velocity: 0.085}",
-    ),
-}
 _PAGE: Final = Template("""\
-# $name
-
-A $plant for Onrig. `rig.yaml` describes what is bolted to the bench, `task.yaml` what it is to do, `run.yaml` how it
-learns that and within which limits. Commands are typed in this folder.
-
-## On its twin
-
-```sh
-onrig check run.yaml --explain
-onrig run run.yaml --set episodes=20
-```
-
-`check` prints `sound` and tables of limits and schedules; problems come as `FILE:LINE:COL: message`. The run takes
-virtual time, so 20 episodes are over in seconds; all 500 of `run.yaml` are enough to learn the task.
 
 ## On the bench
 
 Before the first step: the names, units, resolutions and limits in `rig.yaml` are those of your firmware (the run
-compares them and refuses any difference; the shipped firmware for a Raspberry Pi Pico takes the name with
-`make -C hw/firmware flash RIG=$firmware NAME=$name`), the e-stop cuts the power without any software, the mechanics
+compares them and refuses any difference; $source), the e-stop cuts the power without any software, the mechanics
 are free to move, nobody is within reach. PORT stands for your port; `onrig ports` lists them. Go on to a step only
 when the one before is right.
 
@@ -166,10 +140,7 @@ step 3.
 onrig run run.yaml --set device.pace=realtime --device PORT --set identified=identified/identified.yaml --web
 ```
 
-Before it, write `sensor_error: $behind` under `limits.predicted` in `run.yaml` if the firmware is the one for the
-Pico: its velocity is the slope of the last milliseconds, off from the true one by up to that much, and the promise of
-the shield depends on it. Widen one limit at a time until `run.yaml` holds as it stands, then write port, pace and
-`identified:` into it.
+${behind}Widen one limit at a time until `run.yaml` holds as it stands, then write port, pace and `identified:` into it.
 
 *Right:* the learning curve rises over some hundred episodes, interventions fade, and `onrig replay RUN` finds every
 decision equal.
@@ -181,6 +152,9 @@ When a run is gone and the device may still be armed: `onrig disarm PORT`.
 """)
 
 
-def page(bench: Bench, name: str) -> str:
-    """Text of the README of a rig called ``name``."""
-    return _PAGE.substitute(bench._asdict(), name=name)
+def page(about: str, bench: Bench, name: str) -> str:
+    """Text of the README of a rig called ``name``: the template's own under this title, then the bench."""
+    source = Template(_FIRMWARE if bench.firmware else _NO_FIRMWARE).substitute(firmware=bench.firmware, name=name)
+    behind = Template(_BEHIND).substitute(behind=bench.behind) if bench.behind else ""
+    titled = re.sub(r"\A# .*$", f"# {name}", about.rstrip("\n"), flags=re.MULTILINE)
+    return f"{titled}\n" + _PAGE.substitute({**msgspec.to_builtins(bench), "source": source, "behind": behind})

@@ -30,7 +30,7 @@ class Value(NamedTuple):
     metavar: str
     help: str = ""
     complete: str = ""
-    """``config``, ``experiment``, ``run``, ``file``, ``folder`` or ``port``."""
+    """``config``, ``experiment``, ``plant``, ``run``, ``file``, ``folder`` or ``port``."""
     alone: str | float | None = None
     """Value of an option given without one; None if it needs one."""
 

@@ -105,6 +105,18 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     def n_actions(self) -> int:
         return len(self.action_names)
 
+    @property
+    def units(self) -> dict[str, str]:
+        """Of joints; of an actuator that is a force or torque itself."""
+        solver = self._solver
+        return dict(zip((*self.state_names, *self._actuators), solver.units, strict=True))
+
+    @property
+    def spans(self) -> dict[str, tuple[float, float]]:
+        """Ranges of limited joints and of actuators."""
+        names = (*self.state_names, *self._actuators)
+        return {names[at]: (low, high) for at, low, high in (*self._solver.limits, *self._solver.controls)}
+
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """Velocities and accelerations."""
         found: tuple[V, ...] = self._each(self._solver.rates, state, action, 0.0)
@@ -179,6 +191,16 @@ class _Solver:
             (i, float(joint.range[0]), float(joint.range[1])) for i, joint in enumerate(joints) if joint.limited[0]
         ]
         """Index, lowest and highest position of each limited joint."""
+        self.controls: Final[list[tuple[int, float, float]]] = [
+            (2 * len(joints) + i, *map(float, actuator.ctrlrange))
+            for i, actuator in enumerate(map(self._model.actuator, range(self._model.nu)))
+            if actuator.ctrllimited[0]
+        ]
+        """The same of the actuators, which are numbered after the states."""
+        slides = [int(joint.type[0]) == mujoco.mjtJoint.mjJNT_SLIDE for joint in joints]
+        places = ["m" if slides_ else "rad" for slides_ in slides]
+        self.units: Final = (*places, *(f"{place}/s" for place in places), *self._efforts(slides))
+        """Units of states and actuators."""
         m = self._model
         self._own: Final = {
             name: np.array(getattr(m, name))
@@ -206,6 +228,15 @@ class _Solver:
             yield "expected at least one joint and one actuator"
         if m.nmocap or m.nflex or m.nplugin:
             yield "mocap bodies, flexible bodies and plugins have states that no sensor shows"
+
+    def _efforts(self, slides: list[bool]) -> Iterator[str]:
+        """Unit of each actuator: N or N m where it is the joint's force or torque, else 1."""
+        m = self._model
+        for i in range(m.nu):
+            actuator = m.actuator(i)
+            whole = actuator.gear[0] == 1.0 and actuator.gainprm[0] == 1.0 and not actuator.biasprm.any()
+            of_joint = int(actuator.trntype[0]) == self._mujoco.mjtTrn.mjTRN_JOINT
+            yield ("N" if slides[int(actuator.trnid[0])] else "N m") if whole and of_joint else "1"
 
     def _sensors(self, joints: list[str]) -> Iterator[tuple[str, str]]:
         kinds = self._mujoco.mjtSensor

@@ -104,6 +104,9 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     file_field: ClassVar[str] = ""
     """Field with the path of a file, relative to the configuration.  Such a plant also has a field ``sha256``, which is
     set to the file's digest when a configuration is read; files included by the file are not part of it."""
+    template: ClassVar[str] = ""
+    """Folder next to the plant's module that ``onrig init`` copies (docs/extending.md); without one it generates files
+    from names, ``units`` and ``spans``."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -119,6 +122,16 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     def action_names(self) -> tuple[str, ...]:
         """Names that the rig's actuators must have, in this order; empty if any names are allowed."""
         return ()
+
+    @property
+    def units(self) -> Mapping[str, str]:
+        """Units of states and actions, by name; those left out are for the rig's owner to fill in."""
+        return {}
+
+    @property
+    def spans(self) -> Mapping[str, tuple[float, float]]:
+        """Lowest and highest value of states and actions that the plant itself limits, by name."""
+        return {}
 
     @property
     def velocities_at(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.tools import options as module
 from onrig.tools.bench.loop.plan import Request
 from onrig.tools.cli import every_verb, main, summary
-from onrig.tools.first_rig import SOURCES
+from onrig.tools.first_rig import templates
 from onrig.tools.options import Config, Folder, Json, Overrides, Value, arguments_of, run_verb, verb_module
 from onrig.tools.terminal import _SETTINGS
 from tests.tools.test_cli import HEAVY
@@ -151,8 +151,7 @@ def test_defaults_that_are_written_out_are_those_of_the_code() -> None:
     disarm, keys = verb_module("disarm").Options("port"), verb_module("keys").Options(Path("K"))
     assert (disarm.baud, disarm.wait) == (PortSettings("").baud, HELLO_S)
     assert keys.learner == LEARNER
-    (plant,) = (a for a in arguments_of(verb_module("init").Options) if a.name == "plant")
-    assert set(plant.choices) == set(SOURCES)
+    assert verb_module("init").Options(Path("F")).plant in templates()
     loop = verb_module("bench loop").Options
     assert Request(**vars(loop())) == Request()
 

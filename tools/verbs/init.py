@@ -1,17 +1,17 @@
 """Write an initial rig, task, run and README.
 
-They are generated from a shipped configuration. The run starts on a twin; the README leads from there to the first run
-on hardware.
+They are copied from the plant's template, or generated from a MuJoCo model or from the plant of another package. The
+run starts on a twin; the README leads from there to the first run on hardware.
 
-Exit codes: 0 written, 2 DIR is not empty or cannot be written.
+Exit codes: 0 written, 2 DIR is not empty or cannot be written, or nothing can be written for this plant.
 """
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import Annotated
 
-from onrig.tools.options import Folder
+from onrig.tools.options import File, Folder, Value
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,14 @@ class Options:
     folder: Folder
     """Folder to write to; the rig is named after it."""
     _: KW_ONLY
-    plant: Literal["magman", "pendulum"] = "pendulum"
-    """Plant to start from."""
+    plant: Annotated[str, Value("PLANT", complete="plant")] = "pendulum"
+    """Plant to start from: a folder of docs/examples, ``mujoco``, or the kind of an installed plant."""
+    model: File | None = None
+    """Model of ``--plant mujoco`` (MJCF or URDF)."""
 
 
 def main(options: Options) -> int:
     """Write the files; returns the exit code."""
     from onrig.tools.first_rig import write
 
-    return write(options.folder, options.plant)
+    return write(options.folder, options.plant, options.model)

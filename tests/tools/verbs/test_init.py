@@ -1,4 +1,4 @@
-"""What ``onrig init`` writes: the shipped configuration under other names, and a README whose commands work."""
+"""What ``onrig init`` writes: a plant's template under another name, or files generated from a plant or a model."""
 
 from __future__ import annotations
 
@@ -10,13 +10,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onrig.runtime import registry
 from onrig.runtime.exit_codes import ExitCode
+from onrig.sim.plants.pendulum import Pendulum
+from onrig.sim.plants.plant import Plant
 from onrig.tools.cli import VERBS, main
-from onrig.tools.first_rig import SOURCES, rig_name
+from onrig.tools.first_rig import plants, rig_name, templates, texts_of
+from onrig.tools.first_rig_plant import NoTemplate, generated, modelled
 from onrig.tools.load import load
-from tests.docs.commands import commands_of
+from tests.docs.commands import ROOT, commands_of
+from tests.sim.plants.cartpole import CartPole
 
-PLANTS = sorted(SOURCES)
+SHIPPED = ("magman", "pendulum")
+MODEL = ROOT / "tests/sim/plants/pole.xml"
+
+
+def needs(plant: str) -> None:
+    """Skip a plant of MuJoCo where that is not installed."""
+    if plant == "inverted-double-pendulum":
+        pytest.importorskip("mujoco")
 
 
 def begun(folder: Path, plant: str) -> Path:
@@ -25,37 +37,51 @@ def begun(folder: Path, plant: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("plant", PLANTS)
-def test_the_run_is_that_of_the_shipped_configuration_under_names_of_its_own(plant: str, tmp_path: Path) -> None:
+def test_there_is_a_template_for_each_plant_that_people_have() -> None:
+    names = {"beam", "blank", "cartpole", "inverted-double-pendulum", "magman", "motor", "pendulum"}
+    assert set(templates()) == names
+    assert set(plants()) == names | set(registry.names(registry.PLANTS))
+
+
+@pytest.mark.parametrize("plant", SHIPPED)
+def test_a_template_after_a_shipped_run_is_that_run_under_another_name(plant: str, tmp_path: Path) -> None:
     folder = begun(tmp_path / "my bench", plant)
-    mine, shipped = load(str(folder / "run.yaml")), load(SOURCES[plant].run)
-    assert (mine.rig.name, mine.task.name) == ("my-bench", f"my-bench-{SOURCES[plant].purpose}")
+    source = {"pendulum": "pendulum-hardware"}.get(plant, plant)
+    mine, shipped = load(str(folder / "run.yaml")), load(source)
+    assert mine.rig.name == "my-bench"
     rig = msgspec.structs.replace(mine.rig, name=shipped.rig.name)
-    task = msgspec.structs.replace(mine.task, name=shipped.task.name)
-    assert msgspec.structs.replace(mine, rig=rig, task=task) == shipped
+    assert msgspec.structs.replace(mine, rig=rig) == shipped
+    assert "# plants that the shield's guarantee covers" in (folder / "run.yaml").read_text()
 
 
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("plant", sorted(set(templates()) - set(SHIPPED)))
+def test_an_example_is_what_is_written_but_for_name_and_bench(plant: str, tmp_path: Path) -> None:
+    example, folder = templates()[plant], begun(tmp_path / "my-rig", plant)
+    given = {p.name for p in example.iterdir() if p.is_file()} - {"bench.yaml"}
+    assert {p.name for p in folder.iterdir()} == given
+    for name in given - {"rig.yaml", "run.yaml", "README.md"}:
+        assert (folder / name).read_text() == (example / name).read_text()
+    head = (example / "README.md").read_text().partition("\n")[2].strip()
+    assert (folder / "README.md").read_text().startswith(f"# my-rig\n\n{head}\n\n## On the bench\n")
+
+
+@pytest.mark.parametrize("plant", sorted(templates()))
 def test_the_files_refer_to_each_other_wherever_they_are(
     plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    needs(plant)
     begun(tmp_path / "here", plant).rename(tmp_path / "there")
     monkeypatch.chdir(tmp_path)
     assert main(["check", "there/run.yaml"]) == ExitCode.OK
-    assert "rig here, task here-" in capsys.readouterr().out
+    assert "rig here, task " in capsys.readouterr().out
+    assert "# port: {path: /dev/serial/by-id/usb-..., baud: 921600}" in (tmp_path / "there/run.yaml").read_text()
 
 
-@pytest.mark.parametrize("plant", PLANTS)
-def test_the_comments_of_the_shipped_files_are_kept(plant: str, tmp_path: Path) -> None:
-    run = (begun(tmp_path / "bench", plant) / "run.yaml").read_text()
-    assert "# plants that the shield's guarantee covers" in run
-    assert "# port: {path: /dev/serial/by-id/usb-..., baud: 921600}" in run
-
-
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("plant", sorted(templates()))
 def test_what_the_readme_tells_to_type_is_sound(
     plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    needs(plant)
     folder = begun(tmp_path / "bench", plant)
     monkeypatch.chdir(folder)
     readme = (folder / "README.md").read_text()
@@ -70,7 +96,139 @@ def test_what_the_readme_tells_to_type_is_sound(
             dry = ["--dry-run"] if verb == "run" and "--dry-run" not in rest else []
             assert main([verb, *rest, *dry]) == ExitCode.OK, (text, capsys.readouterr().err)
             tried += 1
-    assert tried == 6
+    assert tried >= 6
+
+
+# -- generated files ---------------------------------------------------------------------------------------------------
+
+
+def test_a_model_of_mujoco_becomes_a_rig_that_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mujoco")
+    assert main(["init", str(tmp_path / "my pole"), "--plant", "mujoco", "--model", str(MODEL)]) == ExitCode.OK
+    monkeypatch.chdir(tmp_path / "my pole")
+    assert main(["check", "."]) == ExitCode.OK, capsys.readouterr().err
+    run = load("run.yaml")
+    assert [(s.name, s.unit, s.wrap) for s in run.rig.sensors] == [
+        ("slide", "m", False), ("angle", "rad", True), ("slide_velocity", "m/s", False), ("velocity", "rad/s", False)
+    ]  # fmt: skip
+    (push,) = run.rig.actuators
+    assert (push.name, push.unit, push.low, push.high) == ("push", "1", -1.0, 1.0), "its gear is not 1"
+    assert (run.rig.observations[0].low, run.rig.observations[0].high) == (-1.0, 1.0)
+    assert [i.observation for i in run.task.inputs or ()].count("angle") == 2
+    assert (tmp_path / "my pole" / "pole.xml").read_text() == MODEL.read_text()
+
+
+def test_names_that_no_frame_carries_are_given_others(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    model = tmp_path / "m.xml"
+    text = MODEL.read_text().replace('name="slide"', 'name="the left slide joint"')
+    model.write_text(text.replace('joint="slide"', 'joint="the left slide joint"'))
+    texts = modelled(model)
+    assert '"the left slide joint": "the_left_slide_j", "the left slide joint_velocity": "the_left_sli_vel"' in (
+        texts["run.yaml"]
+    )
+    assert "{name: the_left_sli_vel, unit: m/s" in texts["rig.yaml"]
+
+
+def test_a_model_with_other_files_stays_where_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    whole = tmp_path / "whole.xml"
+    whole.write_text(f'<mujoco><include file="{MODEL}"/></mujoco>')
+    texts = modelled(whole)
+    assert "whole.xml" not in texts
+    assert str(whole) in texts["run.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--plant pendulm", "(did you mean 'pendulum'?)"),
+        ("--plant mujoco", "--plant mujoco needs a model: --model MODEL.xml"),
+        ("--plant motor --model x.xml", "--model is for --plant mujoco, not for 'motor'"),
+        ("--plant linear", "no default for states, actions, A, B: begin with --plant blank"),
+    ],
+)
+def test_what_cannot_be_written_is_said_in_one_line(
+    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path / "rig"), *words.split()]) == ExitCode.CONFIGURATION
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "rig").exists()
+
+
+@pytest.mark.parametrize("text", [None, "<mujoco>", '<mujoco><worldbody><light name="a"/></worldbody></mujoco>'])
+def test_a_model_that_is_none_is_said_in_one_line(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mujoco")
+    model = tmp_path / "m.xml"
+    if text is not None:
+        model.write_text(text)
+    words = ["init", str(tmp_path / "rig"), "--plant", "mujoco", "--model", str(model)]
+    assert main(words) == ExitCode.CONFIGURATION
+    said = capsys.readouterr().err
+    assert said.startswith(f"onrig init: {model}: ")
+    assert said.count("\n") == 1
+
+
+class Foreign(CartPole, frozen=True, tag="foreign"):
+    """A plant of another package."""
+
+
+class WithTemplate(Pendulum, frozen=True, tag="with_template"):
+    """A plant of another package, with a template."""
+
+    template = "../../../docs/examples/motor"
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both, as if packages had registered them."""
+    kinds: dict[str, type[Plant]] = {"foreign": Foreign, "with_template": WithTemplate}
+    names, load_piece = registry.names, registry.load
+
+    def of(group: str, name: str) -> object:
+        return kinds[name] if group == registry.PLANTS and name in kinds else load_piece(group, name)
+
+    monkeypatch.setattr(registry, "names", lambda g: (*names(g), *(kinds if g == registry.PLANTS else ())))
+    monkeypatch.setattr(registry, "load", of)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_plant_of_another_package_has_its_template_or_generated_files(tmp_path: Path) -> None:
+    theirs = load(str(begun(tmp_path / "theirs", "with_template")))
+    assert (theirs.rig.name, theirs.task.name) == ("theirs", "speed")
+    run = load(str(begun(tmp_path / "lab", "foreign")))
+    assert [s.name for s in run.rig.sensors] == ["position", "angle", "speed", "velocity"]
+    assert run.device.twin is not None
+    assert run.device.twin["plant"] == {"kind": "foreign"}
+
+
+def test_a_plant_that_fails_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Plant, *of: object) -> tuple[float, ...]:
+        raise LookupError("no table")
+
+    monkeypatch.setattr(Foreign, "derivative", fails)
+    monkeypatch.setattr(registry, "load", lambda group, name: Foreign)
+    with pytest.raises(NoTemplate, match=r"the plant 'foreign': LookupError: no table"):
+        generated("foreign")
+
+
+def test_a_template_without_its_parts_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("onrig.tools.first_rig.templates", lambda: {"half": tmp_path})
+    with pytest.raises(NoTemplate, match=r"the template has no README.md and no bench.yaml"):
+        texts_of("half", "x")
+    (tmp_path / "README.md").write_text("# Half\n")
+    (tmp_path / "bench.yaml").write_text("gentle: '1'\ngentle_words: one\ntenth: ''\n")
+    with pytest.raises(NoTemplate, match=r"the template has no rig.yaml"):
+        texts_of("half", "x")
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_holds_anything_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,300 @@
+"""First rig, task and run of a plant without a template, from its names, units, limits and how far it moves."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from onrig.hw.messages import NAME_BYTES
+from onrig.runtime import registry
+from onrig.runtime.config.document import MAX_BYTES
+from onrig.runtime.files import read_file
+from onrig.sim.plants.integrate import step
+from onrig.sim.plants.plant import Plant
+
+_PERIOD_S: Final = 0.02
+_TRIED: Final = (24, 100)
+"""Plants and periods of random actions that show how far the states go."""
+_USUAL: Final = 0.9
+"""Share of their values within the range; an unstable plant goes on for ever."""
+_COUNTS: Final = 1e4
+"""Least number of counts over a range."""
+
+
+class NoTemplate(ValueError):
+    """Nothing to begin with; one line for the user."""
+
+
+class Signal(NamedTuple):
+    """A state or an action of a plant, for the rig."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    turns: bool = False
+    """Whether it is an angle without limits."""
+
+    @property
+    def counted(self) -> str:
+        """Resolution: a power of ten that gives the range enough counts."""
+        return f"{10.0 ** math.floor(math.log10((self.high - self.low) / _COUNTS)):.1e}"
+
+    @property
+    def weight(self) -> float:
+        """Weight of a distance in a reward: 1 for half the range."""
+        return _round_up(2.0 / (self.high - self.low))
+
+
+def template_of(kind: str) -> Path | None:
+    """The folder that a plant names as its template."""
+    plant = _class_of(kind)
+    return Path(str(sys.modules[plant.__module__].__file__)).parent / plant.template if plant.template else None
+
+
+def generated(kind: str) -> dict[str, str]:
+    """Files by name of a registered plant with its default parameters; raises NoTemplate."""
+    plant = _class_of(kind)
+    needed = [f.encode_name for f in msgspec.structs.fields(plant) if f.required]
+    if needed:
+        raise NoTemplate(f"the plant '{kind}' has no default for {', '.join(needed)}: begin with --plant blank")
+    try:
+        return _files(plant(), {"kind": kind})
+    except Exception as error:  # of foreign code
+        raise NoTemplate(f"the plant '{kind}': {registry.describe_exception(error)}") from None
+
+
+def modelled(model: Path) -> dict[str, str]:
+    """Files by name of a MuJoCo model, which is among them unless it reads other files; raises NoTemplate."""
+    from onrig.sim.plants.mujoco import Mujoco
+
+    try:
+        plant = Mujoco(model=str(model))
+        names = _plain_names([*plant.state_names, *plant.action_names])
+        plant = Mujoco(model=str(model), names=names)
+        turning = tuple(s.name for s in _states(plant) if s.turns)
+        text = read_file(model, MAX_BYTES).decode()
+    except (OSError, ValueError) as error:
+        raise NoTemplate(f"{model}: {error}") from None
+    alone = not re.search(r"<include\b|\bfile *=", text)
+    section: dict[str, object] = {"kind": "mujoco", "model": model.name if alone else str(model.resolve())}
+    section |= {key: value for key, value in (("names", names), ("wrap", list(turning))) if value}
+    files = _files(Mujoco(model=str(model), names=names, wrap=turning), section)
+    return {**files, **({model.name: text} if alone else {})}
+
+
+def _class_of(kind: str) -> type[Plant]:
+    try:
+        plant: type[Plant] = registry.load(registry.PLANTS, kind)
+    except ValueError as error:
+        raise NoTemplate(str(error)) from None
+    return plant
+
+
+def _plain_names(names: Sequence[str]) -> dict[str, str]:
+    """Names that a frame can carry, of those that it cannot."""
+    changed: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "x"
+        if len(plain) > NAME_BYTES:
+            stem, velocity, _ = plain.partition("_velocity")
+            plain = stem[: NAME_BYTES - 4] + "_vel" if velocity else plain[:NAME_BYTES]
+        taken = [*changed.values(), *(other for other in names if other not in changed and other != name)]
+        n = 1
+        while plain in taken:
+            n += 1
+            plain = f"{plain[: NAME_BYTES - len(str(n))]}{n}"
+        if plain != name:
+            changed[name] = plain
+    return changed
+
+
+def _states(plant: Plant) -> list[Signal]:
+    """States of a plant with their units and ranges: its own, else found by random actions from its start."""
+    units, spans, found = plant.units, plant.spans, []
+    reached = _reached(plant)
+    for i, name in enumerate(plant.state_names):
+        unit = units.get(name, "1")
+        turns = unit == "rad" and name not in spans and i not in plant.velocities_at
+        low, high = (-math.pi, math.pi) if turns else spans.get(name, (-reached[i], reached[i]))
+        found.append(Signal(name, unit, low, high, turns))
+    return found
+
+
+def _actions(plant: Plant) -> list[Signal]:
+    names = plant.action_names or tuple([f"action_{i + 1}" for i in range(plant.n_actions)])
+    return [Signal(name, plant.units.get(name, "1"), *plant.spans.get(name, (-1.0, 1.0))) for name in names]
+
+
+def _reached(plant: Plant) -> list[float]:
+    """How far each state goes under random actions, rounded up."""
+    n, periods = _TRIED if plant.batched else (_TRIED[0] // 4, _TRIED[1] // 2)
+    rng, start = np.random.default_rng(0), _start(plant)
+    states = tuple([np.full(n, start[name]) for name in plant.state_names])
+    seen = []
+    with np.errstate(all="ignore"):
+        for k in range(periods):
+            if k % 5 == 0:
+                actions = tuple([rng.uniform(a.low, a.high, n) for a in _actions(plant)])
+            states = step(plant, states, actions, _PERIOD_S)
+            seen.append(np.abs(np.stack(states)))
+    values = np.concatenate(seen, axis=1)
+    usual = [np.quantile(row[np.isfinite(row)], _USUAL) if np.isfinite(row).any() else 1.0 for row in values]
+    return [_round_up(float(x)) if 1e-6 < x < 1e6 else 1.0 for x in usual]
+
+
+def _start(plant: Plant) -> dict[str, float]:
+    """0, or the middle of a range without it."""
+    middles = {name: 0.0 if low <= 0.0 <= high else 0.5 * (low + high) for name, (low, high) in plant.spans.items()}
+    return {name: middles.get(name, 0.0) for name in plant.state_names}
+
+
+def _round_up(x: float) -> float:
+    """The next of 1, 2 and 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(x))
+    return float(f"{next(m for m in (1, 2, 5, 10) if m * power >= x * (1 - 1e-9)) * power:.3g}")
+
+
+_RIG: Final = Template("""\
+# Generated from the plant '$kind': units, ranges and resolutions are guesses until they are those of your device.
+name: $kind
+sensors:
+$sensors
+actuators:
+$actuators
+observations:
+$observations
+lease_periods: 5
+safe_output: driven
+""")
+_TASK: Final = Template("""\
+# Generated: keep '$first' at the target below. Replace it by what your rig is to do; docs/your-rig.md has the terms.
+name: hold-$first
+episode_s: 5.0
+start: $start
+${inputs}reward:
+  terms:
+    near: {kind: distance, observation: $first, target: $target, weight: $near}
+    calm: {kind: distance, observation: $velocity, target: 0.0, weight: $calm}
+    effort: {kind: effort, actuator: $actuator, weight: $effort}
+""")
+_RUN: Final = Template("""\
+# Generated: the plant '$kind' learns to keep '$first' at a target, on its twin.
+rig: rig.yaml
+task: task.yaml
+device:
+  twin: {plant: $plant}
+  pace: lockstep
+rate_hz: 50
+episodes: 200
+evaluate_every: 5
+selection: {strategy: "FIFO[Uniform]", capacity: 50000}
+learner:
+  algorithm: td3
+  td3: {hidden: [64, 64], batch: 64, gamma: 0.97, tau: 0.01, delay: 2, target_noise: 0.05, reward_scale: 0.1}
+  updates_per_episode: 200
+exploration:
+  process: ou
+  amplitude: [[1, 1.0], [100, 0.1]]
+limits:
+  envelope: {$velocity: {low: $slowest, high: $fastest}}   # beyond it the fallback acts
+  fallback: {kind: safe}
+""")
+_ABOUT: Final = Template("""\
+# $kind
+
+Files for the plant `$kind`, generated from its states ($states) and actions ($actions). They pass `onrig check` and run;
+units, ranges and the task are guesses. `rig.yaml` describes what is bolted to the bench, `task.yaml` what it is to do,
+`run.yaml` how it learns that and within which limits. Commands are typed in this folder.
+
+## On its twin
+
+```sh
+onrig check run.yaml --explain
+onrig run run.yaml --set episodes=20
+onrig run run.yaml --web
+```
+
+`onrig settings --of run.yaml device.twin.plant` lists the plant's parameters.
+""")
+_BENCH: Final = Template("""\
+gentle: "$gentle"
+gentle_words: a tenth of the range of $actuator
+tenth: "--set 'limits.range={$ranges}' --set task.episode_s=2"
+""")
+
+
+def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
+    """A template's files."""
+    states, actions = _states(plant), _actions(plant)
+    velocity = states[plant.velocities_at[-1]]
+    first = next((s for i, s in enumerate(states) if i not in plant.velocities_at), states[0])
+    start, actuator = _start(plant), actions[0]
+    words: dict[str, Any] = {
+        "kind": section["kind"],
+        "states": ", ".join(f"`{s.name}`" for s in states),
+        "actions": ", ".join(f"`{a.name}`" for a in actions),
+        "sensors": "\n".join(
+            f"  - {{name: {s.name}, unit: {_word(s.unit)}, resolution: {s.counted}{', wrap: true' * s.turns}"
+            f"{'' if s.turns else f', low: {10 * s.low:g}, high: {10 * s.high:g}'}}}"
+            for s in states
+        ),
+        "actuators": "\n".join(
+            f"  - {{name: {a.name}, unit: {_word(a.unit)}, resolution: {a.counted}, low: {a.low:g}, high: {a.high:g}, "
+            f"safe: {_safe(a):g}}}"
+            for a in actions
+        ),
+        "observations": "\n".join(
+            f"  - {{name: {s.name}, unit: {_word(s.unit)}, low: {s.low!r}, high: {s.high!r}}}" for s in states
+        ),
+        "plant": json.dumps(section),
+        "start": "{" + ", ".join(f"{name}: {value:g}" for name, value in start.items()) + "}",
+        "inputs": _inputs(states),
+        "first": first.name,
+        "target": f"{start[first.name]:g}",
+        "near": f"{first.weight:g}",
+        "velocity": velocity.name,
+        "calm": f"{0.1 * velocity.weight:g}",
+        "slowest": f"{2 * velocity.low:g}",
+        "fastest": f"{2 * velocity.high:g}",
+        "actuator": actuator.name,
+        "effort": f"{0.01 * actuator.weight:g}",
+        "gentle": f"{_gentle(actuator):g}",
+        "ranges": ", ".join(f"{a.name}: [{_near(a, a.low):g}, {_near(a, a.high):g}]" for a in actions),
+    }
+    every = {"rig.yaml": _RIG, "task.yaml": _TASK, "run.yaml": _RUN, "README.md": _ABOUT, "bench.yaml": _BENCH}
+    return {file: text.substitute(words) for file, text in every.items()}
+
+
+def _inputs(states: Sequence[Signal]) -> str:
+    """Section with cosine and sine of the angles that turn; empty without any."""
+    if not any(s.turns for s in states):
+        return ""
+    forms = [(s.name, form) for s in states for form in (("cos", "sin") if s.turns else ("value",))]
+    return "inputs:\n" + "".join(f"  - {{observation: {name}, form: {form}}}\n" for name, form in forms)
+
+
+def _word(unit: str) -> str:
+    return f'"{unit}"' if unit == "1" else unit
+
+
+def _safe(a: Signal) -> float:
+    return min(max(0.0, a.low), a.high)
+
+
+def _near(a: Signal, end: float) -> float:
+    """A tenth of the way from the safe output to an end."""
+    return _safe(a) + 0.1 * (end - _safe(a))
+
+
+def _gentle(a: Signal) -> float:
+    return _near(a, a.high if a.high > _safe(a) else a.low)
