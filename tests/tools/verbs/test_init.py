@@ -205,7 +205,7 @@ def test_a_plant_of_another_package_has_its_template_or_generated_files(tmp_path
     run = load(str(begun(tmp_path / "lab", "foreign")))
     assert [s.name for s in run.rig.sensors] == ["position", "angle", "speed", "velocity"]
     assert run.device.twin is not None
-    assert run.device.twin["plant"] == {"kind": "foreign"}
+    assert msgspec.to_builtins(run.device.twin["plant"])["kind"] == "foreign"
 
 
 def test_a_plant_that_fails_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
