@@ -91,7 +91,8 @@ def evaluations(config: RunConfig, policy: Path, seed: int) -> list[Episode]:
 
 def learn(config: Path, seed: int, settings: list[str], folder: Path) -> None:
     """One run in lockstep; raises CalledProcessError."""
-    sets = [word for setting in (f"seed={seed}", *settings) for word in ("--set", setting)]
+    quiet = ("log.mcap=false", "checkpoint_s=3600")  # costs time, and changes nothing of what is learned
+    sets = [word for setting in (f"seed={seed}", *quiet, *settings) for word in ("--set", setting)]
     command = [sys.executable, "-m", "onrig.tools.cli", "run", str(config), "--run-dir", str(folder), *sets]
     subprocess.run(command, check=True, capture_output=True, text=True)
 
