@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
+from onrig.runtime.rewards import Distance
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.tracking import followers
 from onrig.runtime.view.drawing import Point, Shape, signal_of
 
 TRAIL_S: Final = 0.9
@@ -23,9 +25,25 @@ def radians_in(config: RunConfig, name: str) -> float:
     return math.pi / 180.0 if signal_of(config, name).unit in ("deg", "°") else 1.0
 
 
-def target_of(config: RunConfig, name: str) -> float | None:
+class Goal(NamedTuple):
+    """What the task wants of a signal: a value, or where ``by`` is given the value of that target."""
+
+    value: float = 0.0
+    by: str | None = None
+
+
+def goal_of(config: RunConfig, name: str) -> Goal | None:
     """What the task wants of a signal; None where it wants nothing."""
-    return config.task.reward.target.get(name)
+    task = config.task
+    for target, follower in followers(task).items():
+        if follower == name:
+            return Goal(by=target)
+    if name in task.reward.target:
+        return Goal(task.reward.target[name])
+    for term in (task.reward.terms or {}).values():
+        if isinstance(term, Distance) and term.observation == name and isinstance(term.target, float):
+            return Goal(term.target)
+    return None
 
 
 def box(x: float, half: float, low: float, high: float) -> tuple[Point, ...]:
@@ -36,6 +54,11 @@ def box(x: float, half: float, low: float, high: float) -> tuple[Point, ...]:
 def words(at: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
     """A text that stays in its place."""
     return Shape(form="text", points=(at,), text=text, colour=colour)
+
+
+def along(goal: Goal, shift: Point) -> dict[str, Point]:
+    """Translation with a target, per unit of it."""
+    return {} if goal.by is None else {goal.by: shift}
 
 
 def ring(at: Point, radius: float, **turned: Any) -> Shape:
@@ -71,7 +94,8 @@ def rail(
 
 def aim(config: RunConfig, position: str, top: float) -> Iterator[Shape]:
     """The target of a position, from the rail up."""
-    x = target_of(config, position)
-    if x is not None:
-        yield Shape(form="line", points=((x, 0.0), (x, top)), colour="good", dashed=True, width=2.0)
-        yield words((x, 1.2 * top), "target", "good")
+    goal = goal_of(config, position)
+    if goal is not None:
+        moved, x = along(goal, (1.0, 0.0)), goal.value
+        yield Shape(form="line", points=((x, 0.0), (x, top)), colour="good", dashed=True, width=2.0, moved_by=moved)
+        yield Shape(form="text", points=((x, 1.2 * top),), text="target", colour="good", moved_by=moved)

@@ -13,9 +13,9 @@ from onrig.runtime.config.registered import chosen
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.fallback import Hold
 from onrig.runtime.safety.plant_box import Sketch
-from onrig.runtime.view.drawing import Drawing, Picture, Scene, Shape, ViewOptions, signal_of
+from onrig.runtime.view.drawing import Drawing, Picture, Point, Scene, Shape, ViewOptions, signal_of
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.drawing_parts import TRAIL_S, box, dial, radians_in, ring, span_of, target_of, words
+from onrig.tools.drawing_parts import TRAIL_S, Goal, along, box, dial, goal_of, radians_in, ring, span_of, words
 
 _PHASE_S: Final = 8.0
 _WIDE: Final = 1.7
@@ -31,18 +31,14 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
 
     def scene(self, config: RunConfig) -> Scene:
         """A dial, the target on it, and the arm."""
-        target = target_of(config, self.angle)
-        marked: tuple[Shape, ...] = ()
-        if target is not None:
-            x, y = math.sin(target), -math.cos(target)
-            marked = (ring((x, y), 0.11), words((x + math.copysign(0.48, x), y + 0.04), "target", "good"))
-        turned: dict[str, Any] = {"turned_by": self.angle, "turn": radians_in(config, self.angle)}
+        turn = radians_in(config, self.angle)
+        turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         return Scene(
             (-1.16, -1.16),
             (1.16, 1.16),
             (
                 *dial(),
-                *marked,
+                *_on_dial(config, self.angle, turn, (0.0, -1.0)),
                 Shape(form="line", points=((0.0, 0.0), (0.0, -1.0)), width=5.0, **turned),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.065),
                 Shape(form="circle", points=((0.0, -1.0),), radius=0.1, colour="accent", trail_s=TRAIL_S, **turned),
@@ -57,17 +53,15 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
 
     def scene(self, config: RunConfig) -> Scene:
         """The disc, its spokes, and where the mark is to be."""
-        target, turn = target_of(config, self.angle), radians_in(config, self.angle)
+        turn = radians_in(config, self.angle)
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
-        at = () if target is None else ((math.cos(turn * target), math.sin(turn * target)),)
         spokes = [(0.62 * math.cos(k), 0.62 * math.sin(k)) for k in (math.tau / 3, 2 * math.tau / 3)]
         return Scene(
             (-1.16, -1.16),
             (1.16, 1.16),
             (
                 *dial(),
-                *(ring(point, 0.11) for point in at),
-                *(words((x + math.copysign(0.48, x), y + 0.04), "target", "good") for x, y in at),
+                *_on_dial(config, self.angle, turn, (1.0, 0.0)),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.72, colour="soft", outlined=True, width=5.0),
                 *(Shape(form="line", points=((0.0, 0.0), p), colour="soft", **turned) for p in spokes),
                 Shape(form="line", points=((0.0, 0.0), (1.0, 0.0)), width=5.0, **turned),
@@ -75,6 +69,20 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
                 Shape(form="circle", points=((1.0, 0.0),), radius=0.09, colour="accent", trail_s=TRAIL_S, **turned),
             ),
         )
+
+
+def _on_dial(config: RunConfig, angle: str, turn: float, zero: Point) -> Iterator[Shape]:
+    """The target of an angle on a circle, whose point ``zero`` is the angle 0."""
+    goal = goal_of(config, angle)
+    if goal is None:
+        return
+    if goal.by is not None:
+        yield ring(zero, 0.11, turned_by=goal.by, turn=turn)
+        return
+    c, s = math.cos(turn * goal.value), math.sin(turn * goal.value)
+    x, y = c * zero[0] - s * zero[1], s * zero[0] + c * zero[1]
+    yield ring((x, y), 0.11)
+    yield words((x + math.copysign(0.48, x), y + 0.04), "target", "good")
 
 
 class Phase(Drawing, frozen=True, tag="phase"):
@@ -87,20 +95,22 @@ class Phase(Drawing, frozen=True, tag="phase"):
         """Both axes, the target, and the state."""
         (left, right), (bottom, top) = span_of(config, self.x), span_of(config, self.y)
         wide, tall = 2 * _WIDE / (right - left), 2 / (top - bottom)
-        at = [(_WIDE * (2 * (v - left) / (right - left) - 1)) for v in (0.0, target_of(config, self.x) or 0.0)]
-        up = [2 * (v - bottom) / (top - bottom) - 1 for v in (0.0, target_of(config, self.y) or 0.0)]
+        goals = [goal_of(config, name) for name in (self.x, self.y)]
+        aim_x, aim_y = (goal or Goal() for goal in goals)
+        at = [(_WIDE * (2 * (v - left) / (right - left) - 1)) for v in (0.0, aim_x.value)]
+        up = [2 * (v - bottom) / (top - bottom) - 1 for v in (0.0, aim_y.value)]
         axes = [((at[0], -1.0), (at[0], 1.0))] * (left < 0 < right) + [((-_WIDE, up[0]), (_WIDE, up[0]))] * (
             bottom < 0 < top
         )
         units = {name: signal_of(config, name).unit for name in (self.x, self.y)}
-        aimed = target_of(config, self.x) is not None or target_of(config, self.y) is not None
+        followed = {**along(aim_x, (wide, 0.0)), **along(aim_y, (0.0, tall))}
         return Scene(
             (-_WIDE - 0.1, -1.25),
             (_WIDE + 0.1, 1.25),
             (
                 Shape(form="polygon", points=box(0.0, _WIDE, -1.0, 1.0), colour="line", outlined=True, width=1.0),
                 *(Shape(form="line", points=axis, colour="line", width=1.0) for axis in axes),
-                *((ring((at[1], up[1]), 0.08),) if aimed else ()),
+                *((ring((at[1], up[1]), 0.08, moved_by=followed),) if any(goals) else ()),
                 words((0.0, 1.13), _axis(self.y, units[self.y], bottom, top), "soft"),
                 words((0.0, -1.13), _axis(self.x, units[self.x], left, right), "soft"),
                 Shape(

@@ -119,7 +119,9 @@ def _named(texts: Mapping[str, str], name: str) -> dict[str, str]:
     found = {**(dict(_shipped(bench.run)) if bench.run else {}), **texts}
     del found[BENCH]
     try:
-        found["rig.yaml"] = _with(found["rig.yaml"], r"^name: .*\n", f'name: "{name}"  # the firmware must report the same name\n')
+        found["rig.yaml"] = _with(
+            found["rig.yaml"], r"^name: .*\n", f'name: "{name}"  # the firmware must report the same name\n'
+        )
         found["run.yaml"] = _with(found["run.yaml"], r"^device:\n", _PORT)
     except KeyError as error:
         raise NoTemplate(f"the template has no {error.args[0]}") from None

@@ -41,7 +41,9 @@ class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     gentle_words: str
     pushed: str = "what it drives moves the positive way"
     """Effect of the gentle value if the sign is right."""
-    reversed: str = "It moves the other way: swap the motor's leads (or reverse the sensor, if by hand it counted backwards)."
+    reversed: str = (
+        "It moves the other way: swap the motor's leads (or reverse the sensor, if by hand it counted backwards)."
+    )
     """Effect if the sign is wrong, and the remedy."""
     tenth: str
     """Settings for a tenth of the effort."""

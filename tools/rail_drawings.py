@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from onrig.hw.bounds import AboveZero
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.drawing import Drawing, Picture, Scene, Shape, signal_of
-from onrig.tools.drawing_parts import TRAIL_S, aim, box, radians_in, rail, ring, span_of, target_of, words
+from onrig.tools.drawing_parts import TRAIL_S, aim, along, box, goal_of, radians_in, rail, ring, span_of, words
 
 _COILS: Final[tuple[Literal["accent", "second", "violet", "good"], ...]] = ("accent", "second", "violet", "good")
 
@@ -91,14 +91,17 @@ class Beam(Drawing, frozen=True, tag="beam"):
             "about": (middle, 0.0),
         }
         stand = ((middle, 0.0), (middle - 0.12 * half, -0.4 * half), (middle + 0.12 * half, -0.4 * half))
-        target = target_of(config, self.position)
+        goal = goal_of(config, self.position)
         ends = tuple(((x, 0.0), (x, 0.12 * half)) for x in (low, high))
         return Scene(
             (low - 0.15 * half, -0.55 * half),
             (high + 0.15 * half, 0.55 * half),
             (
                 Shape(form="polygon", points=stand, colour="line"),
-                *(ring((x, 0.09 * half), 0.1 * half, **tilted) for x in (() if target is None else (target,))),
+                *(
+                    ring((g.value, 0.09 * half), 0.1 * half, slid_by=along(g, (1.0, 0.0)), **tilted)
+                    for g in (() if goal is None else (goal,))
+                ),
                 Shape(form="line", points=((low, 0.0), (high, 0.0)), width=5.0, **tilted),
                 *(Shape(form="line", points=end, width=3.0, **tilted) for end in ends),
                 Shape(
@@ -161,13 +164,14 @@ class Track(Drawing, frozen=True, tag="track"):
         """The scene, and what a terminal of three lines needs of it."""
         low, high, walled = self._track(config)
         actuators = [a.name for a in config.rig.actuators]
+        goal = goal_of(config, self.position)
         magnets = [(at, actuators.index(name)) for name, at in self.magnets.items() if name in actuators]
         track = {
             "position": [o.name for o in config.rig.signals].index(self.position),
             "low": low,
             "high": high,
             "walls": walled,
-            "target": target_of(config, self.position),
+            "target": goal.value if goal is not None and goal.by is None else None,
             "magnets": [{"at": at, "actuator": actuator} for at, actuator in magnets],
         }
         return {**super().picture(config), "track": track}

@@ -37,7 +37,9 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     if config.rig.previous_command:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
     if config.task.terminates:
-        problems.append("trials of a run have episodes of fixed length, and this task ends some early: give a world (plant:)")
+        problems.append(
+            "trials of a run have episodes of fixed length, which this task ends early: give a world (plant:)"
+        )
     if settings.selected.successors > 1 and config.selection.synthetic is not None:
         problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")
     by_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals

@@ -22,8 +22,19 @@ Picture = dict[str, object]
 """Data of a page's drawing: ``kind``, and the shapes of its scene with indices into observations and actuators."""
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of a scene; translated by ``slid_by``, then rotated, then translated by ``moved_by``."""
+class Motion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rotation about a point, then a translation, per unit of a signal."""
+
+    by: str
+    """Name of the signal."""
+    turn: float = 0.0
+    """Angle, rad; counter-clockwise if positive."""
+    about: Point = (0.0, 0.0)
+    shift: Point = (0.0, 0.0)
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Part of a scene; translated by ``slid_by``, rotated, translated by ``moved_by``, then moved by ``motions``."""
 
     form: Literal["line", "polygon", "circle", "text"]
     points: tuple[Point, ...]
@@ -48,12 +59,23 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     about: Point = (0.0, 0.0)
     moved_by: dict[str, Point] = {}
     """Translation per unit of a signal, by the signal's name."""
+    motions: tuple[Motion, ...] = ()
+    """Further motions in their order, such as those of the joints between a link and the ground."""
     grown_by: str | None = None
     """Signal that scales the height from the lowest point: 0 at the low end of its range, 1 at the high end."""
     lit_by: str | None = None
     """Signal that sets the brightness: dark at the low end of its range."""
     trail_s: float = 0.0
     """Duration of the trail of the first point."""
+
+    @property
+    def every_motion(self) -> tuple[Motion, ...]:
+        """All motions in their order."""
+        turned = () if self.turned_by is None else (Motion(self.turned_by, self.turn, self.about),)
+        slid, moved = (
+            tuple([Motion(name, shift=shift) for name, shift in by.items()]) for by in (self.slid_by, self.moved_by)
+        )
+        return (*slid, *turned, *moved, *self.motions)
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -84,17 +106,15 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
             index = signals.index(name)
             return ("observation", index) if index < n else ("applied", index - n)
 
-        def shifts(by: dict[str, Point]) -> list[tuple[object, ...]]:
-            return [(*(place(name) or ()), shift) for name, shift in by.items()]
+        def data(shape: Shape) -> dict[str, object]:
+            found = msgspec.to_builtins(shape)
+            for field in ("slid_by", "turned_by", "turn", "about", "moved_by"):
+                del found[field]
+            found |= {field: place(getattr(shape, field)) for field in ("grown_by", "lit_by", "value_of")}
+            motions = [{**msgspec.to_builtins(motion), "by": place(motion.by)} for motion in shape.every_motion]
+            return {**found, "motions": motions}
 
-        shapes = [
-            {
-                **msgspec.to_builtins(shape),
-                **{field: place(getattr(shape, field)) for field in ("turned_by", "grown_by", "lit_by", "value_of")},
-                **{field: shifts(getattr(shape, field)) for field in ("slid_by", "moved_by")},
-            }
-            for shape in scene.shapes
-        ]
+        shapes = [data(shape) for shape in scene.shapes]
         return {
             "kind": type(self).__struct_config__.tag,
             "low": scene.low,

@@ -18,7 +18,9 @@ import msgspec
 import numpy as np
 
 from onrig.hw.bounds import NotNegative, Positive
+from onrig.hw.rig import Rig
 from onrig.runtime.files import read_file
+from onrig.runtime.safety.plant_box import Sketch
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Plant, unit, wrapped
 
@@ -145,6 +147,16 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         """The model with actuators of gain 0."""
         return self.varied({"gain": 0.0, "damping": self.damping * friction_share})
 
+    def sketch(self, rig: Rig) -> Sketch | None:
+        """The model's geoms as seen along its hinges, if these are parallel."""
+        from onrig.sim.plants.mujoco_sketch import sketch_of
+
+        solver = self._solver
+        observed = {o.sensor or o.name: o.name for o in rig.observations if o.derivative_of is None}
+        states = dict(zip(solver.states[: len(solver.states) // 2], self.state_names, strict=False))
+        seen = {joint: observed[state] for joint, state in states.items() if state in observed}
+        return sketch_of(solver.model, seen)
+
     def _each(self, act: Callable[..., Array], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> Any:
         """Apply a function of the solver to a state, or to each of many in turn."""
         at = [self._actuators.index(name) for name in self.action_names]
@@ -172,28 +184,28 @@ class _Solver:
         mujoco.set_mju_user_warning(lambda message: None)  # else a log file in the working directory
         self._mujoco: Any = mujoco
         try:
-            self._model: Any = mujoco.MjModel.from_xml_path(path)
+            self.model: Any = mujoco.MjModel.from_xml_path(path)
         except ValueError as error:
             raise ValueError(f"model: {' '.join(str(error).split())}") from None
         if problem := next(self._problems(), None):
             raise ValueError(f"model: {problem}")
         # A model that diverges must show it, not begin again.
-        self._model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-        self._data: Any = mujoco.MjData(self._model)
-        self._timestep_s = float(self._model.opt.timestep)
-        joints = [self._model.joint(i) for i in range(self._model.njnt)]
+        self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        self._data: Any = mujoco.MjData(self.model)
+        self._timestep_s = float(self.model.opt.timestep)
+        joints = [self.model.joint(i) for i in range(self.model.njnt)]
         names = [joint.name for joint in joints]
         self.states: Final = (*names, *(name + _RATE for name in names))
         self.sensors: Final = dict(self._sensors(names))
         """State of each sensor of a position or velocity, by its name."""
-        self.actuators: Final = tuple(self._model.actuator(i).name for i in range(self._model.nu))
+        self.actuators: Final = tuple(self.model.actuator(i).name for i in range(self.model.nu))
         self.limits: Final[list[tuple[int, float, float]]] = [
             (i, float(joint.range[0]), float(joint.range[1])) for i, joint in enumerate(joints) if joint.limited[0]
         ]
         """Index, lowest and highest position of each limited joint."""
         self.controls: Final[list[tuple[int, float, float]]] = [
             (2 * len(joints) + i, *map(float, actuator.ctrlrange))
-            for i, actuator in enumerate(map(self._model.actuator, range(self._model.nu)))
+            for i, actuator in enumerate(map(self.model.actuator, range(self.model.nu)))
             if actuator.ctrllimited[0]
         ]
         """The same of the actuators, which are numbered after the states."""
@@ -201,7 +213,7 @@ class _Solver:
         places = ["m" if slides_ else "rad" for slides_ in slides]
         self.units: Final = (*places, *(f"{place}/s" for place in places), *self._efforts(slides))
         """Units of states and actuators."""
-        m = self._model
+        m = self.model
         self._own: Final = {
             name: np.array(getattr(m, name))
             for name in ("body_mass", "body_inertia", "dof_damping", "dof_frictionloss")
@@ -210,7 +222,7 @@ class _Solver:
 
     def _problems(self) -> Iterator[str]:
         """What a frame of numbers cannot hold, by name."""
-        m, kinds = self._model, self._mujoco.mjtJoint
+        m, kinds = self.model, self._mujoco.mjtJoint
         for i in range(m.njnt):
             joint = m.joint(i)
             kind = kinds(int(joint.type[0]))
@@ -231,7 +243,7 @@ class _Solver:
 
     def _efforts(self, slides: list[bool]) -> Iterator[str]:
         """Unit of each actuator: N or N m where it is the joint's force or torque, else 1."""
-        m = self._model
+        m = self.model
         for i in range(m.nu):
             actuator = m.actuator(i)
             whole = actuator.gear[0] == 1.0 and actuator.gainprm[0] == 1.0 and not actuator.biasprm.any()
@@ -241,14 +253,14 @@ class _Solver:
     def _sensors(self, joints: list[str]) -> Iterator[tuple[str, str]]:
         kinds = self._mujoco.mjtSensor
         suffixes = {int(kinds.mjSENS_JOINTPOS): "", int(kinds.mjSENS_JOINTVEL): _RATE}
-        for i in range(self._model.nsensor):
-            sensor = self._model.sensor(i)
+        for i in range(self.model.nsensor):
+            sensor = self.model.sensor(i)
             suffix = suffixes.get(int(sensor.type[0]))
             if suffix is not None and sensor.name:
                 yield sensor.name, joints[int(sensor.objid[0])] + suffix
 
     def _set(self, state: Array, action: Array, at: list[int], factors: tuple[float, ...]) -> None:
-        m, d = self._model, self._data
+        m, d = self.model, self._data
         if factors != self._factors:
             mass, damping, friction, gain = self._factors = factors
             for names, factor in (
@@ -269,7 +281,7 @@ class _Solver:
     def rates(self, state: Array, action: Array, at: list[int], h: float, factors: tuple[float, ...]) -> Array:
         """Velocities and accelerations (2 n,)."""
         self._set(state, action, at, factors)
-        self._mujoco.mj_forward(self._model, self._data)
+        self._mujoco.mj_forward(self.model, self._data)
         return np.concatenate([self._data.qvel, self._data.qacc])
 
     def advance(self, state: Array, action: Array, at: list[int], h: float, factors: tuple[float, ...]) -> Array:
@@ -278,8 +290,8 @@ class _Solver:
             return state
         self._set(state, action, at, factors)
         steps = max(1, math.ceil(h / self._timestep_s - _ROUNDING))
-        self._model.opt.timestep = h / steps
-        self._mujoco.mj_step(self._model, self._data, steps)
+        self.model.opt.timestep = h / steps
+        self._mujoco.mj_step(self.model, self._data, steps)
         after = np.concatenate([self._data.qpos, self._data.qvel])
         return after if np.all(np.abs(after) < _DIVERGED) else np.full(len(after), np.nan)
 

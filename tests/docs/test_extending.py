@@ -143,7 +143,9 @@ def test_a_package_is_checked_replayed_and_shown(package: Lab) -> None:
     about += "print(json.dumps(about(load_resolved(Path('run/config.yaml')), Path('run'))['drawing']))"
     drawing = json.loads(package.python(about))
     assert drawing["kind"] == "block"
-    assert drawing["shapes"][2]["moved_by"] == [["observation", 0, [1.0, 0.0]]]
+    assert drawing["shapes"][2]["motions"] == [
+        {"by": ["observation", 0], "turn": 0.0, "about": [0.0, 0.0], "shift": [1.0, 0.0]}
+    ]
     pieces = json.loads((package.folder / "run" / "meta.json").read_text())["pieces"]
     assert {(p["source"], p["version"]) for p in pieces} == {("my-lab", "1.0")}
     assert {p["name"] for p in pieces} == {"fourier", "Newest", "Dullest", "oscillator"}

@@ -103,3 +103,36 @@ def test_a_signal_that_the_rig_does_not_have_is_named() -> None:
     for settings in (SLIDER, {**POLE, "angle": "tilt"}, {**PHASE, "y": "speed"}):
         with pytest.raises(ValueError, match=r"has no signal '(position|tilt|speed)' to draw"):
             drawing_of(settings).picture(PENDULUM)
+
+
+def test_a_target_that_episodes_draw_moves_with_its_signal() -> None:
+    targets = {"targets": {"place": {"kind": "drawn", "low": 0.0, "high": 0.1, "observation": "position"}}}
+    task = msgspec.convert({**msgspec.to_builtins(MAGMAN.task), **targets}, type(MAGMAN.task))
+    config = msgspec.structs.replace(MAGMAN, task=task)
+    for settings in (BEAM, SLIDER, {"kind": "phase", "x": "position", "y": "velocity"}):
+        shapes = drawing_of(settings).scene(config).shapes
+        aims = [shape for shape in shapes if shape.colour == "good" and shape.form != "text"]
+        assert len(aims) == 1
+        assert "place" in {motion.by for motion in aims[0].every_motion}
+
+
+def test_a_target_of_a_distance_is_drawn() -> None:
+    term = {"kind": "distance", "observation": "position", "target": 0.03, "weight": 1.0}
+    task = {**msgspec.to_builtins(MAGMAN.task), "reward": {"terms": {"near": term}}}
+    config = msgspec.structs.replace(MAGMAN, task=msgspec.convert(task, type(MAGMAN.task)))
+    (aim, _) = [shape for shape in drawing_of(SLIDER).scene(config).shapes if shape.colour == "good"]
+    assert aim.points[0] == (0.03, 0.0)
+
+
+def test_shapes_of_its_own_are_all_in_the_picture() -> None:
+    arm = {
+        "form": "line",
+        "points": [[0.0, 0.0], [1.0, 0.0]],
+        "motions": [{"by": "angle", "turn": 1.0, "about": [0.0, 0.0]}],
+    }
+    scene = drawing_of({"kind": "shapes", "shapes": [arm]}).scene(PENDULUM)
+    assert scene.low == pytest.approx((-1.15, -1.15), abs=0.02)
+    assert scene.high == pytest.approx((1.15, 1.15), abs=0.02)
+    with pytest.raises(ValueError, match="has no signal 'tilt' to draw"):
+        arm["motions"][0]["by"] = "tilt"  # type: ignore[index]
+        drawing_of({"kind": "shapes", "shapes": [arm]}).picture(PENDULUM)

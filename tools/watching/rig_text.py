@@ -132,7 +132,15 @@ class Magnet(msgspec.Struct):
 
 
 Source = tuple[Literal["observation", "applied"], int]
-Shift = tuple[Literal["observation", "applied"], int, tuple[float, float]]
+
+
+class Move(msgspec.Struct):
+    """A motion of a shape (``onrig.runtime.view.drawing.Motion``)."""
+
+    by: Source
+    turn: float
+    about: tuple[float, float]
+    shift: tuple[float, float]
 
 
 class Part(msgspec.Struct):
@@ -143,11 +151,7 @@ class Part(msgspec.Struct):
     radius: float
     outlined: bool
     width: float
-    slid_by: tuple[Shift, ...]
-    turned_by: Source | None
-    turn: float
-    about: tuple[float, float]
-    moved_by: tuple[Shift, ...]
+    motions: tuple[Move, ...]
     grown_by: Source | None
     lit_by: Source | None
 
@@ -229,21 +233,17 @@ def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> li
 
 
 def placed(point: tuple[float, float], part: Part, now: Now) -> tuple[float, float]:
-    """Where a point of a shape is seen: slid, turned, moved."""
-    x, y = _shifted(*point, part.slid_by, now)
-    if part.turned_by is not None:
-        angle, (cx, cy) = part.turn * _value(part.turned_by, now), part.about
-        if not math.isfinite(angle):
+    """Where a point of a shape is seen, after all of its motions."""
+    x, y = point
+    for motion in part.motions:
+        value, (cx, cy) = _value(motion.by, now), motion.about
+        if not math.isfinite(value):
             return math.nan, math.nan
-        c, s = math.cos(angle), math.sin(angle)
-        x, y = cx + c * (x - cx) - s * (y - cy), cy + s * (x - cx) + c * (y - cy)
-    return _shifted(x, y, part.moved_by, now)
-
-
-def _shifted(x: float, y: float, shifts: Sequence[Shift], now: Now) -> tuple[float, float]:
-    for source, at, (dx, dy) in shifts:
-        value = _value((source, at), now)
-        x, y = x + dx * value, y + dy * value
+        c, s = math.cos(motion.turn * value), math.sin(motion.turn * value)
+        x, y = (
+            cx + c * (x - cx) - s * (y - cy) + motion.shift[0] * value,
+            cy + s * (x - cx) + c * (y - cy) + motion.shift[1] * value,
+        )
     return x, y
 
 

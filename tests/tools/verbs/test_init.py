@@ -126,8 +126,9 @@ def test_names_that_no_frame_carries_are_given_others(tmp_path: Path) -> None:
     text = MODEL.read_text().replace('name="slide"', 'name="the left slide joint"')
     model.write_text(text.replace('joint="slide"', 'joint="the left slide joint"'))
     texts = modelled(model)
-    assert '"the left slide joint": "the_left_slide_j", "the left slide joint_velocity": "the_left_sli_vel"' in (
-        texts["run.yaml"]
+    assert (
+        '"the left slide joint": "the_left_slide_j", "the left slide joint_velocity": "the_left_sli_vel"'
+        in (texts["run.yaml"])
     )
     assert "{name: the_left_sli_vel, unit: m/s" in texts["rig.yaml"]
 

@@ -87,8 +87,7 @@ function paintTrail(shape, colour, { ctx, now, samples, px }) {
 
 /** Signals without which a shape is not drawn. */
 function shownBy(shape) {
-  const one = [shape.turned_by, shape.grown_by, shape.lit_by].filter(Boolean);
-  return [...one, ...[...shape.slid_by, ...shape.moved_by].map(([source, at]) => [source, at])];
+  return [shape.grown_by, shape.lit_by, ...shape.motions.map((motion) => motion.by)].filter(Boolean);
 }
 
 function shareOf([source, at], about, read) {
@@ -104,13 +103,10 @@ function grown(shape, about, read) {
 
 function placed(point, shape, read) {
   let [x, y] = point;
-  for (const [source, at, shift] of shape.slid_by) [x, y] = [x + shift[0] * read([source, at]), y + shift[1] * read([source, at])];
-  if (shape.turned_by) {
-    const [cx, cy] = shape.about, angle = shape.turn * read(shape.turned_by);
-    const c = Math.cos(angle), s = Math.sin(angle), dx = x - cx, dy = y - cy;
-    [x, y] = [cx + c * dx - s * dy, cy + s * dx + c * dy];
+  for (const { by, turn, about: [cx, cy], shift } of shape.motions) {
+    const value = read(by), c = Math.cos(turn * value), s = Math.sin(turn * value), dx = x - cx, dy = y - cy;
+    [x, y] = [cx + c * dx - s * dy + shift[0] * value, cy + s * dx + c * dy + shift[1] * value];
   }
-  for (const [source, at, shift] of shape.moved_by) [x, y] = [x + shift[0] * read([source, at]), y + shift[1] * read([source, at])];
   return [x, y];
 }
 

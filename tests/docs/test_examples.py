@@ -1,0 +1,88 @@
+"""The examples of docs/examples: checked, run to the end, replayed, reported; what they learn is a study's figure."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.cli import main
+from onrig.tools.drawings import drawing_of
+from onrig.tools.load import load
+from tests.docs.commands import ROOT
+from tests.lab.rig.run import UNHURRIED
+from tests.studies.examples import MEASURES
+
+EXAMPLES = ROOT / "docs/examples"
+NAMES = sorted(MEASURES)
+BRIEF = ("episodes=2", "task.episode_s=0.5", "learner.updates_per_episode=5", "evaluate_every=2")
+
+
+@pytest.fixture(params=NAMES)
+def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of an example, the working directory."""
+    if "mujoco" in (EXAMPLES / request.param / "run.yaml").read_text():
+        pytest.importorskip("mujoco")
+    folder = tmp_path / request.param
+    shutil.copytree(EXAMPLES / request.param, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_it_is_checked_without_a_word(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "run.yaml"]) == ExitCode.OK
+    said = capsys.readouterr()
+    assert said.out.startswith("run.yaml: sound: rig ")
+    assert said.err == ""
+    assert main(["experiment", "experiment.yaml", "--dry-run"]) == ExitCode.OK
+
+
+def test_it_runs_to_the_end_replays_bit_for_bit_and_is_reported(
+    example: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = [word for setting in (*UNHURRIED, *BRIEF) for word in ("--set", setting)]
+    assert main(["run", "run.yaml", "--run-dir", "runs/first", *settings]) == ExitCode.OK, capfd.readouterr().err
+    capfd.readouterr()
+    assert main(["replay", "runs/first"]) == ExitCode.OK
+    assert re.search(r"ticks that differ +0\n", capfd.readouterr().out)
+    assert main(["report", "runs/first"]) == ExitCode.OK
+    assert "not applicable: it needs normalised rewards" in capfd.readouterr().out
+    assert (example / "runs/first/report.html").is_file()
+
+
+def test_it_is_drawn(example: Path) -> None:
+    picture = drawing_of(load("run.yaml"))
+    assert picture["kind"] == {"motor": "wheel", "inverted-double-pendulum": "shapes"}.get(example.name, example.name)
+    assert msgspec.json.encode(picture)
+
+
+def test_its_readme_says_how_far_it_learned(example: Path) -> None:
+    text = (example / "README.md").read_text()
+    assert re.search(rf"`python -m tests\.studies\.examples {example.name}`, 20\d\d-\d\d-\d\d", text)
+    assert re.search(r"\*\*(9|10) of 10 seeds\*\*", text)
+
+
+def test_the_motor_takes_no_python_and_a_cart_pole_80_lines() -> None:
+    assert not list((EXAMPLES / "motor").glob("*.py"))
+    assert len((EXAMPLES / "cartpole/plant.py").read_text().splitlines()) <= 80
+
+
+def test_their_python_is_formatted_as_the_code_is() -> None:
+    for how in (["check"], ["format", "--check"]):
+        files = [str(path) for path in EXAMPLES.glob("*/*.py")]
+        command = [sys.executable, "-m", "ruff", *how, "--config", str(ROOT / "pyproject.toml"), *files]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_of_examples_names_them_all() -> None:
+    page = (EXAMPLES / "README.md").read_text()
+    for folder in EXAMPLES.iterdir():
+        if folder.is_dir() and folder.name != "__pycache__":
+            assert f"]({folder.name})" in page
