@@ -144,6 +144,10 @@ class Trials:
         returns = episode_returns(world, actors, lambda seen: self._safe(policy(seen)))
         return np.asarray(returns.mean(axis=1))
 
+    def policy(self, actors: tuple[int, int]) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+        """Noise-free actions (S, E, m) for observations (S, E, n) of ``actors`` (S, E)."""
+        return self._explore.policy(actors)
+
     def close(self) -> None:
         self._world.close()
         if self._evaluation is not None:
