@@ -148,6 +148,13 @@ def test_the_wheel_holds_one_package_with_all_that_its_messages_point_to(wheel: 
     assert pages
     assert pages <= set(names)
     modules = {f"onrig/{path.relative_to(ROOT)}" for top in FOLDERS for path in (ROOT / top).rglob("*.py")}
+    examples = {
+        f"onrig/{path.relative_to(ROOT)}"
+        for path in (ROOT / "docs/examples").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and "runs" not in path.parts
+    }
+    assert {name for name in names if name.startswith("onrig/docs/examples/")} == examples, "templates of onrig init"
+    modules |= {name for name in examples if name.endswith(".py")}
     assert {name for name in names if name.endswith(".py")} == {"onrig/__init__.py", *modules}
     assert len(names) == len(set(names)), "a file twice"
 
