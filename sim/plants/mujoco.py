@@ -204,7 +204,7 @@ class _Solver:
         ]
         """Index, lowest and highest position of each limited joint."""
         self.controls: Final[list[tuple[int, float, float]]] = [
-            (2 * len(joints) + i, *map(float, actuator.ctrlrange))
+            (2 * len(joints) + i, float(actuator.ctrlrange[0]), float(actuator.ctrlrange[1]))
             for i, actuator in enumerate(map(self.model.actuator, range(self.model.nu)))
             if actuator.ctrllimited[0]
         ]

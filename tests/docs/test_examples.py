@@ -27,10 +27,11 @@ BRIEF = ("episodes=2", "task.episode_s=0.5", "learner.updates_per_episode=5", "e
 @pytest.fixture(params=NAMES)
 def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of an example, the working directory."""
-    if "mujoco" in (EXAMPLES / request.param / "run.yaml").read_text():
+    name = str(request.param)
+    if "mujoco" in (EXAMPLES / name / "run.yaml").read_text():
         pytest.importorskip("mujoco")
-    folder = tmp_path / request.param
-    shutil.copytree(EXAMPLES / request.param, folder)
+    folder = tmp_path / name
+    shutil.copytree(EXAMPLES / name, folder)
     monkeypatch.chdir(folder)
     return folder
 

@@ -109,7 +109,8 @@ def test_a_target_that_episodes_draw_moves_with_its_signal() -> None:
     targets = {"targets": {"place": {"kind": "drawn", "low": 0.0, "high": 0.1, "observation": "position"}}}
     task = msgspec.convert({**msgspec.to_builtins(MAGMAN.task), **targets}, type(MAGMAN.task))
     config = msgspec.structs.replace(MAGMAN, task=task)
-    for settings in (BEAM, SLIDER, {"kind": "phase", "x": "position", "y": "velocity"}):
+    plane: Settings = {"kind": "phase", "x": "position", "y": "velocity"}
+    for settings in (BEAM, SLIDER, plane):
         shapes = drawing_of(settings).scene(config).shapes
         aims = [shape for shape in shapes if shape.colour == "good" and shape.form != "text"]
         assert len(aims) == 1

@@ -68,7 +68,7 @@ def test_the_last_link_of_the_benchmark_has_a_tip_with_a_trail() -> None:
     assert sketch is not None
     shapes = msgspec.convert(sketch["shapes"], tuple[Shape, ...])
     (tip,) = [shape for shape in shapes if shape.trail_s]
-    assert tip.points == ((0.0, pytest.approx(1.2)),)
+    assert tip.points[0] == pytest.approx((0.0, 1.2))
     assert [m.by for m in tip.motions] == ["b", "a", "x"]
     static = [shape for shape in shapes if not shape.motions]
     assert {shape.colour for shape in static} == {"line"}
