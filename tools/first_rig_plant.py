@@ -213,8 +213,8 @@ _ABOUT: Final = Template("""\
 # $kind
 
 Files for the plant `$kind`, generated from its states ($states) and actions ($actions). They pass `onrig check` and
-run; units, ranges and the task are guesses. `rig.yaml` describes what is bolted to the bench, `task.yaml` what it is to do,
-`run.yaml` how it learns that and within which limits. Commands are typed in this folder.
+run; units, ranges and the task are guesses. `rig.yaml` describes what is bolted to the bench, `task.yaml` what it is to
+do, `run.yaml` how it learns that and within which limits. Commands are typed in this folder.
 
 ## On its twin
 

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from onrig.tools.cli import VERBS, main
+from onrig.tools.first_rig import BENCH
 from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
 from tests.docs.shortened import PORT, shortened, shortened_in_laboratory
 from tests.lab.rig.processes import process_of, until
@@ -115,15 +116,22 @@ def executed() -> list[Executed]:
     return []
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if commands_of(p)], ids=lambda p: str(p.relative_to(ROOT)))
+# Those of a template are followed in its files, by tests/tools/verbs/test_init.py and tests/docs/test_examples.py.
+FOLLOWED: Final = [p for p in PAGES if commands_of(p) and not (p.parent / BENCH).exists()]
+
+
+@pytest.mark.parametrize("page", FOLLOWED, ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_page_can_be_followed_from_top_to_bottom(
     page: Path, tmp_path: Path, device: str, executed: list[Executed]
 ) -> None:
     not_made: list[str] = []
     """Folders that a command would have made which is not executed, or only in part."""
+    folder = tmp_path
     for command in commands_of(page):
         ours = _ours(command)
-        if ours is None or any(_names(word, folder) for word in ours for folder in not_made):
+        if command.words[0] == "cd" and (folder / command.words[1]).is_dir():
+            folder /= command.words[1]
+        if ours is None or any(_names(word, made) for word in ours for made in not_made):
             continue
         words = ours
         if ours[1].startswith("tests.lab."):
@@ -137,15 +145,15 @@ def test_a_page_can_be_followed_from_top_to_bottom(
                 not_made += [after for word, after in itertools.pairwise(ours) if word in ("--out", "--run-dir")]
             if short is None:
                 continue
-            if any(_made_before(short, before, tmp_path) for before in executed if before.folder != tmp_path):
+            if any(_made_before(short, before, folder) for before in executed if before.folder != folder):
                 continue
-            executed.append(Executed(short, tmp_path))
+            executed.append(Executed(short, folder))
             words = [*ours[:2], *short]
-        arguments = _expanded(words, tmp_path)
+        arguments = _expanded(words, folder)
         if ours[2:3] == ["twin"]:
-            _serve_for_a_moment(arguments, tmp_path)
+            _serve_for_a_moment(arguments, folder)
             continue
-        done = _run([device if word == PORT else word for word in arguments], tmp_path)
+        done = _run([device if word == PORT else word for word in arguments], folder)
         assert done.returncode == 0, f"{command.name}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 

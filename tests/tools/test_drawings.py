@@ -134,6 +134,6 @@ def test_shapes_of_its_own_are_all_in_the_picture() -> None:
     scene = drawing_of({"kind": "shapes", "shapes": [arm]}).scene(PENDULUM)
     assert scene.low == pytest.approx((-1.15, -1.15), abs=0.02)
     assert scene.high == pytest.approx((1.15, 1.15), abs=0.02)
+    arm["motions"] = [{"by": "tilt", "turn": 1.0}]
     with pytest.raises(ValueError, match="has no signal 'tilt' to draw"):
-        arm["motions"][0]["by"] = "tilt"  # type: ignore[index]
         drawing_of({"kind": "shapes", "shapes": [arm]}).picture(PENDULUM)
