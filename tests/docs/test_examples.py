@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onrig.runtime import registry
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
 from onrig.tools.drawings import drawing_of
@@ -22,6 +23,13 @@ from tests.studies.examples import MEASURES
 EXAMPLES = ROOT / "docs/examples"
 NAMES = sorted(MEASURES)
 BRIEF = ("episodes=2", "task.episode_s=0.5", "learner.updates_per_episode=5", "evaluate_every=2")
+
+
+@pytest.fixture(autouse=True)
+def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants in files are registered for the process, and their trust is in its environment: for one test here."""
+    monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+    monkeypatch.setenv("ONRIG_TRUST", "")
 
 
 @pytest.fixture(params=NAMES)

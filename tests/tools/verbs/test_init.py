@@ -25,6 +25,13 @@ SHIPPED = ("magman", "pendulum")
 MODEL = ROOT / "tests/sim/plants/pole.xml"
 
 
+@pytest.fixture(autouse=True)
+def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants in files are registered for the process, and their trust is in its environment: for one test here."""
+    monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+    monkeypatch.setenv("ONRIG_TRUST", "")
+
+
 def needs(plant: str) -> None:
     """Skip a plant of MuJoCo where that is not installed."""
     if plant == "inverted-double-pendulum":
