@@ -121,6 +121,8 @@ class SampledPrediction:
 
     def __init__(self, barrier: Barrier, setting: Setting) -> None:
         rig, header = setting.rig, barrier.header
+        self.states = header.states
+        """Axes of the observations."""
         self._table, self._slack = array("d", barrier.values.astype("f8").tobytes()), header.slack
         observations = [o.name for o in rig.observations]
         actuators = [a.name for a in rig.actuators]

@@ -156,8 +156,10 @@ class Fleet:
         for k in range(periods):
             seen = fleet.seen(state)
             command = bench.law(seen)
-            if k % _DEATHS == 0:
-                least[alive] = np.minimum(least[alive], death(seen, command))
+            lost = fleet._draw.lost[k % len(fleet._draw.lost)]
+            command = np.where(lost, before, command)
+            if k % _DEATHS == 0:  # a lease counts from the last command
+                least[alive] = np.minimum(least[alive], np.where(lost, 1.0, death(seen, command)))
             state, now = fleet.hold(state, command, 1, late=before)
             least[alive], before = np.minimum(least[alive], now), command
             keep = least[alive] > FLOOR

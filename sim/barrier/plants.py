@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig, with_targets
 from onrig.runtime.run_config import RunConfig
@@ -21,6 +22,10 @@ from onrig.sim.plants.registry import AnyPlant
 _MEMORY: Final = ("delay_s", "backlash")
 """Imperfections that the state does not show."""
 _ROUNDING: Final = 1e-9
+_LOSSES: Final = (0.0, 0.1, 0.5)
+"""Probabilities of a lost frame, one per plant."""
+_PATTERN: Final = 64
+"""Periods after which a pattern of lost frames repeats."""
 
 
 class _Described(msgspec.Struct):
@@ -38,11 +43,13 @@ class Draw(NamedTuple):
     """Delay from a sample to the effect of its command, (k,)."""
     held: Array
     """Command in force before the first one, (m, k)."""
+    lost: NDArray[np.bool_]
+    """Whether a frame is lost, by the number of the period and repeated, (p, k); never as many in a row as a lease."""
 
     def of(self, lanes: Array) -> Draw:
         """Select or repeat plants by their indices."""
         chosen = {name: values[lanes] for name, values in self.parameters.items()}
-        return Draw(chosen, self.bias[:, lanes], self.late_s[lanes], self.held[:, lanes])
+        return Draw(chosen, self.bias[:, lanes], self.late_s[lanes], self.held[:, lanes], self.lost[:, lanes])
 
 
 def sampled_box(config: RunConfig) -> SampledBox | None:
@@ -139,7 +146,16 @@ def draw_plants(config: RunConfig, box: SampledBox, k: int, rng: np.random.Gener
     late_s = box.late_us * 1e-6 * np.where(at_corner, 1.0, rng.uniform(0.0, 1.0, k))
     ranges = config.limits.setting(rig, config.period_us * 1e-6).ranges
     held = np.stack([rng.choice(ranges[a.name], k) for a in rig.actuators])
-    return Draw(parameters, bounds[:, None] * shares, late_s, held)
+    return Draw(parameters, bounds[:, None] * shares, late_s, held, _losses(k, rig.lease_periods, rng))
+
+
+def _losses(k: int, lease: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Patterns of lost frames (p, k)."""
+    lost = rng.random((_PATTERN, k)) < rng.choice(_LOSSES, k)
+    for i in range(_PATTERN):
+        lost[i] &= ~lost[max(0, i - lease + 1) : i].all(axis=0) if i >= lease - 1 else True
+    lost[0] = False
+    return np.asarray(lost)
 
 
 def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:

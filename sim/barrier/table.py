@@ -1,8 +1,8 @@
 """Computation of a sampled barrier over a grid of states and commands.
 
-The margin of a state and a command is the least, over all drawn plants, on both ways on: the command for a period and
-then the fallback; or the host dies, now or at any later time under the fallback, the last command is held for the lease
-and a period, and then the device's safe output acts.
+The margin of a state and a command is the least, over all drawn plants, on both ways on: the command for a period, or
+as many as frames may be lost, and then the fallback; or the host dies, now or at any later time under the fallback, the
+last command is held for the lease and a period, and then the device's safe output acts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from onrig.sim.barrier.fleet import FLOOR, Bench, Fleet
 from onrig.sim.barrier.plants import Draw, draw_plants, made_for, observed
 from onrig.sim.plants.integrate import Array
 
+COASTS: Final = 2
+"""Horizon after the host's death in horizons: the safe output brakes less than the fallback."""
 _NODES: Final = {1: 101, 2: 61, 3: 31, 4: 15}
 """Nodes of an axis by the number of states."""
 _LEVELS: Final = 5
@@ -106,7 +108,7 @@ class Job(NamedTuple):
         """Under the safe output."""
         seen = Grid(self.states, self.coast).points(start, end)
         fleet, k = self.fleet(seen.shape[1])
-        return fleet.coast(fleet.true(np.tile(seen, k)), self.periods).reshape(k, -1).min(axis=0)
+        return fleet.coast(fleet.true(np.tile(seen, k)), COASTS * self.periods).reshape(k, -1).min(axis=0)
 
     def holding(self, start: int, end: int) -> Array:
         """Under a command that is held for the lease and a period, and then the safe output."""
@@ -123,12 +125,17 @@ class Job(NamedTuple):
         return fleet.brake(fleet.true(np.tile(seen, k)), self.periods, self.dies).reshape(k, -1).min(axis=0)
 
     def commanding(self, start: int, end: int) -> Array:
-        """Under a command for a period, and then the fallback; the host's death included."""
+        """Under a command that is held while frames are lost, and then the fallback; the host's death included."""
         return np.minimum(self._at_commands(start, end, self._commanded), self.hold[start:end])
 
     def _commanded(self, fleet: Fleet, seen: Array, command: Array) -> Array:
         state, least = fleet.first(fleet.true(seen), command)
-        return np.minimum(least, Grid(self.states, self.brake).at(fleet.seen(state)))
+        for lost in range(self.bench.held_periods - 1):
+            if lost:
+                state, now = fleet.hold(state, command, 1)
+                least = np.minimum(least, now)
+            least = np.minimum(least, Grid(self.states, self.brake).at(fleet.seen(state)))
+        return least
 
     def _at_commands(self, start: int, end: int, margin: Callable[[Fleet, Array, Array], Array]) -> Array:
         points = Grid((*self.states, *self.commands), self.hold).points(start, end)
@@ -174,7 +181,7 @@ def axes_of(config: RunConfig, box: SampledBox, bench: Bench, draw: Draw) -> tup
         fixed = o.name in box.range or o.name in limits.envelope or rig.wraps(o.name)
         low, high = first[i] if fixed else reached[i]
         turn = rig.wraps(o.name) and (low, high) == (-pi, pi)
-        states.append(Axis(o.name, low, high, box.nodes.get(o.name, _NODES[n]), turn))
+        states.append(Axis(o.name, float(low), float(high), box.nodes.get(o.name, _NODES[n]), turn))
     ranges = limits.setting(rig, config.period_us * 1e-6).ranges
     commands = [Axis(a.name, *ranges[a.name], box.nodes.get(a.name, _LEVELS)) for a in rig.actuators]
     return tuple(states), tuple(commands)
@@ -214,7 +221,7 @@ def compute(
     nodes = prod(axis.nodes for axis in states)
     pairs = nodes * prod(axis.nodes for axis in commands)
     levels, held = pairs / nodes, bench.held_periods / job.periods
-    costs = {"coasting": 1.0, "holding": levels * held, "braking": 2.0, "commanding": levels / job.periods}
+    costs = {"coasting": 0.7 * COASTS, "holding": levels * held, "braking": 2.0, "commanding": levels / job.periods}
     total, done = sum(costs.values()), 0.0
     for stage, field in (("coasting", "coast"), ("holding", "hold"), ("braking", "brake"), ("commanding", "hold")):
         size = nodes if field in ("coast", "brake") else pairs
