@@ -20,6 +20,11 @@ class Word(enum.StrEnum):
     MEASURED = "measured"
     NONE = "none"
 
+    @property
+    def has_plants(self) -> bool:
+        """Whether it covers stated plants, with which a rig's own data can be compared."""
+        return self in (Word.PROVED, Word.SAMPLED)
+
 
 _SENTENCES: Final = {
     Word.PROVED: "for every plant of the stated box and every policy the velocity stays inside its envelope, the "

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.maths import BATCHED
+from onrig.runtime.record import Flag
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox, apart_of, dead_band_of, error_bound
 from onrig.runtime.safety.sampled import SampledBox
@@ -52,6 +53,7 @@ class OneStep:
     def __init__(self, config: RunConfig, box: PlantBox) -> None:
         """Raises ValueError for a box without a plant to simulate, or a rig that does not show its states."""
         rig, self._period_s = config.rig, config.period_us * 1e-6
+        self._rig = rig
         self._one_sided = not isinstance(box, SampledBox)
         self._nominal = nominal_plant(config, box) if isinstance(box, SampledBox) else simulated(box).of_box(box, rig)
         shown = [o.sensor or o.name for o in rig.observations]
@@ -66,6 +68,11 @@ class OneStep:
         """Bound of each one's error."""
         self._late_s = min(box.late_us * 1e-6, self._period_s)
         self._plants = [*_corners(box, self._nominal)]
+
+    def count(self, records: NDArray[np.void]) -> tuple[int, int]:
+        """Of consecutive records of an episode: steps that no plant explains, and all steps."""
+        steps = steps_of(records, self._rig, self.order)
+        return (0, 0) if steps is None else (int(np.count_nonzero(self.outside(steps))), len(steps.switch_s))
 
     def outside(self, steps: Steps) -> NDArray[np.bool_]:
         """Return which steps (l,) no plant explains; those at a wall are left out."""
@@ -137,8 +144,6 @@ def _products(intervals: Mapping[str, tuple[float, float]]) -> Iterator[dict[str
 
 def steps_of(records: NDArray[np.void], rig: Rig, order: tuple[int, ...]) -> Steps | None:
     """Steps of an episode's consecutive records, those without a transition left out; None if there are none."""
-    from onrig.runtime.record import Flag
-
     first, second = records[:-1], records[1:]
     whole = (
         (first["flags"] & (Flag.INVALID | Flag.NO_ACTION) == 0)

@@ -1,0 +1,37 @@
+"""The replay process of a run that needs the plant, which only ``sim`` has: ``python -m onrig.sim.replay RUN SHM``.
+
+It is ``onrig.runtime.replay.main`` with synthetic experiences, and with the watch on the shield's promise.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from onrig.runtime.memory.transitions import Resynthesiser
+from onrig.runtime.replay.main import main
+from onrig.runtime.replay.promise_watch import StepCheck
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.promise import promise_of
+from onrig.sim.barrier.one_step import OneStep
+from onrig.sim.synthetic.replay import RunResynthesiser
+
+
+def resynthesiser_for(config: RunConfig, run_folder: Path) -> Resynthesiser | None:
+    """Synthetic experiences, where the configuration asks for them."""
+    return None if config.selection.synthetic is None else RunResynthesiser(config, run_folder)
+
+
+def step_check_for(config: RunConfig) -> StepCheck | None:
+    """Comparison with the plants of the promise; None for a promise without, or a rig that does not show its state."""
+    box = config.limits.predicted
+    if box is None or not promise_of(config.limits).word.has_plants:
+        return None
+    try:
+        return OneStep(config, box)
+    except ValueError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], resynthesiser_for, step_check_for))
