@@ -1,4 +1,4 @@
-"""Reaction of the loop to a withdrawn promise, between episodes: a pause until a person re-arms, or less exploration."""
+"""Reaction of the loop to a withdrawn promise, between episodes: a pause until a person re-arms, or less noise."""
 
 from __future__ import annotations
 

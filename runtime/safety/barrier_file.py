@@ -1,6 +1,6 @@
 """File of a sampled barrier: a table over states and commands, and what it was computed from and tested on.
 
-The first line is a JSON object (:class:`Header`), the rest are float32 numbers, little-endian, in the order of the axes.
+The first line is a JSON object (:class:`Header`), the rest are float32 numbers, little-endian, in the axes' order.
 """
 
 from __future__ import annotations

@@ -62,6 +62,13 @@ def promise_of(limits: Limits) -> Promise:
     return Promise(word, sentence)
 
 
+def described(limits: Limits) -> dict[str, str]:
+    """The promise for ``meta.json``, with the hash of the table that it rests on."""
+    promise = promise_of(limits)
+    table = getattr(limits.predicted, "sha256", None)
+    return {**promise._asdict(), **({"table_sha256": table} if isinstance(table, str) else {})}
+
+
 def _numbers(box: object) -> str:
     """Counts, confidence and bound of a table; empty if it cannot be read, as on another machine."""
     try:

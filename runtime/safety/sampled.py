@@ -29,7 +29,9 @@ _EDGE: Final = 1e-9
 """Rounding at the end of an axis."""
 
 
-class SampledBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sampled", tag_field="kind", kw_only=True):
+class SampledBox(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sampled", tag_field="kind", kw_only=True
+):
     """Plants drawn from intervals of a plant's parameters; every envelope of the limits is guaranteed together."""
 
     table: str

@@ -83,7 +83,9 @@ class OneStep:
             wide += np.abs(self._difference(self._next(self._nominal, state, steps, self._late_s), nominal))
             found = np.stack([self._next(plant, state, steps, 0.0) for plant in self._plants])
             free = np.broadcast_to(self._nominal.moves_freely(state), steps.switch_s.shape)
-            free = free & self._nominal.moves_freely(tuple(nominal)) & self._nominal.moves_freely(tuple(steps.following))
+            free = (
+                free & self._nominal.moves_freely(tuple(nominal)) & self._nominal.moves_freely(tuple(steps.following))
+            )
             if self._one_sided:
                 at = self._velocity
                 fastest = np.abs(found[:, at]).max(axis=0) + wide[at]

@@ -1,4 +1,4 @@
-"""Plants drawn from a configuration's stated uncertainty, with their errors and delays, and what a table is made for."""
+"""Plants drawn from a configuration's stated uncertainty, with errors and delays, and what a table is made for."""
 
 from __future__ import annotations
 

@@ -113,4 +113,3 @@ class RunResynthesiser:
             draws = episode_draws(config.seed, episode, self._steps, self._n_obs, self._n_act)
             self._episodes[episode] = draws, np.array(noise)
         return self._episodes[episode]
-
