@@ -17,12 +17,13 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox, apart_of, dead_band_of, error_bound
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import nominal_plant, observed
-from onrig.sim.plants.integrate import SUBSTEPS, Array, advance
+from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import simulated
 
 _CORNERS: Final = 64
 """Most corners of the uncertainty; of more parameters, corners drawn once."""
+_SUBSTEPS: Final = 4
 _WIDER: Final = 0.05
 """Share of its width by which the plants' interval is widened: between corners it need not be monotone."""
 State = tuple[Array, ...]
@@ -76,24 +77,32 @@ class OneStep:
 
     def outside(self, steps: Steps) -> NDArray[np.bool_]:
         """Return which steps (l,) no plant explains; those at a wall are left out."""
-        state: State = tuple(steps.seen)
         with np.errstate(over="ignore", invalid="ignore"):
-            nominal = self._next(self._nominal, state, steps, 0.0)
-            wide = self.errors[:, None] + self._sensor_effect(state, steps, nominal)
-            wide += np.abs(self._difference(self._next(self._nominal, state, steps, self._late_s), nominal))
-            found = np.stack([self._next(plant, state, steps, 0.0) for plant in self._plants])
-            free = np.broadcast_to(self._nominal.moves_freely(state), steps.switch_s.shape)
-            free = (
-                free & self._nominal.moves_freely(tuple(nominal)) & self._nominal.moves_freely(tuple(steps.following))
-            )
-            if self._one_sided:
-                at = self._velocity
-                fastest = np.abs(found[:, at]).max(axis=0) + wide[at]
-                return free & ~(np.abs(steps.following[at]) <= fastest * (1.0 + 1e-9))
-            apart = self._difference(found, steps.following[None])
-            low, high = apart.min(axis=0), apart.max(axis=0)
-            wide += _WIDER * (high - low) + 1e-9
-            return free & ~((low <= wide) & (high >= -wide)).all(axis=0)
+            nominal = self._next(self._nominal, tuple(steps.seen), steps, 0.0)
+            apart = np.abs(self._difference(nominal, steps.following))
+            left = np.flatnonzero(~(apart <= self.errors[:, None]).all(axis=0))  # those the nominal plant does not
+            found = np.zeros(len(steps.switch_s), bool)
+            if len(left):
+                some = Steps(*(values[..., left] for values in steps))
+                found[left] = self._unexplained(some, nominal[:, left])
+        return found
+
+    def _unexplained(self, steps: Steps, nominal: Array) -> NDArray[np.bool_]:
+        state: State = tuple(steps.seen)
+        wide = self.errors[:, None] + self._sensor_effect(state, steps, nominal)
+        wide += np.abs(self._difference(self._next(self._nominal, state, steps, self._late_s), nominal))
+        found = np.stack([self._next(plant, state, steps, 0.0) for plant in self._plants])
+        free = np.broadcast_to(self._nominal.moves_freely(state), steps.switch_s.shape)
+        free = free & self._nominal.moves_freely(tuple(nominal)) & self._nominal.moves_freely(tuple(steps.following))
+        if self._one_sided:
+            at = self._velocity
+            speeds = np.abs(found[:, at])
+            fastest = speeds.max(axis=0) + wide[at] + _WIDER * np.ptp(speeds, axis=0)
+            return free & ~(np.abs(steps.following[at]) <= fastest * (1.0 + 1e-9))
+        apart = self._difference(found, steps.following[None])
+        low, high = apart.min(axis=0), apart.max(axis=0)
+        wide += _WIDER * (high - low) + 1e-9
+        return free & ~((low <= wide) & (high >= -wide)).all(axis=0)
 
     def _sensor_effect(self, state: State, steps: Steps, nominal: Array) -> Array:
         """Largest effect (n, l) of the present sample's errors on the next one."""
@@ -105,8 +114,9 @@ class OneStep:
 
     def _next(self, plant: Plant, state: State, steps: Steps, later_s: float) -> Array:
         first_s = np.minimum(steps.switch_s + later_s, self._period_s)
-        state = advance(plant, state, tuple(steps.before), first_s, SUBSTEPS)
-        state = advance(plant, state, tuple(steps.command), self._period_s - first_s, SUBSTEPS)
+        if first_s.any():
+            state = advance(plant, state, tuple(steps.before), first_s, _SUBSTEPS)
+        state = advance(plant, state, tuple(steps.command), self._period_s - first_s, _SUBSTEPS)
         return np.stack(plant.constrain(BATCHED, state))
 
     def _difference(self, a: Array, b: Array) -> Array:
