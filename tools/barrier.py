@@ -15,6 +15,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.barrier_file import Header, Tested, Values, digest_of, encode, write_barrier
+from onrig.runtime.safety.promise import bound_in_words
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import sampled_box
 from onrig.sim.barrier.table import compute
@@ -103,7 +104,7 @@ def described(header: Header) -> str:
     """A table in one line."""
     tested, rate = header.tested, ""
     if tested is not None:
-        bound = f"at most {100 * tested.rate:.2g} % of them at {100 * tested.confidence:g} % confidence"
-        rate = f"; {tested.breaches} breaches in {tested.plants} hostile episodes on other plants: {bound}"
+        rate = f"; {tested.breaches} breaches in {tested.plants} hostile episodes on other plants: "
+        rate += bound_in_words(tested)
     size = f"{header.points} states from {header.plants} plants, {header.horizon_s:g} s ahead, slack {header.slack:.2g}"
     return f"{size}{rate}"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import Flag, Kind
+from onrig.runtime.registry import describe_exception
 from onrig.runtime.safety.promise import Promise, Word
 
 WINDOW: Final = 10
@@ -80,12 +81,12 @@ class PromiseWatch:
         self._n_waiting = self._outside = self._steps = 0
         self.withdrawn = withdrawn
         """Whether the promise no longer holds."""
-        self.episode: int | None = None
-        """Episode with which it was withdrawn by this process."""
+        self.unchecked = False
+        """Whether the plant's code failed, so that nothing is compared any more."""
 
     def add(self, records: NDArray[np.void]) -> None:
         """Take the next records (dtype ``RecordLayout.dtype``); those of resets are not judged."""
-        if self.withdrawn:
+        if self.withdrawn or self.unchecked:
             return
         records = records[records["kind"] != Kind.RESET]
         ends = np.flatnonzero(records["flags"] & Flag.NO_ACTION).tolist()
@@ -105,10 +106,15 @@ class PromiseWatch:
             self._judge()
 
     def _judge(self) -> None:
-        if self._n_waiting < 2:
+        if self._n_waiting < 2 or self.unchecked:
             return
         records = np.concatenate(self._waiting)
-        outside, steps = self._check.count(records)
+        try:
+            outside, steps = self._check.count(records)
+        except Exception as error:  # the plant may be foreign code
+            self._event("promise_unchecked", reason=describe_exception(error))
+            self.unchecked = True
+            return
         self._outside, self._steps = self._outside + outside, self._steps + steps
         self._waiting, self._n_waiting = [records[-1:]], 1
 
@@ -118,7 +124,7 @@ class PromiseWatch:
         self._waiting, self._n_waiting, self._outside, self._steps = [], 0, 0, 0
         if self.withdrawn or not self._test.add(outside, steps):
             return
-        self.withdrawn, self.episode = True, episode
+        self.withdrawn = True
         self._event(
             "promise_withdrawn",
             promise=str(self._word),

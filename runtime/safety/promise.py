@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from onrig.runtime.safety.barrier_file import Tested
     from onrig.runtime.safety.limits import Limits
 
 
@@ -79,5 +81,11 @@ def _numbers(box: object) -> str:
     tested = header.tested
     if tested is None:
         return f"{computed}; not tested"
-    bound = f"at most {100.0 * tested.rate:.2g} % of hostile episodes breach it, at {100.0 * tested.confidence:g} %"
-    return f"{computed}; {tested.breaches} of {tested.plants} others breached it: {bound} confidence"
+    return f"{computed}; {tested.breaches} of {tested.plants} others breached it: {bound_in_words(tested)}"
+
+
+def bound_in_words(tested: Tested) -> str:
+    """Bound on the rate of breaches, rounded up."""
+    step = 10.0 ** (math.floor(math.log10(tested.rate)) - 1)
+    percent = 100.0 * math.ceil(tested.rate / step - 1e-9) * step
+    return f"at most {percent:.4g} % of hostile episodes breach it, at {100.0 * tested.confidence:g} % confidence"

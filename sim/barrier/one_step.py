@@ -23,6 +23,8 @@ from onrig.sim.plants.registry import simulated
 
 _CORNERS: Final = 64
 """Most corners of the uncertainty; of more parameters, corners drawn once."""
+_NEAR: Final = 1.5
+"""Errors within which the nominal plant explains a measurement by itself: this sample's, and half of the last one's."""
 _SUBSTEPS: Final = 4
 _WIDER: Final = 0.05
 """Share of its width by which the plants' interval is widened: between corners it need not be monotone."""
@@ -80,7 +82,7 @@ class OneStep:
         with np.errstate(over="ignore", invalid="ignore"):
             nominal = self._next(self._nominal, tuple(steps.seen), steps, 0.0)
             apart = np.abs(self._difference(nominal, steps.following))
-            left = np.flatnonzero(~(apart <= self.errors[:, None]).all(axis=0))  # those the nominal plant does not
+            left = np.flatnonzero(~(apart <= _NEAR * self.errors[:, None]).all(axis=0))  # those the nominal plant does not
             found = np.zeros(len(steps.switch_s), bool)
             if len(left):
                 some = Steps(*(values[..., left] for values in steps))

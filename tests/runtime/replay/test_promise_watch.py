@@ -121,9 +121,23 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
     alarms = 0
     for _ in range(2000):
         test = SlidingTest(0.0)
-        alarms += any([test.add(int(beyond), 20) for beyond in rng.random(WINDOW) < rate])
+        alarms += max([test.add(int(beyond), 20) for beyond in rng.random(WINDOW) < rate])
     assert alarms / 2000 <= false_alarm_rate(rate) == pytest.approx(0.0333, abs=1e-4)
 
 
 def test_a_proved_box_claims_no_step_beyond_it() -> None:
     assert claimed_share(PENDULUM.limits.predicted) == claimed_share(None) == 0.0
+
+
+def test_a_plant_whose_code_fails_ends_the_comparison_alone() -> None:
+    told = Told()
+
+    def fails(records: NDArray[np.void]) -> tuple[int, int]:
+        raise LookupError("no entry")
+
+    told.check.count = fails  # type: ignore[method-assign]
+    for number in range(1, 6):
+        told.watch.add(episode(number, 100))
+    assert [e["kind"] for e in told.events] == ["promise_unchecked"]
+    assert "LookupError: no entry" in told.events[0]["reason"]
+    assert not told.watch.withdrawn
