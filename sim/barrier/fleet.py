@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.braking import Brake
@@ -95,7 +96,7 @@ class Fleet:
         self._bench, self._draw = bench, draw
         self._plant = bench.plant.varied(draw.parameters)
 
-    def _select(self, lanes: Array) -> Fleet:
+    def _select(self, lanes: NDArray[np.integer[Any]]) -> Fleet:
         return Fleet(self._bench, self._draw.of(lanes))
 
     def seen(self, state: State) -> Array:

@@ -82,7 +82,9 @@ class OneStep:
         with np.errstate(over="ignore", invalid="ignore"):
             nominal = self._next(self._nominal, tuple(steps.seen), steps, 0.0)
             apart = np.abs(self._difference(nominal, steps.following))
-            left = np.flatnonzero(~(apart <= _NEAR * self.errors[:, None]).all(axis=0))  # those the nominal plant does not
+            left = np.flatnonzero(
+                ~(apart <= _NEAR * self.errors[:, None]).all(axis=0)
+            )  # those the nominal plant does not
             found = np.zeros(len(steps.switch_s), bool)
             if len(left):
                 some = Steps(*(values[..., left] for values in steps))
@@ -94,17 +96,18 @@ class OneStep:
         wide = self.errors[:, None] + self._sensor_effect(state, steps, nominal)
         wide += np.abs(self._difference(self._next(self._nominal, state, steps, self._late_s), nominal))
         found = np.stack([self._next(plant, state, steps, 0.0) for plant in self._plants])
-        free = np.broadcast_to(self._nominal.moves_freely(state), steps.switch_s.shape)
-        free = free & self._nominal.moves_freely(tuple(nominal)) & self._nominal.moves_freely(tuple(steps.following))
+        free: Any = np.ones(len(steps.switch_s), bool)
+        for at_sample in (state, tuple(nominal), tuple(steps.following)):
+            free = free & self._nominal.moves_freely(at_sample)
         if self._one_sided:
             at = self._velocity
             speeds = np.abs(found[:, at])
             fastest = speeds.max(axis=0) + wide[at] + _WIDER * np.ptp(speeds, axis=0)
-            return free & ~(np.abs(steps.following[at]) <= fastest * (1.0 + 1e-9))
+            return np.asarray(free & ~(np.abs(steps.following[at]) <= fastest * (1.0 + 1e-9)))
         apart = self._difference(found, steps.following[None])
         low, high = apart.min(axis=0), apart.max(axis=0)
         wide += _WIDER * (high - low) + 1e-9
-        return free & ~((low <= wide) & (high >= -wide)).all(axis=0)
+        return np.asarray(free & ~((low <= wide) & (high >= -wide)).all(axis=0))
 
     def _sensor_effect(self, state: State, steps: Steps, nominal: Array) -> Array:
         """Largest effect (n, l) of the present sample's errors on the next one."""

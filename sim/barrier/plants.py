@@ -46,7 +46,7 @@ class Draw(NamedTuple):
     lost: NDArray[np.bool_]
     """Whether a frame is lost, by the number of the period and repeated, (p, k); never as many in a row as a lease."""
 
-    def of(self, lanes: Array) -> Draw:
+    def of(self, lanes: NDArray[np.integer[Any]]) -> Draw:
         """Select or repeat plants by their indices."""
         chosen = {name: values[lanes] for name, values in self.parameters.items()}
         return Draw(chosen, self.bias[:, lanes], self.late_s[lanes], self.held[:, lanes], self.lost[:, lanes])
@@ -109,7 +109,7 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
 
 def deviations(plant: Plant, config: RunConfig, box: SampledBox) -> Iterator[str]:
     """Parameters of a twin that the stated uncertainty does not cover."""
-    nominal = {p.name: p.value for p in nominal_plant(config, box).parameters()}
+    nominal = {p.name: float(p.value) for p in nominal_plant(config, box).parameters()}
     for p in plant.parameters():
         low, high = box.uncertainty.get(p.name, (nominal.get(p.name, 0.0), nominal.get(p.name, 0.0)))
         slack = _ROUNDING * max(abs(low), abs(high))

@@ -11,9 +11,10 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from math import pi, prod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.barrier_file import FORMAT, Axis, Header, Values
@@ -66,11 +67,12 @@ class Grid(NamedTuple):
         return np.stack([_nodes(axis)[i] for axis, i in zip(self.axes, found, strict=True)])
 
 
-def _folded(values: Values, base: Array, strides: Sequence[int], weights: list[Array]) -> Array:
+def _folded(values: Values, base: NDArray[np.integer[Any]], strides: Sequence[int], weights: list[Array]) -> Array:
     if not strides:
         return values[base].astype(np.float64)
     low = _folded(values, base, strides[1:], weights[1:])
-    return low + weights[0] * (_folded(values, base + strides[0], strides[1:], weights[1:]) - low)
+    found: Array = low + weights[0] * (_folded(values, base + strides[0], strides[1:], weights[1:]) - low)
+    return found
 
 
 def _strides(axes: Sequence[Axis]) -> list[int]:
@@ -108,7 +110,7 @@ class Job(NamedTuple):
         """Under the safe output."""
         seen = Grid(self.states, self.coast).points(start, end)
         fleet, k = self.fleet(seen.shape[1])
-        return fleet.coast(fleet.true(np.tile(seen, k)), COASTS * self.periods).reshape(k, -1).min(axis=0)
+        return _least(fleet.coast(fleet.true(np.tile(seen, k)), COASTS * self.periods), k)
 
     def holding(self, start: int, end: int) -> Array:
         """Under a command that is held for the lease and a period, and then the safe output."""
@@ -122,7 +124,7 @@ class Job(NamedTuple):
         """Under the fallback, the host's death included."""
         seen = Grid(self.states, self.coast).points(start, end)
         fleet, k = self.fleet(seen.shape[1])
-        return fleet.brake(fleet.true(np.tile(seen, k)), self.periods, self.dies).reshape(k, -1).min(axis=0)
+        return _least(fleet.brake(fleet.true(np.tile(seen, k)), self.periods, self.dies), k)
 
     def commanding(self, start: int, end: int) -> Array:
         """Under a command that is held while frames are lost, and then the fallback; the host's death included."""
@@ -141,7 +143,7 @@ class Job(NamedTuple):
         points = Grid((*self.states, *self.commands), self.hold).points(start, end)
         fleet, k = self.fleet(points.shape[1])
         points, n = np.tile(points, k), len(self.states)
-        return np.maximum(margin(fleet, points[:n], points[n:]).reshape(k, -1).min(axis=0), FLOOR)
+        return np.maximum(_least(margin(fleet, points[:n], points[n:]), k), FLOOR)
 
     def directly(self, points: Array) -> Array:
         """Margin (l,) at points (d, l) of states and commands, with the fallback simulated instead of looked up."""
@@ -150,14 +152,19 @@ class Job(NamedTuple):
         state, least = fleet.first(fleet.true(points[:n]), points[n:])
         least = np.minimum(least, self.dies(points[:n], points[n:]))
         least = np.minimum(least, fleet.brake(state, self.periods, self.dies))
-        return least.reshape(k, -1).min(axis=0)
+        return _least(least, k)
+
+
+def _least(margins: Array, plants: int) -> Array:
+    """Least margin at each point over the plants."""
+    return np.asarray(margins.reshape(plants, -1).min(axis=0))
 
 
 _job: Job | None = None
 """The job of this process; workers are forked with it."""
 
 
-def _part(stage: str, start: int, end: int) -> Array:
+def _part(stage: str, start: int, end: int) -> Values:
     assert _job is not None
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(getattr(_job, stage)(start, end), np.float32)
@@ -187,7 +194,9 @@ def axes_of(config: RunConfig, box: SampledBox, bench: Bench, draw: Draw) -> tup
     return tuple(states), tuple(commands)
 
 
-def _reach(bench: Bench, draw: Draw, first: list[tuple[float, float]], rng: np.random.Generator) -> list[Array]:
+def _reach(
+    bench: Bench, draw: Draw, first: list[tuple[float, float]], rng: np.random.Generator
+) -> list[tuple[float, float]]:
     """Range of each state that plants reach from anywhere in a box, under fallback and safe output in turn."""
     lows, highs = np.array(first).T
     lanes = rng.integers(len(draw.late_s), size=_REACH)
@@ -205,7 +214,7 @@ def _reach(bench: Bench, draw: Draw, first: list[tuple[float, float]], rng: np.r
         far = [np.abs(x[inside] - m).max() for x, m in zip(state, middle, strict=True)]
         found = np.maximum(found, np.nan_to_num(far, nan=0.0))
     wide = np.where(found > half, _BEYOND * found, half)
-    return [*zip(middle - wide, middle + wide, strict=True)]
+    return [*zip((middle - wide).tolist(), (middle + wide).tolist(), strict=True)]
 
 
 def compute(
@@ -233,13 +242,22 @@ def compute(
         done += costs[stage]
         if stage == "commanding":
             break
-        job = job._replace(**{field: values})
+        job = _with(job, field, values)
     if not (values > 0.0).any():
         raise ValueError("no state is safe: widen the envelope, shorten the lease, or state less uncertainty")
     slack = _slack(job, Grid((*states, *commands), values), rng)
     if not (values > slack).any():
         raise ValueError(f"the nodes are too few (slack {slack:.2g}): give more of them (nodes)")
     return Header(FORMAT, made_for(config, box), states, commands, plants, box.horizon_s, slack, seed), values
+
+
+def _with(job: Job, field: str, values: Values) -> Job:
+    match field:
+        case "coast":
+            return job._replace(coast=values)
+        case "hold":
+            return job._replace(hold=values)
+    return job._replace(brake=values)
 
 
 def _mapped(stage: str, size: int, chunk: int, workers: int) -> Iterator[tuple[int, Values]]:

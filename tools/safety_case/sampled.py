@@ -197,7 +197,8 @@ class _Batch:
 
     def _read(self, state: State) -> NDArray[np.int64]:
         """Counts (sensors, l) of states."""
-        return np.rint((np.stack(state)[self._sensors] + self._error) / self._counts).astype(np.int64)
+        counts = np.rint((np.stack(state)[self._sensors] + self._error) / self._counts)
+        return np.asarray(counts, np.int64)
 
     def _measured(self, counts: NDArray[np.int64]) -> Array:
         """Observations in the order of the plant's states."""

@@ -27,7 +27,7 @@ def steps_of_plant(config: RunConfig, plant: Plant, low: list[float], high: list
     after = np.stack(step(plant, tuple(state), tuple(command), config.period_us * 1e-6, 8))
 
     def read(values: Array) -> Array:
-        return np.rint(values / counts) * counts
+        return np.asarray(np.rint(values / counts) * counts)
 
     return Steps(read(state), command, command, np.zeros(L), read(after))
 
