@@ -59,12 +59,12 @@ class Grid(NamedTuple):
             base += i * step
             weights.append(np.clip(t - i, 0.0, 1.0))
         found = _folded(self.values, base, strides, weights)
-        return np.where(inside, found, FLOOR)
+        return np.asarray(np.where(inside, found, FLOOR))
 
     def points(self, start: int, end: int) -> Array:
         """Coordinates (d, end - start) of nodes."""
         found = np.unravel_index(np.arange(start, end), [axis.nodes for axis in self.axes])
-        return np.stack([_nodes(axis)[i] for axis, i in zip(self.axes, found, strict=True)])
+        return np.asarray(np.stack([_nodes(axis)[i] for axis, i in zip(self.axes, found, strict=True)]))
 
 
 def _folded(values: Values, base: NDArray[np.integer[Any]], strides: Sequence[int], weights: list[Array]) -> Array:
