@@ -69,7 +69,7 @@ class Grid(NamedTuple):
 
 def _folded(values: Values, base: NDArray[np.integer[Any]], strides: Sequence[int], weights: list[Array]) -> Array:
     if not strides:
-        return values[base].astype(np.float64)
+        return np.asarray(values[base], np.float64)
     low = _folded(values, base, strides[1:], weights[1:])
     found: Array = low + weights[0] * (_folded(values, base + strides[0], strides[1:], weights[1:]) - low)
     return found
