@@ -1,6 +1,7 @@
-"""The replay process of a run that needs the plant, which only ``sim`` has: ``python -m onrig.sim.replay RUN SHM``.
+"""The replay process of a run: ``python -m onrig.sim.replay RUN_FOLDER SHM_FOLDER [--resume]``.
 
-It is ``onrig.runtime.replay.main`` with synthetic experiences, and with the watch on the shield's promise.
+It is ``onrig.runtime.replay.main`` with the parts that need the plant, which only ``sim`` has, loaded where a run has
+them: synthetic experiences, and the watch on the shield's promise.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from onrig.runtime.replay.main import main
 from onrig.runtime.replay.promise_watch import StepCheck
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.promise import promise_of
-from onrig.sim.barrier.one_step import OneStep
-from onrig.sim.synthetic.replay import RunResynthesiser
 
 
 def resynthesiser_for(config: RunConfig, run_folder: Path) -> Resynthesiser | None:
     """Synthetic experiences, where the configuration asks for them."""
-    return None if config.selection.synthetic is None else RunResynthesiser(config, run_folder)
+    if config.selection.synthetic is None:
+        return None
+    from onrig.sim.synthetic.replay import RunResynthesiser
+
+    return RunResynthesiser(config, run_folder)
 
 
 def step_check_for(config: RunConfig) -> StepCheck | None:
@@ -27,6 +30,8 @@ def step_check_for(config: RunConfig) -> StepCheck | None:
     box = config.limits.predicted
     if box is None or not promise_of(config.limits).word.has_plants:
         return None
+    from onrig.sim.barrier.one_step import OneStep
+
     try:
         return OneStep(config, box)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Replay process: ``python -m onrig.runtime.replay.main RUN_FOLDER SHM_FOLDER [--resume]``.
+"""The replay process (``onrig.sim.replay`` starts it).
 
 It drains the ring, maintains the memory and the run folder, answers learners and admits policies.  If it dies, the loop
 continues with its last policy, and a new replay process continues with the same ring.
@@ -142,7 +142,3 @@ def _work(process: ReplayProcess, config: RunConfig, stop: threading.Event) -> i
 def _orphaned() -> bool:
     """Whether the supervisor is gone, so that no successor would be started."""
     return os.environ.get(PARENT, "") != str(os.getppid())
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,6 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.seeds import NETWORKS
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName
-from onrig.runtime.safety.promise import promise_of
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.reports import Reports
@@ -93,11 +92,8 @@ class Crew:
         return Child(name, module, arguments, self._folder / "stderr.log")
 
     def _launch_replay(self) -> Child:
-        # Synthetic experiences and the watch on a promise need the plant, which only ``sim`` has.
-        with_plant = self._config.selection.synthetic is not None or promise_of(self._config.limits).word.has_plants
-        module = "onrig.sim.replay" if with_plant else "onrig.runtime.replay.main"
         resume = ["--resume"] if self._resumes else []
-        return self._launch("replay", module, [str(self._folder), str(self._shm), *resume])
+        return self._launch("replay", "onrig.sim.replay", [str(self._folder), str(self._shm), *resume])
 
     def _launch_learner(self) -> Child:
         state = self._folder / "learner"
