@@ -122,11 +122,12 @@ function tellFacts(words) {
   page.timing.describe(words);
 }
 
-/** What the limits rest on, in one word; the sentence is its title, and said where it was withdrawn. */
+/** What the limits rest on, in one word, with a sentence that says what it means. */
 function tellPromise(withdrawn) {
   const { word, sentence } = page.about.promise, pill = $("promise");
   pill.textContent = withdrawn ? `${word}: ${withdrawn}` : word;
-  pill.title = `the promise: ${sentence}`;
+  $("promise-means").textContent = `the promise, ${word}: ${sentence}`;
+  $("promise-means").hidden = false;
   pill.className = `pill ${withdrawn ? "bad" : word === "none" ? "warn" : ""}`;
   pill.hidden = false;
 }
