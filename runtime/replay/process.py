@@ -33,6 +33,7 @@ from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.learners.succession import succession
 from onrig.runtime.replay.pace import pace
 from onrig.runtime.replay.promise_watch import PromiseWatch, StepCheck, claimed_share
+from onrig.runtime.replay.seeds import read_seeds
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.run_config import RunConfig, record_layout

@@ -102,8 +102,11 @@ def write_run_folder(
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
         identity = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
         promise = {"promise": described(config.limits)}
-        _write_meta(folder, {**identity, **identified, **promise, **environment_facts(), **(pieces or {})})
-        write_list(folder, _measured(folder, _WRITTEN_AT_START))
+        _write_meta(folder, {**identity, **identified, **promise, **environment_facts(), **(facts or {})})
+        for name, data in (files or {}).items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            replace_own_file(folder / name, data, durable=True)
+        write_list(folder, _measured(folder, (*_WRITTEN_AT_START, *(files or ()))))
     except OSError:
         undo()
         raise
