@@ -18,7 +18,7 @@ from onrig.runtime.reset.schema import Draw
 from onrig.runtime.safety.fallback import Damp
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox
-from onrig.runtime.safety.plant_box import dead_band_of
+from onrig.runtime.safety.plant_box import covers_all, dead_band_of
 from onrig.runtime.safety.plausibility import guarded_observations
 from onrig.runtime.starts import corners_of
 from onrig.runtime.tracking import followers
@@ -159,7 +159,7 @@ def _models(config: RunConfig) -> Iterator[Finding]:
     if dead_band_of(box) >= largest:
         message = f"no command is certain to take effect: the largest is {largest:g}"
         yield (*path, "dead_band"), message
-    if box.spread < _MIN_SPREAD:
+    if box.spread < _MIN_SPREAD and not covers_all(box):
         yield (*path, "spread"), f"rarely is a plant known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
     if isinstance(box, PendulumBox):
         pushed, pulled = box.gain_per_v_s2 * largest, box.gravity_per_s2

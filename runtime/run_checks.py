@@ -21,6 +21,7 @@ from onrig.runtime.rewards import uses_previous_action
 from onrig.runtime.run_advice import advice
 from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.safety.limits import compile_prediction, limit_findings
+from onrig.runtime.safety.plant_box import covers_all
 from onrig.runtime.starts import are_drawn, corners_of
 from onrig.runtime.task import episode_steps
 from onrig.runtime.task_checks import task_problems
@@ -103,16 +104,25 @@ def _envelope_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]
 
 
 def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]:
-    """Report moving starts outside the prediction's safe set; a start at rest is inside and needs no tables."""
+    """Report starts outside the prediction's safe set; for a velocity's envelope a start at rest is inside and needs no
+    tables."""
     box, rig = config.limits.predicted, config.rig
     names = [o.name for o in rig.observations]
-    moving = [] if box is None else [c for c in corners if c[1].get(box.velocity) and all(n in c[1] for n in names)]
-    prediction = compile_prediction(config.limits, rig, config.period_us * 1e-6) if moving else None
+    moves = [] if box is None else [c for c in corners if c[1].get(box.velocity) or covers_all(box)]
+    moving = [c for c in moves if all(n in c[1] for n in names)]
+    try:
+        prediction = compile_prediction(config.limits, rig, config.period_us * 1e-6) if moving else None
+    except ValueError:  # a missing table, which the checks of plants report
+        return
     if box is None or prediction is None:
         return
     for path, start in moving:
         excess, _ = prediction.judge([start[name] for name in names], [a.safe for a in rig.actuators])
         if excess > 0:
+            if covers_all(box):
+                message = "from this start even the safe output may leave an envelope"
+                yield path_steps(f"task.{path}"), f"{message}: start nearer to its middle, at task.{path}"
+                continue
             message = f"at {start[box.velocity]:g} even the safe output may leave the envelope"
             location = f"task.{path}.{box.velocity}"
             yield path_steps(location), f"{message}: start slower, at {location}"

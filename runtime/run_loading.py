@@ -16,7 +16,7 @@ from onrig.runtime.config.conversion import Reading, read, read_by_section, read
 from onrig.runtime.config.document import Document, find, load_document, origin_of, override, parse_content, problem_at
 from onrig.runtime.config.identified import KEY, with_identified
 from onrig.runtime.config.pieces import KEY as PYTHON
-from onrig.runtime.config.pieces import with_pieces, with_plant_file
+from onrig.runtime.config.pieces import with_barrier, with_pieces, with_plant_file
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
@@ -99,6 +99,7 @@ def load_run(
     else:
         document = with_tables(document, (TASK,), path.parent)
     document = with_plant_file(with_pieces(document, path.parent), path.parent)
+    document = with_barrier(document, path.parent)
     return _checked(document, parts, sections or dict, rules or Rules())
 
 

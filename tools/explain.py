@@ -15,7 +15,9 @@ from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
-from onrig.runtime.safety.plant_box import dead_band_of
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, guaranteed_by
+from onrig.runtime.safety.promise import promise_of
+from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.scoring import early_end, measure_of
 from onrig.runtime.starts import Place, rows_of
 from onrig.runtime.task import Task, episode_steps
@@ -174,15 +176,24 @@ def _envelope(config: RunConfig) -> Table:
         rows.append(("none", "", "only a non-finite action triggers the fallback", ""))
     plants = limits.predicted
     if plants is not None:
-        band = f" and a dead band of up to {dead_band_of(plants):g}" if dead_band_of(plants) else ""
-        within = f"parameters within {100 * plants.spread:g} %{band}"
-        box = f"the fallback can keep this limit, for {within} ('onrig safety')"
-        rows.append(("predicted", "", f"{plants.velocity}: {box}", ""))
+        guaranteed = ", ".join(guaranteed_by(plants, limits.envelope))
+        box = f"the fallback can keep this limit, for {_plants_covered(plants)} ('onrig safety')"
+        rows.append(("predicted", "", f"{guaranteed}: {box}", ""))
+    promise = promise_of(limits)
+    rows.append(("promise", "", promise.word, promise.sentence))
     dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
     rows.append(
         ("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell} ticks) or more")
     )
     return Table("envelope", ("unit", "allowed", "fallback releases within"), tuple(rows))
+
+
+def _plants_covered(plants: PlantBox) -> str:
+    if isinstance(plants, SampledBox):
+        intervals = [f"{name} {format_range(*ends)}" for name, ends in plants.uncertainty.items()]
+        return ", ".join(intervals) or "the nominal plant"
+    band = f" and a dead band of up to {dead_band_of(plants):g}" if dead_band_of(plants) else ""
+    return f"parameters within {100 * plants.spread:g} %{band}"
 
 
 def _fallback(config: RunConfig) -> str:

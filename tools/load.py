@@ -29,10 +29,12 @@ from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.runtime.safety.limits import prediction_trial
 from onrig.runtime.safety.plant_box import PlantBox, box_name
+from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.scoring import early_end
 from onrig.runtime.starts import middle_of, rows_of
 from onrig.runtime.task import episode_steps
 from onrig.runtime.view.drawing import ViewOptions
+from onrig.sim.barrier.plants import deviations, nominal_plant, plant_problems, sampled_box, table_problems
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.plants.trial import name_of, trial_problems
 from onrig.sim.synthetic.model import model_problems
@@ -57,6 +59,11 @@ def sections() -> dict[NodePath, type]:
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a configuration and check all that plants and trials need; raises ConfigError with every problem."""
     return load_run(name, overrides, sections, Rules(refuse=plant_findings))
+
+
+def load_without_table(name: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Load a configuration whose sampled barrier is yet to be computed; raises ConfigError."""
+    return load_run(name, overrides, sections, Rules(refuse=lambda config: _plant_checks(config, with_table=False)))
 
 
 def load_for_rig(
@@ -91,7 +98,11 @@ def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
 
 def on_port(config: RunConfig, path: str) -> RunConfig:
     """Replace the configuration's twin by a device on a port; the pace is kept."""
-    port = config.device.port
+    port, box = config.device.port, sampled_box(config)
+    if box is not None and config.device.twin is not None:  # the plant that its table is computed for
+        plant = msgspec.to_builtins(nominal_plant(config, box))
+        predicted = msgspec.structs.replace(box, plant=plant)
+        config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, predicted=predicted))
     port = Port(path=path) if port is None else msgspec.structs.replace(port, path=path)
     none = {"twin": None, "transport": msgspec.UNSET, "driver": msgspec.UNSET, "attended": msgspec.UNSET}
     device = msgspec.structs.replace(config.device, port=port, **none)
@@ -118,9 +129,20 @@ def learner_findings(config: RunConfig) -> Iterator[Finding]:
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
     """List the problems for plants and trials: the sections of learner and twin, alone and in combination."""
+    return _plant_checks(config, with_table=True)
+
+
+def _plant_checks(config: RunConfig, *, with_table: bool) -> Iterator[Finding]:
     if _learns(config):
         yield from _learning(config)
-    yield from _twin(config)
+    found = [*_twin(config)]
+    yield from found
+    if (box := sampled_box(config)) is not None and not found and not any(findings(config)):
+        problems = [*plant_problems(config, box)]
+        if with_table and not problems:
+            problems = [*table_problems(config, box)]
+        for field, message in problems:
+            yield ("limits", "predicted", field), f"{message}, at limits.predicted.{field}"
 
 
 def _warnings(config: RunConfig) -> Iterator[Finding]:
@@ -292,6 +314,10 @@ def _deviations(config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
     twin = msgspec.convert(config.device.twin, TwinOptions)
     for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
         yield ("limits", "predicted"), f"{message} at limits.predicted"
+    if isinstance(plants, SampledBox):
+        for message in deviations(twin.plant, config, plants):
+            yield ("limits", "predicted", "uncertainty"), f"{message} at limits.predicted.uncertainty"
+        return
     for message in uncovered(twin.plant, plants, config.rig):
         remedy = "describe this plant (`onrig identify` does), or set null, at limits.predicted"
         yield ("limits", "predicted"), f"{message}: {remedy}"

@@ -23,7 +23,7 @@ from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
 from onrig.tools.quantity import size
-from onrig.tools.run_facts import in_one_line, of_summary, promise_of
+from onrig.tools.run_facts import in_one_line, kept_by_shield, of_summary, promise_in_words
 from onrig.tools.terminal import Table, complain, drawn, unwritable, unwritable_folder
 
 RISEN: Final = 0.8
@@ -179,7 +179,8 @@ def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]
     told = of_summary(config, summary).words()
     yield "ended", f"{told.get('ended', '?')}, episode {told['episodes']}"
     yield from ((name, told[name]) for name in _SUMMARISED if name in told)
-    yield "shield keeps", promise_of(config)
+    yield "shield keeps", kept_by_shield(config)
+    yield "promise", promise_in_words(config, withdrawn="promise" in told)
 
 
 def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:

@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 from onrig.runtime.histogram import CoarseHistogram
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
+from onrig.runtime.safety.plant_box import guaranteed_by
+from onrig.runtime.safety.promise import Word, promise_of
 from onrig.runtime.scoring import Measure, measure_of
 from onrig.runtime.task import episode_steps
 from onrig.runtime.view.reader import Figures
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.tools.quantity import count, duration, size, unit_text
 
+WITHDRAWN: Final = "promise_withdrawn"
+"""Kind of the event."""
 LAST: Final = 20
 """Episodes over which performance is averaged."""
 PERCENTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
@@ -76,6 +80,8 @@ class RunFacts(NamedTuple):
     fault: str = ""
     """That ended it."""
     actuators: str = ""
+    withdrawn: bool = False
+    """Whether the shield's promise was withdrawn."""
 
     @property
     def completed(self) -> bool:
@@ -98,6 +104,7 @@ class RunFacts(NamedTuple):
             "lateness": times_in_words(self.lateness),
             "late commands": self._late(),
             "shield": _parts("acted in", self.acted, "tick", self.rules) if self.acted else self._idle(),
+            "promise": "withdrawn" if self.withdrawn else "",
             "faults": "" if self.faults is None else str(self.faults or "none"),
             "memory": self._memory(),
             "learner": self._learner(),
@@ -200,13 +207,14 @@ def pace_of(config: RunConfig) -> str:
     return "lockstep" if pace == "lockstep" else "real-time"
 
 
-def promise_of(config: RunConfig) -> str:
-    """What the shield keeps within which bounds, and by what: its prediction, or the measured state alone."""
-    predicted = config.limits.predicted
+def kept_by_shield(config: RunConfig) -> str:
+    """What the shield keeps within which bounds, and what each rests on: the rig's promise, or the measured state."""
+    predicted, word = config.limits.predicted, promise_of(config.limits).word
+    guaranteed = () if predicted is None else guaranteed_by(predicted, config.limits.envelope)
     units = {o.name: unit_text(o.unit) for o in config.rig.signals}
     told = []
     for name, envelope in config.limits.envelope.items():
-        by = "predicted" if predicted is not None and predicted.velocity == name else "measured"
+        by = word if name in guaranteed else Word.MEASURED
         low, high = envelope.low, envelope.high
         within = f"±{high:g}" if low == -high else f"{low:g} to {high:g}".replace("-", "−")
         told.append(" ".join(filter(None, (name, within, units.get(name), f"({by})"))))
@@ -232,7 +240,15 @@ def of_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
     )
 
 
-def of_figures(config: RunConfig, figures: Figures, policy: int, actuators: str = "") -> RunFacts:
+def promise_in_words(config: RunConfig, *, withdrawn: bool = False) -> str:
+    """The rig's promise: its word and what it means."""
+    promise = promise_of(config.limits)
+    return f"{promise.word}, withdrawn: the rig's own data contradict it" if withdrawn else str(promise)
+
+
+def of_figures(
+    config: RunConfig, figures: Figures, policy: int, actuators: str = "", *, withdrawn: bool = False
+) -> RunFacts:
     """Facts of a run under way."""
     return RunFacts(
         measure_of(config.task),
@@ -259,6 +275,7 @@ def of_figures(config: RunConfig, figures: Figures, policy: int, actuators: str 
         refused=figures.policies_refused,
         lost=figures.dropped,
         actuators=actuators,
+        withdrawn=withdrawn,
     )
 
 
@@ -303,6 +320,7 @@ def of_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
         ended=str(summary.get("exit_reason") or ""),
         fault=str(summary.get("fault") or ""),
         actuators=str(summary.get("actuators") or ""),
+        withdrawn=summary.get("promise_withdrawn") is True,
     )
 
 
@@ -314,6 +332,7 @@ def of_files(m: RunFiles) -> RunFacts:
         episode=int(m.train["episode"][-1]) if len(m.train["episode"]) else found.episode,
         score=_mean(m.train[column]),
         evaluated=_mean(m.evaluation[column]),
+        withdrawn=found.withdrawn or any(event.kind == WITHDRAWN for event in m.events),
         causes={cause: sum(n.values()) for cause, n in sorted(by_episode(m.events, "cause", "missed").items())},
     )
 

@@ -21,6 +21,7 @@ from onrig.runtime.python_files import NotTrusted, python_file
 
 KEY: Final = "python"
 _PLANT: Final[NodePath] = ("device", "twin", "plant")
+MAX_BARRIER_BYTES: Final = 64 << 20
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
@@ -57,30 +58,39 @@ def with_pieces(document: Document, base: Path | None) -> Document:
 
 
 def with_plant_file(document: Document, beside: Path) -> Document:
-    """Resolve the file that a plant reads (``Plant.file_field``): full path and digest.
+    """Resolve the file that a plant reads (a solver's model): full path and digest.
 
     ``beside``: the configuration's folder.  An unreadable file is left to the plant, which reports it.
     """
+    return _with_file(document, beside, _PLANT, registry.PLANTS, MAX_BYTES)
+
+
+def with_barrier(document: Document, beside: Path) -> Document:
+    """Resolve the table of a sampled barrier: full path and digest; a missing one is left to the checks."""
+    return _with_file(document, beside, ("limits", "predicted"), registry.BOXES, MAX_BARRIER_BYTES)
+
+
+def _with_file(document: Document, beside: Path, at: NodePath, group: str, max_bytes: int) -> Document:
+    """Resolve the file that a piece of a group names in its ``file_field``: full path, and digest as ``sha256``."""
     try:
-        plant = value_at(document.data, _PLANT)
-    except KeyError:
+        section = value_at(document.data, at)
+    except (KeyError, TypeError, IndexError):
         return document
-    field = _file_field(plant)
-    if not isinstance(plant, dict) or not isinstance(plant.get(field), str):
+    field = _file_field(group, section)
+    if not isinstance(section, dict) or not isinstance(section.get(field), str):
         return document
-    node_path: NodePath = (*_PLANT, field)
-    path = ((_folder(document, node_path, beside) or beside) / str(plant[field])).absolute()
-    resolved: dict[str, Data] = {**plant, field: str(path)}
+    path = ((_folder(document, (*at, field), beside) or beside) / str(section[field])).absolute()
+    resolved: dict[str, Data] = {**section, field: str(path)}
     with suppress(OSError):
-        resolved.setdefault("sha256", hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest())
-    return dataclasses.replace(document, data=replaced(document.data, _PLANT, resolved))
+        resolved.setdefault("sha256", hashlib.sha256(read_file(path, max_bytes)).hexdigest())
+    return dataclasses.replace(document, data=replaced(document.data, at, resolved))
 
 
-def _file_field(plant: Data) -> str:
-    """Return the field of a plant that names a file; empty if it reads none, or cannot be loaded (reported later)."""
-    kind = plant.get("kind") if isinstance(plant, dict) else None
+def _file_field(group: str, section: Data) -> str:
+    """Field of a piece that names a file; empty if it reads none, or cannot be loaded (reported later)."""
+    kind = section.get("kind") if isinstance(section, dict) else None
     try:
-        return str(registry.load(registry.PLANTS, kind).file_field) if isinstance(kind, str) else ""
+        return str(registry.load(group, kind).file_field) if isinstance(kind, str) else ""
     except (KeyError, ValueError, AttributeError):
         return ""
 

@@ -26,6 +26,7 @@ from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
 from onrig.runtime.control.tick import Tick
+from onrig.runtime.control.withdrawal import Withdrawal
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import device_seed
@@ -87,6 +88,7 @@ class ControlLoop:
         self._swaps_in_episodes = self._pace.overlaps and not self._explorer.perturbs
         self._perturbed: PolicySession | None = None
         expected = expects_learner(config)
+        self._withdrawal = Withdrawal(config, board, arming, self._explorer)
         self._learner = LearnerWatch(config, board, arming, self._explorer, switch) if expected else None
 
     # -- the run ---------------------------------------------------------------------------------------------------
@@ -213,6 +215,7 @@ class ControlLoop:
                 self._explorer.rest(self.arming.pause(*pause))
             if keep:
                 self._keep()
+        self._withdrawal.apply()
         if self._learner is not None:
             self._learner.heed()
         self._switch.take_newest()

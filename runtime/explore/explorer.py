@@ -102,7 +102,7 @@ class Explorer:
         self._moving = isinstance(exploration, ScheduledNoise) and exploration.over != "episodes"
         self.pause: Pause | None = None
         """Pause due because of a spent budget; an episode in progress must end at once."""
-        self._restraint = 1.0
+        self._restraint = self._reduction = 1.0
 
     @property
     def perturbs(self) -> bool:
@@ -148,6 +148,10 @@ class Explorer:
     def restrain(self, factor: float) -> None:
         """Scale the amplitude by ``factor`` in [0, 1] from the next episode on; 1 removes the scaling."""
         self._restraint = factor
+
+    def reduce(self, factor: float) -> None:
+        """Scale the amplitude by ``factor`` in [0, 1] from the next episode on, for the rest of the run."""
+        self._reduction = factor
 
     def perturb(self, model: bytes, episode: int) -> bytes:
         """Return the ONNX model with an episode's noise on its weights; raises ModelRefused."""
@@ -251,7 +255,7 @@ class Explorer:
         """Update the gates that are constant between episodes and budget bookings."""
         factor = self._ledger.factor()
         factor *= self.back_off
-        factor *= self._restraint
+        factor *= self._restraint * self._reduction
         self._whole = self._scheduled if factor == 1.0 else tuple([factor * a for a in self._scheduled])
 
     def state(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Replay process: ``python -m onrig.runtime.replay.main RUN_FOLDER SHM_FOLDER [--resume]``.
+"""The replay process (``onrig.sim.replay`` starts it).
 
 It drains the ring, maintains the memory and the run folder, answers learners and admits policies.  If it dies, the loop
 continues with its last policy, and a new replay process continues with the same ring.
@@ -28,6 +28,7 @@ from onrig.runtime.memory.transitions import Resynthesiser
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.growth import Overgrown
 from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
+from onrig.runtime.replay.promise_watch import StepCheck
 from onrig.runtime.rewards import TermFailed
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
@@ -51,10 +52,15 @@ def _resumed(process: ReplayProcess) -> str:
     return process.recovery.says
 
 
-def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Resynthesiser] | None = None) -> int:
+def main(
+    arguments: list[str],
+    resynthesiser_for: Callable[[RunConfig, Path], Resynthesiser | None] = lambda config, folder: None,
+    step_check_for: Callable[[RunConfig], StepCheck | None] = lambda config: None,
+) -> int:
     """Run the replay process until the loop has ended, or until SIGTERM.
 
-    ``resynthesiser_for`` builds, from configuration and run folder, the replacement of experiences by synthetic ones.
+    ``resynthesiser_for`` builds, from configuration and run folder, the replacement of experiences by synthetic ones,
+    ``step_check_for`` the comparison of the rig's steps with the plants that its promise covers.
     """
     die_with_parent()
     run_folder, shm = Path(arguments[0]), Path(arguments[1])
@@ -64,10 +70,10 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     config = load_resolved(run_folder / "config.yaml")
     if not config.lockstep:
         leave_cpu(config.realtime)
-    resynthesiser = resynthesiser_for(config, run_folder) if resynthesiser_for is not None else None
+    resynthesiser, check = resynthesiser_for(config, run_folder), step_check_for(config)
     try:
         claim(run_folder, _CLAIM_S)
-        process = ReplayProcess(config, run_folder, shm, resynthesiser, resumes="--resume" in arguments[2:])
+        process = ReplayProcess(config, run_folder, shm, resynthesiser, check, resumes="--resume" in arguments[2:])
     except (CheckpointError, FolderBusy, TermFailed) as error:
         return _refused(str(error), ExitCode.CONFIGURATION)
     except (LogMissing, KeyFault) as error:
@@ -136,7 +142,3 @@ def _work(process: ReplayProcess, config: RunConfig, stop: threading.Event) -> i
 def _orphaned() -> bool:
     """Whether the supervisor is gone, so that no successor would be started."""
     return os.environ.get(PARENT, "") != str(os.getppid())
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -32,6 +32,7 @@ from onrig.runtime.replay.learners.policy_folder import policy_folder
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.learners.succession import succession
 from onrig.runtime.replay.pace import pace
+from onrig.runtime.replay.promise_watch import PromiseWatch, StepCheck, claimed_share
 from onrig.runtime.replay.seeds import read_seeds
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
@@ -41,6 +42,7 @@ from onrig.runtime.run_state.completeness import assess
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
+from onrig.runtime.safety.promise import promise_of
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
@@ -73,9 +75,11 @@ class ReplayProcess:
         run_folder: Path,
         shm: Path,
         resynthesiser: Resynthesiser | None = None,
+        step_check: StepCheck | None = None,
         *,
         resumes: bool = False,
     ) -> None:
+        """``step_check`` compares the rig's steps with the plants that its promise covers."""
         layout = record_layout(config)
         shared = attach(config, shm, layout)
         self._folder, self._board = run_folder, shared.board
@@ -99,6 +103,7 @@ class ReplayProcess:
         self._parts = self._assemble(config, shared, memory, identity)
         if not self.took_over:
             self._board[Word.ROWS_BEFORE] = self._parts.rows.count
+        self._promise = self._watch_promise(config, step_check)
         self._telemetry = open_telemetry(shm, layout, memory.storage, self._standing, lockstep=config.lockstep)
         if self._telemetry is not None:
             memory.on_errors = self._telemetry.replayed
@@ -136,6 +141,19 @@ class ReplayProcess:
             policies,
             desk,
             PolicyWatch(terms_of(config), config.rate_hz, event, desk.rule),
+        )
+
+    def _watch_promise(self, config: RunConfig, check: StepCheck | None) -> PromiseWatch | None:
+        if check is None:
+            return None
+        board = self._board
+        return PromiseWatch(
+            promise_of(config.limits),
+            claimed_share(config.limits.predicted),
+            check,
+            self._events.write,
+            lambda: board.__setitem__(Word.WITHDRAWN, 1),
+            withdrawn=bool(board[Word.WITHDRAWN]),
         )
 
     def _begin_intake(self) -> Intake:
@@ -186,6 +204,8 @@ class ReplayProcess:
         if len(records):
             self._pace.took(time.monotonic())
             self._intake.add(records)
+            if self._promise is not None:
+                self._promise.add(records)
             self._parts.ring.take(len(records))
             self._tell_if_full()
             self._board[Word.TAKEN] = max(self._parts.ring.taken, self._intake.told)
@@ -298,7 +318,8 @@ class ReplayProcess:
         self._report_progress()
         self._log.close()
         active = self._board[Word.POLICY]
-        summary = summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
+        withdrawn = {"promise_withdrawn": True} if self._board[Word.WITHDRAWN] else {}
+        summary = withdrawn | summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
         account = self._continuity.account(self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS])
         listed = read_list(self._folder)
         files = {**listed.files, **self._continuity.files()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import ceil, floor, isfinite
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -59,6 +59,9 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     """Accept a rig on a port without an envelope, guarded only by its device's limits."""
     fallback_dwell_s: Quantity = 0.1
     """Minimum duration of the fallback."""
+    on_withdrawn: Literal["pause", "reduce"] | msgspec.UnsetType = msgspec.UNSET
+    """Reaction to a withdrawn promise: ``pause`` until a person re-arms (default on a port), or go on with a tenth of
+    the exploration; unset with a twin: neither."""
 
     def counts(self, rig: Rig) -> tuple[tuple[int, int], ...]:
         """Return the lowest and highest command of each actuator within its range, in counts."""

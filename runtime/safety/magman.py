@@ -37,6 +37,7 @@ from onrig.runtime.safety.plant_box import (
     error_bound,
     magnet_findings,
 )
+from onrig.runtime.safety.promise import Word
 
 Values = NDArray[np.float64]
 
@@ -83,6 +84,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
 
     units: ClassVar[Units] = Units("m", "A^2")
     # A held command has a potential only if the pull is constant: a varying one could add energy.
+    promise: ClassVar[Word] = Word.PROVED
     varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
     apart: ClassVar[Mapping[str, tuple[str, str]]] = {"c2": ("c2_m2", "c2_spread")}
 

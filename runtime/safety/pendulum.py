@@ -35,6 +35,7 @@ from onrig.runtime.safety.plant_box import (
     error_bound,
     unknown,
 )
+from onrig.runtime.safety.promise import Word
 
 _PER_RAD: Final = NODES / (2.0 * math.pi)
 _TOP: Final = LEVELS - 1
@@ -67,6 +68,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
     units: ClassVar[Units] = Units("rad", "V")
+    promise: ClassVar[Word] = Word.PROVED
     varying: ClassVar[frozenset[str]] = frozenset({"gravity_per_s2", "damping_per_s", "gain_per_v_s2", "dead_band"})
 
     @property

@@ -64,6 +64,8 @@ class PlantBox(Protocol):
     parameters other than the lumped ones, ``apart`` maps their names to the fields of nominal value and spread. Three
     optional members extend the checks of a configuration: ``units`` (:class:`Units`), ``actuators``, the names of the
     covered ones, and ``max_acceleration(setting)``, the largest acceleration of any plant within the envelope.
+    ``promise`` (``onrig.runtime.safety.promise.Word``) is what the prediction rests on; without it a rig's promise
+    remains *measured*.  ``covers_all``: every envelope is guaranteed, judged by every observation.
     """
 
     @property
@@ -120,6 +122,21 @@ def apart_of(box: PlantBox) -> dict[str, tuple[float, float]]:
     """Nominal value and relative spread, by name, of parameters other than the lumped ones."""
     fields = apart_fields(box).items()
     return {name: (float(getattr(box, value)), float(getattr(box, spread) or 0.0)) for name, (value, spread) in fields}
+
+
+def guaranteed_by(box: PlantBox, envelope: Mapping[str, Envelope]) -> tuple[str, ...]:
+    """Names of the observations whose envelopes a prediction guarantees."""
+    return tuple(envelope) if covers_all(box) else (box.velocity,)
+
+
+def judged_by(box: PlantBox, rig: Rig) -> tuple[str, ...]:
+    """Names of the observations by which a prediction judges."""
+    return tuple(o.name for o in rig.observations) if covers_all(box) else (box.place, box.velocity)
+
+
+def covers_all(box: PlantBox) -> bool:
+    """Whether a prediction covers every envelope and judges by every observation."""
+    return bool(getattr(box, "covers_all", False))
 
 
 def units_of(box: PlantBox) -> Units | None:

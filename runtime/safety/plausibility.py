@@ -22,7 +22,15 @@ from onrig.hw.roles import (
 from onrig.hw.units import same_unit
 from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import Damp, Hold
-from onrig.runtime.safety.plant_box import PlantBox, Setting, actuators_of, error_bound, max_acceleration_of, units_of
+from onrig.runtime.safety.plant_box import (
+    PlantBox,
+    Setting,
+    actuators_of,
+    error_bound,
+    judged_by,
+    max_acceleration_of,
+    units_of,
+)
 
 _LONGEST_FILTER_S: Final = 1.0
 """Maximum delay by a low-pass, on any rig."""
@@ -45,7 +53,7 @@ def guarded_observations(setting: Setting, box: PlantBox | None) -> list[str]:
             names.append(observation)
         case Hold(position=position, velocity=velocity):
             names += [position, velocity]
-    return list(dict.fromkeys([*names, *([] if box is None else [box.place, box.velocity])]))
+    return list(dict.fromkeys([*names, *(() if box is None else judged_by(box, setting.rig))]))
 
 
 def _envelopes(setting: Setting) -> Iterator[Finding]:

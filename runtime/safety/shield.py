@@ -16,7 +16,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.record import Rule
 from onrig.runtime.safety.fallback import Controller, FallbackWatch, compile_fallback, full_effort
 from onrig.runtime.safety.limits import Limits, compile_prediction
-from onrig.runtime.safety.plant_box import Prediction
+from onrig.runtime.safety.plant_box import PlantBox, Prediction, guaranteed_by
 from onrig.runtime.safety.rules import WHOLE_RANGE, Envelopes, Jerk, Range, Rate, is_sound
 
 _RANGE, _NONE = Rule.RANGE, Rule.NONE
@@ -37,6 +37,11 @@ class Verdict(NamedTuple):
     """1 far inside, 0 at the edge or when a rule activated the fallback."""
 
 
+def _release(limits: Limits, box: PlantBox) -> float:
+    """Share of the envelopes that a prediction guarantees within which the fallback may end."""
+    return max(limits.envelope[name].release for name in guaranteed_by(box, limits.envelope))
+
+
 class Shield:
     """The rules in order; the only state is the fallback's activity and remaining dwell time.
 
@@ -53,8 +58,7 @@ class Shield:
         self._jerk = Jerk(limits.jerk_per_s2, rig, period_s, self._range, unlimited) if limits.jerk_per_s2 else None
         self._envelopes = Envelopes(limits.envelope, rig)
         self._prediction: Prediction | None = compile_prediction(limits, rig, period_s)
-        released = limits.envelope[limits.predicted.velocity].release if limits.predicted else 1.0
-        self._margin_to_leave = 1.0 - released
+        self._margin_to_leave = 0.0 if limits.predicted is None else 1.0 - _release(limits, limits.predicted)
         self._fallback: Controller = compile_fallback(limits.fallback, rig)
         self._dwell_ticks = max(1, round(limits.fallback_dwell_s / period_s))
         self._watch = FallbackWatch(

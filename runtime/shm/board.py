@@ -69,6 +69,9 @@ class Word(enum.IntEnum):
     STOP_NOW_OUTSIDE = 23
     """``onrig stop --now``: 1 once requested.  A separate word, so that a simultaneous gentle stop cannot undo it."""
 
+    WITHDRAWN = 24
+    """replay: 1 once the rig's own data have contradicted the shield's promise."""
+
     LIFE = 30
     """supervisor: a random number that identifies this session of the run, and its ring."""
     RESTARTS = 31

@@ -92,11 +92,8 @@ class Crew:
         return Child(name, module, arguments, self._folder / "stderr.log")
 
     def _launch_replay(self) -> Child:
-        # Synthetic experiences need the plant, which only ``sim`` provides.
-        synthetic = self._config.selection.synthetic is not None
-        module = "onrig.sim.synthetic.replay" if synthetic else "onrig.runtime.replay.main"
         resume = ["--resume"] if self._resumes else []
-        return self._launch("replay", module, [str(self._folder), str(self._shm), *resume])
+        return self._launch("replay", "onrig.sim.replay", [str(self._folder), str(self._shm), *resume])
 
     def _launch_learner(self) -> Child:
         state = self._folder / "learner"

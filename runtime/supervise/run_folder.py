@@ -29,6 +29,7 @@ from onrig.runtime.run_state.checksums import SUMMARY, Extent, measure, read_lis
 from onrig.runtime.run_state.completeness import Completeness
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.folder_access import check_folder, check_path
+from onrig.runtime.safety.promise import described
 from onrig.runtime.scoring import FORMAT as SCORE_FORMAT
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
 
@@ -100,7 +101,8 @@ def write_run_folder(
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
         identity = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
-        _write_meta(folder, {**identity, **identified, **environment_facts(), **(facts or {})})
+        promise = {"promise": described(config.limits)}
+        _write_meta(folder, {**identity, **identified, **promise, **environment_facts(), **(facts or {})})
         for name, data in (files or {}).items():
             (folder / name).parent.mkdir(exist_ok=True)
             replace_own_file(folder / name, data, durable=True)

@@ -17,6 +17,7 @@ from onrig.runtime.config.document import load_document
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.safety.plant_box import PlantBox, apart_fields
 from onrig.runtime.safety.rules import Envelope
+from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.identification.model import ZERO, Unknown
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.plausibility import CORRELATION, residuals_of
@@ -159,6 +160,8 @@ def _predicted(
 ) -> dict[str, Any]:
     """Lumped parameters, their spread, the largest dead band, the longest delay, and errors of inaccurate sensors."""
     wide = half_widths(identified.joint, SHIELDED)
+    if isinstance(box, SampledBox):
+        return {"uncertainty": identified_intervals(identified, wide, plant, box)}
     lumped = [i for i, u in enumerate(identified.unknowns) if u.name in plant.lumped]
     model_errors = [r.model_error for r in residuals_of(identified) if r.correlation > CORRELATION]
     spread = max([_MIN_SPREAD, *model_errors, *(math.expm1(wide[i]) for i in lumped)])
@@ -181,6 +184,21 @@ def _predicted(
         section["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * upper_bounds["delay_s"]) * 100
     errors = {} if box is None else sensor_errors(identified, wide, plant, rig, box, envelope)
     return section | ({"sensor_error": errors} if errors else {})
+
+
+def identified_intervals(identified: Identified, wide: Array, plant: Plant, box: SampledBox) -> dict[str, list[float]]:
+    """Intervals of a sampled barrier's plants: of each determined parameter, the others as the box has them.
+
+    A plant changes with temperature and wear, so none is narrower than the least spread.
+    """
+    intervals = {name: [*ends] for name, ends in box.uncertainty.items()}
+    coordinates, free = identified.fit.coordinates, identified.free.tolist()
+    for u, c, w, is_free in zip(identified.unknowns, coordinates, wide, free, strict=True):
+        if is_free and u.name in plant.identifiable and u.name not in plant.lumped:
+            value, *ends = (float(u.value(coordinate)) for coordinate in (c, c - w, c + w))
+            reach = max(_MIN_SPREAD * abs(value), *(abs(end - value) for end in ends))
+            intervals[u.name] = [max(value - reach, u.low), min(value + reach, u.high)]
+    return intervals
 
 
 def _separate_parameters(identified: Identified, wide: Array, box: PlantBox) -> dict[str, float]:

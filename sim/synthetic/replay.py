@@ -1,12 +1,7 @@
-"""Replay process of a twin's run with synthetic experiences.
-
-``python -m onrig.sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``onrig.runtime.replay.main`` with a plant, which
-only ``sim`` provides.
-"""
+"""Synthetic experiences of a run, in its replay process."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +17,6 @@ from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.main import main
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.runtime.task import episode_steps
@@ -119,7 +113,3 @@ class RunResynthesiser:
             draws = episode_draws(config.seed, episode, self._steps, self._n_obs, self._n_act)
             self._episodes[episode] = draws, np.array(noise)
         return self._episodes[episode]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], RunResynthesiser))

@@ -10,7 +10,7 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from tests.lab.rig.run import Run
 
-SYNTHETIC_REPLAY = "onrig.sim.synthetic.replay"
+SYNTHETIC_REPLAY = "onrig.sim.replay"
 SETTINGS = (
     "episodes=4",
     "task.episode_s=2",

@@ -11,6 +11,7 @@ import pytest
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.document import shipped
 from onrig.runtime.explore.settings import OrnsteinUhlenbeck
+from onrig.runtime.safety.promise import promise_of
 from onrig.tools.cli import main
 from onrig.tools.explain import device_seconds, release_bounds, reuse, tables
 from onrig.tools.explain_exploration import sample_points
@@ -50,10 +51,11 @@ def test_every_shipped_configuration_is_sound(name: str, capsys: pytest.CaptureF
     assert capsys.readouterr().out.startswith(f"{name}: sound: rig ")
 
 
-def test_a_sound_configuration_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_configuration_is_told_with_its_promise(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pendulum"]) == 0
     assert capsys.readouterr() == (
-        "pendulum: sound: rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz, lockstep twin\n",
+        "pendulum: sound: rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz, lockstep twin\n"
+        f"the promise: {promise_of(load('pendulum').limits)}\n",
         "",
     )
 

@@ -12,7 +12,7 @@ from onrig.runtime.view.reader import ViewReader
 from onrig.runtime.view.run_view import read_run
 from onrig.tools.display import progress_line
 from onrig.tools.load import load
-from onrig.tools.run_facts import of_figures, of_files, of_progress, of_summary, promise_of
+from onrig.tools.run_facts import kept_by_shield, of_figures, of_files, of_progress, of_summary
 from tests.runtime.samples import records
 from tests.runtime.view.live import LiveRun
 
@@ -100,8 +100,8 @@ def test_of_a_run_that_was_killed_the_episodes_are_known(tmp_path: Path) -> None
 
 
 def test_the_promise_names_what_is_kept_and_by_what() -> None:
-    assert promise_of(load("pendulum")) == "velocity ±15 rad/s (predicted)"
+    assert kept_by_shield(load("pendulum")) == "velocity ±15 rad/s (proved)"
     measured = load("pendulum", ["limits.predicted=null", "limits.envelope={velocity: {low: -5, high: 6}}"])
-    assert promise_of(measured) == "velocity −5 to 6 rad/s (measured)"
+    assert kept_by_shield(measured) == "velocity −5 to 6 rad/s (measured)"
     none = msgspec.structs.replace(measured, limits=msgspec.structs.replace(measured.limits, envelope={}))
-    assert promise_of(none) == "nothing"
+    assert kept_by_shield(none) == "nothing"

@@ -87,7 +87,7 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
         return push
 
     def edge(rng: random.Random) -> Law:
-        return lambda observation: _strongest_that_passes(prediction, observation, push(observation), rig)
+        return lambda observation: strongest_that_passes(prediction, observation, push(observation), rig)
 
     def broken(rng: random.Random) -> Law:
         return lambda observation: rng.choice(_NONSENSE)(m) if rng.random() < 0.2 else push(observation)
@@ -101,7 +101,7 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
     }  # fmt: skip
 
 
-def _strongest_that_passes(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
+def strongest_that_passes(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
     """Command nearest to ``push`` that the prediction allows, between its opposite (or zero) and itself."""
     if not prediction.judge(observation, push)[0]:
         return push

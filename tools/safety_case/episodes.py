@@ -41,7 +41,7 @@ from onrig.tools.safety_case.campaign import (
 
 LANES: Final = 300
 """Number of episodes in a batch."""
-_LOSSES: Final = (0.0, 0.1, 0.5)
+LOSSES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per episode."""
 _CHANGING: Final = 0.3
 """Share of episodes whose plant varies in every period, as far as the guarantee covers it."""
@@ -82,7 +82,7 @@ class Death:
         return frame >= self._from and (not self._exposed or margin < _SMALL_MARGIN or frame >= self._last)
 
 
-class _Lane:
+class Lane:
     """One episode: its tick, its policy and the command in force (counts)."""
 
     def __init__(self, tick: Tick, law: Law, name: str, loss: float, death: Death, rng: random.Random) -> None:
@@ -140,7 +140,7 @@ def run_core(
         for i in range(n):
             own = random.Random(f"{seed} {done + i}")
             name = names[(done + i) % len(names)]
-            lanes.append(_Lane(ticks[i], made[name](own), name, own.choice(_LOSSES), Death(frames, own), own))
+            lanes.append(Lane(ticks[i], made[name](own), name, own.choice(LOSSES), Death(frames, own), own))
         _run_lanes(config, box, plant, sight, lanes, rng, campaign)
         done += n
         progress(done)
@@ -158,7 +158,7 @@ def _run_lanes(
     box: PlantBox,
     plant: Plant,
     sight: SensorModel,
-    lanes: list[_Lane],
+    lanes: list[Lane],
     rng: np.random.Generator,
     campaign: Campaign,
 ) -> None:
@@ -184,7 +184,7 @@ def _run_lanes(
         for lane, counts in zip(lanes, sight.read(np.stack(state), rng), strict=True):
             lane.before = lane.command
             if not lane.loses_frame(frame, config.rig.lease_periods):
-                _decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
+                decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
         before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
         drawn = draw(nominal, box.spread, n, rng)
@@ -211,7 +211,8 @@ def _run_lanes(
         campaign[lane.name].add(1.0 - most / limit)
 
 
-def _decide(lane: _Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:
+def decide(lane: Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:
+    """Answer a frame with the lane's tick and policy, after which its host may die."""
     state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
     answer = lane.answer_to(state)
     step, lane.command = answer.step, answer.command

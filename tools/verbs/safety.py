@@ -3,6 +3,8 @@
 Adversarial and random policies drive plants from the whole box of limits.predicted: first through the tick's pure core,
 with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time. In each
 episode the host dies for good (runtime/SAFETY.md). Exit code 5 if a limit was exceeded.
+
+With limits.predicted of the kind sampled the plants are drawn from its uncertainty, and --barrier computes its table.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ class Options:
     """Episodes through twin, protocol and session."""
     seed: Seed = 0
     """Seed of plants, errors, delays and policies."""
+    barrier: bool = False
+    """Compute and test the table that limits.predicted of the kind sampled names, in minutes."""
+    plants: Count = 24
+    """Plants in the computation of a table."""
+    tests: Count = 3000
+    """Hostile episodes in the test of a table, each with a plant of its own."""
     plot: File | None = None
     """Only draw the safe sets, to FILE."""
     set: Overrides = ()
@@ -38,6 +46,12 @@ def main(options: Options) -> int:
         return complain("safety", "expected 0 or more for --episodes, --lockstep and --seed")
     if not options.episodes and not options.lockstep and options.plot is None:
         return complain("safety", "--episodes 0 with --lockstep 0 tests nothing")
+    if options.barrier:
+        from onrig.tools.barrier import build
+
+        if min(options.plants, options.tests) < 1 or len(options.config) > 1:
+            return complain("safety", "--barrier takes one configuration, and --plants and --tests of 1 or more")
+        return build(options.config[0], options.set, options.plants, options.tests, options.seed)
     from onrig.tools.safety import draw, drive
 
     if options.plot is not None:

@@ -98,7 +98,7 @@ class Watcher:
             (self._train if episode.kind == "train" else self._evaluation).append(episode.score)
         self._happened += [h for e in view.events() if (h := happened(e)) is not None]
         tick, policy, figures = view.word(Word.TICK), view.word(Word.POLICY), live.figures()
-        actuators = _actuators(live.actuators)
+        actuators, withdrawn = _actuators(live.actuators), bool(view.word(Word.WITHDRAWN))
         return Snapshot(
             view.config,
             view.folder,
@@ -110,7 +110,7 @@ class Watcher:
             self._now,
             tuple(self._train),
             tuple(self._evaluation),
-            None if figures is None else of_figures(view.config, figures, policy, actuators),
+            None if figures is None else of_figures(view.config, figures, policy, actuators, withdrawn=withdrawn),
             None if figures is None else (figures.tick, figures.lateness),
             tuple(self._happened),
             actuators,

@@ -14,11 +14,12 @@ from onrig.runtime.lease import worth
 from onrig.runtime.printable import printable
 from onrig.runtime.record import STAGES, Rule
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.promise import promise_of
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.task import episode_steps
 from onrig.runtime.tracking import followers
 from onrig.tools.drawings import drawing_of
-from onrig.tools.run_facts import pace_of, promise_of
+from onrig.tools.run_facts import kept_by_shield, pace_of
 from onrig.tools.web.history import FIELDS
 
 _LONGEST_NAME: Final = 200
@@ -79,7 +80,8 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "exploration": schedule(config),
         "process": config.exploration.title,
         "episode_fields": FIELDS,
-        "promise": promise_of(config),
+        "kept": kept_by_shield(config),
+        "promise": promise_of(config.limits)._asdict(),
         "measure": {**measure_of(task)._asdict(), "normalized": task.normalization is not None},
         "edges_us": [float(f"{e:.6g}") for e in coarse_edges_us().tolist()],
         "rules": [r.name.lower() for r in Rule],

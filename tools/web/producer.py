@@ -122,7 +122,10 @@ class Producer:
             live.keep_sampling()
             figures = live.figures()
             if figures is not None:
-                facts = self._evaluated(of_figures(self._view.config, figures, self._view.word(Word.POLICY)))
+                view = self._view
+                withdrawn = bool(view.word(Word.WITHDRAWN))
+                live_facts = of_figures(view.config, figures, view.word(Word.POLICY), withdrawn=withdrawn)
+                facts = self._evaluated(live_facts)
                 yield self._note(Message("figures", {**plain_figures(figures), "words": facts.words()}))
             yield from self._memory(live, figures)
 

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 TWIN, CONTROL, REPLAY, LEARNER = (
     "onrig.sim.twin.main",
     "onrig.runtime.control.main",
-    "onrig.runtime.replay.main",
+    "onrig.sim.replay",
     "onrig.learner.main",
 )
 ROLES: Final = {TWIN: "device", CONTROL: "control", REPLAY: "replay", LEARNER: "learner"}

@@ -16,7 +16,7 @@ from onrig.tools.quantity import count, duration
 from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.run_facts import LAST, RunFacts, promise_of
+from onrig.tools.run_facts import LAST, RunFacts, kept_by_shield, of_files, promise_in_words
 
 _MOST: Final = 120
 """Rows of the table of events: the first few, and the last ones."""
@@ -168,7 +168,8 @@ def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
     rows = [
         ("started", str(m.meta.get("started", "?"))),
         ("seed", str(m.config.seed)),
-        ("shield keeps", promise_of(m.config)),
+        ("shield keeps", kept_by_shield(m.config)),
+        ("promise", promise_in_words(m.config, withdrawn=of_files(m).withdrawn)),
         ("revision", f"{revision}{dirty}"),
         ("versions", listed),
         ("board", f"{m.meta.get('board', '?')}, {m.meta.get('cpus', '?')} CPUs"),

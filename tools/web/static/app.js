@@ -39,6 +39,7 @@ const handle = {
     document.title = `Onrig: ${about.rig}`;
     $("lease").textContent = `the lease: ${about.lease}`;
     $("lease").hidden = !about.lease;
+    tellPromise();
     page.stage = new Stage();
     page.rig = new Picture("rig", paintRig);
     page.trace = new Trace(about, page.stage, { held: hold });
@@ -114,10 +115,21 @@ function tellFacts(words) {
   say("learning-note", words.performance && `${words.performance} (mean of 20)`);
   say("missed", words.ticks && `${words.ticks}; period ${duration(page.about.period_us)}`);
   say("policies-note", words.policies);
-  say("safety-note", words.shield && `the shield ${words.shield}; it keeps ${page.about.promise}`);
+  say("safety-note", words.shield && `the shield ${words.shield}; it keeps ${page.about.kept}`);
+  tellPromise(words.promise);
   say("foot", [words.learner, words.memory, lost && `${lost} records lost`].filter(Boolean).join(" · "));
   page.learning.describe(words.performance);
   page.timing.describe(words);
+}
+
+/** What the limits rest on, in one word, with a sentence that says what it means. */
+function tellPromise(withdrawn) {
+  const { word, sentence } = page.about.promise, pill = $("promise");
+  pill.textContent = withdrawn ? `${word}: ${withdrawn}` : word;
+  $("promise-means").textContent = `the promise, ${word}: ${sentence}`;
+  $("promise-means").hidden = false;
+  pill.className = `pill ${withdrawn ? "bad" : word === "none" ? "warn" : ""}`;
+  pill.hidden = false;
 }
 
 function progress(episode) {

@@ -1,0 +1,149 @@
+"""File of a sampled barrier: a table over states and commands, and what it was computed from and tested on.
+
+The first line is a JSON object (:class:`Header`), the rest are float32 numbers, little-endian, in the axes' order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from math import isfinite, prod
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.hw.bounds import Quantity
+from onrig.runtime.config.pieces import MAX_BARRIER_BYTES
+from onrig.runtime.files import read_file, replace_file
+
+FORMAT: Final = "onrig-barrier-1"
+MAX_STATES: Final = 4
+MAX_COMMANDS: Final = 2
+_MAX_HEADER: Final = 1 << 16
+_NODES: Final = 4096
+
+Values = NDArray[np.float32]
+
+
+class Axis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Evenly spaced nodes over one observation or actuator, both ends included."""
+
+    name: str
+    low: Quantity
+    high: Quantity
+    nodes: Annotated[int, msgspec.Meta(ge=2, le=_NODES)]
+    wraps: bool = False
+    """Whether the last node is the first one, a turn further."""
+
+
+class Tested(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Outcome of hostile episodes, each with a plant of its own that was not in the computation's sample."""
+
+    plants: Annotated[int, msgspec.Meta(ge=0)]
+    """Number of them, one per episode."""
+    breaches: Annotated[int, msgspec.Meta(ge=0)]
+    """Episodes in which an observation left its envelope."""
+    rate: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+    """Upper bound, at ``confidence``, of the share of episodes with a breach."""
+    confidence: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+    outside: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+    """Largest share of steps of such an episode whose next measurement no computed plant explains."""
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a table is of."""
+
+    format: str
+    made_for: dict[str, str]
+    """Digest of each part of the configuration that the table depends on, by its name."""
+    states: Annotated[tuple[Axis, ...], msgspec.Meta(min_length=1, max_length=MAX_STATES)]
+    """Axes of the observations that are the plant's states."""
+    commands: Annotated[tuple[Axis, ...], msgspec.Meta(min_length=1, max_length=MAX_COMMANDS)]
+    """Axes of the actuators."""
+    plants: Annotated[int, msgspec.Meta(ge=1)]
+    """Plants in the computation: corners of the uncertainty, and drawn ones."""
+    horizon_s: float
+    """Time for which each of them was followed under the fallback, and again after the host's death."""
+    slack: float
+    """Margin below which a command is refused, which covers the interpolation between nodes."""
+    seed: int
+    tested: Tested | None = None
+    """None before the test."""
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All axes, states first."""
+        return (*self.states, *self.commands)
+
+    @property
+    def points(self) -> int:
+        """Number of states in the grid."""
+        return prod(axis.nodes for axis in self.states)
+
+
+class Barrier(msgspec.Struct, frozen=True):
+    """A table that was read: margin by state and command, at least 0 where every computed plant stays inside."""
+
+    header: Header
+    values: Values
+    """Flat, in the order of the axes."""
+    sha256: str
+
+
+def digest_of(data: bytes) -> str:
+    """SHA-256 of a file's content."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def encode(header: Header, values: Values) -> bytes:
+    """Content of a file."""
+    return msgspec.json.encode(header) + b"\n" + values.astype("<f4").tobytes()
+
+
+def write_barrier(path: Path, header: Header, values: Values) -> str:
+    """Replace a file atomically; returns its digest. Raises OSError."""
+    data = encode(header, values)
+    replace_file(path, data)
+    return digest_of(data)
+
+
+def decode(data: bytes) -> Barrier:
+    """Parse a file's content; ValueError says what is wrong with it."""
+    line, _, rest = data[: _MAX_HEADER + 1].partition(b"\n")
+    try:
+        header = msgspec.json.decode(line, type=Header)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"not a table of `onrig safety --barrier`: {error}") from None
+    if header.format != FORMAT:
+        raise ValueError(f"expected the format {FORMAT}, got {header.format!r}: compute it anew")
+    del rest
+    values = np.frombuffer(data, "<f4", offset=len(line) + 1) if (len(data) - len(line) - 1) % 4 == 0 else np.zeros(0)
+    if len(values) != prod(axis.nodes for axis in header.axes) or not np.isfinite(values).all():
+        raise ValueError("the numbers are incomplete or not finite: compute it anew")
+    if not all(axis.low < axis.high for axis in header.axes) or not (isfinite(header.slack) and header.slack >= 0.0):
+        raise ValueError("an axis or the slack is invalid: compute it anew")
+    return Barrier(header, values.astype(np.float32), digest_of(data))
+
+
+def read_barrier(path: str, sha256: str = "") -> Barrier:
+    """Read a table, once per process; raises ValueError, also for another content than ``sha256`` is of."""
+    try:
+        data = read_file(Path(path), MAX_BARRIER_BYTES)
+    except OSError as error:
+        raise ValueError(f"'{path}': {error.strerror or error}; `onrig safety CONFIG --barrier` computes it") from None
+    found = digest_of(data)
+    if sha256 and found != sha256:
+        raise ValueError(f"'{path}' has changed since the configuration was read")
+    return _decoded(path, found)
+
+
+@lru_cache(maxsize=4)
+def _decoded(path: str, sha256: str) -> Barrier:
+    data = read_file(Path(path), MAX_BARRIER_BYTES)
+    try:
+        return decode(data)
+    except ValueError as error:
+        raise ValueError(f"'{path}': {error}") from None

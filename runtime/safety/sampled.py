@@ -1,0 +1,185 @@
+"""Prediction from a sampled barrier: a command passes where the table of ``onrig safety --barrier`` has margin left.
+
+The table covers any plant of up to four states; its promise rests on plants drawn from the stated uncertainty, not on a
+proof (``runtime/SAFETY.md``).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from onrig.hw.bounds import NotNegative, Positive, Quantity
+from onrig.hw.roles import observation_of
+from onrig.runtime.config.problem import Finding, unknown_name
+from onrig.runtime.safety.barrier_file import MAX_COMMANDS, MAX_STATES, Axis, Barrier, read_barrier
+from onrig.runtime.safety.fallback import Hold
+from onrig.runtime.safety.plant_box import Setting, Sketch
+from onrig.runtime.safety.promise import Word
+
+Nodes = Annotated[int, msgspec.Meta(ge=2, le=201)]
+Interval = tuple[Quantity, Quantity]
+
+_EDGE: Final = 1e-9
+"""Rounding at the end of an axis."""
+
+
+class SampledBox(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sampled", tag_field="kind", kw_only=True
+):
+    """Plants drawn from intervals of a plant's parameters; every envelope of the limits is guaranteed together."""
+
+    table: str
+    """File of the barrier, next to the configuration; `onrig safety CONFIG --barrier` computes it."""
+    place: str
+    """Observation of a position or angle, for pictures."""
+    velocity: str
+    """Its rate."""
+    uncertainty: dict[str, Interval]
+    """[low, high] of each uncertain parameter of the plant, by its name; the others are as the plant has them."""
+    plant: dict[str, object] | UnsetType = UNSET
+    """Plant by its ``kind``, as ``device.twin.plant`` has it; unset: the twin's. A device on a port needs it."""
+    range: dict[str, Interval] = {}
+    """Range of the table by observation; default: its envelope, a full turn of an angle that wraps, else the range
+    that drawn plants reach from the observation's own."""
+    nodes: dict[str, Nodes] = {}
+    """Number of the table's nodes by observation or actuator."""
+    horizon_s: Positive = 3.0
+    """Time for which each plant is followed under the fallback, and again after the host's death."""
+    late_us: int = 1000
+    """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+    sensor_error: dict[str, NotNegative] = {}
+    """Bound of each observation's error in its unit; default: half a count of its sensor."""
+    sha256: str | UnsetType = UNSET
+    """Hash of the table, filled in when the configuration is read."""
+
+    promise: ClassVar[Word] = Word.SAMPLED
+    covers_all: ClassVar[bool] = True
+    file_field: ClassVar[str] = "table"
+    varying: ClassVar[frozenset[str]] = frozenset()
+    spread: ClassVar[float] = 0.0
+    nominal: ClassVar[dict[str, float]] = {}
+
+    def findings(self, setting: Setting) -> Iterator[Finding]:
+        """List the problems of the settings; those of the table need the plant (``onrig.sim.barrier.contract``)."""
+        rig, names = setting.rig, [o.name for o in setting.rig.observations]
+        actuators = [a.name for a in rig.actuators]
+        at = "predicted"
+        for field, used in (("range", self.range), ("sensor_error", self.sensor_error)):
+            for name in used:
+                if name not in names:
+                    yield (at, field, name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+        for field, name in (("place", self.place), ("velocity", self.velocity)):
+            if name not in names:
+                yield (at, field), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+        for name in self.nodes:
+            if name not in (*names, *actuators):
+                yield (at, "nodes", name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+        for field, pairs in (("range", self.range), ("uncertainty", self.uncertainty)):
+            for name, (low, high) in pairs.items():
+                if not low <= high or (field == "range" and low == high):
+                    yield (at, field, name), f"expected the lower end first, got {low:g} and {high:g}"
+        if len(names) > MAX_STATES or len(actuators) > MAX_COMMANDS:
+            what = f"{len(names)} observations and {len(actuators)} actuators"
+            yield (at,), f"a table has at most {MAX_STATES} states and {MAX_COMMANDS} commands, this rig has {what}"
+        if not setting.envelope:
+            yield (at,), "expected an envelope to keep (limits.envelope)"
+        if isinstance(setting.fallback, Hold):
+            yield (at,), "a table is computed for the fallbacks 'damp' and 'safe'"
+        if not 0 <= self.late_us <= round(setting.period_s * 1e6):
+            yield (at, "late_us"), f"expected 0 to one period ({setting.period_s * 1e6:g} us), got {self.late_us}"
+        for o in rig.observations:
+            if o.derivative_of is not None and o.name not in self.sensor_error:
+                yield (at,), f"'{o.name}' is estimated from differences: give its bound in sensor_error"
+
+    def barrier(self) -> Barrier:
+        """Read the table; raises ValueError."""
+        return read_barrier(self.table, "" if self.sha256 is UNSET else self.sha256)
+
+    def prediction(self, setting: Setting) -> SampledPrediction:
+        """Look up the table; raises ValueError if it is missing, or not of this rig's signals."""
+        barrier = self.barrier()
+        rig, header = setting.rig, barrier.header
+        signals = {o.name for o in rig.observations}, {a.name for a in rig.actuators}
+        if ({a.name for a in header.states}, {a.name for a in header.commands}) != signals:
+            raise ValueError(f"'{self.table}' is of a rig with other signals: compute it anew")
+        return SampledPrediction(barrier, setting)
+
+    def sketch(self) -> Sketch:
+        """Two signals against each other."""
+        return {"kind": "phase", "x": self.place, "y": self.velocity}
+
+
+class SampledPrediction:
+    """Multilinear interpolation in the table, by observation and command; nothing is allocated that grows.
+
+    A margin is relative to the best of the table, which a rig at rest in the middle may have.
+    """
+
+    def __init__(self, barrier: Barrier, setting: Setting) -> None:
+        rig, header = setting.rig, barrier.header
+        self.states = header.states
+        """Axes of the observations."""
+        self._table, self._slack = array("d", barrier.values.astype("f8").tobytes()), header.slack
+        observations = [o.name for o in rig.observations]
+        actuators = [a.name for a in rig.actuators]
+        strides, stride = [], 1
+        for axis in reversed(header.axes):
+            strides.append(stride)
+            stride *= axis.nodes
+        strides.reverse()
+        n = len(header.states)
+        self._states = [
+            (observations.index(axis.name), *_scale(axis, step))
+            for axis, step in zip(header.states, strides[:n], strict=True)
+        ]
+        self._commands = [
+            (actuators.index(axis.name), *_scale(axis, step))
+            for axis, step in zip(header.commands, strides[n:], strict=True)
+        ]
+        # The last axis varies fastest, so that neighbours in the list differ along it.
+        corners = [0]
+        for step in strides:
+            corners = [corner + offset for corner in corners for offset in (0, step)]
+        self._corners = tuple(corners)
+        found = observation_of(rig, next(iter(setting.envelope)))
+        assert found is not None
+        envelope = setting.envelope[found.name]
+        self._per_margin = (envelope.high - envelope.low) / (found.high - found.low)
+        self._full = max(float(barrier.values.max()) - header.slack, 1e-6)
+
+    def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
+        """See :class:`onrig.runtime.safety.plant_box.Prediction`; a state beyond the table is refused."""
+        base, weights = 0, []
+        for at, low, per, last, step in self._states:
+            t = (observation[at] - low) * per
+            if not -_EDGE <= t <= last + _EDGE:
+                return (abs(t - 0.5 * last) / (0.5 * last) - 1.0 if t == t else inf), 0.0
+            i = int(t) if t < last else last - 1
+            base += i * step
+            weights.append(t - i)
+        for at, low, per, last, step in self._commands:
+            t = (action[at] - low) * per
+            t = 0.0 if t < 0.0 else last if t > last else t
+            i = int(t) if t < last else last - 1
+            base += i * step
+            weights.append(t - i)
+        table = self._table
+        values = [table[base + corner] for corner in self._corners]
+        for w in reversed(weights):
+            values = [a + w * (b - a) for a, b in zip(values[::2], values[1::2], strict=True)]
+        margin = values[0] - self._slack
+        if margin < 0.0:
+            return -margin * self._per_margin, 0.0
+        return 0.0, min(margin / self._full, 1.0)
+
+
+def _scale(axis: Axis, stride: int) -> tuple[float, float, int, int]:
+    """Lowest value, nodes per unit, last node, and stride in the table."""
+    last = axis.nodes - 1
+    return axis.low, last / (axis.high - axis.low), last, stride

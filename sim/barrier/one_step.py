@@ -1,0 +1,181 @@
+"""One-step residuals of a rig against its plants: whether any of them explains the next measurement."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from math import pi
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.hw.rig import Rig
+from onrig.runtime.maths import BATCHED
+from onrig.runtime.record import Flag
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.plant_box import PlantBox, apart_of, dead_band_of, error_bound
+from onrig.runtime.safety.sampled import SampledBox
+from onrig.sim.barrier.plants import nominal_plant, observed
+from onrig.sim.plants.integrate import Array, advance
+from onrig.sim.plants.plant import Plant
+from onrig.sim.plants.registry import simulated
+
+_CORNERS: Final = 64
+"""Most corners of the uncertainty; of more parameters, corners drawn once."""
+_NEAR: Final = 1.5
+"""Errors within which the nominal plant explains a measurement by itself: this sample's, and half of the last one's."""
+_SUBSTEPS: Final = 4
+_WIDER: Final = 0.05
+"""Share of its width by which the plants' interval is widened: between corners it need not be monotone."""
+State = tuple[Array, ...]
+
+
+class Steps(NamedTuple):
+    """l steps of a rig (SI)."""
+
+    seen: Array
+    """Observations of the plant's states, (n, l)."""
+    before: Array
+    """Command in force at the sample, (m, l)."""
+    command: Array
+    """Command in force at the end of the period, (m, l)."""
+    switch_s: Array
+    """Time from the sample to the switch between them, (l,)."""
+    following: Array
+    """Observations of the next sample, (n, l)."""
+
+
+class OneStep:
+    """Interval of the next measurement over the plants that a promise covers, errors of the sensors included.
+
+    A sampled promise covers its plants' motion both ways; a box that is proved only bounds how fast they become, so
+    that friction of any size is inside.
+    """
+
+    def __init__(self, config: RunConfig, box: PlantBox) -> None:
+        """Raises ValueError for a box without a plant to simulate, or a rig that does not show its states."""
+        rig, self._period_s = config.rig, config.period_us * 1e-6
+        self._rig = rig
+        self._one_sided = not isinstance(box, SampledBox)
+        self._nominal = nominal_plant(config, box) if isinstance(box, SampledBox) else simulated(box).of_box(box, rig)
+        shown = [o.sensor or o.name for o in rig.observations]
+        if any(name not in shown for name in self._nominal.state_names):
+            raise ValueError("not every state of the plant is observed")
+        self.order = observed(rig, self._nominal)
+        """Index of the observation that shows each of the plant's states."""
+        names = [rig.observations[at].name for at in self.order]
+        self._velocity = names.index(box.velocity)
+        self._turns = np.array([rig.wraps(name) for name in names])
+        self.errors = np.array([error_bound(box, rig, name) for name in names])
+        """Bound of each one's error."""
+        self._late_s = min(box.late_us * 1e-6, self._period_s)
+        self._plants = [*_corners(box, self._nominal)]
+
+    def count(self, records: NDArray[np.void]) -> tuple[int, int]:
+        """Of consecutive records of an episode: steps that no plant explains, and all steps."""
+        steps = steps_of(records, self._rig, self.order)
+        return (0, 0) if steps is None else (int(np.count_nonzero(self.outside(steps))), len(steps.switch_s))
+
+    def outside(self, steps: Steps) -> NDArray[np.bool_]:
+        """Return which steps (l,) no plant explains; those at a wall are left out."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            nominal = self._next(self._nominal, tuple(steps.seen), steps, 0.0)
+            apart = np.abs(self._difference(nominal, steps.following))
+            left = np.flatnonzero(
+                ~(apart <= _NEAR * self.errors[:, None]).all(axis=0)
+            )  # those the nominal plant does not
+            found = np.zeros(len(steps.switch_s), bool)
+            if len(left):
+                some = Steps(*(values[..., left] for values in steps))
+                found[left] = self._unexplained(some, nominal[:, left])
+        return found
+
+    def _unexplained(self, steps: Steps, nominal: Array) -> NDArray[np.bool_]:
+        state: State = tuple(steps.seen)
+        wide = self.errors[:, None] + self._sensor_effect(state, steps, nominal)
+        wide += np.abs(self._difference(self._next(self._nominal, state, steps, self._late_s), nominal))
+        found = np.stack([self._next(plant, state, steps, 0.0) for plant in self._plants])
+        free: Any = np.ones(len(steps.switch_s), bool)
+        for at_sample in (state, tuple(nominal), tuple(steps.following)):
+            free = free & self._nominal.moves_freely(at_sample)
+        if self._one_sided:
+            at = self._velocity
+            speeds = np.abs(found[:, at])
+            fastest = speeds.max(axis=0) + wide[at] + _WIDER * np.ptp(speeds, axis=0)
+            return np.asarray(free & ~(np.abs(steps.following[at]) <= fastest * (1.0 + 1e-9)))
+        apart = self._difference(found, steps.following[None])
+        low, high = apart.min(axis=0), apart.max(axis=0)
+        wide += _WIDER * (high - low) + 1e-9
+        return np.asarray(free & ~((low <= wide) & (high >= -wide)).all(axis=0))
+
+    def _sensor_effect(self, state: State, steps: Steps, nominal: Array) -> Array:
+        """Largest effect (n, l) of the present sample's errors on the next one."""
+        total: Any = 0.0
+        for i, error in enumerate(self.errors):
+            moved = tuple(x + error if j == i else x for j, x in enumerate(state))
+            total = total + np.abs(self._difference(self._next(self._nominal, moved, steps, 0.0), nominal))
+        return np.asarray(total)
+
+    def _next(self, plant: Plant, state: State, steps: Steps, later_s: float) -> Array:
+        first_s = np.minimum(steps.switch_s + later_s, self._period_s)
+        if first_s.any():
+            state = advance(plant, state, tuple(steps.before), first_s, _SUBSTEPS)
+        state = advance(plant, state, tuple(steps.command), self._period_s - first_s, _SUBSTEPS)
+        return np.stack(plant.constrain(BATCHED, state))
+
+    def _difference(self, a: Array, b: Array) -> Array:
+        """Difference of two states (..., n, l), angles within half a turn."""
+        difference = a - b
+        turned = (difference + pi) % (2.0 * pi) - pi
+        return np.where(self._turns[:, None], turned, difference)
+
+
+def _corners(box: PlantBox, nominal: Plant) -> Iterator[Plant]:
+    """Plants at the corners of a box's uncertainty, and the nominal one."""
+    yield nominal
+    if isinstance(box, SampledBox):
+        yield from (nominal.varied(values) for values in _products(box.uncertainty))
+        return
+    lumped = {name: _around(value, box.spread) for name, value in box.nominal.items()}
+    others = {name: _around(value, spread) for name, (value, spread) in apart_of(box).items() if spread}
+    if band := dead_band_of(box):
+        others["dead_band"] = (0.0, band)
+    for values in _products({**lumped, **others}):
+        plant = nominal.varied({name: values[name] for name in others})
+        yield plant.with_lumped({name: values[name] for name in lumped})
+
+
+def _around(value: float, spread: float) -> tuple[float, float]:
+    return value * (1.0 - spread), value * (1.0 + spread)
+
+
+def _products(intervals: Mapping[str, tuple[float, float]]) -> Iterator[dict[str, float]]:
+    names, ends = [*intervals], [*intervals.values()]
+    if 2 ** len(ends) <= _CORNERS:
+        yield from (dict(zip(names, corner, strict=True)) for corner in itertools.product(*ends))
+        return
+    picks = np.random.default_rng(0).integers(2, size=(_CORNERS, len(ends)))
+    yield from ({name: ends[i][pick[i]] for i, name in enumerate(names)} for pick in picks.tolist())
+
+
+def steps_of(records: NDArray[np.void], rig: Rig, order: tuple[int, ...]) -> Steps | None:
+    """Steps of an episode's consecutive records, those without a transition left out; None if there are none."""
+    first, second = records[:-1], records[1:]
+    whole = (
+        (first["flags"] & (Flag.INVALID | Flag.NO_ACTION) == 0)
+        & (second["tick"] == first["tick"] + 1)
+        & (second["frame"] == first["frame"] + 1)
+    )
+    first, second = first[whole], second[whole]
+    if not len(first):
+        return None
+    counts = np.array([a.resolution for a in rig.actuators])[:, None]
+    chosen = list(order)
+    return Steps(
+        first["observation"].astype(np.float64).T[chosen],
+        counts * first["u_start"].astype(np.float64).T,
+        counts * first["u_end"].astype(np.float64).T,
+        first["tau_us"].astype(np.float64) * 1e-6,
+        second["observation"].astype(np.float64).T[chosen],
+    )

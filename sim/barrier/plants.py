@@ -1,0 +1,193 @@
+"""Plants drawn from a configuration's stated uncertainty, with errors and delays, and what a table is made for."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.hw.rig import Rig, with_targets
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.plant_box import error_bound
+from onrig.runtime.safety.sampled import SampledBox
+from onrig.sim.plants.integrate import Array
+from onrig.sim.plants.plant import Plant
+from onrig.sim.plants.registry import AnyPlant
+
+_MEMORY: Final = ("delay_s", "backlash")
+"""Imperfections that the state does not show."""
+_ROUNDING: Final = 1e-9
+_LOSSES: Final = (0.0, 0.1, 0.5)
+"""Probabilities of a lost frame, one per plant."""
+_PATTERN: Final = 64
+"""Periods after which a pattern of lost frames repeats."""
+
+
+class _Described(msgspec.Struct):
+    plant: AnyPlant
+
+
+class Draw(NamedTuple):
+    """k plants, each with constant errors of its sensors and a constant delay."""
+
+    parameters: dict[str, Array]
+    """Each (k,), by name."""
+    bias: Array
+    """Error of each observation in the order of the plant's states, (n, k)."""
+    late_s: Array
+    """Delay from a sample to the effect of its command, (k,)."""
+    held: Array
+    """Command in force before the first one, (m, k)."""
+    lost: NDArray[np.bool_]
+    """Whether a frame is lost, by the number of the period and repeated, (p, k); never as many in a row as a lease."""
+
+    def of(self, lanes: NDArray[np.integer[Any]]) -> Draw:
+        """Select or repeat plants by their indices."""
+        chosen = {name: values[lanes] for name, values in self.parameters.items()}
+        return Draw(chosen, self.bias[:, lanes], self.late_s[lanes], self.held[:, lanes], self.lost[:, lanes])
+
+
+def sampled_box(config: RunConfig) -> SampledBox | None:
+    """The sampled box of a configuration; None if it has another or none."""
+    box = config.limits.predicted
+    return box if isinstance(box, SampledBox) else None
+
+
+def nominal_plant(config: RunConfig, box: SampledBox) -> Plant:
+    """The plant that the uncertainty is around: the box's own, else the twin's; ValueError without either."""
+    described: Any = box.plant
+    if box.plant is msgspec.UNSET:
+        if config.device.twin is None:
+            raise ValueError("a device on a port needs the plant that the table is computed for (plant)")
+        described = config.device.twin["plant"]
+    if not isinstance(described, Plant):
+        described = _plant_of(described)
+    plant: Plant = described
+    return plant
+
+
+def _plant_of(described: Any) -> Any:
+    from onrig.runtime.config.registered import chosen
+    from onrig.runtime.registry import PLANTS
+
+    return chosen(PLANTS, msgspec.to_builtins(described))
+
+
+def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
+    """List (field below ``limits.predicted``, message) for a plant that no table covers."""
+    try:
+        plant = nominal_plant(config, box)
+    except ValueError as error:
+        yield "plant", str(error)
+        return
+    seen = {o.sensor or o.name for o in config.rig.observations}
+    for name in plant.state_names:
+        if name not in seen:
+            yield "plant", f"no observation shows the plant's state '{name}', which the table needs"
+    if len(seen) > len(plant.state_names):
+        yield "plant", "an observation is not a state of the plant"
+    if len(config.rig.actuators) != plant.n_actions:
+        yield "plant", f"the plant takes {plant.n_actions} actions, the rig has {len(config.rig.actuators)} actuators"
+    for name in _MEMORY:
+        if name in box.uncertainty or getattr(plant, name):
+            yield "uncertainty", f"a table covers no {name}, which the state does not show: widen late_us instead"
+    for name, ends in box.uncertainty.items():
+        try:
+            for end in ends:
+                plant.varied({name: end})
+        except KeyError:
+            known = ", ".join(sorted({p.name for p in plant.parameters()}))
+            yield "uncertainty", f"the plant has no parameter '{name}' (there are: {known})"
+        except ValueError as error:
+            yield "uncertainty", str(error)
+
+
+def deviations(plant: Plant, config: RunConfig, box: SampledBox) -> Iterator[str]:
+    """Parameters of a twin that the stated uncertainty does not cover."""
+    nominal = {p.name: float(p.value) for p in nominal_plant(config, box).parameters()}
+    for p in plant.parameters():
+        low, high = box.uncertainty.get(p.name, (nominal.get(p.name, 0.0), nominal.get(p.name, 0.0)))
+        slack = _ROUNDING * max(abs(low), abs(high))
+        if not low - slack <= p.value <= high + slack:
+            yield f"the twin's plant has {p.name} {p.value:.6g}, the table covers {low:.6g} to {high:.6g}"
+
+
+def observed(rig: Rig, plant: Plant) -> tuple[int, ...]:
+    """Index of the observation that shows each of the plant's states."""
+    names = [o.sensor or o.name for o in rig.observations]
+    return tuple(names.index(name) for name in plant.state_names)
+
+
+def draw_plants(config: RunConfig, box: SampledBox, k: int, rng: np.random.Generator, *, corners: bool) -> Draw:
+    """Draw k plants uniformly from the intervals; ``corners``: those of the uncertainty first, as far as k goes.
+
+    Errors and delays are uniform within their bounds, at the corners one of the bounds.
+    """
+    plant, rig = nominal_plant(config, box), config.rig
+    ends = [*box.uncertainty.values()]
+    points = rng.uniform(-1.0, 1.0, (len(ends), k))
+    at_corner = np.zeros(k, bool)
+    if corners and ends:
+        all_corners = np.array([*itertools.islice(itertools.product((-1.0, 1.0), repeat=len(ends)), k)]).T
+        points[:, : all_corners.shape[1]] = all_corners
+        at_corner[: all_corners.shape[1]] = True
+    parameters = {
+        name: 0.5 * (low + high) + 0.5 * (high - low) * point
+        for (name, (low, high)), point in zip(box.uncertainty.items(), points, strict=True)
+    }
+    bounds = np.array([error_bound(box, rig, rig.observations[at].name) for at in observed(rig, plant)])
+    shares = rng.uniform(-1.0, 1.0, (len(bounds), k))
+    shares = np.where(at_corner, np.sign(shares), shares)
+    late_s = box.late_us * 1e-6 * np.where(at_corner, 1.0, rng.uniform(0.0, 1.0, k))
+    ranges = config.limits.setting(rig, config.period_us * 1e-6).ranges
+    held = np.stack([rng.choice(ranges[a.name], k) for a in rig.actuators])
+    return Draw(parameters, bounds[:, None] * shares, late_s, held, _losses(k, rig.lease_periods, rng))
+
+
+def _losses(k: int, lease: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Patterns of lost frames (p, k)."""
+    lost = rng.random((_PATTERN, k)) < rng.choice(_LOSSES, k)
+    for i in range(_PATTERN):
+        lost[i] &= ~lost[max(0, i - lease + 1) : i].all(axis=0) if i >= lease - 1 else True
+    lost[0] = False
+    return np.asarray(lost)
+
+
+def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:
+    """Digest of each part of a configuration that a table depends on, by its name."""
+    limits = msgspec.to_builtins(msgspec.structs.replace(config.limits, predicted=None))
+    limits.pop("on_withdrawn", None)
+    plant = nominal_plant(config, box)
+    parts = {
+        "rig": with_targets(config.rig, ()),
+        "task": [config.task.name, config.task.episode_s],
+        "rate": config.period_us,
+        "limits": [limits, box.range, box.nodes, box.horizon_s, box.late_us, box.sensor_error],
+        "plant": [plant, sorted(box.uncertainty.items())],
+    }
+    return {name: _digest(part) for name, part in parts.items()}
+
+
+def _digest(part: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(part, order="deterministic")).hexdigest()[:16]
+
+
+def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
+    """List (field below ``limits.predicted``, message) for a table that is missing or of something else."""
+    try:
+        header = box.barrier().header
+    except ValueError as error:
+        yield "table", str(error)
+        return
+    wanted = made_for(config, box)
+    other = [name for name in wanted if header.made_for.get(name) != wanted[name]]
+    if other:
+        what = f"'{box.table}' was computed for another {', '.join(other)}"
+        yield "table", f"{what}: compute it anew with `onrig safety CONFIG --barrier`"
+    elif header.tested is None:
+        yield "table", f"'{box.table}' was not tested: compute it anew with `onrig safety CONFIG --barrier`"

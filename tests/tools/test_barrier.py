@@ -1,0 +1,109 @@
+"""``onrig safety CONFIG --barrier``, and what its table is worth on plants that were not in its sample."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.record import Rule
+from onrig.runtime.replay.promise_watch import WINDOW, SlidingTest, claimed_share
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.barrier_file import read_barrier
+from onrig.runtime.safety.sampled import SampledBox
+from onrig.tools import barrier
+from onrig.tools.barrier import upper_bound
+from onrig.tools.cli import main
+from onrig.tools.load import load_for_rig
+from onrig.tools.safety_case.sampled import Outcome, run_sampled
+from tests.sim.barrier.beam import BEAM
+
+EPISODES = 100
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a beam with the table that the verb made."""
+    path = tmp_path_factory.mktemp("barrier")
+    (path / "beam.yaml").write_text(BEAM)
+    assert main(["safety", str(path / "beam.yaml"), "--barrier", "--plants", "12", "--tests", "100"]) == ExitCode.OK
+    return path
+
+
+def loaded(folder: Path) -> tuple[RunConfig, SampledBox]:
+    config = load_for_rig(str(folder / "beam.yaml"))
+    assert isinstance(config.limits.predicted, SampledBox)
+    return config, config.limits.predicted
+
+
+def test_the_table_has_its_counts_and_a_run_accepts_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = read_barrier(str(folder / "beam.barrier")).header
+    assert header.tested is not None
+    assert (header.plants, header.tested.plants, header.tested.breaches) == (12, 100, 0)
+    assert header.tested.rate == pytest.approx(0.0295, abs=1e-3)
+    assert main(["check", str(folder / "beam.yaml"), "--explain"]) == ExitCode.OK
+    printed = capsys.readouterr().out
+    assert "the promise: sampled: plants drawn from the stated uncertainty" in printed
+    assert "0 of 100 others breached it: at most 3 % of hostile episodes breach it, at 95 % confidence" in printed
+    assert re.search(r"predicted .* position, velocity: .* A_velocity_velocity 0.45 .. 0.75", printed)
+
+
+def test_plants_that_were_not_in_the_sample_stay_inside_and_the_envelope_alone_does_not_keep_them(folder: Path) -> None:
+    config, box = loaded(folder)
+    bare = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, predicted=None))
+    kept, alone = (run_sampled(c, box, EPISODES, seed=77) for c in (config, bare))
+    header = box.barrier().header
+    assert header.tested is not None
+    assert kept.breaches <= header.tested.rate * EPISODES
+    assert alone.breaches >= 10 * max(1, kept.breaches)
+    assert kept.campaign["pushing"].rules[Rule.PREDICTED] > 0, "the adversary is too tame"
+    assert kept.campaign["broken"].rules[Rule.FINITE] > 0
+    assert not withdrawn(kept, box)
+
+
+def withdrawn(outcome: Outcome, box: SampledBox) -> bool:
+    """Whether the first ``WINDOW`` episodes withdraw the promise, in any of the rigs that ten episodes each make."""
+    found = False
+    for start in range(0, len(outcome.outside), WINDOW):
+        test = SlidingTest(claimed_share(box))
+        shares = outcome.outside[start : start + WINDOW]
+        found = max([test.add(round(1000 * share), 1000) for share in shares.tolist()]) or found
+    return found
+
+
+def test_thirty_percent_beyond_the_uncertainty_are_noticed_within_ten_episodes(folder: Path) -> None:
+    config, box = loaded(folder)
+    for share, scale in ((1.3, 1.0), (1.0, 1.0)):
+        # As in a run: the same plant in every episode, at the strong end of the interval and then beyond.
+        single = {**box.uncertainty, "B_velocity_tilt": (7.7 * scale, 7.7 * scale)}
+        narrow = msgspec.structs.replace(box, uncertainty=single)
+        limits = msgspec.structs.replace(config.limits, predicted=narrow)
+        strong = msgspec.structs.replace(config, limits=limits)
+        outcome = run_sampled(strong, box, 3 * WINDOW, seed=5, scaled={"B_velocity_tilt": share})
+        assert withdrawn(outcome, box) == (share > 1.0)
+
+
+def test_an_interrupted_computation_leaves_no_file(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "beam.yaml").write_text(BEAM)
+
+    def interrupted(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(barrier, "compute", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            barrier.build(str(tmp_path / "beam.yaml"), (), 4, 4, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["beam.yaml"]
+
+
+def test_another_kind_of_prediction_has_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["safety", "pendulum", "--barrier"]) == ExitCode.CONFIGURATION
+    assert "needs limits.predicted of the kind sampled" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("breaches", "episodes", "bound"), [(0, 3000, 0.000998), (0, 100, 0.0295), (3, 1000, 0.00773)])
+def test_the_bound_is_that_of_clopper_and_pearson(breaches: int, episodes: int, bound: float) -> None:
+    assert upper_bound(breaches, episodes, 0.95) == pytest.approx(bound, rel=2e-3)

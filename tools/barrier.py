@@ -1,0 +1,110 @@
+"""Computation and test of a sampled barrier (``onrig safety CONFIG --barrier``)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.barrier_file import Header, Tested, Values, digest_of, encode, write_barrier
+from onrig.runtime.safety.promise import bound_in_words
+from onrig.runtime.safety.sampled import SampledBox
+from onrig.sim.barrier.plants import sampled_box
+from onrig.sim.barrier.table import compute
+from onrig.tools.load import explain, load_without_table
+from onrig.tools.progress import progress_of
+from onrig.tools.safety_case.campaign import table
+from onrig.tools.safety_case.sampled import Outcome, run_sampled
+from onrig.tools.terminal import complain, unwritable
+
+CONFIDENCE: Final = 0.95
+_WORKERS: Final = 2
+
+
+def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: int) -> int:
+    """Compute a table, test it, and write it at once when both are done; returns the exit code."""
+    try:
+        config = load_without_table(name, overrides)
+    except ConfigError as error:
+        return explain(error)
+    box = sampled_box(config)
+    if box is None:
+        return complain("safety", f"{name}: --barrier needs limits.predicted of the kind sampled")
+    path = Path(box.table)
+    if problem := unwritable("barrier", path):
+        return complain("safety", problem)
+    workers = min(_WORKERS, len(os.sched_getaffinity(0)))
+    try:
+        with progress_of(f"{name}, table", 1.0) as done:
+            header, values = compute(config, box, plants, seed, done, workers)
+        with progress_of(f"{name}, test", tests) as told:
+            tested, outcome = examine(config, box, header, values, tests, seed + 1, lambda n: told(float(n)))
+        digest = write_barrier(path, tested, values)
+    except (ValueError, OSError) as error:
+        return complain("safety", f"{name}: {error}")
+    print(table(outcome.campaign))
+    print(f"{path}: {described(tested)}; sha256 {digest[:12]}")
+    return ExitCode.OK
+
+
+def examine(
+    config: RunConfig,
+    box: SampledBox,
+    header: Header,
+    values: Values,
+    episodes: int,
+    seed: int,
+    progress: object = None,
+) -> tuple[Header, Outcome]:
+    """Test a table on freshly drawn plants; returns its header with the outcome."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = encode(header, values)
+        file = Path(folder) / "table"
+        file.write_bytes(data)
+        judge = msgspec.structs.replace(box, table=str(file), sha256=digest_of(data))
+        limits = msgspec.structs.replace(config.limits, predicted=judge)
+        told = progress if callable(progress) else lambda done: None
+        outcome = run_sampled(msgspec.structs.replace(config, limits=limits), judge, episodes, seed, told)
+    rate = upper_bound(outcome.breaches, episodes, CONFIDENCE)
+    outside = float(np.max(outcome.outside))
+    return msgspec.structs.replace(
+        header, tested=Tested(episodes, outcome.breaches, rate, CONFIDENCE, outside)
+    ), outcome
+
+
+def upper_bound(breaches: int, episodes: int, confidence: float) -> float:
+    """One-sided upper bound of a rate (Clopper and Pearson 1934): about 3 / n at 95 % without a breach."""
+    low, high = breaches / episodes, 1.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _at_most(breaches, episodes, middle) > 1.0 - confidence else (low, middle)
+    return high
+
+
+def _at_most(k: int, n: int, p: float) -> float:
+    """Probability of at most k of n at rate p."""
+    if not 0.0 < p < 1.0:
+        return 1.0 if p <= 0.0 or k >= n else 0.0
+    logs = np.cumsum(np.log(np.arange(1, n + 1)))
+    of = np.concatenate([[0.0], logs])
+    i = np.arange(k + 1)
+    terms = of[n] - of[i] - of[n - i] + i * np.log(p) + (n - i) * np.log1p(-p)
+    return float(np.exp(terms).sum())
+
+
+def described(header: Header) -> str:
+    """A table in one line."""
+    tested, rate = header.tested, ""
+    if tested is not None:
+        rate = f"; {tested.breaches} breaches in {tested.plants} hostile episodes on other plants: "
+        rate += bound_in_words(tested)
+    size = f"{header.points} states from {header.plants} plants, {header.horizon_s:g} s ahead, slack {header.slack:.2g}"
+    return f"{size}{rate}"
