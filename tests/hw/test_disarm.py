@@ -49,7 +49,7 @@ def test_a_frame_that_is_no_longer_armed_shows_it(device: FakeDevice, clock: Vir
 @pytest.mark.rules("H202", "H610")
 def test_an_answer_without_a_frame_that_shows_it_is_not_believed(device: FakeDevice, clock: VirtualClock) -> None:
     stream(device, *(state_of(n) for n in range(1, 500)))
-    with pytest.raises(LinkError, match="answered DISARM, but of its state frames none showed its outputs safe"):
+    with pytest.raises(LinkError, match="answered DISARM, but of its state frames, none showed its outputs safe"):
         disarm(device.line, clock)
     assert [op for op, _ in device.acted] == ASKED
 
@@ -86,7 +86,7 @@ def test_so_is_a_simulator_whose_time_stands_still(clock: VirtualClock) -> None:
 
 
 def test_a_device_that_sends_no_frame_for_all_that_is_unconfirmed(device: FakeDevice, clock: VirtualClock) -> None:
-    with pytest.raises(LinkError, match="of its state frames none arrived"):
+    with pytest.raises(LinkError, match="of its state frames, none arrived"):
         disarm(device.line, clock)
     assert [op for op, _ in device.acted] == [*ASKED, Op.CONFIGURE]
 

@@ -25,8 +25,8 @@ def warned(*overrides: str, port: str | None = None) -> list[str]:
 def test_a_rig_on_a_port_needs_an_envelope() -> None:
     (told,) = refused(ON_PORT, "limits={}")
     assert told.startswith("--set limits={}:1:1: the rig on /dev/ttyS77 has no envelope: no fallback acts on its ")
-    assert "give an observation its bounds" in told
-    assert told.endswith("limits.unguarded: true, at limits.envelope")
+    assert "give an observation bounds" in told
+    assert told.endswith("the device's own limits protect it, at limits.envelope")
 
 
 def test_so_does_one_that_the_command_line_puts_on_a_port() -> None:

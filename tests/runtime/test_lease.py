@@ -74,11 +74,15 @@ def test_nobody_attends_a_service() -> None:
         ),
         (driven(0.03), "device.driver.watchdog_s", "0.03 s are less than 2 periods of 0.02 s"),
         (driven(pace="lockstep"), "device.pace", "a driver controls hardware: expected real time"),
-        (driven(driver=Bench(watchdog_s=1.0, period_min_us=50_000)), "rate_hz", "the driver has 50000 to 1000000 us"),
+        (
+            driven(driver=Bench(watchdog_s=1.0, period_min_us=50_000)),
+            "rate_hz",
+            "the driver supports 50000 to 1000000 us",
+        ),
         (
             msgspec.structs.replace(driven(), limits=load("pendulum").limits),
             "limits.predicted",
-            "falls safe by itself within its lease, which a driver cannot",
+            "becomes safe by itself within its lease, unlike a driver",
         ),
     ],
 )

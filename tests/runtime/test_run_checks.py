@@ -106,7 +106,7 @@ CASES = {
     "two capacities": (
         '"FULL[Uniform]"',
         '"FIFO[Uniform]"\n  capacity: 9\n  capacity_bytes: «9000»',
-        "expected one of 'capacity' and 'capacity_bytes' at selection",
+        "expected either 'capacity' or 'capacity_bytes' at selection",
     ),
     "bytes": (
         '"FULL[Uniform]"',
@@ -117,12 +117,12 @@ CASES = {
     "bytes of full": (
         '"FULL[Uniform]"',
         '"FULL[Uniform]"\n  capacity_bytes: «3999999»',
-        "the run's 100000 experiences, 3999999 bytes hold only 99999 at selection.capacity_bytes",
+        "the run's 100000 experiences, but 3999999 bytes hold only 99999 at selection.capacity_bytes",
     ),
     "bytes beyond slots": (
         '"FULL[Uniform]"',
         '"FIFO[Uniform]"\n  capacity_bytes: «171798691840»',
-        "171798691840 bytes hold 4294967296 experiences, there may be 4294967295",
+        "171798691840 bytes hold 4294967296 experiences; the maximum is 4294967295",
     ),
     "never written": (
         '"FULL[Uniform]"',

@@ -210,7 +210,7 @@ def test_the_distance_of_an_angle_is_the_shorter_way_round(x: float, target: flo
     [
         ({"target": "angel_ref"}, "has no target 'angel_ref' (did you mean 'angle_ref'?)"),
         ({"target": "angle"}, "'angle' would be compared with itself"),
-        ({"target": "velocity"}, "'velocity' is in 'rad/s', 'angle' in 'rad'"),
+        ({"target": "velocity"}, "'velocity' is in 'rad/s', but 'angle' is in 'rad'"),
     ],
 )
 def test_a_distance_names_a_target_of_its_unit(term: dict[str, object], said: str) -> None:
@@ -234,7 +234,7 @@ class Broken(Target, frozen=True, tag="broken"):
         return np.full(len(times), self.value)
 
 
-@pytest.mark.parametrize(("value", "said"), [(math.nan, "not finite"), (math.inf, "no such level")])
+@pytest.mark.parametrize(("value", "said"), [(math.nan, "non-finite"), (math.inf, "no such level")])
 def test_a_target_that_gives_no_numbers_is_named(value: float, said: str) -> None:
     with pytest.raises(TargetFailed, match=f"of kind 'broken' .*{said}"):
         values(Broken(value=value))

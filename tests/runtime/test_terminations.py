@@ -76,7 +76,7 @@ def test_a_condition_that_fails_ends_the_episode_with_a_fault_that_nothing_re_ar
 def test_an_overrun_counts_in_real_time_alone() -> None:
     tick, _, over = completed(ending(mine=Condition()), [0, 2_000_001])
     assert over
-    assert failure(tick) == "the termination 'mine' took 2000 us, its budget is 2000 us"
+    assert failure(tick) == "the termination 'mine' took 2000 us; its budget is 2000 us"
     tick, _, over = completed(ending(mine=Condition()), [0, 1_999_999])
     assert (tick.contradiction, over) == (None, False)
     tick, _, over = completed(ending(mine=Condition()))

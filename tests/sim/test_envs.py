@@ -104,7 +104,7 @@ def test_a_task_with_bounds_terminates() -> None:
 def test_an_action_that_is_not_finite_is_refused(bad: float) -> None:
     env = make(IDS[0])
     env.reset(seed=0)
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="non-finite"):
         env.step(np.array([bad], np.float32))
 
 

@@ -81,7 +81,7 @@ def test_the_line_says_what_is_driven(overrides: list[str], words: str, capsys: 
         ("episodes: 500", "episodes: true", "7:11", "expected a whole number, such as 10, got true"),
         ("episodes: 500", "episodes: 500\nepisodes: 600", "8:1", "duplicate key 'episodes', first used in line 7"),
         ("task: swingup", "task: swingup\nlimits: {range: {voltage: [-4, 3]}}", "3:27", "wider than the rig's [-3, 3]"),
-        ("task: swingup", "task: swingdown", "2:7", "there is no 'swingdown'"),
+        ("task: swingup", "task: swingdown", "2:7", "no 'swingdown'"),
         ("rate_hz: 50\n", "", "1:1", "missing required key 'rate_hz'"),
     ],
     ids=["unknown key", "wrong type", "bool for int", "duplicate key", "wide limits", "unknown task", "missing key"],
@@ -115,7 +115,7 @@ def test_a_number_in_scientific_notation_is_a_number(tmp_path: Path, capsys: pyt
 def test_a_missing_file_is_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", name]) == 2
     (line,) = problems(capsys)
-    assert re.match(rf"{name}:1:1: there is no (file )?'.*{name}'", line)
+    assert re.match(rf"{name}:1:1: no (file )?'.*{name}'", line)
 
 
 def test_an_override_is_checked_like_the_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,11 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     ),
     "hold in mm": ("magman", [PLAIN, f"limits.fallback.magnets={IN_MM}"], "at limits.fallback.magnets.current_1"),
     "reset in mm": ("magman", [f"task.reset.coils={IN_MM}"], "at task.reset.coils.current_4"),
-    "reset elsewhere": ("magman", ["task.reset.coils.current_1=0.02"], "0.025 m in limits.predicted, at 0.02 m here"),
+    "reset elsewhere": (
+        "magman",
+        ["task.reset.coils.current_1=0.02"],
+        "0.025 m in limits.predicted, but at 0.02 m here",
+    ),
     "safe at 2.9 V": ("pendulum", ["rig.actuators[0].safe=2.9"], "at limits.predicted"),
     "safe at 3 V": ("pendulum", ["rig.actuators[0].safe=3"], "cannot brake in both directions"),
     "coil on when safe": ("magman", ["rig.actuators[0].safe=0.3"], "off (0) when safe"),
@@ -45,7 +49,11 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
         "'velocity' is in 'rad/s', sensor 'angle' is in 'rad', and units are never converted",
     ),
     "degrees into rad": ("pendulum", ["rig.sensors[0]={name: angle, unit: deg, resolution: 0.01}"], "in 'deg'"),
-    "wrapped degrees": ("pendulum", ["rig.sensors[0].unit=deg", "rig.observations[0].unit=deg"], "wraps is in rad"),
+    "wrapped degrees": (
+        "pendulum",
+        ["rig.sensors[0].unit=deg", "rig.observations[0].unit=deg"],
+        "a wrapped angle must be in rad",
+    ),
     "plants in degrees": (
         "pendulum",
         [
@@ -74,11 +82,11 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
         [DERIVED.format(10), ERROR.format(0.5)],
         "these plants change it by up to 1.11 rad/s meanwhile, 0.5 is given",
     ),
-    "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s, 10 s at most"),
+    "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s, at most 10 s"),
     "lease without a prediction": (
         "pendulum",
         ["rig.lease_periods=255", "rate_hz=1", PLAIN],
-        "for 255 s, 10 s at most",
+        "for 255 s, at most 10 s",
     ),
     "boundless": ("pendulum", ["limits.envelope.velocity={low: -1e9, high: 1e9}"], "wider than what 'velocity' reads"),
     "wide": ("pendulum", [PLAIN, "limits.envelope.velocity={low: -31, high: 31}"], "reads, [-30, 30], and guards"),
@@ -86,19 +94,19 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "start outside": ("pendulum", ["limits.envelope.angle={low: 1, high: 3}"], "at task.start.angle"),
     "start too fast": ("pendulum", ["task.start.velocity=14.9"], "even the safe output may leave the envelope"),
     "reset too loose": ("magman", ["task.reset.within.velocity=1"], "at task.reset.within.velocity"),
-    "damp the angle": ("pendulum", [PLAIN, "limits.fallback.observation=angle"], "expected a velocity, and 'angle' is"),
-    "full at 100": ("pendulum", [PLAIN, "limits.fallback.full_at=100"], "'velocity' reads 30 rad/s at most"),
+    "damp the angle": ("pendulum", [PLAIN, "limits.fallback.observation=angle"], "expected a velocity, but 'angle' is"),
+    "full at 100": ("pendulum", [PLAIN, "limits.fallback.full_at=100"], "'velocity' reads at most 30 rad/s"),
     "hold exchanged": (
         "magman",
         [PLAIN, "limits.fallback.position=velocity", "limits.fallback.velocity=position"],
         "expected the velocity of 'velocity'",
     ),
     "hold in mm/s": ("magman", [PLAIN, "limits.fallback.brake_below=200"], "at limits.fallback.brake_below"),
-    "settle the angle": ("pendulum", ["task.reset.velocity=angle"], "expected a velocity, and 'angle' is in 'rad'"),
+    "settle the angle": ("pendulum", ["task.reset.velocity=angle"], "expected a velocity, but 'angle' is in 'rad'"),
     "settle at 100": (
         "pendulum",
         ["task.reset.full_at=100"],
-        "reads 30 rad/s at most at task.reset.full_at",
+        "reads at most 30 rad/s at task.reset.full_at",
     ),
     "draw exchanged": ("magman", ["task.reset.velocity=position"], "expected the velocity of 'position'"),
     "wall of a velocity": (

@@ -59,8 +59,8 @@ def said(line: str, bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         ("experiment my-rig", "this is a run; run it with onrig run my-rig"),
         ("run nothing", "'nothing' is a folder without a run.yaml"),
         ("run old-run", "'old-run' is the folder of a run; its configuration is old-run/config.yaml"),
-        ("run mine", "there is no 'mine' (did you mean 'mine.yaml'?)"),
-        ("run pendulum.yaml", "there is no file 'pendulum.yaml' (did you mean 'pendulum'?)"),
+        ("run mine", "no 'mine' (did you mean 'mine.yaml'?)"),
+        ("run pendulum.yaml", "no file 'pendulum.yaml' (did you mean 'pendulum'?)"),
         ("policy eval pendulum x.onnx", "'x.onnx' is a policy; put it first: x.onnx pendulum"),
         ("run my-rig --set task=rig.yaml", "'rig.yaml' is a rig, not a task, at task"),
         # arguments

@@ -164,7 +164,7 @@ class ByEpisode(Keeper):
         if signal is not self.signal:
             return
         if np.isnan(values).any():
-            raise ValueError("a value is not a number")
+            raise ValueError("a value is NaN")
         slots, last = np.unique(slots[::-1], return_index=True)
         stays = self._record_np[slots] != self._going
         slots, values = slots[stays], values[::-1][last][stays]

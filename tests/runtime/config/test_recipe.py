@@ -86,7 +86,7 @@ def test_what_is_wrong_is_told_in_the_recipe_s_file(recipe: Path) -> None:
 
 def test_one_that_is_not_there_is_told_where_it_is_named() -> None:
     assert "no 'pendulum-td33' (did you mean 'pendulum-td3'?)" in refusal("recipe=pendulum-td33")
-    assert "expected the name of a recipe" in refusal("recipe=3")
+    assert "expected the name or file of a recipe" in refusal("recipe=3")
 
 
 def test_the_settings_of_another_noise_do_not_stay_with_the_recipe_s(recipe: Path) -> None:

@@ -51,7 +51,7 @@ def test_slots_outside_are_refused_untouched(compiled: bool, monkeypatch: pytest
     gatherer = Records(np.ones((2, 3, 4), np.uint32), [Field(0, 4, 0)], 8)
     into = np.zeros((2, 1, 8), np.float32)
     for slot in (-1, 3):
-        with pytest.raises(IndexError, match="outside of the 3"):
+        with pytest.raises(IndexError, match="outside the 3"):
             gatherer.gather(np.array([[[0, 1], [slot, 0]]]), into)
     assert not into.any()
 
@@ -59,7 +59,7 @@ def test_slots_outside_are_refused_untouched(compiled: bool, monkeypatch: pytest
 def test_fields_and_shapes_that_do_not_fit_are_refused() -> None:
     rows = np.ones((2, 3, 4), np.uint32)
     for field in (Field(-1, 1, 0), Field(2, 3, 0), Field(0, 0, 0), Field(0, 1, 8), Field(0, 1, -1)):
-        with pytest.raises(ValueError, match="outside of rows of 4 words or records of 8"):
+        with pytest.raises(ValueError, match="outside rows of 4 words or records of 8"):
             Records(rows, [field], 8)
     with pytest.raises(ValueError, match="uint32"):
         Records(rows[..., :2], [], 8)

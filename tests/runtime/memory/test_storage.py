@@ -183,5 +183,5 @@ def test_rows_out_of_order_or_place_are_refused_untouched() -> None:
 
 
 def test_a_mirror_from_the_future_is_refused() -> None:
-    with pytest.raises(ValueError, match="claims 1 writes, there have been 0"):
+    with pytest.raises(ValueError, match="claims 1 writes, but there have been 0"):
         Storage(4, Layout(1, 1)).changed_since(1)

@@ -51,7 +51,7 @@ def test_admits_a_sound_policy(model: onnx.ModelProto) -> None:
 
 
 def test_a_hundred_megabytes_are_refused_unread() -> None:
-    assert refused(bytes(100 << 20)) == ("size", "104857600 bytes, at most 4194304 allowed")
+    assert refused(bytes(100 << 20)) == ("size", "104857600 bytes; at most 4194304 allowed")
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage from the line", models.serialized(models.policy())[:-100]])
@@ -100,10 +100,10 @@ def altered(**changes: object) -> PolicyContract:
 @pytest.mark.parametrize(
     ("contract", "reason"),
     [
-        (altered(rig="magman"), "rig is 'magman', the rig has 'pendulum'"),
-        (altered(rate_hz=100.0), "rate is 100.0 Hz, the rig runs at 50.0 Hz"),
-        (altered(format=3), "format is 3, supported are (1, 2)"),
-        (altered(behaviour="beta"), "behaviour is 'beta', known are"),
+        (altered(rig="magman"), "rig is 'magman'; the rig has 'pendulum'"),
+        (altered(rate_hz=100.0), "rate is 100.0 Hz; the rig runs at 50.0 Hz"),
+        (altered(format=3), "format is 3; supported are (1, 2)"),
+        (altered(behaviour="beta"), "behaviour is 'beta'; known are"),
         (altered(behaviour="gaussian"), "behaviour is 'gaussian', which needs format 2"),
         (altered(behaviour="gaussian", format=2), "the rig adds its own exploration"),
         (altered(actions=(Signal("voltage", "V", -10.0, 10.0),)), "actions 'voltage' is [-10.0, 10.0] V"),
@@ -126,7 +126,7 @@ def test_a_deterministic_policy_may_be_of_either_format() -> None:
 def test_a_policy_trained_for_less_delay_is_admitted_with_a_warning() -> None:
     result = verdict(models.policy(contract=altered(delay_periods=0.0)))
     assert isinstance(result, Admitted)
-    assert result.warnings == ("trained for 0.0 periods of delay, the rig has 1.0 periods",)
+    assert result.warnings == ("trained for 0.0 periods of delay; the rig has 1.0 periods",)
 
 
 @pytest.mark.parametrize("port", ["input", "output"])
@@ -189,18 +189,18 @@ def test_a_policy_bad_only_on_a_recorded_state_is_refused() -> None:
     recorded = np.concatenate([PROBES, np.array([[200, 0]], np.float32)])
     result = admit(data, CONTRACT, recorded)
     assert isinstance(result, Refused)
-    assert result.reason.startswith("action 'voltage' is 100 at theta 200, omega 0, allowed is [-3, 3] V; 1 of 65")
+    assert result.reason.startswith("action 'voltage' is 100 at theta 200, omega 0; allowed is [-3, 3] V; 1 of 65")
 
 
 def test_probe_states_that_are_not_finite_are_left_out() -> None:
     recorded = np.concatenate([PROBES, np.array([[np.nan, 0], [0, np.inf]], np.float32)])
     result = admit(models.serialized(models.policy()), CONTRACT, recorded, clock_ns=ticking(5))
     assert isinstance(result, Admitted)
-    assert result.warnings == ("2 of 66 probe states are not finite and were ignored",)
+    assert result.warnings == ("2 of 66 probe states are non-finite and were ignored",)
 
 
 def test_probe_states_of_another_width_are_the_callers_error() -> None:
-    with pytest.raises(ValueError, match=r"probes have shape \(4, 3\), the rig has 2"):
+    with pytest.raises(ValueError, match=r"probes have shape \(4, 3\), but the rig has 2"):
         admit(b"", CONTRACT, np.zeros((4, 3), np.float32))
 
 
@@ -208,7 +208,7 @@ def test_a_slow_policy_is_refused() -> None:
     limits = AdmissionLimits(latency_budget_us=50)
     assert refused(models.policy(), limits, run_us=60) == (
         "latency",
-        "p50 60.0 us, p99 60.0 us of 100 runs, 50 us allowed",
+        "p50 60.0 us, p99 60.0 us of 100 runs; 50 us allowed",
     )
     assert isinstance(verdict(models.policy(), limits, run_us=40), Admitted)
 
@@ -222,7 +222,7 @@ def test_a_hopelessly_slow_policy_is_refused_after_three_runs() -> None:
         return reads * 2_000_000
 
     result = admit(models.serialized(models.policy()), CONTRACT, PROBES, AdmissionLimits(latency_budget_us=50), clock)
-    assert result == Refused("latency", "a run takes 2000 us, 50 us allowed")
+    assert result == Refused("latency", "a run takes 2000 us; 50 us allowed")
     assert reads == 6
 
 
@@ -230,7 +230,7 @@ def test_a_hopelessly_slow_policy_is_refused_after_three_runs() -> None:
 def test_an_advisory_latency_only_warns(run_us: float) -> None:
     result = verdict(models.policy(), AdmissionLimits(latency_budget_us=50, latency_is_advisory=True), run_us)
     assert isinstance(result, Admitted)
-    assert result.warnings == (f"p50 {run_us:.1f} us, p99 {run_us:.1f} us of 100 runs, 50 us allowed",)
+    assert result.warnings == (f"p50 {run_us:.1f} us, p99 {run_us:.1f} us of 100 runs; 50 us allowed",)
 
 
 def test_rare_slow_runs_only_warn() -> None:
@@ -253,7 +253,7 @@ def test_what_onnxruntime_itself_refuses_is_refused_with_its_reason() -> None:
     nodes = [node("Cast", ["observation"], ["d"], to=11), node("Elu", ["d"], ["e"]), node("Cast", ["e"], ["x"], to=1)]
     stage, reason = refused(models.linear(nodes))
     assert stage == "format"
-    assert reason.startswith("onnxruntime refuses it: ")
+    assert reason.startswith("onnxruntime rejects it: ")
 
 
 def test_the_verdict_is_the_same_twice() -> None:

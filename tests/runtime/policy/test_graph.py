@@ -53,11 +53,13 @@ def test_refuses_operators_of_other_domains() -> None:
 
 @pytest.mark.parametrize("opset", [0, 12, 27])
 def test_refuses_operator_sets_whose_rules_are_unknown(opset: int) -> None:
-    assert f"operator set {opset}, allowed are 13 to 26" in refusal_of(models.linear(opset=opset))
+    assert f"operator set {opset}; allowed are 13 to 26" in refusal_of(models.linear(opset=opset))
 
 
 def test_refuses_an_operator_before_the_set_that_brought_it() -> None:
-    assert "Gelu is of operator set 20" in refusal_of(models.linear([node("Gelu", ["observation"], ["x"])], opset=17))
+    assert "Gelu requires operator set 20" in refusal_of(
+        models.linear([node("Gelu", ["observation"], ["x"])], opset=17)
+    )
 
 
 def test_refuses_unknown_attributes() -> None:
@@ -161,14 +163,14 @@ def test_refuses_other_ports(inputs: list[str] | None, outputs: list[str] | None
 @pytest.mark.parametrize(
     ("port", "shape", "kind", "reason"),
     [
-        ("input", [1, 3], 1, "'observation' has shape [1, 3], the rig needs [1, 2]"),
+        ("input", [1, 3], 1, "'observation' has shape [1, 3]; the rig needs [1, 2]"),
         ("input", [2], 1, "has shape [2]"),
         ("input", [4, 2], 1, "has shape [4, 2]"),
         ("input", [-1, 2], 1, "has shape [-1, 2]"),
         ("input", ["batch", "width"], 1, "['batch', 'width']"),
         ("input", None, 1, "shape None"),
         ("input", [1, 2], 11, "element type 11"),
-        ("output", [1, 2], 1, "'action' has shape [1, 2], the rig needs [1, 1]"),
+        ("output", [1, 2], 1, "'action' has shape [1, 2]; the rig needs [1, 1]"),
         ("output", [1, 1], 11, "element type 11"),
     ],
 )

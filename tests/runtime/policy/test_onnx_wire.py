@@ -151,7 +151,7 @@ def test_refuses_external_data_in_a_constant() -> None:
 @pytest.mark.parametrize(
     ("dims", "raw", "reason"),
     [
-        ([3], bytes(8), "has 8 bytes, its dimensions [3] need 12"),
+        ([3], bytes(8), "has 8 bytes; its dimensions [3] need 12"),
         ([1], bytes(8), "need 4"),
         ([-2, -1], bytes(8), "dimensions [-2, -1]"),
         ([0], b"", "dimensions [0]"),
@@ -197,7 +197,7 @@ def test_refuses_names_given_twice() -> None:
 
 def test_refuses_more_nodes_or_fields_than_a_policy_has() -> None:
     relu = [models.node("Relu", ["observation"], [f"r{i}"]) for i in range(onnx_wire.MAX_NODES)]
-    assert "514 nodes, at most 512" in refusal_of(models.serialized(models.linear(relu)))
+    assert "514 nodes; at most 512" in refusal_of(models.serialized(models.linear(relu)))
     flood = b"\x72\x00" * (protobuf_wire.MAX_FIELDS + 1)
     assert f"more than {protobuf_wire.MAX_FIELDS} fields" in refusal_of(flood)
     dims = onnx.TensorProto(name="t", data_type=1, dims=[1] * protobuf_wire.MAX_FIELDS)

@@ -107,4 +107,4 @@ def test_the_terms_are_those_of_the_configuration_in_ticks() -> None:
 def test_every_reason_is_said_in_words() -> None:
     said = [TERMS.describe(reason) for reason in Reason]
     assert len(set(said)) == len(Reason)
-    assert "more than 1 us in 3 ticks in a row" in said[1]
+    assert "more than 1 us in 3 consecutive ticks" in said[1]

@@ -38,7 +38,7 @@ def test_a_stochastic_policy_is_admitted_by_a_rig_that_has_no_noise_of_its_own(c
 def test_a_deterministic_policy_is_no_stochastic_one() -> None:
     assert refusal(models.policy(), STOCHASTIC) == (
         "contract",
-        "behaviour is 'deterministic', the rig explores by the policy's own noise (process: own)",
+        "behaviour is 'deterministic', but the rig explores with the policy's own noise (process: own)",
     )
 
 

@@ -111,7 +111,7 @@ def test_refuses_a_model_with_a_second_input() -> None:
     model = models.linear()
     model.graph.input.append(onnx.ValueInfoProto(name="more", type=model.graph.input[0].type))
     with pytest.raises(
-        ModelRefused, match=r"inputs are observation \(1, 2\), more \(1, 2\), must be observation \(1, 2\)"
+        ModelRefused, match=r"inputs are observation \(1, 2\), more \(1, 2\); they must be observation \(1, 2\)"
     ):
         PolicySession(models.serialized(model))
 

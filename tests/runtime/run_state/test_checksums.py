@@ -39,7 +39,7 @@ def test_a_checksum_continues_where_it_left_off(tmp_path_factory: pytest.TempPat
         (b"0123456789more", True, None),
         (b"0123456789more", False, "has 4 bytes more than the run wrote"),
         (b"0123", True, "is truncated to 4 of 10 bytes"),
-        (b"0123456798", True, "differs from what the run wrote: its checksum differs"),
+        (b"0123456798", True, "differs from what the run wrote: its checksum has changed"),
         (None, True, "is missing"),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_newer_fault_of_the_device_counts_where_it_is_harder_to_release(latche
 @pytest.mark.rules("H626", "H627", "H628")
 def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> None:
     page = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
-    table = page.split("| what the device says |", 1)[1].split("\n\n", 1)[0]
+    table = page.split("| what the device reports |", 1)[1].split("\n\n", 1)[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     told = {FaultName(name): (who, int(code)) for _, names, who, code in rows for name in names.split(", ")}
     assert set(told) >= {f for f in FaultName if f.startswith(("device_", "sensors_", "link_"))} - {

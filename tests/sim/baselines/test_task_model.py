@@ -47,7 +47,7 @@ def test_what_no_grid_can_be_laid_over_is_told() -> None:
         "the task's target 40 lies outside velocity's range of -30 to 30"
     ]
     two = msgspec.structs.replace(PENDULUM.rig, actuators=PENDULUM.rig.actuators * 2)
-    assert "no angle that wraps" in grid_problems(two, PENDULUM.task, PENDULUM.plant)[-1]
+    assert "do not support a wrapped angle" in grid_problems(two, PENDULUM.task, PENDULUM.plant)[-1]
     assert all(task_model_problems(m.rig, m.task, m.plant) == [] for m in (ends, beyond))
 
 

@@ -86,7 +86,7 @@ def test_a_value_of_an_episode_that_is_going_changes_nothing_and_one_that_is_no_
     assert _offer(keeper, 3, 1) == [0]
     _tell(keeper, [1, 2, 0], [1.0, 1.0, 1.0])
     assert _offer(keeper, 3, 3) == [1, 2, 3]
-    with pytest.raises(ValueError, match="not a number"):
+    with pytest.raises(ValueError, match="a value is NaN"):
         _tell(keeper, [4, 5], [1.0, float("nan")])
 
 

@@ -91,7 +91,7 @@ def test_an_error_that_is_no_number_changes_nothing() -> None:
     for _ in range(3):
         _offer(tde, 0.0)
     before = tde.state()["keys"]
-    with pytest.raises(ValueError, match="not a number"):
+    with pytest.raises(ValueError, match="a value is NaN"):
         tde.learned(Signal.TD_ERROR, np.array([1, 2]), np.array([1.0, np.nan], np.float32))
     assert np.array_equal(tde.state()["keys"], before)
 
