@@ -8,7 +8,10 @@ if TYPE_CHECKING:
 
     from onrig.runtime.config.problem import ConfigError as ConfigError
     from onrig.runtime.exit_codes import Failure as Failure
+    from onrig.tools.api.connection import connect as connect
+    from onrig.tools.api.environment import make as make
     from onrig.tools.api.run_data import open_run as open_run
+    from onrig.tools.api.vector import make_vec as make_vec
     from onrig.tools.check import check as check
     from onrig.tools.experiments.experiment import experiment as experiment
     from onrig.tools.identification.identify import identify as identify
@@ -21,15 +24,30 @@ _HOMES: Final = {
     "ConfigError": "onrig.runtime.config.problem",
     "Failure": "onrig.runtime.exit_codes",
     "check": "onrig.tools.check",
+    "connect": "onrig.tools.api.connection",
     "evaluate": "onrig.tools.policy",
     "experiment": "onrig.tools.experiments.experiment",
     "identify": "onrig.tools.identification.identify",
+    "make": "onrig.tools.api.environment",
+    "make_vec": "onrig.tools.api.vector",
     "open_run": "onrig.tools.api.run_data",
     "run": "onrig.tools.running",
 }
 """Module of each public name."""
 
-__all__ = ["ConfigError", "Failure", "check", "evaluate", "experiment", "identify", "open_run", "run"]
+__all__ = [
+    "ConfigError",
+    "Failure",
+    "check",
+    "connect",
+    "evaluate",
+    "experiment",
+    "identify",
+    "make",
+    "make_vec",
+    "open_run",
+    "run",
+]
 
 
 def __getattr__(name: str) -> object:
