@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 from types import FrameType, TracebackType
-from typing import Final
+from typing import Final, Protocol
 
 from onrig.runtime.shm.board import Board, Word
 
@@ -95,6 +95,23 @@ class Requests:
         return max(self.level, outside)
 
 
+class Operator(Protocol):
+    """Source of requests besides signals, such as the keyboard."""
+
+    name: str
+    """As in the events of a run."""
+
+    def fileno(self) -> int:
+        """Descriptor that becomes readable when there is a request."""
+
+    @property
+    def listening(self) -> bool:
+        """Whether there may be requests."""
+
+    def requests(self) -> list[Request]:
+        """Return the requests since the last call."""
+
+
 KEYS: Final = {" ": Request.STOP_NOW, "q": Request.STOP, "r": Request.RESUME}
 HELP: Final = "keys: space stops at once, q fades out and stops, r resumes or re-arms"
 _CONTROL_CHARACTERS: Final = 6
@@ -105,6 +122,8 @@ class Keyboard:
 
     Ctrl-C and Ctrl-\\ remain signals; Ctrl-Z is disabled, because a suspended supervisor would not watch its run.
     """
+
+    name: str = "keyboard"
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
