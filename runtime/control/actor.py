@@ -15,7 +15,7 @@ from onrig.runtime.record import Flag, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.shm.exchange import NO_SEED, LoopEnd, Order, Sample
+from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, LoopEnd, Sample
 
 Wait = Callable[[Callable[[], bool], str, FaultName, float], None]
 """Waits, disarmed, for a condition: what for, fault if it does not come, limit in s."""
@@ -85,8 +85,9 @@ class ByTrainer:
     """A trainer that answers samples through shared memory.
 
     In real time its action is awaited for a share of the period; without it the previous action is held (flag HELD),
-    for less than a lease in a row; then the fallback acts for one tick, and the episode ends.  In lockstep virtual time
-    stands still until it has acted, for ``barrier_timeout_s`` of the wall clock.
+    and one that comes late counts from the next tick on.  Where none has come for a lease, the fallback acts for the
+    lease's last tick, and the episode ends.  In lockstep virtual time stands still until it has acted, for
+    ``barrier_timeout_s`` of the wall clock.
     """
 
     def __init__(self, config: RunConfig, end: LoopEnd, tick: Tick, requests: Requests, board: Board) -> None:
@@ -108,7 +109,8 @@ class ByTrainer:
         self._held, self._acted = self._safe, False
         self._late, self._silent = 0, False
         self._previous: Step | None = None
-        self._periods, self._reward = 0, 0.0
+        self._answered = NO_TICK
+        self._periods, self._return = 0, 0.0
 
     def ready(self) -> bool:
         """As Actor; it answers when it is asked."""
@@ -137,29 +139,28 @@ class ByTrainer:
         """As Actor; NaN, which the shield answers with the fallback, where the trainer has been silent for a lease."""
         self._send(step, self._previous, over=False)
         self._previous = step
-        order = self._await(step.tick)
-        if order is not None:
-            self._held, self._acted = order.action, True
-            self._late, self._periods, self._reward = 0, 0, 0.0
-            step.policy = self._held
+        in_time = self._await(step.tick)
+        step.policy = self._held
+        if in_time:
             return
         step.flags |= _HELD
-        step.policy = self._held
         self._late += 1
         if not self._wants_episode() and self._late >= (self._most_late if self._acted else self._most_late_first):
             self._silent = True
             step.policy = self._no_action
 
-    def _await(self, tick: int) -> Order | None:
-        """Answer to the sample of ``tick``; None if it does not come in time, or something else is wanted."""
+    def _await(self, tick: int) -> bool:
+        """Wait for the answer to the sample of ``tick``; False if none comes in time, or something else is wanted."""
         until_ns = time.monotonic_ns() + self._limit_ns
         while True:
             order = self._end.order
-            if order is not None and order.tick == tick and not order.closes and order.episodes == self._episodes:
-                return order
+            if order is not None and order.tick > self._answered and order.episodes == self._episodes:
+                self._held, self._answered, self._acted, self._late = order.action, order.tick, True, 0
+            if self._answered == tick:
+                return True
             left_ns = until_ns - time.monotonic_ns()
             if left_ns <= 0 or self._requests.stop or self._wants_episode():
-                return None
+                return False
             self._end.wait(min(left_ns, _POLL_NS))
 
     def is_over(self, state: State, terminated: bool) -> bool:
@@ -176,8 +177,8 @@ class ByTrainer:
             records[: layout.size] = bytes(layout.size)
         else:
             self._periods += 1
-            self._reward += completed.reward
+            self._return += completed.reward
             layout.pack_into(records, 0, 0, layout.values(completed))
         layout.pack_into(records, layout.size, 0, layout.values(step))
         sent_ns = time.monotonic_ns()
-        self._end.send(Sample(self._episodes, self._periods, self._reward, sent_ns, over, bytes(records)))
+        self._end.send(Sample(self._episodes, self._periods, self._return, sent_ns, over, bytes(records)))

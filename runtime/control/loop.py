@@ -188,7 +188,9 @@ class ControlLoop:
         if self._homing is not None:
             # Its records have the index of the previous training episode, because the next one has not begun.
             last = episode - (kind is Kind.TRAIN)
-            start = drawn_start(self._config.task.all_starts, reset_seed)
+            start = drawn_start(
+                self._config.task.all_starts, device_seed(self._config.seed, PLANT_ROLES[kind], episode)
+            )
             self._homing.home(last, start, lambda: self._prepare(kind, episode, keep=self._pace.overlaps))
         # From here on the device is armed and waits, so nothing may take a period.
         self._explorer.begin_episode(kind, episode)

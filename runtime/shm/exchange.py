@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     episodes: int
     """Episodes begun on request, this one included."""
     periods: int
-    """Control periods since the last sample that was answered in time."""
+    """Control periods since the start of the episode."""
     reward: float
     """Sum of the rewards of these periods."""
     sent_ns: int

@@ -66,7 +66,8 @@ def make(
     folder = None if run_dir is None else Path(run_dir)
     name = Path(str(config)).resolve().stem
     env = RigEnv(run, name, folder, render_mode, si=si, reset_timeout_s=reset_timeout_s)
-    env.spec = EnvSpec(f"onrig/{name}-{env.config_hash}-v0", entry_point="onrig:make", kwargs=kwargs)
+    env_id = f"onrig/{name}-{env.config_hash}-v0"
+    env.spec = EnvSpec(env_id, entry_point="onrig:make", nondeterministic=not run.lockstep, kwargs=kwargs)
     return env
 
 
@@ -137,7 +138,8 @@ class RigEnv(gymnasium.Env[Observation, Action]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode, ending the present one; on the first call, start the run.
 
-        From a ``seed`` on, starts and noise are those of a run with that seed, episode by episode.  ``options``:
+        From a ``seed`` on, the twin's starts and noise are those of a run with that seed, episode by episode; a device
+        on the bench, and the task's targets, follow the run's seed.  ``options``:
         ``timeout_s`` in place of ``reset_timeout_s``.  Raises RunEnded with the reason where the rig does not reach the
         start in time.
         """
@@ -157,9 +159,9 @@ class RigEnv(gymnasium.Env[Observation, Action]):
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, Info]:
         """Exchange an action for the transition that it led to.
 
-        Where the action comes too late, the transition is the latest one, ``info["held"]`` is true, and the reward is
-        the sum over ``info["periods"]``.  Raises RuntimeError before ``reset`` and after the end of an episode,
-        RunEnded if the run has ended.
+        An action that comes too late counts from the next period on, and ``info["held"]`` is true; where samples were
+        missed meanwhile, the reward is the sum over ``info["periods"]``.  Raises RuntimeError before ``reset`` and
+        after the end of an episode, RunEnded if the run has ended.
         """
         if self._rig is None or self._step is None:
             raise RuntimeError("no episode: call reset() first")
@@ -168,16 +170,19 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         timeout_s = max(_STEP_S, _STEP_PERIODS * self.config.wall_period_ns * 1e-9)
         if self.config.lockstep:
             timeout_s = self.config.barrier_timeout_s + _STEP_S
-        sent_ns = time.monotonic_ns()
+        self._acted_ns = time.monotonic_ns()
         sample = self._rig.act(self._step.tick, tuple(wish.tolist()), timeout_s)
+        taken, paid = self._taken
         before, observation, info = self._take(sample)
+        info["periods"] = sample.periods - taken
         flags = 0
         if sample.over:
             assert self._step is not None
             flags, self._step = self._step.flags, None
             info["messages"] = self._rig.messages[-4:]
-        info["times"]["acted_ns"] = sent_ns
-        reward = sample.reward if before is not None else 0.0
+        reward = sample.reward - paid
+        if before is not None and info["periods"] == 1:
+            reward = before.reward  # without the rounding of the sum
         terminated = bool(flags & Flag.TERMINATED)
         return observation, reward, terminated, sample.over and not terminated, info
 
@@ -203,6 +208,9 @@ class RigEnv(gymnasium.Env[Observation, Action]):
     # -- inside ------------------------------------------------------------------------------------------------------
 
     _shown: Step | None = None
+    _began_us = _acted_ns = 0
+    _taken = 0, 0.0
+    """Periods and return up to the sample taken last."""
 
     def _start(self) -> RigProcess:
         config, folder = self.config, self.run_dir or fresh_folder(Path("runs"), self._name)
@@ -216,17 +224,17 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         assert self._rig is not None
         received_ns = time.monotonic_ns()
         first, last = self._rig.records(sample)
+        self._taken = sample.periods, sample.reward
         step = self._shown = self._step = self._layout.step(last)
         before = self._layout.step(first) if sample.periods else None
         values = np.array(step.input or step.observation)
         observation = (values if self._si else self._seen.normalised(values)).astype(np.float32)
-        info: Info = {
-            "observation": np.array(step.observation),
-            "tick": step.tick,
-            "episode": step.episode,
-            "periods": sample.periods,
-            "times": {"device_us": step.t_device_us, "sample_sent_ns": sample.sent_ns, "received_ns": received_ns},
-        }
+        if before is None:
+            self._began_us = step.t_device_us
+        times = {"device_us": step.t_device_us - self._began_us}
+        if not self.config.lockstep:  # where no clock but the device's means anything
+            times |= {"acted_ns": self._acted_ns, "sample_sent_ns": sample.sent_ns, "received_ns": received_ns}
+        info: Info = {"observation": np.array(step.observation), "step": sample.periods, "times": times}
         if before is not None:
             info |= _outcome(before)
         return before, observation, info
