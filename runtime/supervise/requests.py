@@ -18,6 +18,8 @@ _SIGNALS: Final = tuple(
 )
 LIVE_VIEW: Final = "live view"
 """Source of a request from the button of the live view."""
+TRAINER: Final = "end of the trainer"
+"""Source of the request that the end of the program that acts makes."""
 
 
 class Request(enum.Enum):

@@ -27,7 +27,7 @@ from onrig.runtime.supervise.crew import CONTROL, Crew, StartFailed
 from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
 from onrig.runtime.supervise.reports import OnReport, Reports
-from onrig.runtime.supervise.requests import LIVE_VIEW, Operator, Requests
+from onrig.runtime.supervise.requests import LIVE_VIEW, TRAINER, Operator, Requests
 from onrig.runtime.supervise.revival import Verdict, Watchdog
 from onrig.runtime.supervise.run_folder import complete_summary, seal_run_folder
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
@@ -250,6 +250,8 @@ class Supervisor:
     def _interrupted(self) -> str:
         if self._requests.by == LIVE_VIEW:
             return "stopped from the live view"
+        if self._requests.by == TRAINER:
+            return "the program that acted has ended"
         return "stopped by `onrig stop`" if self._requests.by == "onrig stop" else "interrupted"
 
     def _poll_operator(self) -> None:

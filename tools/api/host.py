@@ -16,7 +16,7 @@ from onrig.runtime.control.realtime import PARENT, settle_loop_cpu
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import hold
 from onrig.runtime.run_state.report import Report, report
-from onrig.runtime.supervise.requests import Request
+from onrig.runtime.supervise.requests import TRAINER, Request
 from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.load import sections
 
@@ -28,7 +28,7 @@ _PASSED_ON: Final = ("error", "warning", "fault")
 class TrainerWatch:
     """Watch on the trainer's process, which stops the run at once when it has ended."""
 
-    name: str = "end of the trainer"
+    name: str = TRAINER
 
     def __init__(self, pid: int) -> None:
         """``pid`` of the trainer; raises OSError if it has ended."""
