@@ -141,8 +141,8 @@ class LoopEnd(_End):
             found = self._orders.read()
             if found is not None and len(found.content) == self._order.size:
                 self._seen = found.version
-                *head, closes = self._order.unpack(found.content)[:5]
-                self._last = Order(*head, closes, self._order.unpack(found.content)[5:])
+                episodes, seed, tick, sent_ns, closes, *action = self._order.unpack(found.content)
+                self._last = Order(episodes, seed, tick, sent_ns, closes, tuple(action))
         return self._last
 
 
@@ -161,4 +161,7 @@ class TrainerEnd(_End):
     def sample(self) -> Sample | None:
         """Newest sample; None before the first."""
         content = self._samples.take()
-        return None if content is None else Sample(*_SAMPLE.unpack_from(content), content[_SAMPLE.size :])
+        if content is None:
+            return None
+        episodes, periods, reward, sent_ns, over = _SAMPLE.unpack_from(content)
+        return Sample(episodes, periods, reward, sent_ns, over, content[_SAMPLE.size :])

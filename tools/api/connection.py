@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.attachment import Attachment, LearnerMismatchError, Role
+from onrig.learner.mirror import Mirror
 from onrig.runtime.link.client import PATIENCE_S, LinkClient
 from onrig.runtime.link.keys import load_learner_keys
 from onrig.runtime.link.messages import (
@@ -153,7 +154,7 @@ class LearnerLink:
         return self._mirror.storage.stored
 
     @property
-    def _mirror(self) -> Any:
+    def _mirror(self) -> Mirror:
         assert self._link.mirror is not None
         return self._link.mirror
 
@@ -162,8 +163,8 @@ class LearnerLink:
         storage = self._mirror.storage
         at = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
         ended = (storage.meta[at] & np.uint32(Flag.TERMINATED)) != 0
-        arrays = storage.observation, storage.action, storage.reward, storage.next_observation
-        return Experiences(*(array[at] for array in arrays), ended, at, storage.generation(at))
+        seen, then = storage.observation[at], storage.next_observation[at]
+        return Experiences(seen, storage.action[at], storage.reward[at], then, ended, at, storage.generation(at))
 
     def sample(self, batch: int, rng: np.random.Generator) -> Experiences:
         """Draw ``batch`` experiences uniformly, with replacement; ValueError from an empty memory."""

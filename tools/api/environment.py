@@ -128,8 +128,8 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self._layout = record_layout(config)
         self._seen, self._acts = Normalisation.of(config.signals), Normalisation.of(config.rig.actuators)
         self._si = si
-        self.observation_space = observation_space(config, si=si)
-        self.action_space = action_space(config, si=si)
+        self.observation_space: Any = observation_space(config, si=si)
+        self.action_space: Any = action_space(config, si=si)
         self._rig: RigProcess | None = None
         self._step: Step | None = None
         self._screen: Any = None

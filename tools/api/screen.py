@@ -101,14 +101,14 @@ class Screen:
 
 def _bars(config: RunConfig) -> Scene:
     """Each observation and each actuator as a bar."""
-    signals = [*config.rig.signals, *config.rig.actuators]
+    names = [s.name for s in config.rig.signals] + [a.name for a in config.rig.actuators]
     shapes: list[Shape] = []
-    for i, signal in enumerate(signals):
+    for i, name in enumerate(names):
         column = ((i + 0.2, 0.0), (i + 0.8, 0.0), (i + 0.8, 1.0), (i + 0.2, 1.0))
         shapes.append(Shape(form="polygon", points=column, colour="line", outlined=True, width=1.0))
-        shapes.append(Shape(form="polygon", points=column, colour="second", grown_by=signal.name))
-        shapes.append(Shape(form="text", points=((i + 0.5, -0.12),), text=signal.name))
-    return Scene((0.0, -0.25), (float(len(signals)), 1.1), tuple(shapes))
+        shapes.append(Shape(form="polygon", points=column, colour="second", grown_by=name))
+        shapes.append(Shape(form="text", points=((i + 0.5, -0.12),), text=name))
+    return Scene((0.0, -0.25), (float(len(names)), 1.1), tuple(shapes))
 
 
 def placed(shape: Shape, values: dict[str, float], height: float | None) -> list[Point]:

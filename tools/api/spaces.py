@@ -13,19 +13,20 @@ from onrig.runtime.input_transforms import Cosine, Sine
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.run_config import RunConfig
 
+Box = gymnasium.spaces.Box
 _LARGEST: Final = float(np.finfo(np.float32).max)
 _COUNTS: Final = float(2**31)
 """Sensors are sent as 32-bit integers."""
 
 
-def action_space(config: RunConfig, *, si: bool) -> gymnasium.spaces.Box:
+def action_space(config: RunConfig, *, si: bool) -> Box:
     """Space of actions (m,) float32: [-1, 1], or the rig's ranges with ``si``."""
     actuators = config.rig.actuators
     low, high = (np.array([getattr(a, end) for a in actuators], np.float32) for end in ("low", "high"))
     return gymnasium.spaces.Box(low if si else -1.0, high if si else 1.0, (len(actuators),), np.float32)
 
 
-def observation_space(config: RunConfig, *, si: bool) -> gymnasium.spaces.Box:
+def observation_space(config: RunConfig, *, si: bool) -> Box:
     """Space of observations (n,) float32: all that the wire can carry, not only the rig's ranges."""
     bounds = np.array(_bounds(config)).T
     if not si:
