@@ -186,6 +186,10 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         terminated = bool(flags & Flag.TERMINATED)
         return observation, reward, terminated, sample.over and not terminated, info
 
+    def normalised_action(self, si: NDArray[np.floating]) -> Action:
+        """Normalise actions (..., m) in SI units, such as ``info["applied"]``, as a memory stores them."""
+        return self._acts.normalised(np.asarray(si)).astype(np.float32)
+
     def render(self) -> Any:
         """Picture (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
         if self.render_mode is None:
