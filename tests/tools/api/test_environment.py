@@ -118,6 +118,18 @@ def test_gymnasium_finds_nothing_wrong_and_makes_it_again_from_its_spec(
     again.close()
 
 
+def test_gymnasium_finds_nothing_wrong_in_real_time(tmp_path: Path) -> None:
+    settings = ("realtime.priority=0", "realtime.lock_memory=false", "rig.lease_periods=255", "limits.predicted=null")
+    env = onrig.make("pendulum", pace=0.5, overrides=(*SETTINGS, *settings), run_dir=tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*(render|close|unwrapped).*")
+        check_env(env, skip_render_check=True)
+    _, info = env.reset()
+    _, _, _, _, info = env.step(np.zeros(1, np.float32))
+    assert info["times"]["acted_ns"] < info["times"]["received_ns"]
+    env.close()
+
+
 def test_stable_baselines_finds_nothing_wrong(env: RigEnv) -> None:
     checker = pytest.importorskip("stable_baselines3.common.env_checker")
     checker.check_env(env, warn=True)
