@@ -116,6 +116,8 @@ def test_a_trainer_that_is_stopped_loses_its_episode_after_a_lease_and_may_go_on
         rig.over()
     config = load_resolved(rig.folder / "config.yaml")
     records = np.concatenate([p for p in read_log(rig.folder, config.rig) if isinstance(p, np.ndarray)])
+    summary = json.loads((rig.folder / "summary.json").read_bytes())
+    assert summary["held_actions"] == np.count_nonzero(records["flags"] & Flag.HELD)
     first = records[records["episode"] == 1]
     held, closing = first["flags"] & Flag.HELD != 0, first[-1]
     assert closing["flags"] & Flag.TRUNCATED

@@ -10,12 +10,15 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from msgspec.structs import replace
 
 import onrig
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.log.reading import read_log
 from onrig.runtime.record import Flag
-from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_checks import findings
+from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools import cli
 from onrig.tools.api.environment import RigEnv
 from onrig.tools.api.rig import RunEnded
@@ -158,3 +161,14 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(RunEnded, match="none"):
         missing.reset()
     missing.close()
+
+
+def test_onrig_run_starts_nothing_in_which_a_program_acts(
+    env: RigEnv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_resolved(env.config, tmp_path / "run.yaml")
+    assert cli.main(["run", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "other")]) == ExitCode.CONFIGURATION
+    assert "onrig.make" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+    clash = replace(env.config, local_learner=True, evaluate_every=1, policy="first.onnx")
+    assert [path for path, _ in findings(clash)] == [("local_learner",), ("evaluate_every",), ("policy",)]
