@@ -15,7 +15,7 @@ from onrig.runtime.record import Flag, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, LoopEnd, Sample
+from onrig.runtime.shm.exchange import NO_TICK, LoopEnd, Sample
 
 Wait = Callable[[Callable[[], bool], str, FaultName, float], None]
 """Waits, disarmed, for a condition: what for, fault if it does not come, limit in s."""
@@ -122,7 +122,7 @@ class ByTrainer:
         order = self._end.order
         assert order is not None
         self._episodes = order.episodes
-        if order.seed != NO_SEED:
+        if order.seed >= 0:
             self._base = order.seed, self._board[Word.EPISODE]
         self._begin()
         return not order.closes
