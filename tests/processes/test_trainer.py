@@ -32,7 +32,8 @@ SETTINGS = (
     "device.pace={scaled: 0.5}",
 )
 TRAINER = """
-import sys, numpy as np, onrig
+import signal, sys, numpy as np, onrig
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell runs in the background
 env = onrig.make("pendulum", run_dir=sys.argv[1], overrides=sys.argv[3:])
 observation, info = env.reset()
 for k in range(10**6):

@@ -3,6 +3,7 @@
 import sys
 
 import gymnasium
+import torch
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -21,6 +22,7 @@ class Lateness(BaseCallback):
 
 def main(config: str = "pendulum", steps: int = 20_000, pace: str = "realtime", folder: str | None = None) -> float:
     """Train, and return the mean reward per step of a last episode without noise."""
+    torch.set_num_threads(1)  # networks this small gain nothing from more, and the loop needs a core
     env = onrig.make(config, pace=pace, run_dir=folder)
     scaled = gymnasium.wrappers.TransformReward(
         env, lambda reward: 1e-3 * reward
