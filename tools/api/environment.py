@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.explore.settings import NoExploration
+from onrig.runtime.link.endpoint import Link
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.normalisation import Normalisation
+from onrig.runtime.process_settings import Staleness
 from onrig.runtime.record import Flag, Rule, Step
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import MAX_EPISODES, RunConfig, record_layout
@@ -90,6 +92,8 @@ def for_trainer(config: RunConfig) -> RunConfig:
         evaluate_every=0,
         policy=None,
         probation=None,
+        staleness=Staleness(),
+        link=Link(),
     )
     problems = [Problem("the configuration of an environment", START, message) for _, message in findings(run)]
     if problems:

@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from msgspec.structs import replace
 
 import onrig
+from onrig.runtime.config.document import shipped
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.log.reading import read_log
@@ -22,6 +23,7 @@ from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools import cli
 from onrig.tools.api.environment import RigEnv
 from onrig.tools.api.rig import RunEnded
+from onrig.tools.load import load
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import Run
 
@@ -150,6 +152,13 @@ def test_pictures_of_the_rig(tmp_path: Path) -> None:
     assert before.shape == after.shape
     assert before.dtype == np.uint8
     assert (before != after).any()
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_run_is_an_environment(name: str) -> None:
+    env = onrig.make(name, pace="lockstep")
+    assert env.observation_space.shape == (len(env.config.signals),)
+    assert env.config.exploration.budgets == load(name).exploration.budgets
 
 
 def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
