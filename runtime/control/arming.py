@@ -327,8 +327,8 @@ class Arming:
     ) -> None:
         """Wait disarmed until ``condition`` holds; raises Halted with ``fault`` after ``limit_s``.
 
-        ``limit_s``: ``barrier_timeout_s`` by default.  The timeout restarts whenever a process that others wait for has been restarted, or has finished another of the
-        episodes that it repeats.
+        ``limit_s``: ``barrier_timeout_s`` by default.  The timeout restarts whenever a process that others wait for has
+        been restarted, or has finished another of the episodes that it repeats.
         """
         self.reports.send()
         limit_s = self._config.barrier_timeout_s if limit_s is None else limit_s

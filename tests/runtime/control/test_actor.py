@@ -11,8 +11,7 @@ import pytest
 
 from onrig.runtime.control import actor as module
 from onrig.runtime.control.actor import ByTrainer
-from onrig.runtime.control.tick import Tick
-from onrig.runtime.record import Flag, Step
+from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.exchange import NO_SEED, Order, Sample
@@ -37,7 +36,6 @@ class Trainer:
         requests: Any = SimpleNamespace(stop=0)
         end: Any = self
         self.tick, self.acting = 0, ByTrainer(config, end, ticking, requests, self.board)  # type: ignore[arg-type]
-        self._steps = Tick(config)
         assert self.acting.await_episode(lambda condition, *rest: None)
 
     def send(self, sample: Sample) -> None:
@@ -53,7 +51,8 @@ class Trainer:
         self.tick += 1
         self.delay_ns = delay_ns
         self.due_ns = self.now_ns + (delay_ns or 0)
-        step = Step(self.tick, 1, 0, 1, 0, 0, 0, 0, (0, 0), (0,), (0,), (0.0, 0.0), *[(0.0,)] * 4, (0,), (0.0,))  # type: ignore[arg-type]
+        frame: Any = (1, 0, 0, 0, 0, (0, 0), (0,), (0,), (0.0, 0.0), *[(0.0,)] * 4, (0,), (0.0,))
+        step = Step(self.tick, 1, Kind.TRAIN, *frame)
         self.acting.act(step)
         return step
 
