@@ -90,7 +90,7 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
         config = load(name, overrides)
         model = read_model(file, config)
         if isinstance(model, Refused):
-            return _refuse(file, model)
+            return complain("policy", f"{file}: refused at {model.stage}: {model.reason}")
         wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
         replace_file(out, stamped(model, msgspec.structs.replace(wanted, parent_run=f"stamped from {file.name}")))
     except ConfigError as error:
