@@ -8,15 +8,15 @@ if TYPE_CHECKING:
 
     from onrig.runtime.config.problem import ConfigError as ConfigError
     from onrig.runtime.exit_codes import Failure as Failure
-    from onrig.tools.api.connection import connect as connect
-    from onrig.tools.api.environment import make as make
     from onrig.tools.api.run_data import open_run as open_run
-    from onrig.tools.api.vector import make_vec as make_vec
     from onrig.tools.check import check as check
     from onrig.tools.experiments.experiment import experiment as experiment
     from onrig.tools.identification.identify import identify as identify
     from onrig.tools.policy import evaluate as evaluate
     from onrig.tools.running import run as run
+    from onrig.tools.trainers.connection import connect as connect
+    from onrig.tools.trainers.environment import make as make
+    from onrig.tools.trainers.vector import make_vec as make_vec
 
     __version__: str
 
@@ -24,12 +24,12 @@ _HOMES: Final = {
     "ConfigError": "onrig.runtime.config.problem",
     "Failure": "onrig.runtime.exit_codes",
     "check": "onrig.tools.check",
-    "connect": "onrig.tools.api.connection",
+    "connect": "onrig.tools.trainers.connection",
     "evaluate": "onrig.tools.policy",
     "experiment": "onrig.tools.experiments.experiment",
     "identify": "onrig.tools.identification.identify",
-    "make": "onrig.tools.api.environment",
-    "make_vec": "onrig.tools.api.vector",
+    "make": "onrig.tools.trainers.environment",
+    "make_vec": "onrig.tools.trainers.vector",
     "open_run": "onrig.tools.api.run_data",
     "run": "onrig.tools.running",
 }

@@ -26,10 +26,10 @@ from onrig.runtime.run_config import MAX_EPISODES, RunConfig, record_layout
 from onrig.runtime.run_loading import resolved_text
 from onrig.runtime.shm.exchange import Sample
 from onrig.runtime.supervise.run_folder import fresh_folder, write_run_folder
-from onrig.tools.api.rig import RigProcess, RunEnded
-from onrig.tools.api.spaces import action_space, observation_space
 from onrig.tools.foreign import pieces_of, record_pieces
 from onrig.tools.load import load_for_rig
+from onrig.tools.trainers.rig import RigProcess, RunEnded
+from onrig.tools.trainers.spaces import action_space, observation_space
 
 Observation = NDArray[np.float32]
 Action = NDArray[np.float32]
@@ -199,7 +199,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         if self.render_mode is None:
             return None
         if self._screen is None:
-            from onrig.tools.api.screen import Screen
+            from onrig.tools.trainers.screen import Screen
 
             self._screen = Screen(self.config, self.render_mode)
         return self._screen.show(self._shown)

@@ -19,8 +19,8 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.identification.result import drawn_plants, read_result
 from onrig.sim.plants import Plant
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.api.spaces import action_space, observation_space
 from onrig.tools.load import load
+from onrig.tools.trainers.spaces import action_space, observation_space
 
 Observations = NDArray[np.float32]
 Flags = NDArray[np.bool_]

@@ -20,7 +20,7 @@ from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, Order, Sample, TrainerEnd
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.runtime.supervise.child import Child
-from onrig.tools.api.host import ENDED
+from onrig.tools.trainers.host import ENDED
 
 _START_S: Final = 90.0
 """Time for device, replay process and loop to start."""
@@ -49,7 +49,7 @@ class RigProcess:
         """Start it; raises RunEnded with the reason if it does not start."""
         self._folder, self._layout = folder, layout
         arguments = [str(folder), *([] if port is None else [port])]
-        self._child = Child("run", "onrig.tools.api.host", arguments, folder / "stderr.log")
+        self._child = Child("run", "onrig.tools.trainers.host", arguments, folder / "stderr.log")
         self._finalizer = weakref.finalize(self, _finish, self._child)
         self._lines: list[str] = []
         self._reason: str | None = None

@@ -21,9 +21,9 @@ from onrig.runtime.record import Flag
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools import cli
-from onrig.tools.api.environment import RigEnv
-from onrig.tools.api.rig import RunEnded
 from onrig.tools.load import load
+from onrig.tools.trainers.environment import RigEnv
+from onrig.tools.trainers.rig import RunEnded
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import Run
 

@@ -1,4 +1,4 @@
-"""Process that runs a rig for a trainer: ``python -m onrig.tools.api.host RUN_FOLDER [PORT]``.
+"""Process that runs a rig for a trainer: ``python -m onrig.tools.trainers.host RUN_FOLDER [PORT]``.
 
 It supervises the run as `onrig run` does, in a process and a session of its own, so that neither the trainer's
 interpreter lock nor its signals reach it.  When the trainer ends, however that happens, the run stops at once.
