@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from onrig.tools.identification.identify import identify as identify
     from onrig.tools.policy import evaluate as evaluate
     from onrig.tools.running import run as run
+    from onrig.tools.trainers.connection import connect as connect
+    from onrig.tools.trainers.environment import make as make
+    from onrig.tools.trainers.vector import make_vec as make_vec
 
     __version__: str
 
@@ -21,15 +24,30 @@ _HOMES: Final = {
     "ConfigError": "onrig.runtime.config.problem",
     "Failure": "onrig.runtime.exit_codes",
     "check": "onrig.tools.check",
+    "connect": "onrig.tools.trainers.connection",
     "evaluate": "onrig.tools.policy",
     "experiment": "onrig.tools.experiments.experiment",
     "identify": "onrig.tools.identification.identify",
+    "make": "onrig.tools.trainers.environment",
+    "make_vec": "onrig.tools.trainers.vector",
     "open_run": "onrig.tools.api.run_data",
     "run": "onrig.tools.running",
 }
 """Module of each public name."""
 
-__all__ = ["ConfigError", "Failure", "check", "evaluate", "experiment", "identify", "open_run", "run"]
+__all__ = [
+    "ConfigError",
+    "Failure",
+    "check",
+    "connect",
+    "evaluate",
+    "experiment",
+    "identify",
+    "make",
+    "make_vec",
+    "open_run",
+    "run",
+]
 
 
 def __getattr__(name: str) -> object:

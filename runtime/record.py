@@ -60,6 +60,8 @@ class Flag(enum.IntFlag):
     policy's."""
     NATIVE = 2048
     """The C library evaluated the policy, not onnxruntime; the two differ in rounding."""
+    HELD = 4096
+    """The trainer that acts in place of a policy gave no action in time; its last one was held."""
 
 
 class Rule(enum.IntEnum):

@@ -56,6 +56,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     if [device.twin is None, device.port is None, device.transport is UNSET, device.driver is UNSET].count(False) != 1:
         yield ("device",), "expected exactly one of 'twin', 'port', 'transport' and 'driver' at device"
     yield from driver_findings(config)
+    yield from _trainer_findings(config)
     if config.staleness.then == "lower" and isinstance(config.exploration, NoExploration):
         yield ("staleness", "then"), "'lower' needs an exploration process at staleness.then"
     yield from link_findings(config.link)
@@ -73,6 +74,21 @@ def findings(config: RunConfig) -> Iterator[Finding]:
         )
     limit_problems = [*limit_findings(config)]
     yield from limit_problems or _start_findings(config)
+
+
+def _trainer_findings(config: RunConfig) -> Iterator[Finding]:
+    """Report what does not go with a trainer that acts: it explores, learns and evaluates by itself."""
+    if config.actor is UNSET:
+        return
+    wanted = {
+        "exploration": ("{process: none}", isinstance(config.exploration, NoExploration)),
+        "local_learner": ("false", not config.local_learner),
+        "evaluate_every": ("0", config.evaluate_every == 0),
+        "policy": ("null", config.policy is None),
+    }
+    for name, (value, fits) in wanted.items():
+        if not fits:
+            yield (name,), f"a trainer acts: set {value} at {name}"
 
 
 def _start_findings(config: RunConfig) -> Iterator[Finding]:

@@ -139,11 +139,16 @@ class Bars(Drawing, frozen=True, tag="bars"):
 
 def drawing_of(config: RunConfig) -> Picture:
     """Return the picture of a rig for pages and terminals; constant over a run."""
+    return chosen_drawing(config).picture(config)
+
+
+def chosen_drawing(config: RunConfig) -> Drawing:
+    """Return the drawing that a configuration chooses, or the most telling one that its sections allow."""
     options = msgspec.convert(config.view or {}, ViewOptions)
     if options.drawing is not None:
-        return options.drawing.picture(config)
+        return options.drawing
     drawing: Drawing = chosen(registry.DRAWINGS, next(_sketches(config), {"kind": "bars"}))
-    return drawing.picture(config)
+    return drawing
 
 
 def _sketches(config: RunConfig) -> Iterator[Sketch]:

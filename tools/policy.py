@@ -12,9 +12,10 @@ import msgspec
 from onrig.hw.transport import LinkError
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
+from onrig.runtime.files import replace_file
 from onrig.runtime.policy.admission import Admitted, Refused
-from onrig.runtime.policy.contract import HIDDEN
-from onrig.runtime.replay.learners.admission_terms import admission_limits
+from onrig.runtime.policy.contract import HIDDEN, ModelRefused
+from onrig.runtime.replay.learners.admission_terms import admission_limits, wanted_of
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
 from onrig.tools.damage import policy_damage
@@ -79,6 +80,26 @@ def _evaluated(found: JudgedPolicy, episodes: int, seed: int | None) -> Evaluati
     except LinkError as error:
         raise Failure(str(error), ExitCode.HARDWARE) from None
     return Evaluation(config, policy_id, verdict.warnings, rows)
+
+
+def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
+    """Write the policy with the rig's contract to ``out``, and print the admission verdict; returns the exit code."""
+    from onrig.runtime.policy.stamp import stamped
+
+    try:
+        config = load(name, overrides)
+        model = read_model(file, config)
+        if isinstance(model, Refused):
+            return complain("policy", f"{file}: refused at {model.stage}: {model.reason}")
+        wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+        replace_file(out, stamped(model, msgspec.structs.replace(wanted, parent_run=f"stamped from {file.name}")))
+    except ConfigError as error:
+        return explain(error)
+    except ModelRefused as refusal:
+        return complain("policy", f"{file}: no ONNX file: {refusal}")
+    except OSError as error:
+        return complain("policy", f"'{error.filename or out}': {error.strerror or error}")
+    return check(out, name, overrides)
 
 
 def score(

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec import UNSET
+
 from onrig.hw.line import Serial
 from onrig.runtime.control.realtime import settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode, Failure
@@ -143,6 +145,8 @@ def plan_run(
             config = load_for_rig(str(name), overrides, port=device, on_warning=print_warning)
     except CannotResume as error:
         raise Failure(f"--resume: {error}") from None
+    if config.actor is not UNSET:
+        raise Failure("actor: a Python program acts in this run; start it from there, with onrig.make")
     if device is not None and config.device.line is None:
         raise Failure(f"--device: the run to resume uses {config.device.place}; leave out --device")
     line = config.device.line

@@ -322,29 +322,32 @@ class Arming:
     def _progress(self) -> tuple[int, int]:
         return self._board[Word.RESTARTS], self._board[Word.DONE]
 
-    def wait_for(self, condition: Callable[[], bool], what: str, fault: FaultName) -> None:
-        """Wait disarmed until ``condition`` holds; raises Halted with ``fault`` after ``barrier_timeout_s``.
+    def wait_for(
+        self, condition: Callable[[], bool], what: str, fault: FaultName, limit_s: float | None = None
+    ) -> None:
+        """Wait disarmed until ``condition`` holds; raises Halted with ``fault`` after ``limit_s``.
 
-        The timeout restarts whenever a process that others wait for has been restarted, or has finished another of the
-        episodes that it repeats.
+        ``limit_s``: ``barrier_timeout_s`` by default.  The timeout restarts whenever a process that others wait for has
+        been restarted, or has finished another of the episodes that it repeats.
         """
         self.reports.send()
+        limit_s = self._config.barrier_timeout_s if limit_s is None else limit_s
         progress = self._progress
         start_s = time.monotonic()
-        limit = start_s + self._config.barrier_timeout_s
+        limit = start_s + limit_s
         while not condition():
             if progress != self._progress:
                 progress = self._progress
-                limit = time.monotonic() + self._config.barrier_timeout_s
+                limit = time.monotonic() + limit_s
             if time.monotonic() > limit:
-                detail = f"waited {self._config.barrier_timeout_s:g} s for {what}"
+                detail = f"waited {limit_s:g} s for {what}"
                 self.take(Event.TRIP, fault, detail)
                 raise Halted(fault, detail)
             try:
                 self._look(time.monotonic() - start_s)
             except LineClosed as error:
                 self.reconnect(error)
-                limit = time.monotonic() + self._config.barrier_timeout_s
+                limit = time.monotonic() + limit_s
 
     def _look(self, wait_s: float = 0.0) -> None:
         """Wait briefly, longer as the wait goes on; raises Stopped, or LinkFault if the device has rebooted."""

@@ -14,12 +14,13 @@ from typing import Final
 from onrig.hw.messages import Capability, State, Status
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LineClosed, LinkError
+from onrig.runtime.control.actor import Actor, ByPolicies, ByTrainer
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.episode import Answer, begin_episode
 from onrig.runtime.control.frames import FrameSource, Slack, Stopped, first_frame
 from onrig.runtime.control.homing import Homing
-from onrig.runtime.control.loop_state import KeptPosition, LoopState, filed_session
+from onrig.runtime.control.loop_state import KeptPosition, LoopState, SharedMemory, filed_session
 from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.pace import pace
 from onrig.runtime.control.policy_switch import PolicySwitch
@@ -37,9 +38,7 @@ from onrig.runtime.run_state.faults import FaultName, Halted, LinkFault, is_unfi
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Event
 from onrig.runtime.run_state.states import State as RunState
-from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.shm.latest import Latest
-from onrig.runtime.shm.ring import RingWriter
+from onrig.runtime.shm.board import Word
 from onrig.runtime.starts import drawn_start, middle_of
 from onrig.runtime.targets import TargetFailed
 from onrig.runtime.tracking import PLANT_ROLES
@@ -57,14 +56,13 @@ class ControlLoop:
         self,
         config: RunConfig,
         session: DeviceSession,
-        ring: RingWriter,
-        board: Board,
+        shared: SharedMemory,
         switch: PolicySwitch,
         requests: Requests,
-        kept_state: Latest | None = None,
         back: Reconnection | None = None,
     ) -> None:
-        """``session``: session of a connected device; ``kept_state``: storage of the position between episodes."""
+        """``session``: session of a connected device."""
+        ring, board, kept_state, trainer = shared
         hello = session.hello
         assert hello is not None, "connect first"
         self._config, self._session, self._board, self._switch = config, session, board, switch
@@ -85,7 +83,10 @@ class ControlLoop:
                 reset, self._explorer, session, self._tick, self._frames, arming, board, self._pace.push
             )
         self._falls_back = False
-        self._swaps_in_episodes = self._pace.overlaps and not self._explorer.perturbs
+        swaps = self._pace.overlaps and not self._explorer.perturbs
+        self._actor: Actor = ByPolicies(switch, self._tick, board, swaps=swaps)
+        if trainer is not None:
+            self._actor = ByTrainer(config, trainer, self._tick, requests, board)
         self._perturbed: PolicySession | None = None
         expected = expects_learner(config)
         self._withdrawal = Withdrawal(config, board, arming, self._explorer)
@@ -104,12 +105,14 @@ class ControlLoop:
         try:
             self._go_on_from(start, policies)
             arming.take(Event.CONNECTED)
-            arming.wait_for(self._has_policy, "the first policy", FaultName.NO_POLICY)
+            arming.wait_for(self._actor.ready, "the first policy", FaultName.NO_POLICY)
             self._warm_up()
             if start.episode and not start.evaluated:
                 self._evaluate(start.episode)
             for episode in range(start.episode + 1, config.episodes + 1):
                 self._await_barrier(episode - 1)
+                if not self._actor.await_episode(arming.wait_for):
+                    break
                 self._board[Word.EPISODE] = episode
                 self._run_episode(episode, Kind.TRAIN)
                 self._board[Word.CLOSED] = episode
@@ -159,10 +162,6 @@ class ControlLoop:
         """Store the loop's position, from which a run resumes after a crash."""
         self._position.keep(self._tick.count, self._explorer.state(), self._switch.state())
 
-    def _has_policy(self) -> bool:
-        self._switch.take_newest()
-        return self._switch.active is not None
-
     def _warm_up(self) -> None:
         """Execute everything that a tick uses before the first real one."""
         self._switch.time_builds()
@@ -185,12 +184,15 @@ class ControlLoop:
         except TargetFailed as error:
             self.arming.take(Event.TRIP, FaultName.TICK_CODE_FAILED, str(error))
             raise Halted(FaultName.TICK_CODE_FAILED, str(error)) from error
-        reset_seed = device_seed(self._config.seed, PLANT_ROLES[kind], episode)
+        seed, number = self._actor.numbering(self._config.seed, episode)
+        reset_seed = device_seed(seed, PLANT_ROLES[kind], number)
         self._prepare(kind, episode, keep=True)
         if self._homing is not None:
             # Its records have the index of the previous training episode, because the next one has not begun.
             last = episode - (kind is Kind.TRAIN)
-            start = drawn_start(self._config.task.all_starts, reset_seed)
+            start = drawn_start(
+                self._config.task.all_starts, device_seed(self._config.seed, PLANT_ROLES[kind], episode)
+            )
             self._homing.home(last, start, lambda: self._prepare(kind, episode, keep=self._pace.overlaps))
         # From here on the device is armed and waits, so nothing may take a period.
         self._explorer.begin_episode(kind, episode)
@@ -231,7 +233,8 @@ class ControlLoop:
             try:
                 self._begin(episode, kind)
                 frames.begin()
-                answer_to = begin_episode(self._tick, self._act, fade=self.arming.fade, clock=time.monotonic_ns)
+                act, ends, fade = self._actor.act, self._actor.is_over, self.arming.fade
+                answer_to = begin_episode(self._tick, act, ends=ends, fade=fade, clock=time.monotonic_ns)
                 while answer is None or not answer.over:
                     if self._requests.stop and self.arming.is_over():
                         raise Stopped
@@ -261,14 +264,6 @@ class ControlLoop:
             )
         self._position.at = (episode, kind is Kind.EVAL)
         self._keep()
-
-    def _act(self, step: Step) -> None:
-        """Evaluate the active policy; in real time, swap first if a prepared one is ready at this tick edge."""
-        switch = self._switch
-        if self._swaps_in_episodes and switch.swap():
-            self._board[Word.POLICY] = switch.policy_id
-        step.flags |= switch.marks()
-        self._tick.ask(step, switch.active, switch.policy_id)
 
     def _send(self, state: State, answer: Answer) -> None:
         """Send the command; then write the completed record, and use the slack of the period."""
@@ -309,6 +304,7 @@ class ControlLoop:
         """Close the episode at the step in force when the connection closed."""
         step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
         self._pace.push(step)
+        self._actor.closed(step, None)
         self._board[Word.ROWS] += 1
 
     def _close(self, state: State, answer: Answer) -> None:
@@ -327,6 +323,7 @@ class ControlLoop:
             self._mark_closing(step)
             step.tick_ns = time.monotonic_ns() - received_ns
             self._pace.push(step)
+            self._actor.closed(step, answer.completed)
             self._board[Word.ROWS] += 1
 
     def _conclude(self, state: State) -> None:

@@ -1,8 +1,9 @@
-"""Position of the loop between two episodes, from which a run resumes (with memory, policy and files)."""
+"""Shared memory of the loop, and its position between two episodes, from which a run resumes."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,7 +11,21 @@ from onrig.runtime.control.policy_switch import SwitchState
 from onrig.runtime.files import read_file
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.shm.board import Board
+from onrig.runtime.shm.exchange import LoopEnd
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES, Latest
+from onrig.runtime.shm.ring import RingWriter
+
+
+class SharedMemory(NamedTuple):
+    """The loop's ends of the run's shared memory."""
+
+    ring: RingWriter
+    board: Board
+    kept_state: Latest | None = None
+    """Where the position is kept between episodes."""
+    trainer: LoopEnd | None = None
+    """Exchange with the trainer that acts; None if policies do."""
 
 
 class LoopState(msgspec.Struct, frozen=True):

@@ -17,6 +17,8 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from msgspec import UNSET
+
 from onrig.hw.identity import DeviceMismatch, LimitsWider
 from onrig.hw.line import Serial
 from onrig.hw.session import DeviceSession, RequestRefused
@@ -24,7 +26,7 @@ from onrig.hw.transport import LinkError
 from onrig.runtime.control.connection import LimitsTooWide, Reconnection, connect
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
-from onrig.runtime.control.loop_state import decode_state
+from onrig.runtime.control.loop_state import SharedMemory, decode_state
 from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.realtime import collapse_pages, die_with_parent, enter_realtime, freeze_collector
@@ -36,6 +38,7 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, link_fault
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.exchange import LoopEnd
 from onrig.runtime.shm.frame_log import frame_tap
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingWriter
@@ -69,7 +72,8 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
         back = Reconnection(config, session, requests, line.place, line.open)
-        loop = ControlLoop(config, session, ring, board, switch, requests, kept_state, back)
+        trainer = None if config.actor is UNSET else LoopEnd(shm, layout)
+        loop = ControlLoop(config, session, SharedMemory(ring, board, kept_state, trainer), switch, requests, back)
         if hello.time_scale != 0.0:
             collapse_pages()
         try:

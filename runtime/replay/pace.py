@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from onrig.runtime.record import Kind
@@ -105,15 +106,21 @@ class Lockstep:
     full."""
 
     def __init__(
-        self, ring: RingReader, continuity: Continuity, desk: LearnerDesk, board: Board, episodes: int
+        self, config: RunConfig, ring: RingReader, continuity: Continuity, desk: LearnerDesk, board: Board
     ) -> None:
         self._ring, self._continuity, self._desk, self._board = ring, continuity, desk, board
-        self._episodes = episodes
+        self._episodes = config.episodes
+        self._learns = config.actor is UNSET
         self._pause_ms = _LEAST_PAUSE_MS
         self._opened = -1
         """Last training episode concluded by this process."""
         self.uncovered = 0
         self.concluded_s = 0.0
+
+    @property
+    def _done(self) -> int:
+        """Last training episode after which nobody works any more; a trainer, which acts, works between its steps."""
+        return self._desk.done if self._learns else self._desk.feed.closed
 
     def due(self, waiting: int, now_s: float) -> bool:
         """Return True, because the loop waits for what follows from the records."""
@@ -125,7 +132,7 @@ class Lockstep:
         An episode's transitions are inserted once everything that follows from the previous one is done.  A loop that
         waits at its barriers never runs ahead, but records that are read again do.
         """
-        return ahead_of_barrier(records, self._desk.done)
+        return ahead_of_barrier(records, self._done)
 
     def took(self, now_s: float) -> None:
         """Do nothing."""
@@ -140,7 +147,7 @@ class Lockstep:
 
     def conclude(self, now_s: float) -> None:
         """Open the barrier after an episode that all have concluded, once its checkpoint is on disk."""
-        board, desk, done = self._board, self._desk, self._desk.done
+        board, desk, done = self._board, self._desk, self._done
         board[Word.DONE] = done + 1
         if done <= self._opened or done > board[Word.CLOSED]:
             return
@@ -161,13 +168,13 @@ class Lockstep:
     @property
     def awaits_learner(self) -> bool:
         """Whether the learner has not yet concluded the last episode of a complete run."""
-        return self._board[Word.CLOSED] >= self._episodes and self._desk.done < self._desk.feed.closed
+        return self._board[Word.CLOSED] >= self._episodes and self._done < self._desk.feed.closed
 
 
 def pace(config: RunConfig, ring: RingReader, continuity: Continuity, desk: LearnerDesk, board: Board) -> Pace:
     """Return the pace of a run."""
     if config.lockstep:
-        return Lockstep(ring, continuity, desk, board, config.episodes)
+        return Lockstep(config, ring, continuity, desk, board)
     return RealTime(ring, continuity)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from onrig.runtime.config.document import MAX_BYTES
@@ -135,7 +136,7 @@ class ReplayProcess:
             shared.loop_state,
             TransitionBuilder(config.rig, config.signals),
             memory,
-            RunFigures(lockstep=config.lockstep),
+            RunFigures(lockstep=config.lockstep, trainer=config.actor is not UNSET),
             EpisodeAccounts(config.task, config.rate_hz, config.rig),
             EpisodeFile(self._folder / "episodes.csv"),
             policies,

@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 from types import FrameType, TracebackType
-from typing import Final
+from typing import Final, Protocol
 
 from onrig.runtime.shm.board import Board, Word
 
@@ -18,6 +18,8 @@ _SIGNALS: Final = tuple(
 )
 LIVE_VIEW: Final = "live view"
 """Source of a request from the button of the live view."""
+TRAINER: Final = "end of the trainer"
+"""Source of the request that the end of the program that acts makes."""
 
 
 class Request(enum.Enum):
@@ -95,6 +97,23 @@ class Requests:
         return max(self.level, outside)
 
 
+class Operator(Protocol):
+    """Source of requests besides signals, such as the keyboard."""
+
+    name: str
+    """As in the events of a run."""
+
+    def fileno(self) -> int:
+        """Descriptor that becomes readable when there is a request."""
+
+    @property
+    def listening(self) -> bool:
+        """Whether there may be requests."""
+
+    def requests(self) -> list[Request]:
+        """Return the requests since the last call."""
+
+
 KEYS: Final = {" ": Request.STOP_NOW, "q": Request.STOP, "r": Request.RESUME}
 HELP: Final = "keys: space stops at once, q fades out and stops, r resumes or re-arms"
 _CONTROL_CHARACTERS: Final = 6
@@ -105,6 +124,8 @@ class Keyboard:
 
     Ctrl-C and Ctrl-\\ remain signals; Ctrl-Z is disabled, because a suspended supervisor would not watch its run.
     """
+
+    name: str = "keyboard"
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

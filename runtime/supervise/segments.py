@@ -7,8 +7,11 @@ import random
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec import UNSET
+
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.exchange import NAME, exchange_bytes, exchange_schema, make_fifos
 from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, frame_log_bytes
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA
 from onrig.runtime.shm.ring import ring_bytes
@@ -42,13 +45,16 @@ def ring_records(config: RunConfig) -> int:
 
 def _plan(config: RunConfig) -> list[_Planned]:
     layout = record_layout(config)
-    return [
+    planned = [
         _Planned("ring", ring_bytes(layout, ring_records(config)), layout.schema),
         _Planned("slot", SLOT_BYTES, SLOT_SCHEMA),
         _Planned("view", view_bytes(layout), view_schema(layout)),
         _Planned("frames", frame_log_bytes(config.rate_hz), FRAME_LOG_SCHEMA),
         _Planned("board", BOARD_BYTES, BOARD_SCHEMA),
     ]
+    if config.actor is not UNSET:
+        planned.insert(0, _Planned(NAME, exchange_bytes(layout), exchange_schema(layout)))
+    return planned
 
 
 def shared_bytes(config: RunConfig) -> int:
@@ -61,6 +67,8 @@ def create_segments(shm: Path, config: RunConfig) -> Board:
 
     Raises OSError if the memory is not available.
     """
+    if config.actor is not UNSET:
+        make_fifos(shm)
     created: Segment | None = None
     for name, body_bytes, schema in _plan(config):
         if created is not None:

@@ -27,7 +27,7 @@ from onrig.runtime.supervise.crew import CONTROL, Crew, StartFailed
 from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
 from onrig.runtime.supervise.reports import OnReport, Reports
-from onrig.runtime.supervise.requests import LIVE_VIEW, Keyboard, Requests
+from onrig.runtime.supervise.requests import LIVE_VIEW, TRAINER, Operator, Requests
 from onrig.runtime.supervise.revival import Verdict, Watchdog
 from onrig.runtime.supervise.run_folder import complete_summary, seal_run_folder
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
@@ -61,7 +61,7 @@ class Supervisor:
         run_folder: Path,
         port: str | None,
         on_report: OnReport,
-        keyboard: Keyboard | None = None,
+        operator: Operator | None = None,
         *,
         resumes: bool = False,
         signals: bool = True,
@@ -69,7 +69,7 @@ class Supervisor:
         """``signals``: whether those of this process stop the run; only its main thread can handle them."""
         self._resumes, self._signals = resumes, signals
         self._config, self._folder, self._port = config, run_folder, port
-        self._keyboard = keyboard
+        self._operator = operator
         self._watchdog = Watchdog(config.wall_period_ns * 1e-9)
         self._stop_reported = 0
         self._service = Notifier.from_environment(os.environ, os.getpid())
@@ -182,7 +182,7 @@ class Supervisor:
             if code is not None:
                 code, reason = self._verdict(child.name, code)
                 raise StartFailed(reason, code)
-            self._poll_keyboard()
+            self._poll_operator()
             if self._requests.stop:
                 raise StartFailed(self._interrupted(), ExitCode.INTERRUPTED)
             if time.monotonic() > limit:
@@ -250,13 +250,15 @@ class Supervisor:
     def _interrupted(self) -> str:
         if self._requests.by == LIVE_VIEW:
             return "stopped from the live view"
+        if self._requests.by == TRAINER:
+            return "the program that acted has ended"
         return "stopped by `onrig stop`" if self._requests.by == "onrig stop" else "interrupted"
 
-    def _poll_keyboard(self) -> None:
-        """Poll the keyboard; report the source of a stop request."""
-        if self._keyboard is not None:
-            for request in self._keyboard.requests():
-                self._requests.add(request, "keyboard")
+    def _poll_operator(self) -> None:
+        """Poll the operator; report the source of a stop request."""
+        if self._operator is not None:
+            for request in self._operator.requests():
+                self._requests.add(request, self._operator.name)
         level = self._requests.stop
         if level > self._stop_reported:
             self._stop_reported = level
@@ -265,12 +267,12 @@ class Supervisor:
     def _listen(self, timeout_s: float) -> None:
         poll = select.poll()  # needs no descriptor
         watched = [child.fileno() for child in self.crew.alive if child.poll() is None]
-        if self._keyboard is not None and self._keyboard.listening:
-            watched.append(self._keyboard.fileno())
+        if self._operator is not None and self._operator.listening:
+            watched.append(self._operator.fileno())
         for fd in watched:
             poll.register(fd, select.POLLIN)
         poll.poll(1000 * timeout_s)
-        self._poll_keyboard()
+        self._poll_operator()
         self._post_mortem.poll()
         for child in self.crew.alive:
             self.crew.note(child)
@@ -344,7 +346,7 @@ class Supervisor:
                 1.0, period_s * self._config.rate_hz
             )
         while not ask and child.poll() is None:
-            self._poll_keyboard()
+            self._poll_operator()
             at_once = self._requests.stop > 1
             if child.name != CONTROL and self._requests.impatient:
                 break

@@ -7,10 +7,14 @@ import math
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
+import onrig
 from onrig.hw.conformance.host import Host
 from onrig.hw.messages import Op, Result
 from onrig.hw.transport import open_port
@@ -44,6 +48,22 @@ def test_a_run_in_lockstep_on_the_firmware_is_bit_for_bit_that_on_the_twin(
 ) -> None:
     with device(kind, socket_folder, "lockstep") as port:
         assert episodes(tmp_path / "run", "--device", port) == on_the_twin
+
+
+def test_an_environment_on_the_firmware_is_bit_for_bit_that_on_the_twin(socket_folder: Path, tmp_path: Path) -> None:
+    with device("process", socket_folder, "lockstep") as port:
+        ways = []
+        for name, where in (("twin", None), ("firmware", port)):
+            env = onrig.make("pendulum-hardware", where, "lockstep", overrides=LOCKSTEP[:1], run_dir=tmp_path / name)
+            first, _ = env.reset(seed=4)
+            stepped = [env.step(np.full(1, 0.2 * (k % 5), np.float32)) for k in range(30)]
+            ways.append([first.tolist(), *((step[0].tolist(), step[1]) for step in stepped)])
+            if where is not None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    check_env(env, skip_render_check=True, skip_close_check=True)
+            env.close()
+    assert ways[0] == ways[1]
 
 
 def test_a_dry_run_energises_nothing(socket_folder: Path, tmp_path: Path) -> None:

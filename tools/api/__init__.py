@@ -1,1 +1,1 @@
-"""The Python interface: the public names of `onrig`, one module each."""
+"""Data of runs: `onrig.open_run`, and its tables."""

@@ -14,8 +14,9 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import UNSET
 
-from onrig.hw.messages import Status
+from onrig.hw.messages import State, Status
 from onrig.hw.native import library
 from onrig.runtime.control.episode import Fade, begin_episode, by_reset
 from onrig.runtime.control.tick import Tick
@@ -36,6 +37,7 @@ from onrig.tools.replaying.recorded import Counts, PolicyShelf, Recorded, frame_
 LOST: Final = "records before them in the episode were lost"
 NO_STATE: Final = "the state of the exploration was lost with records before the episode"
 NO_POLICY: Final = "the policy file is missing (its answers were taken from the records)"
+_TRAINER: Final = "a trainer acted (its actions were taken from the records)"
 NO_PERTURBED: Final = "the policy file is missing, and parameter noise needs it"
 UNFINISHED: Final = "the frame that completed them was not recorded"
 
@@ -167,7 +169,13 @@ class Recomputation:
             except ModelRefused:
                 perturbed = None  # as the loop goes on without
         tick.begin(record.step.episode, kind, signal, perturbed)
-        self._answer_to = begin_episode(tick, self._act, fade=self._fade)
+        ends = tick.is_over if self._config.actor is UNSET else self._is_over
+        self._answer_to = begin_episode(tick, self._act, ends=ends, fade=self._fade)
+
+    def _is_over(self, state: State, terminated: bool) -> bool:
+        """Whether an episode in which a trainer acts ends with this frame: the trainer may end it at any."""
+        by_trainer = self._record.last and not self._record.cut_off
+        return self._tick.is_over(state, terminated) or by_trainer
 
     def _start_after(self, episode: int) -> dict[str, float]:
         """Start of the episode that a reset leads to: the evaluation that is due after a training episode, or the next
@@ -252,7 +260,7 @@ class Recomputation:
             return
         but: tuple[str, ...] = ()
         if self._answered is None:
-            self._unverified[NO_POLICY] += 1
+            self._unverified[NO_POLICY if self._config.actor is UNSET else _TRAINER] += 1
             but = _DRAWN if self._config.stochastic else ("policy",)
             if self._config.stochastic and record.step.flags & Flag.FADED:  # the record does not hold the action drawn
                 but = _ACTED
@@ -279,7 +287,7 @@ class Recomputation:
             step.flags |= record.step.flags & Flag.NATIVE
         if session is None:
             step.policy_id = record.step.policy_id
-            step.flags |= record.step.flags & Flag.RESTRAINED
+            step.flags |= record.step.flags & (Flag.RESTRAINED | Flag.HELD)
             _answer_as(step, record.step)
             return
         self._tick.ask(step, session, record.step.policy_id)
@@ -289,6 +297,8 @@ class Recomputation:
 
     def _session(self, record: Recorded) -> PolicySession | None:
         """Session of the policy that acted, for the evaluator that did; with tolerance for one that is here."""
+        if self._config.actor is not UNSET:
+            return None
         native = bool(record.step.flags & Flag.NATIVE)
         return self._shelf.take(record.step.policy_id, native=native and not (self._tolerant and library() is None))
 

@@ -45,6 +45,11 @@ def run_of(task: str, options: PlantOptions) -> RunConfig:
         config = load_run(task, assignments, lambda: {("device", "twin"): TwinOptions, ("learner",): settings_type()})
     except ConfigError as error:
         raise NoSuchTask("; ".join(str(problem) for problem in error.problems)) from None
+    return as_world(config, task)
+
+
+def as_world(config: RunConfig, task: str) -> RunConfig:
+    """Return a configuration, called ``task``, of which a world can be made; raises NoSuchTask for others."""
     if config.device.twin is None:
         raise NoSuchTask(f"'{task}' has no twin: give device.twin")
     if config.rig.previous_command:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
 from onrig.runtime.histogram import COARSE_BINS, DurationHistogram, coarse_counts
-from onrig.runtime.record import STAGES, Miss, Rule
+from onrig.runtime.record import STAGES, Flag, Miss, Rule
 from onrig.runtime.run_state.episodes import EpisodeRow
 
 _LAST: Final = 20
@@ -34,12 +34,14 @@ class Durations(msgspec.Struct, frozen=True):
 class RunFigures:
     """Figures of the loop for ``summary.json`` and the progress line; lateness in real time only."""
 
-    def __init__(self, *, lockstep: bool) -> None:
+    def __init__(self, *, lockstep: bool, trainer: bool = False) -> None:
         self._lockstep = lockstep
         self._tick_us, self._lateness_us = DurationHistogram(), DurationHistogram()
         self._stage_ns = np.zeros(len(STAGES), np.int64)
         self._last: list[EpisodeRow] = []
         self.ticks = self.missed = self.interventions = self.faults = 0
+        self.held: int | None = 0 if trainer else None
+        """Ticks in which a trainer gave no action in time; None where policies act."""
 
     def add(self, records: NDArray[np.void]) -> None:
         """Process the next records (dtype ``RecordLayout.dtype``)."""
@@ -47,6 +49,8 @@ class RunFigures:
         self.missed += int(records["missed"].sum())
         self.interventions += int(np.count_nonzero(records["rule"]))
         self.faults += int(np.count_nonzero(records["fault"]))
+        if self.held is not None:
+            self.held += int(np.count_nonzero(records["flags"] & Flag.HELD))
         self._tick_us.add(records["tick_ns"])
         if not self._lockstep:
             self._lateness_us.add(records["lateness_ns"])
@@ -59,12 +63,15 @@ class RunFigures:
 
     def counts(self) -> dict[str, int]:
         """Counts for a checkpoint."""
-        return {name: getattr(self, name) for name in _COUNTS}
+        held = {} if self.held is None else {"held": self.held}
+        return {name: getattr(self, name) for name in _COUNTS} | held
 
     def resume(self, counts: Mapping[str, int]) -> None:
         """Continue from a checkpoint's counts."""
         for name in _COUNTS:
             setattr(self, name, counts[name])
+        if self.held is not None:
+            self.held = counts.get("held", 0)
 
     def durations(self) -> Durations:
         """Histograms for a checkpoint."""
@@ -116,6 +123,7 @@ class RunFigures:
                 for name, ns in zip(STAGES, self._stage_ns, strict=True)
             },
             "interventions": self.interventions,
+            **({} if self.held is None else {"held_actions": self.held}),
             "faults": self.faults,
             "normalized_last20": self.normalized_last20,
             "return_last20": self.return_last20,

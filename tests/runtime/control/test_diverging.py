@@ -106,7 +106,7 @@ def test_a_brake_that_brakes_is_no_fault_however_it_was_entered(
 def test_the_run_halts_disarmed_and_waits_for_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "task.episode_s=8", "supervision.resume_timeout_s=0")
     bench.ring.at_push = lambda n: inverted(bench.device) if n == 1 else None
-    bench.loop._act = lambda step: setattr(step, "policy", (float("nan"),))  # type: ignore[method-assign]
+    bench.loop._actor.act = lambda step: setattr(step, "policy", (float("nan"),))  # type: ignore[method-assign]
     bench.device._start_state = (0.5, 3.0)
     with pytest.raises(Halted) as ended:
         bench.loop.run()

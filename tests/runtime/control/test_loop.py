@@ -20,7 +20,7 @@ from onrig.hw.transport import LinkError, LoopbackTransport, Transport
 from onrig.runtime.control import arming, outside
 from onrig.runtime.control.frames import FrameSource, Stopped
 from onrig.runtime.control.loop import ControlLoop
-from onrig.runtime.control.loop_state import LoopState, decode_state
+from onrig.runtime.control.loop_state import LoopState, SharedMemory, decode_state
 from onrig.runtime.control.outside import AT_ONCE, Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.policy.contract import contract_for
@@ -93,7 +93,7 @@ class Bench:
         slot.put(1, models.serialized(models.policy(contract=contract)))
         self.requests = Requests(self.board)
         switch = PolicySwitch(slot, terms_of(self.config))
-        self.loop = ControlLoop(self.config, self.session, self.ring, self.board, switch, self.requests)
+        self.loop = ControlLoop(self.config, self.session, SharedMemory(self.ring, self.board), switch, self.requests)
         self.layout = layout
         self.said: list[tuple[str, str]] = []
         self.moves: list[str] = []

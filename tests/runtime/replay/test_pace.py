@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from onrig.runtime.record import Kind
 from onrig.runtime.replay.pace import Lockstep, RealTime
@@ -26,7 +27,8 @@ def ring_of(*, tail: int = 0, taken: int = CAPACITY, full: bool = True) -> Any:
 
 def lockstep_of(ring: Any = None, done: int = -1) -> Lockstep:
     desk: Any = SimpleNamespace(done=done)
-    return Lockstep(ring, ANY, desk, ANY, episodes=5)
+    config: Any = SimpleNamespace(episodes=5, actor=UNSET)
+    return Lockstep(config, ring, ANY, desk, ANY)
 
 
 @given(

@@ -18,6 +18,7 @@ from onrig.hw.transport import Transport
 from onrig.learner.export import Spread, export_policy
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
+from onrig.runtime.control.loop_state import SharedMemory
 from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.log.mcap_log import McapLog
@@ -158,7 +159,7 @@ class LoggedRun:
         session.configure(self.config.period_us, rig.lease_periods)
         switch = _Switch(self.slot, terms_of(self.config))
         loop = ControlLoop(
-            self.config, session, self.ring, self.board, switch, self.orders, kept_state=self._kept_state
+            self.config, session, SharedMemory(self.ring, self.board, self._kept_state), switch, self.orders
         )
         self.device, self.clock = device, clock
         self.at_start(loop)

@@ -1,0 +1,184 @@
+"""Who acts: a run's policies, or a trainer in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import inf, nan
+from typing import Final, Protocol
+
+from onrig.hw.messages import State
+from onrig.runtime.control.outside import Requests
+from onrig.runtime.control.policy_switch import PolicySwitch
+from onrig.runtime.control.tick import Tick
+from onrig.runtime.record import Flag, RecordLayout, Step
+from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.run_state.faults import FaultName
+from onrig.runtime.shm.board import Board, Word
+from onrig.runtime.shm.exchange import NO_TICK, LoopEnd, Sample
+
+Wait = Callable[[Callable[[], bool], str, FaultName, float], None]
+"""Waits, disarmed, for a condition: what for, fault if it does not come, limit in s."""
+_HELD: Final = int(Flag.HELD)
+_SHARE: Final = 0.75
+"""Share of a period for which an action is awaited; the rest is the shield's, the line's and the device's."""
+_POLL_NS: Final = 50_000_000
+_FIRST_S: Final = 2.0
+"""Device time from the start of an episode to its first action; the safe output is in force until then."""
+
+
+class Actor(Protocol):
+    """Source of a run's actions."""
+
+    def ready(self) -> bool:
+        """Whether it can act; awaited before the first episode."""
+
+    def await_episode(self, wait: Wait) -> bool:
+        """Wait until the next training episode may begin; False if there is none."""
+
+    def numbering(self, seed: int, episode: int) -> tuple[int, int]:
+        """Seed and number from which an episode's start and noise follow."""
+
+    def act(self, step: Step) -> None:
+        """Fill in a step's ``policy``."""
+
+    def is_over(self, state: State, terminated: bool) -> bool:
+        """Whether the episode ends with this frame."""
+
+    def closed(self, step: Step, completed: Step | None) -> None:
+        """Take the last record of an episode, and the one that it completes."""
+
+
+class ByPolicies:
+    """The policies of the slot; in real time, one that is ready is swapped in at a tick edge."""
+
+    def __init__(self, switch: PolicySwitch, tick: Tick, board: Board, *, swaps: bool) -> None:
+        self._switch, self._tick, self._board, self._swaps = switch, tick, board, swaps
+        self.is_over = tick.is_over
+
+    def ready(self) -> bool:
+        """As Actor."""
+        self._switch.take_newest()
+        return self._switch.active is not None
+
+    def await_episode(self, wait: Wait) -> bool:
+        """As Actor; at once."""
+        return True
+
+    def numbering(self, seed: int, episode: int) -> tuple[int, int]:
+        """As Actor; the run's."""
+        return seed, episode
+
+    def act(self, step: Step) -> None:
+        """As Actor."""
+        switch = self._switch
+        if self._swaps and switch.swap():
+            self._board[Word.POLICY] = switch.policy_id
+        step.flags |= switch.marks()
+        self._tick.ask(step, switch.active, switch.policy_id)
+
+    def closed(self, step: Step, completed: Step | None) -> None:
+        """As Actor; unused."""
+
+
+class ByTrainer:
+    """A trainer that answers samples through shared memory.
+
+    In real time its action is awaited for a share of the period; without it the previous action is held (flag HELD),
+    and one that comes late counts from the next tick on.  Where none has come for a lease, the fallback acts for the
+    lease's last tick, and the episode ends.  In lockstep virtual time stands still until it has acted, for
+    ``barrier_timeout_s`` of the wall clock.
+    """
+
+    def __init__(self, config: RunConfig, end: LoopEnd, tick: Tick, requests: Requests, board: Board) -> None:
+        self._end, self._tick, self._requests, self._board = end, tick, requests, board
+        self._layout: RecordLayout = record_layout(config)
+        self._records = memoryview(bytearray(2 * self._layout.size))
+        self._lease = config.rig.lease_periods
+        limit_s = config.barrier_timeout_s
+        self._limit_ns = round(limit_s * 1e9) if config.lockstep else round(_SHARE * config.wall_period_ns)
+        self._most_late = 1 if config.lockstep else self._lease
+        self._most_late_first = 1 if config.lockstep else max(self._lease, round(_FIRST_S * config.rate_hz))
+        self._safe = tuple(a.safe for a in config.rig.actuators)
+        self._no_action = (nan,) * len(config.rig.actuators)
+        self._episodes = 0
+        self._base: tuple[int, int] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._held, self._acted = self._safe, False
+        self._late, self._silent = 0, False
+        self._previous: Step | None = None
+        self._answered = NO_TICK
+        self._periods, self._return = 0, 0.0
+
+    def ready(self) -> bool:
+        """As Actor; it answers when it is asked."""
+        return True
+
+    def await_episode(self, wait: Wait) -> bool:
+        """As Actor; for as long as it takes: the device is disarmed, and the supervisor watches the trainer."""
+        wait(self._wants_episode, "the trainer", FaultName.BARRIER, inf)
+        order = self._end.order
+        assert order is not None
+        self._episodes = order.episodes
+        if order.seed >= 0:
+            self._base = order.seed, self._board[Word.EPISODE]
+        self._begin()
+        return not order.closes
+
+    def _wants_episode(self) -> bool:
+        order = self._end.order
+        return order is not None and (order.closes or order.episodes > self._episodes)
+
+    def numbering(self, seed: int, episode: int) -> tuple[int, int]:
+        """As Actor; from the last seed that the trainer gave, episodes are numbered from 1."""
+        return (seed, episode) if self._base is None else (self._base[0], episode - self._base[1])
+
+    def act(self, step: Step) -> None:
+        """As Actor; NaN, which the shield answers with the fallback, where the trainer has been silent for a lease."""
+        self._send(step, self._previous, over=False)
+        self._previous = step
+        in_time = self._await(step.tick)
+        step.policy = self._held
+        if in_time:
+            return
+        step.flags |= _HELD
+        self._late += 1
+        if not self._wants_episode() and self._late >= (self._most_late if self._acted else self._most_late_first):
+            self._silent = True
+            step.policy = self._no_action
+
+    def _await(self, tick: int) -> bool:
+        """Wait for the answer to the sample of ``tick``; False if none comes in time, or something else is wanted."""
+        until_ns = time.monotonic_ns() + self._limit_ns
+        while True:
+            order = self._end.order
+            if order is not None and order.tick > self._answered and order.episodes == self._episodes:
+                self._held, self._answered, self._acted, self._late = order.action, order.tick, True, 0
+            if self._answered == tick:
+                return True
+            left_ns = until_ns - time.monotonic_ns()
+            if left_ns <= 0 or self._requests.stop or self._wants_episode():
+                return False
+            self._end.wait(min(left_ns, _POLL_NS))
+
+    def is_over(self, state: State, terminated: bool) -> bool:
+        """As Actor: also where the trainer is silent, or wants another episode."""
+        return self._tick.is_over(state, terminated) or self._silent or self._wants_episode()
+
+    def closed(self, step: Step, completed: Step | None) -> None:
+        """As Actor."""
+        self._send(step, completed, over=True)
+
+    def _send(self, step: Step, completed: Step | None, *, over: bool) -> None:
+        layout, records = self._layout, self._records
+        if completed is None:
+            records[: layout.size] = bytes(layout.size)
+        else:
+            self._periods += 1
+            self._return += completed.reward
+            layout.pack_into(records, 0, 0, layout.values(completed))
+        layout.pack_into(records, layout.size, 0, layout.values(step))
+        sent_ns = time.monotonic_ns()
+        self._end.send(Sample(self._episodes, self._periods, self._return, sent_ns, over, bytes(records)))

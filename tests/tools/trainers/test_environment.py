@@ -1,0 +1,183 @@
+"""The environment on the lockstep twin: its episodes, its spaces, its run folder."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from msgspec.structs import replace
+
+import onrig
+from onrig.runtime.config.document import shipped
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.log.reading import read_log
+from onrig.runtime.record import Flag
+from onrig.runtime.run_checks import findings
+from onrig.runtime.run_loading import load_resolved, save_resolved
+from onrig.tools import cli
+from onrig.tools.load import load
+from onrig.tools.trainers.environment import RigEnv
+from onrig.tools.trainers.rig import RunEnded
+from tests.lab.rig.processes import PATIENCE_S
+from tests.lab.rig.run import Run
+
+SETTINGS = ("task.episode_s=0.4", "checkpoint_s=3600")
+STEPS = 20
+COLUMNS = ("observation", "explored", "commanded", "command", "applied", "reward", "rule", "margin", "sensors", "frame")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[RigEnv]:
+    env = onrig.make("pendulum", overrides=SETTINGS, run_dir=tmp_path / "run")
+    yield env
+    env.close()
+
+
+def steps_of(folder: Path) -> np.ndarray:
+    config = load_resolved(folder / "config.yaml")
+    return np.concatenate([part for part in read_log(folder, config.rig) if isinstance(part, np.ndarray)])
+
+
+def played(env: RigEnv, action: float, seed: int | None = None) -> list[object]:
+    """Everything that an episode gives."""
+    observation, _ = env.reset(seed=seed)
+    found: list[object] = [observation.tolist()]
+    over = False
+    while not over:
+        observation, reward, terminated, truncated, _ = env.step(np.array([action], np.float32))
+        found.append((observation.tolist(), reward))
+        over = terminated or truncated
+    return found
+
+
+def test_an_episode_of_the_task_then_one_that_is_cut_short_and_the_run_folder_of_both(env: RigEnv) -> None:
+    with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
+        env.step(np.zeros(1, np.float32))
+    assert len(played(env, 0.5)) == STEPS + 1
+    with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
+        env.step(np.zeros(1, np.float32))
+    env.reset()
+    _, reward, terminated, truncated, info = env.step(np.ones(1, np.float32))
+    assert not terminated
+    assert not truncated
+    assert (info["proposed"], info["filtered"], info["applied"]) == (3.0, 3.0, 3.0)
+    assert (info["rule"], info["held"], info["periods"]) == ("none", False, 1)
+    assert info["times"] == {"device_us": 20_000}
+    assert reward < 0
+    env.reset()
+    env.close()
+    assert env.run_dir is not None
+    records = steps_of(env.run_dir)
+    ends = records[(records["flags"] & Flag.NO_ACTION) != 0]
+    assert ends["episode"].tolist() == [1, 2, 3]
+    assert (ends["flags"] & Flag.TRUNCATED != 0).all()
+    assert cli.main(["replay", str(env.run_dir)]) == 0
+
+
+def test_a_seed_repeats_an_episode_and_those_after_it(env: RigEnv) -> None:
+    first = [played(env, 0.4, seed=7), played(env, 0.4)]
+    again = [played(env, 0.4, seed=7), played(env, 0.4)]
+    assert first == again
+
+
+def test_the_same_actions_give_the_bits_of_a_run(tmp_path: Path) -> None:
+    settings = (*SETTINGS, "seed=11", "task.start={angle: [-1, 1], velocity: 0}")
+    with Run(tmp_path / "run", "pendulum", *settings, "episodes=2", "evaluate_every=0") as run:
+        assert run.ended(PATIENCE_S) == 0
+    theirs = steps_of(tmp_path / "run")
+    assert len(np.unique(theirs[theirs["flags"] & Flag.FIRST != 0]["observation"])) > 1, "starts are drawn"
+    env = onrig.make("pendulum", overrides=settings, run_dir=tmp_path / "env", si=True)
+    for record in theirs:
+        if record["flags"] & Flag.FIRST:
+            observation, _ = env.reset(seed=11 if record["episode"] == 1 else None)
+        np.testing.assert_array_equal(observation, record["observation"])
+        if not record["flags"] & Flag.NO_ACTION:
+            observation, reward, *_ = env.step(record["explored"])
+            assert reward == record["reward"]
+    env.close()
+    mine = steps_of(tmp_path / "env")
+    for column in COLUMNS:
+        np.testing.assert_array_equal(mine[column], theirs[column], err_msg=column)
+
+
+def test_gymnasium_finds_nothing_wrong_and_makes_it_again_from_its_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = onrig.make("pendulum", overrides=SETTINGS)
+    assert env.spec is not None
+    assert env.config_hash in env.spec.id
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*(render|close|unwrapped).*")
+        check_env(env, skip_render_check=True)
+    env.close()
+    again = gymnasium.make(env.spec)
+    assert isinstance(again.unwrapped, RigEnv)
+    assert again.unwrapped.config_hash == env.config_hash
+    again.close()
+
+
+def test_gymnasium_finds_nothing_wrong_in_real_time(tmp_path: Path) -> None:
+    settings = ("realtime.priority=0", "realtime.lock_memory=false", "rig.lease_periods=255", "limits.predicted=null")
+    env = onrig.make("pendulum", pace=0.5, overrides=(*SETTINGS, *settings), run_dir=tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*(render|close|unwrapped).*")
+        check_env(env, skip_render_check=True)
+    _, info = env.reset()
+    _, _, _, _, info = env.step(np.zeros(1, np.float32))
+    assert info["times"]["acted_ns"] < info["times"]["received_ns"]
+    env.close()
+
+
+def test_stable_baselines_finds_nothing_wrong(env: RigEnv) -> None:
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    checker.check_env(env, warn=True)
+
+
+def test_pictures_of_the_rig(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    env = onrig.make("pendulum", overrides=SETTINGS, run_dir=tmp_path / "run", render_mode="rgb_array")
+    env.reset()
+    before = env.render()
+    for _ in range(STEPS - 1):
+        env.step(np.ones(1, np.float32))
+    after = env.render()
+    env.close()
+    assert before.shape == after.shape
+    assert before.dtype == np.uint8
+    assert (before != after).any()
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_run_is_an_environment(name: str) -> None:
+    env = onrig.make(name, pace="lockstep")
+    assert env.observation_space.shape == (len(env.config.signals),)
+    assert env.config.exploration.budgets == load(name).exploration.budgets
+
+
+def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"task\.episode_s"):
+        onrig.make("pendulum", overrides=("task.episode_s=-1",))
+    with pytest.raises(ValueError, match="render_mode"):
+        onrig.make("pendulum", render_mode="ascii")
+    missing = onrig.make("pendulum", device=str(tmp_path / "none"), pace="realtime", run_dir=tmp_path / "run")
+    with pytest.raises(RunEnded, match="none"):
+        missing.reset()
+    missing.close()
+
+
+def test_onrig_run_starts_nothing_in_which_a_program_acts(
+    env: RigEnv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_resolved(env.config, tmp_path / "run.yaml")
+    assert cli.main(["run", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "other")]) == ExitCode.CONFIGURATION
+    assert "onrig.make" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+    clash = replace(env.config, local_learner=True, evaluate_every=1, policy="first.onnx")
+    assert [path for path, _ in findings(clash)] == [("local_learner",), ("evaluate_every",), ("policy",)]

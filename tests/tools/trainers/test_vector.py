@@ -1,0 +1,106 @@
+"""Vectorised twins: the same as single ones, in every mode of resetting, with plants that differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import onrig
+from onrig.learner.trials.worlds import NoSuchTask
+from onrig.sim.identification.result import result_of, write_result
+from onrig.sim.plants import Pendulum
+from tests.sim.identification.test_result import identified
+from tests.sim.twin.bench import RIG
+
+N, STEPS = 5, 10
+SETTINGS = ("task.episode_s=0.2", "task.start={angle: [-1, 1], velocity: 0}")
+MODES = [*AutoresetMode]
+
+
+def test_one_of_them_goes_the_way_of_the_twin_in_lockstep(tmp_path: Path) -> None:
+    many = onrig.make_vec("pendulum", 3, overrides=SETTINGS)
+    one = onrig.make("pendulum", overrides=(*SETTINGS, "checkpoint_s=3600"), run_dir=tmp_path / "run")
+    rng = np.random.default_rng(2)
+    observations, _ = many.reset(seed=5)
+    observation, _ = one.reset(seed=6)
+    for _ in range(STEPS):
+        np.testing.assert_allclose(observations[1], observation, atol=1e-6)
+        actions = rng.uniform(-1, 1, (3, 1)).astype(np.float32)
+        observations, rewards, _, truncated, _ = many.step(actions)
+        observation, reward, _, late, _ = one.step(actions[1])
+        assert rewards[1] == pytest.approx(reward, rel=1e-6)
+        assert truncated[1] == late
+    one.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_episode_that_is_over_begins_again_as_its_mode_says(mode: AutoresetMode) -> None:
+    env = onrig.make_vec("pendulum", N, overrides=SETTINGS, autoreset_mode=mode)
+    assert env.metadata["autoreset_mode"] is mode
+    first, _ = env.reset(seed=1)
+    assert first in env.observation_space
+    ones = np.ones((N, 1), np.float32)
+    for k in range(STEPS):
+        last, rewards, terminated, truncated, infos = env.step(ones)
+        assert (truncated == (k == STEPS - 1)).all()
+        assert not terminated.any()
+        assert (rewards < 0).all()
+    if mode is AutoresetMode.SAME_STEP:
+        assert infos["_final_obs"].all()
+        assert (infos["final_obs"] != last).any()
+        begun = last
+    elif mode is AutoresetMode.NEXT_STEP:
+        begun, rewards, _, truncated, _ = env.step(ones)
+        assert (rewards == 0).all()
+        assert not truncated.any()
+    else:
+        with pytest.raises(RuntimeError, match="reset_mask"):
+            env.step(ones)
+        mask = np.arange(N) > 0
+        begun, _ = env.reset(options={"reset_mask": mask})
+        np.testing.assert_array_equal(begun[0], last[0])
+        begun, _ = env.reset(options={"reset_mask": ~mask})
+    assert not np.array_equal(begun, first), "another draw of the start"
+    again, _ = env.reset(seed=1)
+    np.testing.assert_array_equal(again, first)
+
+
+def test_plants_differ_and_limits_hold_if_wished() -> None:
+    lengths = np.linspace(0.02, 0.06, N)
+    env = onrig.make_vec("pendulum", N, overrides=SETTINGS[:1], parameters={"length": lengths})
+    env.reset()
+    observations = [env.step(np.ones((N, 1), np.float32))[0] for _ in range(STEPS - 1)][-1]
+    assert len(np.unique(observations[:, 0])) == N
+    start = "task.start={angle: 1.0, velocity: 8.0}"
+    guarded = onrig.make_vec("pendulum", 2, overrides=("task.episode_s=1", start), shield=True)
+    guarded.reset()
+    intervened = [guarded.step(np.ones((2, 1), np.float32))[4]["intervened"] for _ in range(50)]
+    assert np.any(intervened)
+
+
+def test_plants_are_drawn_from_what_was_identified(tmp_path: Path) -> None:
+    result = result_of(identified(), Pendulum(), RIG, None, "a test")
+    write_result(result, tmp_path / "identified.yaml")
+    env = onrig.make_vec("pendulum", N, overrides=SETTINGS[:1], posterior=tmp_path / "identified.yaml")
+    assert any(np.shape(getattr(env.plant, name)) == (N,) for name in env.plant.__struct_fields__)
+    env.reset()
+    observations = [env.step(np.ones((N, 1), np.float32))[0] for _ in range(STEPS - 1)][-1]
+    assert len(np.unique(observations[:, 1])) > 1
+
+
+def test_mistakes() -> None:
+    env = onrig.make_vec("pendulum", 2)
+    with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
+        env.step(np.zeros((2, 1)))
+    with pytest.raises(ValueError, match="expected 2 numbers, got 3"):
+        env.reset(seed=[1, 2, 3])
+    env.reset()
+    with pytest.raises(ValueError, match="not finite"):
+        env.step(np.full((2, 1), np.nan))
+    with pytest.raises(ValueError, match="length"):
+        onrig.make_vec("pendulum", 2, parameters={"length": -1.0})
+    with pytest.raises(NoSuchTask, match="no twin"):
+        onrig.make_vec("pendulum", 2, overrides=("device={port: {path: /dev/none}}",))

@@ -1,0 +1,255 @@
+"""Connection of a learner of one's own to a rig: its memory as arrays, feedback, and policies for it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.attachment import Attachment, LearnerMismatchError, Role
+from onrig.learner.mirror import Mirror
+from onrig.runtime.link.client import PATIENCE_S, LinkClient
+from onrig.runtime.link.keys import load_learner_keys
+from onrig.runtime.link.messages import (
+    LINK_VERSION,
+    Attach,
+    Attached,
+    Confirm,
+    Done,
+    Feedback,
+    Leave,
+    Offer,
+    Pull,
+    Ruling,
+    Verdict,
+)
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for
+from onrig.runtime.policy.stamp import stamped
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import read_resolved
+from onrig.runtime.run_state.running import running_in
+from onrig.tools.load import sections
+
+_ALIVE_S: Final = 5.0
+"""Interval at which a learner that computes shows the rig that it is alive; the turn to push is lost after 30 s."""
+
+
+class Experiences(NamedTuple):
+    """B experiences, observations and actions normalised by the rig's ranges, rewards in the task's raw units."""
+
+    observation: NDArray[np.float32]
+    """(B, n)."""
+    action: NDArray[np.float32]
+    """(B, m): as applied."""
+    reward: NDArray[np.float32]
+    """(B,)."""
+    next_observation: NDArray[np.float32]
+    """(B, n)."""
+    terminated: NDArray[np.bool_]
+    """(B,): no value follows; a time limit is not a termination."""
+    slots: NDArray[np.int64]
+    """(B,): where they are in the memory."""
+    generations: NDArray[np.uint32]
+    """(B,): how often each slot had been written, so that feedback finds the experience or nothing."""
+
+
+class News(NamedTuple):
+    """What a pull brought."""
+
+    slots: NDArray[np.int64]
+    """Slots written, in order."""
+    closed: int
+    """Training episodes complete in the memory."""
+    rulings: tuple[Ruling, ...]
+    """Outcomes of probations since the last pull."""
+    ending: bool
+    """Whether the run is over."""
+
+
+@contextmanager
+def connect(
+    endpoint: str | Path, keys: str | Path | None = None, *, role: Role = "push", patience_s: float = PATIENCE_S
+) -> Iterator[LearnerLink]:
+    """Connect to a rig as its learner.
+
+    ``endpoint``: ``tcp://HOST:PORT`` (with the folder ``keys`` of `onrig keys`), ``ipc://PATH``, or the folder of a run
+    on this machine.  ``role``: ``push``, or ``watch`` to mirror only.  The rig's run needs ``local_learner=false``.
+    Raises LinkClosed if the rig does not answer for ``patience_s`` s, now or later; LeaseLost when another learner
+    pushes.
+    """
+    address = str(endpoint)
+    if "://" not in address:
+        running = running_in(Path(address))
+        if running is None:
+            raise FileNotFoundError(f"{address}: no run is under way in this folder")
+        address = f"ipc://{running.shm}/learner"
+    own = None if keys is None else load_learner_keys(Path(keys).expanduser())
+    client = LinkClient(address, lambda: False, own, patience_s)
+    try:
+        link = LearnerLink(client, role)
+        try:
+            yield link
+        finally:
+            link.close()
+    finally:
+        client.post(Leave())
+        client.close()
+
+
+class LearnerLink:
+    """A mirror of a rig's memory, bit for bit, and the way back: feedback and policies.
+
+    A thread of its own shows the rig that this learner is alive while it computes.
+    """
+
+    def __init__(self, client: LinkClient, role: Role) -> None:
+        """``client``: of the rig; raises LearnerMismatchError, LinkClosed, RequestRejected."""
+        self._client, self._lock = client, threading.Lock()
+        self.config = _config_of(client)
+        """Configuration of the rig's run."""
+        self._rulings: list[Ruling] = []
+        self._link = Attachment(self.config, client, role, ruled=self._rulings.append)
+        self.attached: Attached = self._link.attach()
+        """What the rig said of itself; ``pushes`` and ``why`` tell whether policies and feedback are taken."""
+        self._batch = time.time_ns()
+        self._began_s = time.monotonic()
+        self.updates = 0
+        """Updates made so far, as ``done`` and ``offer`` were told."""
+        self._asked_s = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._stay_alive, name="onrig-alive", daemon=True)
+        self._thread.start()
+
+    # -- the memory --------------------------------------------------------------------------------------------------
+
+    def pull(self, wait_s: float = 0.2) -> News:
+        """Mirror all that is new; wait for it up to ``wait_s`` s if nothing is."""
+        written: list[NDArray[np.int64]] = []
+        wait_ms = round(1000 * wait_s)
+        while True:
+            with self._lock:
+                rows, slots = self._link.pull(self._closed, wait_ms)
+                self._asked_s = time.monotonic()
+            self._closed = rows.closed
+            written += [] if slots is None else [slots]
+            if rows.upto >= rows.inserted or slots is None:
+                break
+            wait_ms = 0
+        rulings, self._rulings[:] = tuple(self._rulings), []
+        return News(np.concatenate([np.zeros(0, np.int64), *written]), rows.closed, rulings, rows.ending)
+
+    _closed = 0
+
+    @property
+    def stored(self) -> int:
+        """Number of experiences in the memory; they are in the slots below it."""
+        return self._mirror.storage.stored
+
+    @property
+    def _mirror(self) -> Mirror:
+        assert self._link.mirror is not None
+        return self._link.mirror
+
+    def experiences(self, slots: NDArray[np.int64] | None = None) -> Experiences:
+        """Copy the experiences in ``slots`` (B,), by default all that are stored."""
+        storage = self._mirror.storage
+        at = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
+        ended = (storage.meta[at] & np.uint32(Flag.TERMINATED)) != 0
+        seen, then = storage.observation[at], storage.next_observation[at]
+        return Experiences(seen, storage.action[at], storage.reward[at], then, ended, at, storage.generation(at))
+
+    def sample(self, batch: int, rng: np.random.Generator) -> Experiences:
+        """Draw ``batch`` experiences uniformly, with replacement; ValueError from an empty memory."""
+        return self.experiences(rng.integers(self.stored, size=batch))
+
+    # -- the way back --------------------------------------------------------------------------------------------------
+
+    def feedback(self, replayed: Experiences, values: Mapping[str, NDArray[np.floating]]) -> None:
+        """Tell the memory's keeper of replayed experiences, by kind: ``td`` (TD errors), ``far``, ``kl``; (B,) each."""
+        self._batch += 1
+        rows = np.stack([np.asarray(value, np.float64) for value in values.values()])
+        self._ask(
+            Feedback(self._batch, tuple(values)),
+            replayed.slots.astype("<i8").tobytes(),
+            replayed.generations.astype("<u4").tobytes(),
+            rows.astype("<f4").tobytes(),
+        )
+
+    def offer(self, policy: bytes | str | Path | Any, updates: int | None = None) -> Verdict:
+        """Offer a policy; the verdict has the number that the rig gives it, or the stage and reason of a refusal.
+
+        ``policy``: an ONNX model (bytes or file), which gets the rig's contract unless it has one; or a torch module, a
+        sequence of layers from normalised observations to normalised actions that ends in a Tanh or Hardtanh.  Raises
+        ModelRefused for bytes that are no model.
+        """
+        self.updates = self.updates if updates is None else updates
+        if isinstance(policy, str | Path):
+            policy = Path(policy).read_bytes()
+        if isinstance(policy, bytes):
+            model = policy if METADATA_KEY.encode() in policy else stamped(policy, self.contract)
+        else:
+            from onrig.tools.examples.export_sb3 import export
+
+            model = export([*policy], self.contract)
+        verdict = self._ask(Offer(self.updates), model)
+        if not isinstance(verdict, Verdict):
+            raise LearnerMismatchError("the rig sent an unexpected reply to an offer")
+        return verdict
+
+    def done(self, episode: int, updates: int) -> None:
+        """Report that the work for a training episode is done (0: for the start); in lockstep the rig waits for it.
+
+        There, the mirror must be complete; the rig compares it with its memory.
+        """
+        self.updates = updates
+        if self.attached.lockstep and episode > 0:
+            self._ask(Confirm(episode, self._mirror.storage.digest()))
+        self._ask(Done(episode, updates, updates / max(time.monotonic() - self._began_s, 1e-3)))
+
+    @property
+    def contract(self) -> PolicyContract:
+        """Contract that policies for this rig have."""
+        config = self.config
+        return contract_for(
+            config.rig, config.rate_hz, policy_id=1, parent_run=self.attached.run_id, training_step=self.updates,
+            signals=config.signals,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _ask(self, request: Any, *payloads: bytes) -> Any:
+        with self._lock:
+            self._asked_s = time.monotonic()
+            return self._link.ask(request, *payloads)
+
+    def _stay_alive(self) -> None:
+        """Ask for one row now and then, and drop it: the next pull brings it again."""
+        while not self._stop.wait(_ALIVE_S / 5):
+            with self._lock:
+                if time.monotonic() - self._asked_s < _ALIVE_S:
+                    continue
+                self._asked_s = time.monotonic()
+                try:
+                    self._client.ask(Pull(self._mirror.storage.inserted, self._closed, 0, 1))
+                except Exception:  # the next request of the learner itself meets and raises it
+                    continue
+
+
+def _config_of(client: LinkClient) -> RunConfig:
+    attached, _ = client.ask(Attach(LINK_VERSION, os.urandom(16), "watch", b""))
+    if not isinstance(attached, Attached):
+        raise LearnerMismatchError("the rig sent an unexpected reply to attach")
+    return read_resolved(attached.config, "the rig's configuration", sections)

@@ -1,0 +1,264 @@
+"""A rig as a gymnasium environment: the twin in lockstep or real time, emulated firmware, or the bench."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import gymnasium
+import msgspec
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
+
+from onrig.runtime.config.problem import START, ConfigError, Problem
+from onrig.runtime.explore.settings import NoExploration
+from onrig.runtime.link.endpoint import Link
+from onrig.runtime.memory.strategy import parse_strategy
+from onrig.runtime.normalisation import Normalisation
+from onrig.runtime.process_settings import Staleness
+from onrig.runtime.record import Flag, Rule, Step
+from onrig.runtime.run_checks import findings
+from onrig.runtime.run_config import MAX_EPISODES, RunConfig, record_layout
+from onrig.runtime.run_loading import resolved_text
+from onrig.runtime.shm.exchange import Sample
+from onrig.runtime.supervise.run_folder import fresh_folder, write_run_folder
+from onrig.tools.foreign import pieces_of, record_pieces
+from onrig.tools.load import load_for_rig
+from onrig.tools.trainers.rig import RigProcess, RunEnded
+from onrig.tools.trainers.spaces import action_space, observation_space
+
+Observation = NDArray[np.float32]
+Action = NDArray[np.float32]
+_MEMORY_BYTES: Final = 64_000_000
+_STEP_S: Final = 10.0
+_STEP_PERIODS: Final = 20
+_HASH: Final = 8
+Info = dict[str, Any]
+
+
+def make(
+    config: str | Path,
+    device: str | None = None,
+    pace: str | float | None = None,
+    render_mode: str | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    run_dir: str | Path | None = None,
+    si: bool = False,
+    reset_timeout_s: float = 60.0,
+) -> RigEnv:
+    """Return the rig of a configuration as an environment; its processes start with the first ``reset``.
+
+    ``config``: path, or name of a shipped configuration.  ``device``: port in place of the configuration's device.
+    ``pace``: ``lockstep``, ``realtime``, or so many times real time.  ``overrides``: as `onrig run --set`.
+    ``run_dir``: run folder (default: ``runs/NAME-DATE-TIME``).  ``si``: observations and actions in SI units instead of
+    normalised by the rig's ranges.  Raises ConfigError with every problem.
+    """
+    set_pace = () if pace is None else (f"device.pace={pace if isinstance(pace, str) else f'{{scaled: {pace}}}'}",)
+    loaded = load_for_rig(str(config), ("local_learner=false", *overrides, *set_pace), port=device)
+    run = for_trainer(loaded)
+    kwargs = {
+        "config": str(config), "device": device, "pace": pace, "overrides": tuple(overrides), "si": si,
+        "reset_timeout_s": reset_timeout_s,
+    }  # fmt: skip
+    folder = None if run_dir is None else Path(run_dir)
+    name = Path(str(config)).resolve().stem
+    env = RigEnv(run, name, folder, render_mode, si=si, reset_timeout_s=reset_timeout_s)
+    env_id = f"onrig/{name}-{env.config_hash}-v0"
+    env.spec = EnvSpec(env_id, entry_point="onrig:make", nondeterministic=not run.lockstep, kwargs=kwargs)
+    return env
+
+
+def for_trainer(config: RunConfig) -> RunConfig:
+    """Return a run's configuration with the trainer in the place of policy, exploration and learner.
+
+    Budgets and limits are kept.  A memory that would hold all of the run becomes a FIFO of bounded size, because the
+    number of episodes is the trainer's.  Raises ConfigError.
+    """
+    selection = config.selection
+    if selection.capacity is None and parse_strategy(selection.strategy).keeper.keeps_all:
+        selection = msgspec.structs.replace(selection, strategy="FIFO[Uniform]", capacity_bytes=_MEMORY_BYTES)
+    run = msgspec.structs.replace(
+        config,
+        actor="trainer",
+        exploration=NoExploration(budgets=config.exploration.budgets),
+        selection=selection,
+        episodes=MAX_EPISODES,
+        local_learner=False,
+        evaluate_every=0,
+        policy=None,
+        probation=None,
+        staleness=Staleness(),
+        link=Link(),
+    )
+    problems = [Problem("the configuration of an environment", START, message) for _, message in findings(run)]
+    if problems:
+        raise ConfigError(problems)
+    return run
+
+
+class RigEnv(gymnasium.Env[Observation, Action]):
+    """An episode is one of the task, on the device, behind the shield, recorded in a run folder.
+
+    Observation (n,) and action (m,) are float32, normalised by the rig's ranges unless ``si``; actions beyond them are
+    limited by the shield.  ``reward`` is the task's, in raw units.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"]}  # noqa: RUF012 (declared so by gymnasium.Env)
+
+    def __init__(
+        self,
+        config: RunConfig,
+        name: str,
+        run_dir: Path | None = None,
+        render_mode: str | None = None,
+        *,
+        si: bool = False,
+        reset_timeout_s: float = 60.0,
+    ) -> None:
+        """``config`` as from ``for_trainer``; ``name`` for the run folder."""
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode: {render_mode!r} is none of rgb_array, human")
+        self.config, self.render_mode = config, render_mode
+        self.metadata = {**self.metadata, "render_fps": round(config.rate_hz)}
+        self.config_hash = hashlib.blake2b(resolved_text(config).encode(), digest_size=_HASH).hexdigest()
+        self.run_dir: Path | None = run_dir
+        """Run folder, once the run has started."""
+        self._name, self._reset_timeout_s = name, reset_timeout_s
+        self._layout = record_layout(config)
+        self._seen, self._acts = Normalisation.of(config.signals), Normalisation.of(config.rig.actuators)
+        self._si = si
+        self.observation_space: Any = observation_space(config, si=si)
+        self.action_space: Any = action_space(config, si=si)
+        self._rig: RigProcess | None = None
+        self._step: Step | None = None
+        self._screen: Any = None
+        self._closed = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
+        """Begin an episode, ending the present one; on the first call, start the run.
+
+        From a ``seed`` on, the twin's starts and noise are those of a run with that seed, episode by episode; a device
+        on the bench, and the task's targets, follow the run's seed.  ``options``:
+        ``timeout_s`` in place of ``reset_timeout_s``.  Raises RunEnded with the reason where the rig does not reach the
+        start in time.
+        """
+        super().reset(seed=seed)
+        if self._closed:
+            raise RunEnded("the environment is closed: make another one")
+        timeout_s = float((options or {}).get("timeout_s", self._reset_timeout_s))
+        if self._rig is None:
+            self._rig = self._start()
+        self._step = None
+        sample = self._rig.begin(seed, timeout_s)
+        _, observation, info = self._take(sample)
+        if sample.over:
+            raise RunEnded(f"the episode ended before it began: {'; '.join(self._rig.messages[-2:])}")
+        return observation, info
+
+    def step(self, action: Action) -> tuple[Observation, float, bool, bool, Info]:
+        """Exchange an action for the transition that it led to.
+
+        An action that comes too late counts from the next period on, and ``info["held"]`` is true; where samples were
+        missed meanwhile, the reward is the sum over ``info["periods"]``.  Raises RuntimeError before ``reset`` and
+        after the end of an episode, RunEnded if the run has ended.
+        """
+        if self._rig is None or self._step is None:
+            raise RuntimeError("no episode: call reset() first")
+        values = np.asarray(action, np.float64).reshape(len(self.config.rig.actuators))
+        wish = values if self._si else self._acts.si(values)
+        timeout_s = max(_STEP_S, _STEP_PERIODS * self.config.wall_period_ns * 1e-9)
+        if self.config.lockstep:
+            timeout_s = self.config.barrier_timeout_s + _STEP_S
+        self._acted_ns = time.monotonic_ns()
+        sample = self._rig.act(self._step.tick, tuple(wish.tolist()), timeout_s)
+        taken, paid = self._taken
+        before, observation, info = self._take(sample)
+        info["periods"] = sample.periods - taken
+        flags = 0
+        if sample.over:
+            assert self._step is not None
+            flags, self._step = self._step.flags, None
+            info["messages"] = self._rig.messages[-4:]
+        reward = sample.reward - paid
+        if before is not None and info["periods"] == 1:
+            reward = before.reward  # without the rounding of the sum
+        terminated = bool(flags & Flag.TERMINATED)
+        return observation, reward, terminated, sample.over and not terminated, info
+
+    def normalised_action(self, si: NDArray[np.floating]) -> Action:
+        """Normalise actions (..., m) in SI units, such as ``info["applied"]``, as a memory stores them."""
+        return self._acts.normalised(np.asarray(si)).astype(np.float32)
+
+    def render(self) -> Any:
+        """Picture (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
+        if self.render_mode is None:
+            return None
+        if self._screen is None:
+            from onrig.tools.trainers.screen import Screen
+
+            self._screen = Screen(self.config, self.render_mode)
+        return self._screen.show(self._shown)
+
+    def close(self) -> None:
+        """End the run; the device is disarmed, the run folder complete."""
+        self._closed, self._step = True, None
+        rig, self._rig = self._rig, None
+        if rig is not None:
+            rig.close()
+        if self._screen is not None:
+            self._screen.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    _shown: Step | None = None
+    _began_us = _acted_ns = 0
+    _taken = 0, 0.0
+    """Periods and return up to the sample taken last."""
+
+    def _start(self) -> RigProcess:
+        config, folder = self.config, self.run_dir or fresh_folder(Path("runs"), self._name)
+        line = config.device.line
+        write_run_folder(folder, config, record_pieces(pieces_of(config)))
+        self.run_dir = folder
+        return RigProcess(folder, None if line is None else line.place, self._layout)
+
+    def _take(self, sample: Sample) -> tuple[Step | None, Observation, Info]:
+        """Take a sample: step of the period before it (None at an episode's start), observation and info."""
+        assert self._rig is not None
+        received_ns = time.monotonic_ns()
+        first, last = self._rig.records(sample)
+        self._taken = sample.periods, sample.reward
+        step = self._shown = self._step = self._layout.step(last)
+        before = self._layout.step(first) if sample.periods else None
+        values = np.array(step.input or step.observation)
+        observation = (values if self._si else self._seen.normalised(values)).astype(np.float32)
+        if before is None:
+            self._began_us = step.t_device_us
+        times = {"device_us": step.t_device_us - self._began_us}
+        if not self.config.lockstep:  # where no clock but the device's means anything
+            times |= {"acted_ns": self._acted_ns, "sample_sent_ns": sample.sent_ns, "received_ns": received_ns}
+        info: Info = {"observation": np.array(step.observation), "step": sample.periods, "times": times}
+        if before is not None:
+            info |= _outcome(before)
+        return before, observation, info
+
+
+def _outcome(step: Step) -> Info:
+    """What became of an action."""
+    return {
+        "proposed": np.array(step.policy),
+        "filtered": np.array(step.commanded),
+        "applied": np.array(step.applied),
+        "rule": Rule(step.rule).name.lower(),
+        "margin": step.margin,
+        "held": bool(step.flags & Flag.HELD),
+        "valid": not step.flags & Flag.INVALID,
+        "lateness_us": step.lateness_ns / 1e3,
+        "command_delay_us": step.tau_us,
+        "missed": step.missed,
+    }

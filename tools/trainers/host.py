@@ -1,0 +1,74 @@
+"""Process that runs a rig for a trainer: ``python -m onrig.tools.trainers.host RUN_FOLDER [PORT]``.
+
+It supervises the run as `onrig run` does, in a process and a session of its own, so that neither the trainer's
+interpreter lock nor its signals reach it.  When the trainer ends, however that happens, the run stops at once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from pathlib import Path
+from typing import Final
+
+from onrig.runtime.control.realtime import PARENT, settle_loop_cpu
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.folder_access import hold
+from onrig.runtime.run_state.report import Report, report
+from onrig.runtime.supervise.requests import TRAINER, Request
+from onrig.runtime.supervise.supervisor import Supervisor
+from onrig.tools.load import sections
+
+ENDED: Final = "ended"
+"""Kind of the last report."""
+_PASSED_ON: Final = ("error", "warning", "fault")
+
+
+class TrainerWatch:
+    """Watch on the trainer's process, which stops the run at once when it has ended."""
+
+    name: str = TRAINER
+
+    def __init__(self, pid: int) -> None:
+        """``pid`` of the trainer; raises OSError if it has ended."""
+        self._fd = os.pidfd_open(pid)
+        self.listening = True
+
+    def fileno(self) -> int:
+        """As Operator."""
+        return self._fd
+
+    def requests(self) -> list[Request]:
+        """As Operator: one request to stop at once."""
+        if not (self.listening and select.select((self._fd,), (), (), 0)[0]):
+            return []
+        self.listening = False
+        return [Request.STOP_NOW]
+
+
+def _pass_on(one: Report) -> None:
+    if one.kind in _PASSED_ON:
+        report(one.source, one.kind, one.message)
+
+
+def main(arguments: list[str]) -> int:
+    """Run to the end; return the exit code."""
+    folder, port = Path(arguments[0]), arguments[1] if len(arguments) > 1 else None
+    trainer = int(os.environ.get(PARENT, os.getppid()))
+    try:
+        watch = TrainerWatch(trainer)
+    except OSError:
+        return 0
+    os.environ.pop(PARENT, None)
+    settle_loop_cpu()
+    lock = hold(folder)
+    config = load_resolved(folder / "config.yaml", sections)
+    code, reason = Supervisor(config, folder, port, _pass_on, watch).run()
+    report("run", ENDED, reason, code=code)
+    os.close(lock)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,152 @@
+"""The run behind an environment: its start, the exchange of actions for samples, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+import weakref
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.run_state.running import running_in
+from onrig.runtime.run_state.states import State
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, Order, Sample, TrainerEnd
+from onrig.runtime.shm.segment import Segment, SegmentError
+from onrig.runtime.supervise.child import Child
+from onrig.tools.trainers.host import ENDED
+
+_START_S: Final = 90.0
+"""Time for device, replay process and loop to start."""
+_END_S: Final = 30.0
+_POLL_NS: Final = 20_000_000
+
+
+class RunEnded(RuntimeError):
+    """The run has ended, or does not answer; the message says why."""
+
+    __slots__ = ()
+
+
+def _finish(child: Child) -> None:
+    """Stop, at once, the run of an environment that was not closed."""
+    if child.poll() is None:
+        os.kill(child.pid, signal.SIGQUIT)
+    child.end(_END_S, ask=False)
+    child.close()
+
+
+class RigProcess:
+    """A run in processes of its own, in whose loop this process acts."""
+
+    def __init__(self, folder: Path, port: str | None, layout: RecordLayout) -> None:
+        """Start it; raises RunEnded with the reason if it does not start."""
+        self._folder, self._layout = folder, layout
+        arguments = [str(folder), *([] if port is None else [port])]
+        self._child = Child("run", "onrig.tools.trainers.host", arguments, folder / "stderr.log")
+        self._finalizer = weakref.finalize(self, _finish, self._child)
+        self._lines: list[str] = []
+        self._reason: str | None = None
+        self._episodes = 0
+        try:
+            self._attach()
+        except BaseException:
+            self._finalizer()
+            raise
+
+    def _attach(self) -> None:
+        limit = time.monotonic() + _START_S
+        while True:
+            running = running_in(self._folder)
+            if running is not None:
+                with contextlib.suppress(SegmentError, OSError):
+                    self._end = TrainerEnd(running.shm, self._layout)
+                    self._board = Board(Segment.attach(running.shm / "board", BOARD_SCHEMA))
+                    return
+            self._check(limit, "start")
+            time.sleep(0.005)
+
+    # -- exchange ----------------------------------------------------------------------------------------------------
+
+    def begin(self, seed: int | None, timeout_s: float) -> Sample:
+        """Ask for an episode; return its first sample.  Raises RunEnded after ``timeout_s``."""
+        self._episodes += 1
+        self._send(NO_TICK, (), seed=NO_SEED if seed is None else seed)
+        limit = time.monotonic() + timeout_s
+        while True:
+            sample = self._end.sample()
+            if sample is not None and sample.episodes == self._episodes:
+                return sample
+            self._wait(limit, "bring the rig to the start of an episode")
+
+    def act(self, tick: int, action: tuple[float, ...], timeout_s: float) -> Sample:
+        """Answer the sample of ``tick`` with an action (m,) SI; return the next sample."""
+        self._send(tick, action)
+        limit = time.monotonic() + timeout_s
+        while True:
+            sample = self._end.sample()
+            if sample is not None and (sample.over or self._tick_of(sample) != tick):
+                return sample
+            self._wait(limit, "answer an action")
+
+    def records(self, sample: Sample) -> NDArray[np.void]:
+        """Records (2,) of a sample: of the period before it, and its own."""
+        return np.frombuffer(sample.records, self._layout.dtype)
+
+    def _tick_of(self, sample: Sample) -> int:
+        return int(self.records(sample)[1]["tick"])
+
+    def _send(self, tick: int, action: tuple[float, ...], *, seed: int = NO_SEED, closes: bool = False) -> None:
+        self._end.send(Order(self._episodes, seed, tick, time.monotonic_ns(), closes, action))
+
+    def _wait(self, limit: float, what: str) -> None:
+        self._end.wait(_POLL_NS)
+        self._check(limit, what)
+
+    def _check(self, limit: float, what: str) -> None:
+        """Raise RunEnded if the run has ended or has taken until ``limit`` to do ``what``."""
+        self._listen()
+        code = self._child.poll()
+        if code is not None:
+            self._listen()
+            why = self._reason or next(iter(self._lines[-1:]), f"see {self._folder / 'stderr.log'}")
+            raise RunEnded(f"the run has ended: {why} (exit code {code}); run folder: {self._folder}")
+        if time.monotonic() > limit:
+            state = State(self._board[Word.STATE]).name.lower() if hasattr(self, "_board") else "starting"
+            last = f": {self._lines[-1]}" if self._lines else ""
+            raise RunEnded(f"the rig did not {what} in time; it is {state}{last}; run folder: {self._folder}")
+
+    def _listen(self) -> None:
+        for one in self._child.reports():
+            if one.kind == ENDED:
+                self._reason = one.message
+            elif one.message:
+                self._lines.append(one.message)
+                del self._lines[:-32]
+
+    @property
+    def messages(self) -> list[str]:
+        """Latest warnings, faults and errors of the run."""
+        self._listen()
+        return list(self._lines)
+
+    def close(self) -> None:
+        """End the run: the episode is truncated, the device disarmed, the run folder completed."""
+        if not self._finalizer.alive:
+            return
+        if self._child.poll() is None:
+            self._send(NO_TICK, (), closes=True)
+            with contextlib.suppress(RunEnded):
+                limit = time.monotonic() + _END_S
+                while True:
+                    self._check(limit, "end")
+                    time.sleep(0.01)
+        self._finalizer()
+        self._end.close()
+        self._board.close()

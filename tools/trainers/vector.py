@@ -1,0 +1,156 @@
+"""Twins as one vector environment: n plants as arrays in this process, far faster than real time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import gymnasium
+import msgspec
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, as_world
+from onrig.runtime.random_streams import Role
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.identification.result import drawn_plants, read_result
+from onrig.sim.plants import Plant
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.load import load
+from onrig.tools.trainers.spaces import action_space, observation_space
+
+Observations = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+Infos = dict[str, Any]
+
+
+def make_vec(
+    config: str | Path,
+    n: int,
+    *,
+    overrides: Sequence[str] = (),
+    parameters: Mapping[str, float | NDArray[np.float64]] | None = None,
+    posterior: str | Path | None = None,
+    shield: bool = False,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+) -> VecTwins:
+    """Return n twins of a configuration as one vector environment.
+
+    ``parameters``: of the plant, by name, each a number or an array (n,), in place of the configuration's.
+    ``posterior``: result file of `onrig identify`, of whose joint distribution each twin draws its plant.  ``shield``:
+    whether the configuration's limits hold, as in trials; without them (default) nothing guards the plants, and a
+    policy trained so meets the shield on the rig for the first time.  Raises ConfigError, NoSuchTask for a device
+    without a twin, ValueError for parameters out of bounds.
+    """
+    if n < 1:
+        raise ValueError(f"n: expected at least 1, got {n}")
+    run = as_world(load(str(config), overrides), str(config))
+    plant: Plant = msgspec.convert(run.device.twin, TwinOptions).plant
+    if posterior is not None:
+        plant = _drawn(Path(posterior), plant, n, run.seed)
+    if parameters is not None:
+        plant = plant.varied({name: np.broadcast_to(value, (n,)).copy() for name, value in parameters.items()})
+    mode = AutoresetMode(autoreset_mode)
+    return VecTwins(run, n, plant, shield=shield, autoreset_mode=mode)
+
+
+def _drawn(path: Path, plant: Plant, n: int, seed: int) -> Plant:
+    """Return ``plant`` with arrays (n,) of parameters, drawn with replacement from the samples of a result file."""
+    many = drawn_plants(read_result(path), plant)
+    drawn: dict[str, Any] = {}
+    chosen: NDArray[np.int64] | None = None
+    rng = np.random.default_rng(seed)
+    for name in plant.__struct_fields__:
+        value = getattr(many, name)
+        if isinstance(value, np.ndarray):
+            chosen = rng.integers(len(value), size=n) if chosen is None else chosen
+            drawn[name] = value[chosen]
+    return msgspec.structs.replace(many, **drawn)
+
+
+class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
+    """Episodes of a task on n plants.
+
+    Observations (n, k) float32 and actions (n, m) are normalised by the rig's ranges.  Actions beyond [-1, 1] are
+    clipped; rewards (n,) are the task's, in raw units.  ``infos`` of a shielded environment hold ``intervened`` (n,).
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        n: int,
+        plant: Plant,
+        *,
+        shield: bool = False,
+        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        """``plant``: numbers, or arrays (n,)."""
+        self.config, self.num_envs, self.plant = config, n, plant
+        self._mode, self._options = autoreset_mode, PlantOptions(shield=shield, counts=True)
+        self.metadata = {"render_modes": [], "autoreset_mode": autoreset_mode}
+        self.single_observation_space = observation_space(config, si=False)
+        self.single_action_space = action_space(config, si=False)
+        self.observation_space = batch_space(self.single_observation_space, n)
+        self.action_space: gymnasium.spaces.Space[NDArray[np.floating]] = batch_space(self.single_action_space, n)
+        self._world: PlantWorld | None = None
+        self._over: Final = np.zeros(n, np.bool_)
+        self._all: Final = np.ones((n, 1), np.bool_)
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, Infos]:
+        """Begin an episode of every plant, or of those in ``options["reset_mask"]`` (n,).
+
+        A ``seed``, and so many more for the plants after the first, or one for each, decide starts, targets and noise
+        from there on, as the seed of a run does.
+        """
+        mask = None if options is None else options.get("reset_mask")
+        if mask is not None and (seed is not None or self._world is None):
+            raise ValueError("reset_mask: the plants must have begun, and keep their seeds")
+        if seed is not None or self._world is None:
+            self._world = self._begin(self.config.seed if seed is None else seed)
+        which = self._all if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)
+        self._over[which[:, 0]] = False
+        return self._rows(self._world.begin(which)), {}
+
+    def step(self, actions: NDArray[np.floating]) -> tuple[Observations, NDArray[np.float64], Flags, Flags, Infos]:
+        """Advance every plant by one period.
+
+        An episode that is over begins again as ``autoreset_mode`` says: in its next step, whose action counts for
+        nothing; in the same step, with ``infos["final_obs"]``; or not at all.  Raises ValueError for an action that is
+        not finite, RuntimeError before ``reset``.
+        """
+        world, over = self._world, self._over
+        if world is None:
+            raise RuntimeError("no episode: call reset() first")
+        begins = over.any()
+        if begins and self._mode is AutoresetMode.DISABLED:
+            raise RuntimeError(f"{int(over.sum())} episodes are over: call reset(options={{'reset_mask': ...}}) first")
+        which = self._all if not begins else ~over[:, None]
+        done = world.step(np.asarray(actions).reshape(self.num_envs, 1, -1), which)
+        observation, terminated, truncated = done.observation, done.terminated[:, 0], done.truncated[:, 0]
+        infos: Infos = {"intervened": done.intervened[:, 0]} if self._options.shield else {}
+        if begins:
+            observation = world.begin(over[:, None].copy())
+        np.logical_or(terminated, truncated, out=over)
+        if self._mode is AutoresetMode.SAME_STEP and over.any():
+            infos |= {"final_obs": self._rows(observation), "_final_obs": over.copy(), "final_info": {}}
+            infos["_final_info"] = infos["_final_obs"]
+            observation = world.begin(over[:, None].copy())
+            over[:] = False
+        return self._rows(observation), done.reward[:, 0], terminated.copy(), truncated.copy(), infos
+
+    def _begin(self, seed: int | Sequence[int]) -> PlantWorld:
+        n = self.num_envs
+        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else [int(one) for one in seed]
+        if len(seeds) != n:
+            raise ValueError(f"seed: expected {n} numbers, got {len(seeds)}")
+        self._over[:] = False
+        return PlantWorld(self.config, seeds, [Role.PLANT_TRAIN], options=self._options, plant=self.plant)
+
+    def _rows(self, values: NDArray[np.floating]) -> Observations:
+        rows: Observations = values.reshape(self.num_envs, -1).astype(np.float32, copy=False)
+        return rows
