@@ -390,7 +390,7 @@ def test_a_bounded_pause_lasts_whatever_a_person_asks(tmp_path: Path, monkeypatc
     bench.loop.arming.machine.state = State.READY
     bench.when_asked = lambda: bench.board.__setitem__(Word.RESUME, bench.board[Word.RESUME] + 1)
     assert bench.loop.arming.pause("budget spent", "wait", 5.0) >= 5.0
-    assert "goes on by itself" in bench.said[0][1]
+    assert "the run continues by itself" in bench.said[0][1]
 
 
 def test_the_first_command_after_homing_goes_on_from_the_last_one(
@@ -490,7 +490,7 @@ def test_a_target_that_fails_ends_the_run_before_the_device_is_armed(
         raise TargetFailed("a target of kind 'drawn' has a non-finite value")
 
     monkeypatch.setattr(bench.loop._tick, "prepare", fail)
-    with pytest.raises(Halted, match="not finite") as halted:
+    with pytest.raises(Halted, match="non-finite") as halted:
         bench.loop.run()
     assert halted.value.fault is FaultName.TICK_CODE_FAILED
     assert bench.moves[-1] == "trip:fault"

@@ -157,7 +157,7 @@ def test_event_verdict_summary_and_learner_all_hear_of_it(
     assert isinstance(answer.message, Rows)
     heard = [(r.number, r.policy_id, r.verdict) for r in answer.message.rulings]
     assert heard == [(1, GOOD, "passed"), (2, BAD, "rolled_back")]
-    assert "not finite" in answer.message.rulings[1].reason
+    assert "non-finite" in answer.message.rulings[1].reason
 
 
 def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited: list[float], tmp_path: Path) -> None:
