@@ -66,14 +66,13 @@ def play(
     plans = np.tile(safe_action, (episodes, effort.horizon, 1))
     for t in range(model.steps):
         ahead = min(effort.horizon, model.steps - t)
-        course = targets[:, t + 1 : t + 1 + ahead]
-        objective = _Objective(model, states, previous, course, centre, half, unlived)
+        objective = _Objective(model, states, previous, targets[:, t], centre, half, unlived)
         if t == 0:
             plans = _first(objective, plans[:, :ahead], effort, rng)
         else:
             plans = _improve(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
         actions = centre + half * plans[:, 0]
-        states, reward, over = model.follow(states, actions, previous, course[:, 0])
+        states, reward, over = model.follow(states, actions, previous, targets[:, t + 1])
         previous = actions
         total += np.where(active, reward, 0.0)
         n_steps += active
@@ -95,7 +94,7 @@ class _Objective(NamedTuple):
     previous: Values
     """(E, m): actions in force so far."""
     targets: Values
-    """(E, H, q): targets at the coming samples."""
+    """(E, q): present targets; plans assume that they stay, because a policy does not know the future ones either."""
     centre: Values
     half: Values
     unlived: float
@@ -110,7 +109,7 @@ class _Objective(NamedTuple):
             actions = self.centre + self.half * plans[:, :, k].reshape(-1, m)
             total[~active] += self.unlived
             states[active], reward, over = self.model.follow(
-                states[active], actions[active], previous[active], targets[active, k]
+                states[active], actions[active], previous[active], targets[active]
             )
             previous = actions
             total[active] += reward
