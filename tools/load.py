@@ -23,32 +23,22 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import MOST_CAPACITY, machine_bytes
 from onrig.runtime.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.registry import is_foreign
-from onrig.runtime.run_advice import unobserved_delay
-from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, reset_findings, warnings
+from onrig.runtime.run_checks import findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.runtime.safety.limits import prediction_trial
-from onrig.runtime.safety.plant_box import PlantBox, box_name
-from onrig.runtime.safety.sampled import SampledBox
+from onrig.runtime.safety.plant_box import box_name
 from onrig.runtime.scoring import early_end
-from onrig.runtime.starts import middle_of, rows_of
 from onrig.runtime.task import episode_steps
 from onrig.runtime.view.drawing import ViewOptions
-from onrig.sim.barrier.plants import deviations, nominal_plant, plant_problems, sampled_box, table_problems
-from onrig.sim.plants.registry import uncovered
-from onrig.sim.plants.trial import name_of, trial_problems
-from onrig.sim.synthetic.model import model_problems
+from onrig.sim.barrier.plants import nominal_plant, plant_problems, sampled_box, table_problems
 from onrig.sim.twin.options import (
     TwinOptions,
-    exact_problems,
-    twin_advice,
-    twin_problems,
-    uncovered_latency,
-    uncovered_zeros,
 )
 from onrig.tools.beginning import beginning_findings, start_findings
 from onrig.tools.exercise import foreign_findings
 from onrig.tools.ports import no_port
+from onrig.tools.twin_findings import coverage_findings, twin_findings, twin_warnings
 
 
 def sections() -> dict[NodePath, type]:
@@ -81,7 +71,7 @@ def load_for_rig(
     policy in its folder. Raises ConfigError.
     """
     if port is not None:
-        load_run(name, overrides, sections, Rules(refuse=_coverage_findings))
+        load_run(name, overrides, sections, Rules(refuse=coverage_findings))
     rules = Rules(
         rig_findings if begins else resumption_findings,
         _warnings,
@@ -135,7 +125,7 @@ def plant_findings(config: RunConfig) -> Iterator[Finding]:
 def _plant_checks(config: RunConfig, *, with_table: bool) -> Iterator[Finding]:
     if _learns(config):
         yield from _learning(config)
-    found = [*_twin(config)]
+    found = [*twin_findings(config)]
     yield from found
     if (box := sampled_box(config)) is not None and not found and not any(findings(config)):
         problems = [*plant_problems(config, box)]
@@ -148,7 +138,7 @@ def _plant_checks(config: RunConfig, *, with_table: bool) -> Iterator[Finding]:
 def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
     learner = learner_settings(config.learner)
-    yield from _twin_warnings(config)
+    yield from twin_warnings(config)
     if _learns(config) and config.task.terminates:
         yield from _early_end_warnings(config, learner.selected.gamma)
     needed, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
@@ -162,20 +152,6 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
         at = "selection.write_probability" if share < 1 else "episodes"
         message = f"the run stores some {steps * share:.3g} experiences, a batch has {learner.batch}"
         yield path_steps(at), f"{message}: the policy never changes; give more of them, at {at}"
-
-
-def _twin_warnings(config: RunConfig) -> Iterator[Finding]:
-    if config.device.twin is None:
-        return
-    twin = msgspec.convert(config.device.twin, TwinOptions)
-    ranges = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
-    largest = max(max(map(abs, bounds)) for bounds in ranges.values())
-    for at, message in twin_advice(twin, largest, config.period_us):
-        yield ("device", "twin", *path_steps(at)), f"{message}, at device.twin.{at}"
-    delay_s = min(twin.latency_us, config.period_us) * 1e-6 + (twin.plant.delay_s or 0.0)
-    if message_of_delay := unobserved_delay(config, delay_s):
-        at = "latency_us" if twin.latency_us else "plant.delay_s"
-        yield ("device", "twin", *path_steps(at)), f"{message_of_delay}, at device.twin.{at}"
 
 
 def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
@@ -227,46 +203,6 @@ def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
         yield ("exploration", at), f"{message} at exploration.{at}"
 
 
-def _twin(config: RunConfig) -> Iterator[Finding]:
-    if config.device.twin is not None:
-        twin = msgspec.convert(config.device.twin, TwinOptions)
-        at_plant: NodePath = ("device", "twin", "plant")
-        yield from collect_findings(lambda: _plant(config, twin), name_of(twin.plant), at_plant)
-        if config.selection.synthetic is not None:
-            for message in (*model_problems(config.rig, twin.plant), *exact_problems(twin)):
-                yield ("selection", "synthetic"), f"{message} at selection.synthetic"
-        if config.rate_hz >= MIN_RATE_HZ and not twin.period_min_us <= config.period_us <= twin.period_max_us:
-            yield (
-                ("rate_hz",),
-                f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the twin supports "
-                f"{twin.period_min_us} to "
-                f"{twin.period_max_us} us at rate_hz",
-            )
-        if not twin.reset and config.lockstep:
-            reason = "in lockstep the twin must be able to reset itself: set it to true, or choose another device.pace"
-            yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
-        elif not twin.reset and config.task.reset is None:
-            reason = "nothing returns this twin to the start of an episode: set it to true, or give the task a reset"
-            yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
-        elif not twin.reset:
-            yield from reset_findings(config)
-        if config.rig.lease_periods > twin.lease_max:
-            yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
-
-
-def _plant(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
-    """List the mismatches between twin and rig, and the problems with its plant's results."""
-    rows = rows_of(config.task.all_starts)
-    problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]
-    for at, message in dict.fromkeys(problems):
-        yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
-    if not problems and config.rate_hz >= MIN_RATE_HZ:
-        start = middle_of(config.task.all_starts)
-        trial = trial_problems(twin.plant, config.rig, start, config.period_us * 1e-6, twin.substeps)
-        for message in trial:
-            yield ("device", "twin", "plant"), f"{message} at device.twin.plant"
-
-
 def rig_findings(config: RunConfig) -> Iterator[Finding]:
     """List further problems for which `onrig run` refuses to begin a run."""
     found = list(resumption_findings(config))
@@ -290,7 +226,7 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
     port = config.device.port
     if port is not None and (reason := no_port(port.path)) is not None:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
-    yield from _coverage_findings(config)
+    yield from coverage_findings(config)
     plants = config.limits.predicted
     # Built-in families take tenths of a second to build, and are covered by tests.
     if plants is not None and is_foreign(plants) and not found and not any(findings(config)):
@@ -299,28 +235,6 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
         yield from collect_findings(lambda: prediction_trial(limits, rig, period_s), box_name(plants), at)
     if not found and not any(findings(config)):
         yield from foreign_findings(config)
-
-
-def _coverage_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the deviations of a twin from the plants of the prediction."""
-    plants = config.limits.predicted
-    if config.device.twin is not None and plants is not None:
-        yield from collect_findings(
-            lambda: _deviations(config, plants), "the twin's plant or its box", ("limits", "predicted")
-        )
-
-
-def _deviations(config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
-    twin = msgspec.convert(config.device.twin, TwinOptions)
-    for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
-        yield ("limits", "predicted"), f"{message} at limits.predicted"
-    if isinstance(plants, SampledBox):
-        for message in deviations(twin.plant, config, plants):
-            yield ("limits", "predicted", "uncertainty"), f"{message} at limits.predicted.uncertainty"
-        return
-    for message in uncovered(twin.plant, plants, config.rig):
-        remedy = "describe this plant (`onrig identify` does), or set null, at limits.predicted"
-        yield ("limits", "predicted"), f"{message}: {remedy}"
 
 
 def _memory_findings(config: RunConfig) -> Iterator[Finding]:
