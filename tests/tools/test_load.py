@@ -163,7 +163,7 @@ def test_a_recurrent_policy_is_refused_what_asks_it_at_single_observations() -> 
 
 def test_synthetic_experiences_and_inputs_of_a_policy_exclude_each_other() -> None:
     (told,) = refusal("task.inputs=[{observation: angle}]", "selection.synthetic={states: 0.1}")
-    assert told.endswith("leave out these, or task.inputs, at selection.synthetic")
+    assert told.endswith("remove one of the two, at selection.synthetic")
     (told,) = refusal("task.inputs=[{observation: speed}]")
     assert "rig 'pendulum' has no observation 'speed' (it has angle, velocity) at task.inputs[0].observation" in told
 
@@ -241,7 +241,7 @@ def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...]
     load_for_rig("pendulum", overrides, on_warning=told.append)
     assert [str(problem).startswith(place) for problem in told] == [True] * bool(place)
     assert all(": warning: the policy's own noise is reduced" in str(problem) for problem in told)
-    assert all("leave it out" in str(problem) for problem in told)
+    assert all("remove it" in str(problem) for problem in told)
 
 
 @pytest.mark.parametrize(("episodes", "warned"), [(9, True), (10, False)])

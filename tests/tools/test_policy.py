@@ -90,7 +90,7 @@ def test_a_bad_policy_is_refused_with_stage_and_reason(
 
 def test_a_policy_for_another_rate_is_refused(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(sound), "pendulum", "--set", "rate_hz=100"]) == 2
-    assert refusal(capsys).endswith("refused at contract: rate is 50.0 Hz, the rig runs at 100.0 Hz")
+    assert refusal(capsys).endswith("refused at contract: rate is 50.0 Hz; the rig runs at 100.0 Hz")
 
 
 @pytest.mark.parametrize("verb", ["check", "eval"])
