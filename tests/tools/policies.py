@@ -58,7 +58,7 @@ BAD: Final[dict[str, tuple[Callable[[], bytes], str, str]]] = {
     "NaN outputs": (nan_outputs, "finite", "action 'voltage' is nan at angle"),
     "external data": (external_data, "format", "external data"),
     "100 MB": (lambda: b"", "size", "104857600 bytes, at most 4194304"),
-    "another rig": (another_rig, "contract", "rig is 'magman', the rig has 'pendulum'"),
+    "another rig": (another_rig, "contract", "rig is 'magman'; the rig has 'pendulum'"),
     "garbage": (lambda: b"no policy at all", "format", ""),
 }
 """Name to (bytes, stage that refuses, part of the reason)."""
