@@ -212,7 +212,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
             yield path_steps(at), f"{message} at {at}"
         yield from beginning_findings(config)
     if config.policy is not None and not is_file(Path(config.policy)):
-        yield ("policy",), f"there is no file '{config.policy}' at policy"
+        yield ("policy",), f"no file '{config.policy}' at policy"
     elif config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
         yield from _policy_findings(config)
 

@@ -118,13 +118,13 @@ def decode(data: bytes) -> Barrier:
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"not a table of `onrig safety --barrier`: {error}") from None
     if header.format != FORMAT:
-        raise ValueError(f"expected the format {FORMAT}, got {header.format!r}: compute it anew")
+        raise ValueError(f"expected the format {FORMAT}, got {header.format!r}: compute it again")
     del rest
     values = np.frombuffer(data, "<f4", offset=len(line) + 1) if (len(data) - len(line) - 1) % 4 == 0 else np.zeros(0)
     if len(values) != prod(axis.nodes for axis in header.axes) or not np.isfinite(values).all():
-        raise ValueError("the numbers are incomplete or not finite: compute it anew")
+        raise ValueError("values are missing or non-finite: compute it again")
     if not all(axis.low < axis.high for axis in header.axes) or not (isfinite(header.slack) and header.slack >= 0.0):
-        raise ValueError("an axis or the slack is invalid: compute it anew")
+        raise ValueError("an axis or the slack is invalid: compute it again")
     return Barrier(header, values.astype(np.float32), digest_of(data))
 
 

@@ -107,7 +107,7 @@ class SampledBox(
         rig, header = setting.rig, barrier.header
         signals = {o.name for o in rig.observations}, {a.name for a in rig.actuators}
         if ({a.name for a in header.states}, {a.name for a in header.commands}) != signals:
-            raise ValueError(f"'{self.table}' is of a rig with other signals: compute it anew")
+            raise ValueError(f"'{self.table}' is of a rig with other signals: compute it again")
         return SampledPrediction(barrier, setting)
 
     def sketch(self) -> Sketch:

@@ -188,6 +188,6 @@ def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
     other = [name for name in wanted if header.made_for.get(name) != wanted[name]]
     if other:
         what = f"'{box.table}' was computed for another {', '.join(other)}"
-        yield "table", f"{what}: compute it anew with `onrig safety CONFIG --barrier`"
+        yield "table", f"{what}: compute it again with `onrig safety CONFIG --barrier`"
     elif header.tested is None:
-        yield "table", f"'{box.table}' was not tested: compute it anew with `onrig safety CONFIG --barrier`"
+        yield "table", f"'{box.table}' was not tested: compute it again with `onrig safety CONFIG --barrier`"

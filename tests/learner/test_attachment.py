@@ -271,7 +271,7 @@ def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Ri
     desk = rig.end.desk
     for policy_id in range(1, 31):
         desk.rule(policy_id, "passed", "")
-    desk.rule(31, "rolled_back", "its output is not finite")
+    desk.rule(31, "rolled_back", "its output is non-finite")
 
     def listen() -> None:
         link.attach()
@@ -284,7 +284,7 @@ def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Ri
     rig.serve_until_idle()
     assert [r.number for r in heard] == list(range(1, 33))
     assert [(r.policy_id, r.verdict, r.reason) for r in heard[-2:]] == [
-        (31, "rolled_back", "its output is not finite"),
+        (31, "rolled_back", "its output is non-finite"),
         (32, "failed", "it was slow"),
     ]
     link._client.close()

@@ -23,7 +23,9 @@ class Process:
     asked: list[str]
     folders: ClassVar[list[Path]] = []
 
-    def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
+    def __init__(
+        self, config: RunConfig, connection: Connection, state: Path, stop: list[bool], start: Path | None
+    ) -> None:
         self._stop, self.result_accepted = stop, False
         self.folders.append(state)
 

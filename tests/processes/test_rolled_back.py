@@ -101,7 +101,7 @@ def follow_to_the_roll_back(learner: Learner) -> bytes:
     learner.done(2)
     learner.until_closed(3)
     assert [(r.policy_id, r.verdict) for r in learner.rulings] == [(GOOD, "passed"), (BAD, "rolled_back")]
-    assert learner.rulings[1].reason == "its output is not finite"
+    assert learner.rulings[1].reason == "its output is non-finite"
     return bad
 
 

@@ -231,6 +231,7 @@ _OPENED_OTHERWISE: Final = {
     "tools/bench": "a laboratory's own files",
     "tools/device_process.py": "the log of its own process",
     "tools/cli.py": "/dev/null",
+    "tools/exporting/table_formats.py": "a file that it makes",
     "tools/experiments/store.py": "a file that it makes",
     "tools/machine.py": "/proc and /sys",
     "tools/ports.py": "/proc",

@@ -129,7 +129,7 @@ def test_a_configuration_that_is_not_there_does_not_start(tmp_path: Path) -> Non
 
 def test_a_policy_file_that_is_not_there_does_not_start(tmp_path: Path) -> None:
     failed = start(tmp_path, "pendulum", "--set", "policy=none.onnx")
-    assert failed == (ExitCode.CONFIGURATION, "--set policy=none.onnx:1:1: there is no file 'none.onnx' at policy")
+    assert failed == (ExitCode.CONFIGURATION, "--set policy=none.onnx:1:1: no file 'none.onnx' at policy")
 
 
 def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.attachment import Attachment, LearnerMismatchError, Role
 from onrig.learner.mirror import Mirror
+from onrig.runtime.files import read_file
 from onrig.runtime.link.client import PATIENCE_S, LinkClient
 from onrig.runtime.link.keys import load_learner_keys
 from onrig.runtime.link.messages import (
@@ -36,6 +37,7 @@ from onrig.runtime.policy.stamp import stamped
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.running import running_in
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.tools.load import sections
 
 _ALIVE_S: Final = 5.0
@@ -192,7 +194,7 @@ class LearnerLink:
         """
         self.updates = self.updates if updates is None else updates
         if isinstance(policy, str | Path):
-            policy = Path(policy).read_bytes()
+            policy = read_file(Path(policy), MAX_POLICY_BYTES)
         if isinstance(policy, bytes):
             model = policy if METADATA_KEY.encode() in policy else stamped(policy, self.contract)
         else:

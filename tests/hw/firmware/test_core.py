@@ -220,7 +220,7 @@ def test_outputs_are_safe_within_the_lease_and_a_period_after_the_host_stops(lea
     for _ in range(100):
         host.begin(period_us, lease)
         host.act(host.latest(), host.part(2))
-        host._now.__self__.advance(rng.randrange(period_us) * 1000)  # type: ignore[attr-defined]
+        host._now_ns.__self__.advance(rng.randrange(period_us) * 1000)  # type: ignore[attr-defined]
         device_frame = host.latest().frame
         host.send(host.command(device_frame, host.part(2)))
         stopped_us = device.now_us

@@ -80,7 +80,7 @@ def test_the_oracle_sees(printed: str, code: int, what: str, tmp_path: Path, mon
         sys.stderr.write(printed)
         return code
 
-    monkeypatch.setattr("onrig.tools.check.check", check)
+    monkeypatch.setattr("onrig.tools.check.show", check)
     finding = judge(Mutant("m", b"rig: x"), tmp_path, max_seconds=inf)
     assert finding is not None
     assert finding.what.startswith(what)
@@ -90,7 +90,7 @@ def test_the_oracle_sees_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def check(*arguments: object, **options: object) -> int:
         raise ZeroDivisionError("float division by zero")
 
-    monkeypatch.setattr("onrig.tools.check.check", check)
+    monkeypatch.setattr("onrig.tools.check.show", check)
     finding = judge(Mutant("m", b"rig: x"), tmp_path, max_seconds=inf)
     assert finding is not None
     assert "ZeroDivisionError: float division by zero" in finding.what

@@ -206,7 +206,7 @@ def _poison(trials: Trials, trial: int) -> None:
     ("name", "overrides", "told"),
     [
         ("pendulum", ["rig.previous_command=true"], "previous_command"),
-        ("pendulum", ["task.terminate={velocity: [-20, 20]}"], "terminate"),
+        ("pendulum", ["task.terminate={velocity: [-20, 20]}"], "this task ends early: give a world"),
         ("magman", ["learner.algorithm=dqn"], "dqn"),
         ("pendulum", ["exploration={process: parameter}"], "process"),
         ("pendulum", ["learner.algorithm=sac"], "sac sample their actions: expected 'own', got 'ou'"),

@@ -39,7 +39,7 @@ REPLIES: Final[tuple[ReplyMessage, ...]] = (
         6,
         1,
         True,
-        (Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its output is not finite")),
+        (Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its output is non-finite")),
         episodes=(Closed(1, -3.5), Closed(2, 0.25)),
     ),
     Verdict(5, False, "bounds", "too much"),

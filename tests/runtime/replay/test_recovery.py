@@ -98,13 +98,13 @@ def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
     assert [r.episode for r in recovery.unrecorded] == [3, 4, 4, 5, 5]
     assert recovery.cut == {"rows": 0, "policies": 0, "bytes": 10}
     assert len(names(tmp_path)) == 5
-    assert "a broken row of episodes.csv (10 bytes) is cut" in recovery.says
+    assert "a broken row of episodes.csv (10 bytes) is removed" in recovery.says
 
 
 def test_rows_that_the_checkpoint_counts_and_the_file_lacks_are_told_of(tmp_path: Path) -> None:
     filed(tmp_path, 1)
     recovery, said = recovered(tmp_path, counts(rows=5), lockstep=True)
-    assert said == [f"{tmp_path / 'episodes.csv'}: 3 rows are missing that were there at the last checkpoint"]
+    assert said == [f"{tmp_path / 'episodes.csv'}: 3 rows of the last checkpoint are missing"]
     assert len(recovery.rows) == 2
 
 

@@ -37,7 +37,7 @@ def problem(folder: Path, *overrides: str) -> str:
 )
 def test_a_table_of_something_else_is_refused_by_name(bench: Path, part: str, change: str) -> None:
     with_table(bench)
-    assert f"computed for another {part}: compute it anew with `onrig safety CONFIG --barrier`" in problem(
+    assert f"computed for another {part}: compute it again with `onrig safety CONFIG --barrier`" in problem(
         bench, change
     )
 
@@ -59,14 +59,14 @@ def test_a_missing_an_untested_and_a_damaged_table_are_refused(bench: Path, tmp_
     data = encode(header, values)
     assert decode(data).header == header
     for wrong in (data[:-1], data[:-4], data[1:], b"", data.replace(b"onrig-barrier-1", b"onrig-barrier-9")):
-        with pytest.raises(ValueError, match=r"not a table|compute it anew"):
+        with pytest.raises(ValueError, match=r"not a table|compute it again"):
             decode(wrong)
     odd = values.copy()
     odd[7] = np.nan
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="non-finite"):
         decode(encode(header, odd))
     (bench / "beam.barrier").write_bytes(data[:-4])
-    assert "incomplete" in problem(bench)
+    assert "values are missing" in problem(bench)
 
 
 def test_a_table_that_changed_after_the_configuration_was_read_is_refused(bench: Path) -> None:

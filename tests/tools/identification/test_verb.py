@@ -110,7 +110,7 @@ def test_a_study_says_how_often_the_truth_was_inside(capsys: pytest.CaptureFixtu
     [
         (["pendulum", "--effort", "0"], "--effort: expected more than 0"),
         (["pendulum", "--study", "0"], "--study: expected 1 or more"),
-        (["nowhere"], "there is no 'nowhere'"),
+        (["nowhere"], "no 'nowhere'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

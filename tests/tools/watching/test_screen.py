@@ -101,7 +101,7 @@ def test_everything_is_on_a_small_one(watched: Watched) -> None:
         "acting now envelope",
         "shield acted in 1 tick: 1 envelope",
         "200 ticks, 2 missed: 2 host",
-        "velocity ±15 rad/s (predicted)",
+        "velocity ±15 rad/s (proved)",
         "p50 150 µs",
         "[bold]careful[/]",
         "q leaves",

@@ -127,11 +127,11 @@ def test_a_checkpoint_nobody_restored_is_not_written_over(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("capacity", 8, "7 experiences, this one has 8"),
-        ("n_obs", 3, "2 observations, this one has 3"),
-        ("n_act", 2, "1 actions, this one has 2"),
-        ("strategy", "FULL[PER]", r"FIFO\[PER\] as its strategy, this one has FULL\[PER\]"),
-        ("seed", SEED + 1, "5 as its seed, this one has 6"),
+        ("capacity", 8, "7 experiences; this one has 8"),
+        ("n_obs", 3, "2 observations; this one has 3"),
+        ("n_act", 2, "1 actions; this one has 2"),
+        ("strategy", "FULL[PER]", r"FIFO\[PER\] as its strategy; this one has FULL\[PER\]"),
+        ("seed", SEED + 1, "5 as its seed; this one has 6"),
     ],
 )
 def test_the_checkpoint_of_another_memory_is_refused(
@@ -212,7 +212,7 @@ def test_a_full_memory_goes_on_in_a_larger_one_and_no_other_does(tmp_path: Path)
     writer = CheckpointWriter(tmp_path, larger.identity, restored)
     larger.write(writer)
     writer.close()
-    with pytest.raises(CheckpointError, match="90 experiences, this one has 50"):
+    with pytest.raises(CheckpointError, match="90 experiences; this one has 50"):
         restore(tmp_path, Fed("FULL", 50), fed.identity)
 
 

@@ -412,7 +412,7 @@ def test_a_retention_hears_each_kind_of_feedback_as_itself(tmp_path: Path) -> No
     assert heard == [(Signal.TD_ERROR, [0.5, 0.25]), (Signal.KL, [2.0, 4.0])]
     told = rig.ask(Feedback(2, ("td", "surprise")), slots, generations, values)
     assert isinstance(told, Refused)
-    assert told.reason == "feedback of unknown kind 'surprise'; there are td, far, kl"
+    assert told.reason == "feedback of unknown kind 'surprise'; known kinds are td, far, kl"
     assert isinstance(rig.ask(Feedback(2, ("kl",)), slots, generations, values), Refused), "values of two kinds"
     assert rig.ask(Feedback(2, ("far",)), *errors([0], [1], [1.0])) == Accepted(), "it was not spent"
 

@@ -12,7 +12,7 @@ def test_the_first_holds_it_and_the_next_hears_who_and_since_when() -> None:
     lease = Lease(lambda peer: False)
     assert lease.holder == ""
     assert lease.ask(b"a", "lab:1", A, 10.0) is None
-    assert lease.ask(b"b", "desk:2", B, 25.0) == "another learner pushes (lab:1, for 15 s, heard 15 s ago)"
+    assert lease.ask(b"b", "desk:2", B, 25.0) == "another learner pushes (lab:1, for 15 s, last message 15 s ago)"
     assert (lease.held_by(A), lease.held_by(B), lease.holder) == (True, False, "lab:1")
 
 

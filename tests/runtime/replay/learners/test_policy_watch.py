@@ -88,7 +88,7 @@ def test_the_event_says_where_and_who_acts_now_and_the_verdict_why() -> None:
     last = told.details[-1]
     assert (last["tick"], last["episode"], last["back_to"], last["acted_ticks"]) == (18, 1, 1, 4)
     assert last["fallback_share"] == 0.25
-    assert told.verdicts[-1] == (2, "rolled_back", "its output is not finite")
+    assert told.verdicts[-1] == (2, "rolled_back", "its output is non-finite")
     assert (told.watch.policy_id, told.watch.age_ticks) == (1, 5)
 
 
@@ -98,7 +98,7 @@ def test_what_a_process_before_this_one_told_is_not_told_again_and_its_end_is_kn
     told.watch.follow(NAN[cut - 3 : cut - 2], told=True, ruled=True)
     told.watch.follow(NAN[cut - 2 :], told=True, ruled=False)
     assert told.events == []
-    assert told.verdicts == [(2, "rolled_back", "its output is not finite")]
+    assert told.verdicts == [(2, "rolled_back", "its output is non-finite")]
     assert told.watch.policy_id == 1
 
 
