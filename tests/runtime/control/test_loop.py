@@ -118,7 +118,8 @@ class Bench:
             monotonic_ns=self.clock.monotonic_ns,
             thread_time_ns=time.thread_time_ns,
         )
-        monkeypatch.setattr("onrig.runtime.control.pace._LOOK_NS", self.config.period_us * 1000)  # pauses last hours
+        monkeypatch.setattr("onrig.runtime.control.pace._LOOK_NS", self.config.period_us * 1000)
+        monkeypatch.setattr("onrig.runtime.explore.budgets._MINUTE_US", 2_000_000)  # pauses last "hours" of these
         for module in ("arming", "frames", "homing", "loop", "outside", "pace"):
             monkeypatch.setattr(f"onrig.runtime.control.{module}.time", virtual)
 
@@ -468,7 +469,7 @@ def test_a_stop_in_a_pause_does_not_shorten_it(tmp_path: Path, monkeypatch: pyte
     second.ring.at_push = lambda n: states.append(decode_state(kept_state.take()))
     second.loop.run(stopped)
     assert second.moves[:4] == ["connected:ready", "pause:paused", "resume:ready", "episode:resetting"]
-    assert second.said[0][1].startswith("paused for 36")
+    assert second.said[0][1].startswith("paused for 12")
     assert (states[0].episode, states[0].tick) == (stopped.episode, stopped.tick)
     assert states[0].explorer.get("budget.hour.driven_s") == 0.0
 
