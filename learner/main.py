@@ -27,7 +27,7 @@ from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClosed, RequestRejected
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_loading import load_started
 from onrig.runtime.run_state.report import report
 
 _NICE: Final = 10
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--start", type=Path)
     args = parser.parse_args(arguments)
     try:
-        config = load_resolved(args.config)
+        config = load_started(args.config)
         executor_for("float32")
     except (ConfigError, ExecutorError) as error:
         report(NAME, "error", str(error))

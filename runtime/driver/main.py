@@ -22,7 +22,7 @@ from onrig.runtime.driver.loop import DriverLoop
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.registry import describe_exception, home
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_loading import load_started
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import report
 
@@ -64,7 +64,7 @@ def _serve(config: RunConfig, device: DrivenDevice, line: SocketLine) -> int:
 def main(arguments: list[str]) -> int:
     """Start the driver and serve its device; return the exit code."""
     die_with_parent()
-    config, folder = load_resolved(Path(arguments[0])), Path(arguments[1])
+    config, folder = load_started(Path(arguments[0])), Path(arguments[1])
     settings = config.device.driver
     assert settings is not UNSET
     try:

@@ -31,7 +31,7 @@ from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
 from onrig.runtime.replay.promise_watch import StepCheck
 from onrig.runtime.rewards import TermFailed
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_loading import load_started
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.report import report
 
@@ -67,7 +67,7 @@ def main(
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda signum, frame: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    config = load_resolved(run_folder / "config.yaml")
+    config = load_started(run_folder / "config.yaml")
     if not config.lockstep:
         leave_cpu(config.realtime)
     resynthesiser, check = resynthesiser_for(config, run_folder), step_check_for(config)

@@ -23,7 +23,7 @@ from onrig.hw.transport import LinkError
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime_as_device
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, Scaled
-from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_loading import load_started
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.segment import create_folder, remove_folder
@@ -156,7 +156,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--link", type=Path)
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args(arguments)
-    return serve(load_resolved(args.config), args.port, args.link, folder=args.folder)
+    return serve(load_started(args.config), args.port, args.link, folder=args.folder)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class Bench:
         monkeypatch.setattr(main, "signal", signals)
         monkeypatch.setattr(main, "die_with_parent", lambda: None)
         monkeypatch.setattr(main, "claim", lambda *of: 0)
-        monkeypatch.setattr(main, "load_resolved", lambda path: PENDULUM)
+        monkeypatch.setattr(main, "load_started", lambda path: PENDULUM)
         monkeypatch.setattr(main, "report", lambda *what: True)
 
     def run(self, make: Callable[..., Process]) -> int:
