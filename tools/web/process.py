@@ -121,13 +121,13 @@ def serve(folder: Path, address_text: str, tell: Callable[[str], object], *, awa
 
     ``awaited``: the run is about to begin, whatever an earlier one has left in its folder.
     """
-    asked, ask = os.pipe()  # not an Event: a handler that interrupts the wait for one would wait for its lock for ever
-
-    def request_stop(signum: int, frame: object) -> None:
-        os.write(ask, b".")
-
+    # Not an Event: a handler that interrupts the wait for one would wait for its lock for ever.  The handler in C writes
+    # into the pipe, because one in Python would not run for a signal that comes just before the read blocks.
+    asked, ask = os.pipe()
+    os.set_blocking(ask, False)
+    signal.set_wakeup_fd(ask)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, request_stop)
+        signal.signal(signum, lambda signum, frame: None)
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     with contextlib.suppress(ConfigError):

@@ -1,6 +1,7 @@
 import gc
 import os
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -137,3 +138,11 @@ def test_what_float32_cannot_hold_is_asked_as_infinity() -> None:
     session = PolicySession(models.serialized(models.policy()))
     session.ask((0.3, -1e39))
     assert session.observation[0, 1] == -np.inf
+
+
+def test_onnxruntime_reports_nothing_about_its_use(tmp_path: Path) -> None:
+    """It would keep a database in the user's cache, and send it."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")}
+    command = [sys.executable, "-c", "import onrig.runtime.policy.session"]
+    subprocess.run(command, env=environment | {"HOME": str(tmp_path)}, check=True)
+    assert list(tmp_path.iterdir()) == []
