@@ -121,8 +121,8 @@ def serve(folder: Path, address_text: str, tell: Callable[[str], object], *, awa
 
     ``awaited``: the run is about to begin, whatever an earlier one has left in its folder.
     """
-    # Not an Event: a handler that interrupts the wait for one would wait for its lock for ever.  The handler in C writes
-    # into the pipe, because one in Python would not run for a signal that comes just before the read blocks.
+    # Not an Event: a handler that interrupts the wait for one would wait for its lock for ever.  The interpreter itself
+    # writes into the pipe: a handler in Python would not run for a signal that comes just before the read blocks.
     asked, ask = os.pipe()
     os.set_blocking(ask, False)
     signal.set_wakeup_fd(ask)
