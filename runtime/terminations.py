@@ -16,7 +16,7 @@ from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
 from onrig.runtime.config.registered import registered
-from onrig.runtime.expressions.evaluation import Undefined, batched, scalar
+from onrig.runtime.expressions.evaluation import UndefinedValueError, batched, scalar
 from onrig.runtime.expressions.syntax import expression_problems, parse
 from onrig.runtime.rewards import Bools, Problems, Values, missing, observation_index
 
@@ -116,7 +116,7 @@ class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True
         def test(observation: Sequence[float]) -> bool:
             try:
                 return bool(holds(observation))
-            except Undefined:
+            except UndefinedValueError:
                 return True
 
         return test

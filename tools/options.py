@@ -54,7 +54,7 @@ Json = Annotated[
 ]
 
 
-class Misuse(Exception):
+class UsageError(Exception):
     """Missing arguments; one line for the user."""
 
 
@@ -238,6 +238,6 @@ def run_verb(verb: str, arguments: list[str]) -> int:
         trust_everything()
     try:
         code: int = module.main(options)
-    except Misuse as wrong:
+    except UsageError as wrong:
         parser.error(str(wrong))
     return code

@@ -41,7 +41,7 @@ def replay(folder: Path, tolerance: float) -> int:
 
 
 def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
-    from onrig.runtime.log.reading import LogDamaged, count_steps, read_log
+    from onrig.runtime.log.reading import LogDamagedError, count_steps, read_log
     from onrig.runtime.log.staged_file import log_files
 
     if not log_files(folder):
@@ -62,7 +62,7 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
         verification.run(read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names), more)
     except OtherEvaluator as error:
         return complain("replay", str(error))
-    except LogDamaged as error:
+    except LogDamagedError as error:
         return complain("replay", str(error), ExitCode.INTERNAL)
     finally:
         progress.close()

@@ -23,7 +23,7 @@ from onrig.tools.run_facts import LAST, of_summary
 from onrig.tools.running import Plan, opened, plan_run, supervise
 from onrig.tools.terminal import complain, drawn, warn_missing_library
 from onrig.tools.web.guard import parse_address
-from onrig.tools.web.live_view import NoView, live_view
+from onrig.tools.web.live_view import ViewError, live_view
 
 
 def run_shown(
@@ -64,7 +64,7 @@ def _run(plan: Plan, web: str | None) -> int:
         if web is not None:
             try:
                 print(f"live view: {held.enter_context(live_view(folder, web))}", flush=True)
-            except NoView as failure:
+            except ViewError as failure:
                 take_back()
                 raise Failure(str(failure), ExitCode(failure.code)) from None
             except KeyboardInterrupt:

@@ -22,7 +22,7 @@ from onrig.runtime.maths import BATCHED, SCALAR
 Values = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Scalar = Callable[[Sequence[float]], Any]
-"""Value of an expression, or of a part of it, from the values of its names; raises Undefined."""
+"""Value of an expression, or of a part of it, from the values of its names; raises UndefinedValueError."""
 Column = Callable[[int], Values]
 """Values (...) of a name, by its slot."""
 
@@ -41,7 +41,7 @@ _WARNS: Final = ("tan", "exp", "log", "hypot", "**")
 """Operations that numpy computes for a single float, with a warning if the result is non-finite."""
 
 
-class Undefined(Exception):
+class UndefinedValueError(Exception):
     """Comparison of non-finite values."""
 
 
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
 
 def scalar(node: Node) -> Scalar:
-    """Compile an expression for one value of each name; the result raises Undefined."""
+    """Compile an expression for one value of each name; the result raises UndefinedValueError."""
     compiled = _scalar(node)
     if not _operations_of(node).intersection(_WARNS):
         return compiled
@@ -125,7 +125,7 @@ def _of_two(node: Node, left: Scalar, right: Scalar) -> Scalar:
             a, b = left(values), right(values)
             if isfinite(a) and isfinite(b):
                 return bool(compare(a, b))
-            raise Undefined
+            raise UndefinedValueError
 
         return compared
     function = _function(SCALAR, node.operation)

@@ -50,7 +50,7 @@ class Stage(enum.Enum):
 
 
 @dataclass(eq=False)
-class Guest:
+class PendingConnection:
     """One connection."""
 
     address: str
@@ -128,12 +128,12 @@ class Guest:
         return fits
 
 
-def may_read(guest: Guest, of_all: int) -> bool:
+def may_read(guest: PendingConnection, of_all: int) -> bool:
     """Return whether to read more from a connection; ``of_all`` is the total in flight."""
     return guest.in_flight < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
 
 
-def end_reason(guest: Guest, now_s: float, served_s: float, of_all: int) -> str | None:
+def end_reason(guest: PendingConnection, now_s: float, served_s: float, of_all: int) -> str | None:
     """Return the reason to end a connection, or None; ``served_s``: time at which the rig last polled for requests."""
     since_s = guest.arrived_s if guest.seated_s is None else guest.seated_s
     if guest.stage in (Stage.SILENT, Stage.SEATED) and now_s - since_s > HANDSHAKE_S:

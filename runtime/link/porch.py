@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onrig.runtime.link.endpoint import Tcp, bind_listeners, endpoint_of
-from onrig.runtime.link.guests import Guest, Stage, end_reason, may_read
+from onrig.runtime.link.guests import PendingConnection, Stage, end_reason, may_read
 from onrig.runtime.link.relay import Relay
 from onrig.runtime.link.seats import next_change, surplus
-from onrig.runtime.link.zmtp import NotZmtp
+from onrig.runtime.link.zmtp import ZmtpError
 
 _ACCEPTED: Final = 16
 """Maximum connections accepted at once, before existing ones are served."""
@@ -50,7 +50,7 @@ class Shed(NamedTuple):
     connections: int
 
 
-class Porch:
+class ConnectionAcceptor:
     """Listener at ``endpoint`` with its own thread, which forwards to the Unix socket ``inner``.
 
     Raises OSError if it cannot listen.  ``longest``: maximum size of a frame in bytes; ``overhead``: bytes added to a
@@ -62,7 +62,7 @@ class Porch:
         self.endpoints = tuple(map(endpoint_of, self._listeners))
         """Endpoints with their actual ports."""
         self._relays: set[Relay] = set()
-        self._by_name: dict[bytes, Guest] = {}
+        self._by_name: dict[bytes, PendingConnection] = {}
         self._selector = selectors.DefaultSelector()
         self._accepts_at = self._check_at = 0.0
         self._accepting = False
@@ -83,18 +83,18 @@ class Porch:
 
     # -- for the rig's thread --------------------------------------------------------------------------------------
 
-    def guest(self, name: bytes) -> Guest | None:
+    def guest(self, name: bytes) -> PendingConnection | None:
         """Return the connection whose socket to ZeroMQ has this name."""
         return self._by_name.get(name)
 
-    def received(self, guest: Guest, sizes: Sequence[int]) -> None:
+    def received(self, guest: PendingConnection, sizes: Sequence[int]) -> None:
         """Record that the rig has received a message with frames of these sizes (bytes)."""
         blocked = not self._may_read(guest)
         guest.add_received(sizes, self._overhead, time.monotonic())
         if blocked:
             self._wake()
 
-    def may_answer(self, guest: Guest, size: int) -> bool:
+    def may_answer(self, guest: PendingConnection, size: int) -> bool:
         """Return whether an answer of ``size`` bytes may be queued for a connection."""
         return guest.may_answer(size, sum(g.waiting for g in self._by_name.copy().values()))
 
@@ -177,7 +177,7 @@ class Porch:
             outer.setblocking(False)
             with contextlib.suppress(OSError):
                 outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            relay = Relay(outer, Guest(str(address[0]), now_s), self._longest)
+            relay = Relay(outer, PendingConnection(str(address[0]), now_s), self._longest)
             self._relays.add(relay)
             self._forward(relay, up=True)  # a real learner has sent its greeting by now
         else:
@@ -207,7 +207,7 @@ class Porch:
                 self._forward(relay, up=True)
         self._assign_seats(now_s)
 
-    def _may_read(self, guest: Guest) -> bool:
+    def _may_read(self, guest: PendingConnection) -> bool:
         return may_read(guest, self._in_flight())
 
     def _in_flight(self) -> int:
@@ -221,7 +221,7 @@ class Porch:
                     self._by_name[relay.name] = relay.guest
             if down:
                 relay.downwards()
-        except NotZmtp:
+        except ZmtpError:
             self._shed_connection(relay, "no learner")
         except OSError:
             self._end(relay)

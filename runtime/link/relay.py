@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from onrig.runtime.link.guests import Guest, Stage
+from onrig.runtime.link.guests import PendingConnection, Stage
 from onrig.runtime.link.zmtp import GREETING_BYTES, FrameMeter
 
 _UP_PIECE: Final = 65_536
@@ -24,7 +24,7 @@ class Relay:
     greeting is read.
     """
 
-    def __init__(self, outer: socket.socket, guest: Guest, longest: int) -> None:
+    def __init__(self, outer: socket.socket, guest: PendingConnection, longest: int) -> None:
         self.outer, self.guest = outer, guest
         self.inner: socket.socket | None = None
         self.name = b""
@@ -53,8 +53,8 @@ class Relay:
         """Whether the learner has closed its end, even while reading is suspended."""
         return self.outer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
 
-    def upwards(self, now_s: float, may_read: Callable[[Guest], bool], inner: str) -> None:
-        """Forward to ZeroMQ, at the Unix socket ``inner``; raises NotZmtp, or OSError if one end is closed."""
+    def upwards(self, now_s: float, may_read: Callable[[PendingConnection], bool], inner: str) -> None:
+        """Forward to ZeroMQ, at the Unix socket ``inner``; raises ZmtpError, or OSError if one end is closed."""
         if self._reads:
             self.blocked = not may_read(self.guest)
             maximum = GREETING_BYTES if self.inner is None else _UP_PIECE

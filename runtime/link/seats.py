@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-from onrig.runtime.link.guests import Guest, Stage
+from onrig.runtime.link.guests import PendingConnection, Stage
 
 SEATS: Final = 64
 SEATS_PER_ADDRESS: Final = 24
@@ -33,7 +33,7 @@ class _Limit(NamedTuple):
     stage: Stage
     total: int
     per_address: int
-    since: Callable[[Guest], float]
+    since: Callable[[PendingConnection], float]
     """Order of eviction, lowest first."""
 
 
@@ -44,13 +44,13 @@ _LIMITS: Final = (
 )
 
 
-def surplus(guests: Iterable[Guest]) -> list[Guest]:
+def surplus(guests: Iterable[PendingConnection]) -> list[PendingConnection]:
     """List the connections beyond the limits: for the address with the most in a stage, the longest silent or the
     oldest."""
-    by_stage: dict[Stage, dict[str, list[Guest]]] = defaultdict(lambda: defaultdict(list))
+    by_stage: dict[Stage, dict[str, list[PendingConnection]]] = defaultdict(lambda: defaultdict(list))
     for guest in guests:
         by_stage[guest.stage][guest.address].append(guest)
-    leaving: list[Guest] = []
+    leaving: list[PendingConnection] = []
     for limit in _LIMITS:
         crowds = by_stage[limit.stage].values()
         total = sum(map(len, crowds))
@@ -68,26 +68,26 @@ def surplus(guests: Iterable[Guest]) -> list[Guest]:
 class Change(NamedTuple):
     """Assignment of a seat."""
 
-    to: Guest
+    to: PendingConnection
     ahead: bool
     """Whether others have waited longer."""
-    previous: Guest | None = None
+    previous: PendingConnection | None = None
     """Previous holder of the seat."""
 
 
-def next_change(guests: Collection[Guest], now_s: float) -> Change | None:
+def next_change(guests: Collection[PendingConnection], now_s: float) -> Change | None:
     """Return the next assignment, if any; call until it returns None.
 
     The address with the fewest seats comes first. Without a free seat, the one held longest is reassigned after SEAT_S:
     a seat of the same address if that has its full share, otherwise of the address with the most seats.
     """
     seated = [g for g in guests if g.stage is Stage.SEATED]
-    lines: dict[str, list[Guest]] = defaultdict(list)
+    lines: dict[str, list[PendingConnection]] = defaultdict(list)
     for guest in sorted((g for g in guests if g.stage is Stage.WAITING), key=lambda g: g.arrived_s):
         lines[guest.address].append(guest)
     n_seats = Counter(g.address for g in seated)
     for address, line in sorted(lines.items(), key=lambda item: (n_seats[item[0]], item[1][0].arrived_s)):
-        gives_way: Guest | None = None
+        gives_way: PendingConnection | None = None
         full = n_seats[address] >= SEATS_PER_ADDRESS
         if full or len(seated) >= SEATS:
             crowd = address if full else n_seats.most_common(1)[0][0]
@@ -100,5 +100,5 @@ def next_change(guests: Collection[Guest], now_s: float) -> Change | None:
     return None
 
 
-def _seated_s(guest: Guest) -> float:
+def _seated_s(guest: PendingConnection) -> float:
     return 0.0 if guest.seated_s is None else guest.seated_s

@@ -18,7 +18,7 @@ import msgspec
 import zmq
 
 from onrig.runtime.link.endpoint import Link, Tcp, parse_tcp
-from onrig.runtime.link.guests import DOMAIN, HANDSHAKE_S, Gate, Guest
+from onrig.runtime.link.guests import DOMAIN, HANDSHAKE_S, Gate, PendingConnection
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.messages import (
     MAX_REQUEST_BYTES,
@@ -30,7 +30,7 @@ from onrig.runtime.link.messages import (
     decode_request,
     encode,
 )
-from onrig.runtime.link.porch import Porch, Shed, peer_name
+from onrig.runtime.link.porch import ConnectionAcceptor, Shed, peer_name
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64
@@ -88,8 +88,8 @@ class LinkServer:
     def __init__(self, endpoint: str, tcp: TcpAccess | None = None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._gate: Gate | None = None
-        self._porch: Porch | None = None
-        self._guests: dict[bytes, Guest] = {}
+        self._porch: ConnectionAcceptor | None = None
+        self._guests: dict[bytes, PendingConnection] = {}
         self._doors: list[tuple[zmq.Socket[bytes], str]] = []
         self.malformed = 0
         self.work = 0
@@ -101,7 +101,9 @@ class LinkServer:
                 self._open(inner, "plain", tcp.endpoint, tcp.keys)
                 sealed = 0 if tcp.keys is None else _SEALED_BYTES
                 path = inner.removeprefix("ipc://")
-                self._porch = Porch(tcp.endpoint, path, longest=MAX_REQUEST_BYTES + sealed, overhead=sealed)
+                self._porch = ConnectionAcceptor(
+                    tcp.endpoint, path, longest=MAX_REQUEST_BYTES + sealed, overhead=sealed
+                )
         except (zmq.ZMQError, OSError):
             self.close()
             raise

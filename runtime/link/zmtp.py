@@ -12,7 +12,7 @@ _RESERVED: Final = 0xF8
 _VERSION: Final = 3
 
 
-class NotZmtp(Exception):
+class ZmtpError(Exception):
     """Bytes that are not ZMTP: no ZMTP 3 greeting, an invalid frame, or an overlong one."""
 
 
@@ -32,7 +32,7 @@ class FrameMeter:
         """Number of frames started."""
 
     def feed(self, data: bytes) -> list[int]:
-        """Process the next bytes; return the sizes (bytes) of the frames that start in them. Raises NotZmtp."""
+        """Process the next bytes; return the sizes (bytes) of the frames that start in them. Raises ZmtpError."""
         sizes: list[int] = []
         offset, end = 0, len(data)
         while offset < end:
@@ -64,17 +64,17 @@ class FrameMeter:
     def _check_signature(self) -> None:
         head = self._head
         if head[0] != 0xFF or (len(head) > 9 and head[9] != 0x7F) or (len(head) > 10 and head[10] < _VERSION):
-            raise NotZmtp("no ZMTP 3 greeting")
+            raise ZmtpError("no ZMTP 3 greeting")
         self.signed = len(head) >= _SIGNATURE - 1
 
     def _size(self) -> int | None:
         """Return the size of the frame whose header has arrived; None if the header is incomplete."""
         flags = self._head[0]
         if flags & _RESERVED:
-            raise NotZmtp("a frame with invalid flags")
+            raise ZmtpError("a frame with invalid flags")
         if flags & _LONG and len(self._head) < 9:
             return None
         size = int.from_bytes(self._head[1:], "big")
         if size > self._longest:
-            raise NotZmtp(f"a frame of {size} bytes")
+            raise ZmtpError(f"a frame of {size} bytes")
         return size

@@ -58,7 +58,7 @@ class Kept(NamedTuple):
     fields: Fields
 
 
-class LogDamaged(Exception):
+class LogDamagedError(Exception):
     """Unreadable log file, or one written by another version; the message names it."""
 
 
@@ -82,13 +82,13 @@ Part = LogStart | LogEnd | Records | Event | Kept
 
 
 def read_log(folder: Path, rig: Rig, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> Iterator[Part]:
-    """Read all log files of a run; ``behaviour`` and ``inputs`` as for `StepMessages`.  Raises LogDamaged."""
+    """Read all log files of a run; ``behaviour`` and ``inputs`` as for `StepMessages`.  Raises LogDamagedError."""
     for path in log_files(folder):
         yield from _read_file(path, StepMessages(rig, behaviour=behaviour, inputs=inputs))
 
 
 def read_records(folder: Path, config: RunConfig) -> Iterator[Records]:
-    """Read the records of all log files of a run in batches, each record once; raises LogDamaged.
+    """Read the records of all log files of a run in batches, each record once; raises LogDamagedError.
 
     A replay process that was started anew writes some once more; a run in lockstep that was resumed repeats those after
     its checkpoint, bit for bit.
@@ -134,7 +134,7 @@ def unfinished(folder: Path) -> list[Path]:
 
 
 def read_last(folder: Path, rig: Rig, most: int, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> Records:
-    """Read the newest records, at most ``most``, without the preceding ones; raises LogDamaged."""
+    """Read the newest records, at most ``most``, without the preceding ones; raises LogDamagedError."""
     messages = StepMessages(rig, behaviour=behaviour, inputs=inputs)
     records = messages.decode(b"")
     for path in reversed(log_files(folder)):
@@ -151,15 +151,15 @@ def _newest(path: Path, messages: StepMessages, maximum: int) -> Records:
             if _summary(file) is not None:
                 for schema, _, message in make_reader(file).iter_messages(STEPS, reverse=True):
                     if schema is None or schema.data != expected:
-                        raise LogDamaged(f"{path}: its steps are laid out by another version, or for another rig")
+                        raise LogDamagedError(f"{path}: its steps are laid out by another version, or for another rig")
                     newest.append(message.data)
                     if len(newest) >= maximum:
                         break
                 return messages.decode(b"".join(reversed(newest)))
-    except LogDamaged:
+    except LogDamagedError:
         raise
     except Exception as error:  # same as in _read_file
-        raise LogDamaged(f"{path}: {str(error) or type(error).__name__}") from error
+        raise LogDamagedError(f"{path}: {str(error) or type(error).__name__}") from error
     records = messages.decode(b"")  # its writer was killed, so there is no index
     for part in _read_file(path, messages):
         if isinstance(part, np.ndarray):
@@ -219,7 +219,7 @@ def _read_file(path: Path, messages: StepMessages) -> Generator[Part, None, None
                 if isinstance(record, Metadata) and record.name == METADATA:
                     metadata = dict(record.metadata)
                     if metadata.get("format") != FORMAT:
-                        raise LogDamaged(f"{path}: format {metadata.get('format')}, this version reads {FORMAT}")
+                        raise LogDamagedError(f"{path}: format {metadata.get('format')}, this version reads {FORMAT}")
                 elif isinstance(record, Attachment):
                     attachments[record.name] = record.data
                 elif isinstance(record, Schema):
@@ -227,7 +227,7 @@ def _read_file(path: Path, messages: StepMessages) -> Generator[Part, None, None
                 elif isinstance(record, Channel):
                     topics[record.id] = record.topic
                     if record.topic == STEPS and schemas[record.schema_id].data != expected:
-                        raise LogDamaged(f"{path}: its steps have the layout of another version or rig")
+                        raise LogDamagedError(f"{path}: its steps have the layout of another version or rig")
                 elif isinstance(record, Message):
                     if not begun:
                         begun = True
@@ -243,12 +243,12 @@ def _read_file(path: Path, messages: StepMessages) -> Generator[Part, None, None
                         yield (Event if topic == EVENTS else Kept)(_json(record.data))
     except EndOfFile:
         whole = False
-    except LogDamaged:
+    except LogDamagedError:
         raise
     except OSError as error:
-        raise LogDamaged(f"{path}: {error.strerror or error}") from error
+        raise LogDamagedError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # errors of the decompressors and of mcap have no common base
-        raise LogDamaged(f"{path}: {str(error) or type(error).__name__}") from error
+        raise LogDamagedError(f"{path}: {str(error) or type(error).__name__}") from error
     if waiting:
         yield batch()
     yield LogEnd(path, whole)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from onrig.runtime.files import read_fields
 from onrig.runtime.log.staged_file import log_files
-from onrig.runtime.replay.checkpoint.blocks import Damage as CheckpointDamage
+from onrig.runtime.replay.checkpoint.blocks import CorruptionError as CheckpointDamage
 from onrig.runtime.replay.checkpoint.manifest import manifest_numbers, read_manifest
 from onrig.runtime.replay.learners.policy_watch import FILE_NAME as ROLLED_BACK
 from onrig.runtime.replay.learners.policy_watch import RolledBack

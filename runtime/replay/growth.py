@@ -19,7 +19,7 @@ _DATA: Final = 5
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class Overgrown(Exception):
+class MemoryLimitError(Exception):
     """Excess of the process over its memory limit."""
 
 
@@ -32,13 +32,13 @@ class Growth:
         self._due_s = 0.0
 
     def look(self, now_s: float) -> None:
-        """Raise Overgrown if the limit is exceeded; ``now_s``: monotonic."""
+        """Raise MemoryLimitError if the limit is exceeded; ``now_s``: monotonic."""
         if now_s < self._due_s:
             return
         self._due_s = now_s + _EVERY_S
         data = _data_bytes()
         if data > self._limit:
-            raise Overgrown(
+            raise MemoryLimitError(
                 f"its memory has grown to {data >> 20} MiB, {(data - self._limit) >> 20} MiB above the limit: "
                 "check for a process of this user that floods its socket"
             )

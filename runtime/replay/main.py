@@ -26,8 +26,8 @@ from onrig.runtime.link.server import CannotListen
 from onrig.runtime.log.sink import LogMissing
 from onrig.runtime.memory.transitions import Resynthesiser
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.growth import Overgrown
-from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
+from onrig.runtime.replay.growth import MemoryLimitError
+from onrig.runtime.replay.process import NAME, ReplayProcess, RestartFromCheckpoint
 from onrig.runtime.replay.promise_watch import StepCheck
 from onrig.runtime.rewards import TermFailed
 from onrig.runtime.run_config import RunConfig
@@ -122,14 +122,14 @@ def _work(process: ReplayProcess, config: RunConfig, stop: threading.Event) -> i
                     report(NAME, "warning", unheard)
         while process.turn():
             pass
-    except Rewind:
+    except RestartFromCheckpoint:
         # In lockstep a process that starts from the checkpoint alone repeats everything since.
         process.abandon()
         os.execv(sys.executable, sys.orig_argv)
     except TermFailed as error:  # earlier records are complete; a successor would fail at the same record
         process.abandon()
         return _refused(str(error), ExitCode.CONFIGURATION)
-    except Overgrown as error:  # at once, before the machine's memory is exhausted: another process replaces it
+    except MemoryLimitError as error:  # at once, before the machine's memory is exhausted: another process replaces it
         report(NAME, "warning", str(error))
         return ExitCode.INTERNAL
     if stop.is_set() and not process.ended and not _orphaned():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import Kind
 from onrig.runtime.replay.continuity import Continuity
-from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.desk import LearnerRequests
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.ring import RingReader
@@ -106,7 +106,7 @@ class Lockstep:
     full."""
 
     def __init__(
-        self, config: RunConfig, ring: RingReader, continuity: Continuity, desk: LearnerDesk, board: Board
+        self, config: RunConfig, ring: RingReader, continuity: Continuity, desk: LearnerRequests, board: Board
     ) -> None:
         self._ring, self._continuity, self._desk, self._board = ring, continuity, desk, board
         self._episodes = config.episodes
@@ -171,7 +171,7 @@ class Lockstep:
         return self._board[Word.CLOSED] >= self._episodes and self._done < self._desk.feed.closed
 
 
-def pace(config: RunConfig, ring: RingReader, continuity: Continuity, desk: LearnerDesk, board: Board) -> Pace:
+def pace(config: RunConfig, ring: RingReader, continuity: Continuity, desk: LearnerRequests, board: Board) -> Pace:
     """Return the pace of a run."""
     if config.lockstep:
         return Lockstep(config, ring, continuity, desk, board)

@@ -27,8 +27,8 @@ from onrig.runtime.replay.growth import Growth
 from onrig.runtime.replay.intake import Intake, closed_before
 from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.admission_terms import examination
-from onrig.runtime.replay.learners.desk import LearnerDesk, RunIdentity, run_id
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.desk import LearnerRequests, RunIdentity, run_id
+from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import policy_folder
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.learners.succession import succession
@@ -59,7 +59,7 @@ _BLOCKED_S: Final = 20.0
 """Timeout for the learner at the end of a lockstep run, between two conclusions."""
 
 
-class Rewind(Exception):
+class RestartFromCheckpoint(Exception):
     """Request to return to the checkpoint: in lockstep a new learner repeats its predecessor's work since then."""
 
 
@@ -123,14 +123,14 @@ class ReplayProcess:
     def _assemble(self, config: RunConfig, shared: Shared, memory: Memory, identity: RunIdentity) -> Parts:
         """Build the parts through which a record passes."""
         event = self._events.write
-        policies = PolicyDesk(
+        policies = PolicyAdmission(
             examination(config),
             shared.slot,
             policy_folder(config, self._folder / "policies"),
             event,
             admission_rate(config),
         )
-        desk = LearnerDesk(memory, policies, identity, succession(config), event, self._server.is_disconnected)
+        desk = LearnerRequests(memory, policies, identity, succession(config), event, self._server.is_disconnected)
         return Parts(
             shared.ring,
             shared.loop_state,
@@ -199,7 +199,7 @@ class ReplayProcess:
         return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
 
     def turn(self) -> bool:
-        """Do all pending work; return False if there was none.  Raises Rewind or Overgrown."""
+        """Do all pending work; return False if there was none.  Raises RestartFromCheckpoint or MemoryLimitError."""
         self._beat()
         records = self._next_records()
         if len(records):
@@ -264,7 +264,7 @@ class ReplayProcess:
     def _replace_learner(self) -> None:
         """Lockstep: handle a new learner that replaces the one of the last episodes."""
         if not self._pace.uncovered:
-            raise Rewind
+            raise RestartFromCheckpoint
         self._parts.desk.admit_replacement()
         self._events.write("not_reproducible", reason="a new learner joined while no checkpoint could be written")
 

@@ -30,7 +30,7 @@ class StartFailed(Exception):
         self.code = code
 
 
-class Crew:
+class ProcessGroup:
     """Device (twin or driver), control process, replay process and learner; the last two are restarted."""
 
     def __init__(

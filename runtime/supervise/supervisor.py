@@ -23,7 +23,7 @@ from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.segment import create_folder, remove_folder, sweep_folders
 from onrig.runtime.supervise.child import Child
-from onrig.runtime.supervise.crew import CONTROL, Crew, StartFailed
+from onrig.runtime.supervise.crew import CONTROL, ProcessGroup, StartFailed
 from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
 from onrig.runtime.supervise.reports import OnReport, Reports
@@ -77,7 +77,7 @@ class Supervisor:
         self._post_mortem = PostMortem(config, run_folder, self._reports.write)
         self._reports.listeners.append(self._post_mortem.note)
         self._shm: Path | None = None
-        self._crew: Crew | None = None
+        self._crew: ProcessGroup | None = None
         self.started = False
         """Whether the loop has started; before that, nothing moves and nothing is recorded."""
         self.whole: Completeness | None = None
@@ -129,7 +129,9 @@ class Supervisor:
                 f"{where}: {error.strerror}; a run of this rig needs {need_mb:.0f} MB of shared memory and a few "
                 "descriptors (see `df /dev/shm`, `ulimit -n`)"
             ) from None
-        self._crew = Crew(self._config, self._folder, self._shm, self._board, self._reports, resumes=self._resumes)
+        self._crew = ProcessGroup(
+            self._config, self._folder, self._shm, self._board, self._reports, resumes=self._resumes
+        )
         self._post_mortem.open(self._shm)
         self._requests.attach_board(self._board)
 
@@ -148,7 +150,7 @@ class Supervisor:
         return ExitCode.INCOMPLETE if hides and not self.whole.complete else code
 
     @property
-    def crew(self) -> Crew:
+    def crew(self) -> ProcessGroup:
         """Processes, after their shared memory has been created."""
         assert self._crew is not None
         return self._crew

@@ -17,7 +17,7 @@ from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import LINK_VERSION, Accepted, Feedback, Leave, Ruling
-from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.desk import LearnerRequests
 from onrig.runtime.replay.learners.succession import FromCheckpoint
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory
@@ -224,7 +224,7 @@ def test_another_memory_is_not_taken_for_the_one_mirrored(rig: Rig) -> None:
     rig.learner(link.attach)
     rig.serve_until_idle()
     old = rig.end.desk
-    rig.end.desk = LearnerDesk(
+    rig.end.desk = LearnerRequests(
         rig.end.memory,
         old._policies,
         old._identity,

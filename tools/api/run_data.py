@@ -148,13 +148,13 @@ class RunData:
     def record_batches(self) -> Iterator[Table]:
         """The step records in batches of some thousand, for a log larger than memory; raises DataMissing."""
         self.require_log()
-        from onrig.runtime.log.reading import LogDamaged, read_records
+        from onrig.runtime.log.reading import LogDamagedError, read_records
 
         schema = self.record_schema
         try:
             for batch in read_records(self.folder, self.config):
                 yield Table(schema, {f.name: batch[f.name] for f in schema})
-        except LogDamaged as error:
+        except LogDamagedError as error:
             raise DataMissing(str(error)) from None
 
     def require_log(self) -> None:

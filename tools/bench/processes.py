@@ -45,7 +45,7 @@ class Worker(WorkerProcess):
             raise
 
 
-class Crew:
+class ProcessGroup:
     """Subjects that are measured in turn; one whose library fails is dropped with the reason."""
 
     def __init__(self, progress: Progress, module: str) -> None:

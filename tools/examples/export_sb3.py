@@ -174,7 +174,7 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
     return agent
 
 
-class Unfit(ValueError):
+class UnfitModelError(ValueError):
     """A policy that the rig would refuse."""
 
 
@@ -182,7 +182,7 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
     """Train in stretches, print a line on how good the policy is after each, and keep the best in ``path``.
 
     A score is one noise-free episode on the twin with the exported policy, by the rig's own tick; the untrained one
-    comes first.  Raises Unfit, LinkError where the twin falls silent, and OSError.
+    comes first.  Raises UnfitModelError, LinkError where the twin falls silent, and OSError.
     """
     best, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
     while True:
@@ -193,7 +193,7 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
         if row.score > best:
             verdict = judge(model, config)
             if isinstance(verdict, Refused):
-                raise Unfit(f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
+                raise UnfitModelError(f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
             replace_file(path, model)
             best = row.score
         elapsed_s = time.monotonic() - started_s
@@ -243,7 +243,7 @@ def main(arguments: list[str]) -> int:
     )
     try:
         train(agent, args.steps, contract, config, args.file)
-    except Unfit as error:
+    except UnfitModelError as error:
         return complain("export_sb3", str(error))
     except LinkError as error:
         return complain("export_sb3", str(error), ExitCode.HARDWARE)

@@ -157,14 +157,14 @@ def nominal_plant(config: RunConfig) -> Plant:
 def _identify_run(folder: Path, out: Path) -> Identified:
     if find_spec("mcap") is None:
         raise Failure(_NO_MCAP, ExitCode.PREFLIGHT)
-    from onrig.runtime.log.reading import LogDamaged
+    from onrig.runtime.log.reading import LogDamagedError
     from onrig.runtime.run_loading import load_resolved
 
     config = load_resolved(folder / "config.yaml")
     damage = name_damage("identify", folder, *LOGS)
     try:
         steps = _logged_steps(folder, config)
-    except LogDamaged as error:
+    except LogDamagedError as error:
         raise Failure(str(error), ExitCode.INTERNAL) from None
     if not steps:
         raise Failure(f"'{folder}' holds no log (log.mcap) with steps")

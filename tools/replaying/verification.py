@@ -11,7 +11,7 @@ from onrig.hw.native import evaluator_difference
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.files import read_file
-from onrig.runtime.log.reading import Event, Kept, LogDamaged, LogEnd, LogStart, Part
+from onrig.runtime.log.reading import Event, Kept, LogDamagedError, LogEnd, LogStart, Part
 from onrig.runtime.log.steps import Records
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_config import RunConfig, record_layout
@@ -105,7 +105,7 @@ class Verification:
                 config = read_resolved(written_under, str(part.path))
             except ConfigError as error:
                 message = error.problems[0].message
-                raise LogDamaged(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
+                raise LogDamagedError(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
             self._core = Recomputation(config, self._shelf, self.comparison, self.unverified, self._tolerant)
         self._whole = part.metadata.get("decimation") == "1"
         self._library = part.metadata.get("library", "none")

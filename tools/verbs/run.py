@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import Config, Folder, Misuse, Overrides, Port, RunFolder, Trust, Web
+from onrig.tools.options import Config, Folder, Overrides, Port, RunFolder, Trust, UsageError, Web
 from onrig.tools.terminal import complain
 
 
@@ -32,7 +32,7 @@ class Options:
 def main(options: Options) -> int:
     """Run the rig; returns the exit code."""
     if options.config is None and options.resume is None:
-        raise Misuse(_misplaced(options) or "required: a configuration, or --resume DIR")
+        raise UsageError(_misplaced(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run stays in its folder")
     from onrig.tools.run import run_shown

@@ -186,14 +186,14 @@ class Motion:
 def stored_clip(view: RunView) -> Samples | None:
     """The last whole episode in a run's log, as ``Motion.clip``; None without a log that can be read."""
     try:
-        from onrig.runtime.log.reading import LogDamaged, read_last
+        from onrig.runtime.log.reading import LogDamagedError, read_last
     except ImportError:  # the extra `log`
         return None
     config = view.config
     most = max(_LEAST_READ, _READ * (episode_steps(config.task, config.rate_hz) + 1))
     try:
         records = read_last(view.folder, config.rig, most, behaviour=config.stochastic, inputs=config.input_names)
-    except LogDamaged:
+    except LogDamagedError:
         return None
     return Motion(config).clip(records) if len(records) else None
 

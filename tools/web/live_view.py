@@ -22,7 +22,7 @@ _END_S: Final = 3.0
 _LOOK_S: Final = 0.25
 
 
-class NoView(Exception):
+class ViewError(Exception):
     """The page cannot be served; ``code`` is the exit code that goes with it."""
 
     def __init__(self, message: str, code: int) -> None:
@@ -32,7 +32,7 @@ class NoView(Exception):
 
 @contextlib.contextmanager
 def live_view(folder: Path, address: str) -> Iterator[str]:
-    """Serve the page of the run in ``folder`` while the context lasts; gives its URL.  Raises NoView.
+    """Serve the page of the run in ``folder`` while the context lasts; gives its URL.  Raises ViewError.
 
     A page whose process dies comes back at the same URL: whoever looks at it has its STOP button there.
     """
@@ -112,11 +112,13 @@ def _await_url(child: Child, folder: Path) -> str:
             if report.kind == "ready":
                 return report.message
             if report.kind == "error":
-                raise NoView(f"--web: {report.message}", child.end(_END_S, ask=False) or ExitCode.INTERNAL)
+                raise ViewError(f"--web: {report.message}", child.end(_END_S, ask=False) or ExitCode.INTERNAL)
         if code is not None:
-            raise NoView(f"--web: its process ended with code {code}; see {folder / 'stderr.log'}", ExitCode.INTERNAL)
+            raise ViewError(
+                f"--web: its process ended with code {code}; see {folder / 'stderr.log'}", ExitCode.INTERNAL
+            )
         if time.monotonic() > limit:
-            raise NoView(f"--web: no page within {_START_S:g} s", ExitCode.INTERNAL)
+            raise ViewError(f"--web: no page within {_START_S:g} s", ExitCode.INTERNAL)
         select.select((child,), (), (), 0.1)
 
 

@@ -62,7 +62,7 @@ class Standing(NamedTuple):
     policies_refused: int
 
 
-class Surprise:
+class TdErrorSample:
     """Latest |TD error| of the sampled slots, in an array of fixed size."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Telemetry:
     ) -> None:
         self._segment, self._storage, self._standing, self._lockstep = segment, storage, standing, lockstep
         self._parts = view_parts(segment, layout)
-        self._surprise = Surprise()
+        self._surprise = TdErrorSample()
         self._figures = self._taken_over()
         self._waiting: list[NDArray[np.void]] = []
         self._n_waiting = 0

@@ -21,7 +21,7 @@ class CheckpointError(Exception):
     """Checkpoint failure; a message of one line: the file, the problem, the remedy."""
 
 
-class Damage(Exception):
+class CorruptionError(Exception):
     """File that differs from what was written; the previous checkpoint may still be good."""
 
 
@@ -80,22 +80,22 @@ def encode(block: Block, chain: int) -> tuple[list[bytes | memoryview], int]:
 def read(name: str, data: memoryview, crc: int) -> Iterator[Found]:
     """Yield the blocks of the segment ``name``; ``data`` is its counted part, which ends in ``crc``.
 
-    Raises Damage if a block differs from what was written, or the last one does not end in ``crc``.
+    Raises CorruptionError if a block differs from what was written, or the last one does not end in ``crc``.
     """
     chain = chain_start(name)
     offset = 0
     while offset < len(data):
         if len(data) - offset < HEADER_BYTES:
-            raise Damage(f"{name}: not a block at byte {offset}")
+            raise CorruptionError(f"{name}: not a block at byte {offset}")
         magic, kind, table, entries, length = _HEADER.unpack_from(data, offset)
         if magic != _MAGIC or length > len(data) - offset - HEADER_BYTES:
-            raise Damage(f"{name}: not a block at byte {offset}")
+            raise CorruptionError(f"{name}: not a block at byte {offset}")
         start = offset + HEADER_BYTES
         payload = data[start : start + length]
         chain = zlib.crc32(payload, zlib.crc32(data[offset : offset + _HEADER.size], chain))
         if _CRC.unpack_from(data, offset + _HEADER.size)[0] != chain:
-            raise Damage(f"{name}: wrong CRC in the block at byte {offset}")
+            raise CorruptionError(f"{name}: wrong CRC in the block at byte {offset}")
         yield Found(kind, table, entries, payload, start)
         offset = start + length
     if chain != crc:
-        raise Damage(f"{name}: not the content that its manifest names")
+        raise CorruptionError(f"{name}: not the content that its manifest names")

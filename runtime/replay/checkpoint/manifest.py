@@ -15,7 +15,7 @@ from onrig.runtime.files import read_file
 from onrig.runtime.memory.keepers.keeper import Keeper
 from onrig.runtime.memory.storage import Storage
 from onrig.runtime.memory.strategy import Strategy
-from onrig.runtime.replay.checkpoint.blocks import Damage
+from onrig.runtime.replay.checkpoint.blocks import CorruptionError
 
 
 class Experiences(Protocol):
@@ -163,23 +163,23 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def read_manifest(folder: Path, number: int) -> Manifest:
-    """Read a manifest; raises Damage (with the file name) if it differs from what was written."""
+    """Read a manifest; raises CorruptionError (with the file name) if it differs from what was written."""
     name = manifest_name(number)
     try:
         data = read_file(folder / name, MAX_BYTES)
     except OSError as error:
-        raise Damage(f"{name}: {error.strerror}") from None
+        raise CorruptionError(f"{name}: {error.strerror}") from None
     text, _, remainder = data.partition(b"\n")
     if remainder != b"crc32 %08x\n" % zlib.crc32(text):
-        raise Damage(f"{name}: truncated or altered")
+        raise CorruptionError(f"{name}: truncated or altered")
     try:
         # All formats store their number in this field.
         format_ = msgspec.json.decode(text, type=dict[str, msgspec.Raw])["format"]
         if msgspec.json.decode(format_, type=int) != FORMAT:
-            raise Damage(f"{name}: format {bytes(format_).decode()}; this version reads {FORMAT}")
+            raise CorruptionError(f"{name}: format {bytes(format_).decode()}; this version reads {FORMAT}")
         manifest = msgspec.json.decode(text, type=Manifest)
     except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError) as error:
-        raise Damage(f"{name}: {error}") from None
+        raise CorruptionError(f"{name}: {error}") from None
     if manifest.number != number or not all(_SEGMENT.fullmatch(s.name) for s in (*manifest.rows, *manifest.order)):
-        raise Damage(f"{name}: not a manifest of that number")
+        raise CorruptionError(f"{name}: not a manifest of that number")
     return manifest

@@ -14,7 +14,7 @@ from onrig.runtime.files import NotRegularFile, open_file
 from onrig.runtime.memory.keepers.keeper import Arrays
 from onrig.runtime.memory.layout import Words
 from onrig.runtime.memory.storage import STAMP_WORDS
-from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage, Found, Kind, read
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError, CorruptionError, Found, Kind, read
 from onrig.runtime.replay.checkpoint.manifest import (
     Experiences,
     Identity,
@@ -67,7 +67,7 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
                     "move the folder away to start with an empty memory"
                 )
             _restore(manifest, folder, memory)
-        except Damage as damage:
+        except CorruptionError as damage:
             damaged.append(f"{folder}/{damage}")
             continue
         return Restored(manifest, tuple(damaged))
@@ -80,15 +80,15 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
 
 
 def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[Found]]:
-    """Return (the counted part of a segment, memory-mapped; its blocks); raises Damage if it is incomplete."""
+    """Return (the counted part of a segment, memory-mapped; its blocks); raises CorruptionError if it is incomplete."""
     try:
         with open_file(folder / segment.name, None) as file:
             size = file.seek(0, 2)
             if size < segment.bytes or not segment.bytes:
-                raise Damage(f"{segment.name}: truncated to {size} of {segment.bytes} bytes")
+                raise CorruptionError(f"{segment.name}: truncated to {size} of {segment.bytes} bytes")
             view = memoryview(mmap.mmap(file.fileno(), segment.bytes, access=mmap.ACCESS_READ))
     except (FileNotFoundError, NotRegularFile) as error:  # other errors come from the machine and may be transient
-        raise Damage(f"{segment.name}: {error.strerror}") from None
+        raise CorruptionError(f"{segment.name}: {error.strerror}") from None
     return view, read(segment.name, view, segment.crc)
 
 
@@ -132,23 +132,23 @@ class _RowPlaces:
         self._words.append(np.frombuffer(view, "<u4", len(view) // 4))
         for block in blocks:
             if block.kind != Kind.ROWS or len(block.payload) != 4 * width * block.entries or block.at % 4:
-                raise Damage(f"{name}: not {block.entries} rows of {width} words at byte {block.at}")
+                raise CorruptionError(f"{name}: not {block.entries} rows of {width} words at byte {block.at}")
             rows = np.frombuffer(block.payload, "<u4").reshape(-1, width)
             slots = rows[:, 0].astype(np.int64)
             if block.entries and slots.max() >= capacity:
-                raise Damage(f"{name}: a row for slot {slots.max()} of {capacity} at byte {block.at}")
+                raise CorruptionError(f"{name}: a row for slot {slots.max()} of {capacity} at byte {block.at}")
             # A later row is never older, because only the latest row of a slot is carried over.
             self._number[slots] = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
             self._word[slots] = np.arange(block.entries) * width + block.at // 4
             self._segment[slots] = index
 
     def check(self, inserted: int) -> None:
-        """Raise Damage unless there is a row for every slot filled by ``inserted`` writes, and none newer."""
+        """Raise CorruptionError unless there is a row for every slot filled by ``inserted`` writes, and none newer."""
         occupied = int(np.count_nonzero(self._number))
         newest = int(self._number.max())
         filled = min(inserted, len(self._number))
         if (newest, occupied) != (inserted, filled) or not self._number[:filled].all():
-            raise Damage(f"{self._name}: {inserted} writes, but the rows are {occupied} up to number {newest}")
+            raise CorruptionError(f"{self._name}: {inserted} writes, but the rows are {occupied} up to number {newest}")
 
     def in_order(self) -> Iterator[Words]:
         """Yield the rows in chunks, oldest first."""
@@ -171,11 +171,11 @@ def _keeper_state(manifest: Manifest, folder: Path, capacity: int) -> Arrays:
     state: Arrays = {}
     for saved in manifest.keeper:
         if saved.data is None and saved.shape != (capacity,):
-            raise Damage(f"{name}: table '{saved.name}' of shape {saved.shape}")
+            raise CorruptionError(f"{name}: table '{saved.name}' of shape {saved.shape}")
         try:
             state[saved.name] = saved.array()
         except (ValueError, TypeError) as error:
-            raise Damage(f"{name}: '{saved.name}': {error}") from None
+            raise CorruptionError(f"{name}: '{saved.name}': {error}") from None
         if saved.data is None:
             tables.append(state[saved.name])
     complete: set[int] = set()
@@ -184,7 +184,7 @@ def _keeper_state(manifest: Manifest, folder: Path, capacity: int) -> Arrays:
             _apply(block, tables, segment.name)
             complete.add(block.table)
     if len(complete) != len(tables):
-        raise Damage(f"{name}: {len(tables)} tables, {len(complete)} found")
+        raise CorruptionError(f"{name}: {len(tables)} tables, {len(complete)} found")
     return state
 
 
@@ -194,7 +194,7 @@ def _apply(block: Found, tables: list[NDArray[np.generic]], name: str) -> None:
     slot_bytes = 4 * block.entries if block.kind == Kind.CHANGED else 0
     whole = block.kind == Kind.WHOLE and block.entries == len(table)
     if len(block.payload) != slot_bytes + block.entries * table.itemsize or not (whole or block.kind == Kind.CHANGED):
-        raise Damage(f"{name}: not entries of table {block.table} at byte {block.at}")
+        raise CorruptionError(f"{name}: not entries of table {block.table} at byte {block.at}")
     values = np.frombuffer(block.payload[slot_bytes:], table.dtype)
     slots = np.frombuffer(block.payload[:slot_bytes], "<u4")
     if whole:
@@ -202,4 +202,4 @@ def _apply(block: Found, tables: list[NDArray[np.generic]], name: str) -> None:
     elif block.entries and slots.max() < len(table):
         table[slots] = values
     else:
-        raise Damage(f"{name}: an entry outside table {block.table} at byte {block.at}")
+        raise CorruptionError(f"{name}: an entry outside table {block.table} at byte {block.at}")

@@ -37,7 +37,7 @@ from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.feed import Feed
 from onrig.runtime.replay.learners.feedback import FeedbackIntake
 from onrig.runtime.replay.learners.peers import Peers
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
 from onrig.runtime.replay.learners.succession import Succession
 from onrig.runtime.run_config import RunConfig
 
@@ -56,13 +56,13 @@ class RunIdentity(NamedTuple):
     """Configuration, as in ``config.yaml``."""
 
 
-class LearnerDesk:
+class LearnerRequests:
     """Answers each request once; a waiting Pull is answered by ``feed.due``."""
 
     def __init__(
         self,
         memory: Memory,
-        policies: PolicyDesk,
+        policies: PolicyAdmission,
         identity: RunIdentity,
         succession: Succession,
         event: Callable[..., None],

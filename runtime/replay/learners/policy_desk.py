@@ -30,7 +30,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class PolicyDesk:
+class PolicyAdmission:
     """Checks each policy once, whoever offers it and however often.
 
     A policy is identified by its bytes.  Admitted policies receive consecutive ids; the id in a policy's contract is

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.tools.bench.processes import START_S, Crew, Worker, round_robin
+from onrig.tools.bench.processes import START_S, ProcessGroup, Worker, round_robin
 from onrig.tools.bench.report import Check, Row, at_most, number, percentiles
 from onrig.tools.bench.timing import Timings
 from onrig.tools.progress import Progress
@@ -62,7 +62,7 @@ class Session:
         self._plan: Final = plan
         self._subjects: Final = tuple(subjects)
         self._progress: Final = progress
-        self._crew: Final = Crew(progress, _SUBJECT)
+        self._crew: Final = ProcessGroup(progress, _SUBJECT)
         self.unavailable: Final = self._crew.unavailable
         self.rates: Final[Rates] = {}
         self.spans: Final[list[int]] = []
@@ -156,7 +156,7 @@ def measure_strategies(
     plan: StrategyPlan, progress: Progress
 ) -> tuple[dict[StrategyRun, Minutes], dict[tuple[str, str], str]]:
     """Measure the strategies in separate processes; returns their durations, and reasons for missing ones."""
-    crew = Crew(progress, _SUBJECT)
+    crew = ProcessGroup(progress, _SUBJECT)
     measured = {}
     for ride in plan.rides:
         with ExitStack() as stack:

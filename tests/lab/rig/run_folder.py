@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.files import read_fields
 from onrig.runtime.record import Flag
-from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError, CorruptionError
 from onrig.runtime.replay.checkpoint.manifest import Manifest, identity_of, manifest_numbers, read_manifest
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.experiences import Memory
@@ -146,7 +146,7 @@ class _Summary(msgspec.Struct):
 def newest_manifest(folder: Path) -> Manifest | None:
     """The newest readable manifest; None if there is none."""
     for number in manifest_numbers(folder / "buffer"):
-        with contextlib.suppress(Damage, OSError):
+        with contextlib.suppress(CorruptionError, OSError):
             return read_manifest(folder / "buffer", number)
     return None
 
@@ -210,7 +210,7 @@ def read_folder(folder: Path, config: RunConfig) -> FolderContents:
 def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
     """Read the log files of a run; returns None without logs, or if the extra ``log`` is not installed."""
     try:
-        from onrig.runtime.log.reading import LogDamaged, LogStart, read_log
+        from onrig.runtime.log.reading import LogDamagedError, LogStart, read_log
         from onrig.runtime.log.staged_file import log_files
     except ImportError:
         return None
@@ -231,7 +231,7 @@ def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
                 missing += int((steps - 1)[steps > 1].sum())
                 expected = int(numbers[-1]) + 1
                 open_ = _close(open_, part, episodes)
-    except LogDamaged as error:
+    except LogDamagedError as error:
         problem = str(error)
     return LoggedRun(missing, episodes, problem)
 

@@ -17,8 +17,8 @@ from onrig.runtime.policy.probation import Reason, terms_of
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import examination
-from onrig.runtime.replay.learners.desk import LearnerDesk, RunIdentity
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.desk import LearnerRequests, RunIdentity
+from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.learners.succession import FromCheckpoint
@@ -42,8 +42,10 @@ class Rig:
         self.config = bench.config
         self.events: list[dict[str, object]] = []
         self.sent: list[tuple[int, ...]] = []
-        self.policies = PolicyDesk(examination(self.config), bench.slot, PolicyFolder(folder / "policies"), self._note)
-        self.desk = LearnerDesk(
+        self.policies = PolicyAdmission(
+            examination(self.config), bench.slot, PolicyFolder(folder / "policies"), self._note
+        )
+        self.desk = LearnerRequests(
             Memory(self.config),
             self.policies,
             RunIdentity("", "run", b""),
@@ -168,7 +170,7 @@ def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited:
     again = rig.offer(BAD, bad)
     assert (again.accepted, again.stage) == (False, "probation")
     folder = PolicyFolder(tmp_path / "policies")
-    after = PolicyDesk(examination(rig.config), rig.bench.slot, folder, lambda kind, **what: None)
+    after = PolicyAdmission(examination(rig.config), rig.bench.slot, folder, lambda kind, **what: None)
     assert after.rolled_back == 1
     for verdict in (after.judge(bad, np.zeros((0, 2), np.float32)), after.adopt(bad)):
         assert (verdict.accepted, verdict.stage) == (False, "probation")

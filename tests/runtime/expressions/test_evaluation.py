@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onrig.runtime.expressions.evaluation import Undefined, batched, scalar
+from onrig.runtime.expressions.evaluation import UndefinedValueError, batched, scalar
 from onrig.runtime.expressions.syntax import FUNCTIONS, parse
 from onrig.runtime.expressions.tokens import ExpressionError
 
@@ -68,7 +68,7 @@ def one_by_one(text: str, table: Sequence[Sequence[float]], *, condition: bool =
     for row in table:
         try:
             found.append(float(compiled(row)))
-        except Undefined:
+        except UndefinedValueError:
             found.append(math.nan)
     return found
 
@@ -127,7 +127,7 @@ def test_what_is_not_finite_is_defined(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize("text", ["1 / x > 0", "not log(y) > 0", "x == 0 or log(y) < 1", "x > 1 and log(y) < 1"])
 def test_a_comparison_of_what_is_not_finite_has_no_answer(text: str) -> None:
-    with pytest.raises(Undefined):
+    with pytest.raises(UndefinedValueError):
         scalar(parse(text, NAMES, condition=True))((0.0, -1.0, 1.0))
     assert math.isnan(together(text, [(0.0, -1.0, 1.0)], condition=True)[0])
 

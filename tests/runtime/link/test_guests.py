@@ -9,7 +9,7 @@ from onrig.runtime.link.guests import (
     MAX_BYTES,
     MAX_FRAMES,
     STALE_S,
-    Guest,
+    PendingConnection,
     end_reason,
     may_read,
 )
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def test_who_asks_nothing_is_ended_and_who_asked_may_be_silent() -> None:
-    guest = Guest("a", 0.0)
+    guest = PendingConnection("a", 0.0)
     assert end_reason(guest, HANDSHAKE_S, 0.0, 0) is None
     assert end_reason(guest, HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
     guest.add_received([8, 30], 0, 5.0)
@@ -26,7 +26,7 @@ def test_who_asks_nothing_is_ended_and_who_asked_may_be_silent() -> None:
 
 
 def test_the_time_in_line_is_not_the_learner_s() -> None:
-    guest = Guest("a", 0.0, signed=True)
+    guest = PendingConnection("a", 0.0, signed=True)
     assert end_reason(guest, 10 * HANDSHAKE_S, 0.0, 0) is None
     guest.seated_s = 10 * HANDSHAKE_S
     assert end_reason(guest, 11 * HANDSHAKE_S, 0.0, 0) is None
@@ -35,7 +35,7 @@ def test_the_time_in_line_is_not_the_learner_s() -> None:
 
 def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> None:
     overhead = 33
-    guest = Guest("a", 0.0)
+    guest = PendingConnection("a", 0.0)
     for n in range(10_000):
         guest.add_forwarded([38 + overhead, 8 + overhead, 20_000 + overhead], float(n))
         guest.add_received([8, 20_000], overhead, float(n))
@@ -45,7 +45,7 @@ def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> 
 
 
 def test_a_message_without_end_leaves_its_sender_no_room_and_then_no_connection() -> None:
-    guest = Guest("a", 0.0, entered=True)
+    guest = PendingConnection("a", 0.0, entered=True)
     guest.add_forwarded([4 * MIB] * 3, 10.0)
     assert not may_read(guest, guest.in_flight)
     assert end_reason(guest, 99.0, 10.0 + STALE_S, guest.in_flight) is None, "a rig that does not look is no reason"
@@ -55,14 +55,14 @@ def test_a_message_without_end_leaves_its_sender_no_room_and_then_no_connection(
 
 
 def test_all_together_are_bounded_too() -> None:
-    guest = Guest("a", 0.0)
+    guest = PendingConnection("a", 0.0)
     assert may_read(guest, module.MAX_BYTES_OF_ALL - 1)
     assert not may_read(guest, module.MAX_BYTES_OF_ALL)
     assert guest.in_flight < MAX_BYTES
 
 
 def test_frames_without_end_end_the_connection() -> None:
-    guest = Guest("a", 0.0, entered=True)
+    guest = PendingConnection("a", 0.0, entered=True)
     guest.add_forwarded([0] * MAX_FRAMES, 0.0)
     assert end_reason(guest, 0.0, 0.0, 0) is None
     guest.add_forwarded([0], 0.0)
@@ -70,7 +70,7 @@ def test_frames_without_end_end_the_connection() -> None:
 
 
 def test_answers_that_nobody_reads_do_not_pile_up() -> None:
-    guest, size = Guest("a", 0.0), 8 * MIB
+    guest, size = PendingConnection("a", 0.0), 8 * MIB
     assert guest.may_answer(size, 0)
     assert not guest.may_answer(size, size)
     assert guest.may_answer(MAX_ANSWER_BYTES - size, size)
@@ -80,4 +80,4 @@ def test_answers_that_nobody_reads_do_not_pile_up() -> None:
     assert guest.waiting == 0
     assert guest.may_answer(size, 0)
     assert not guest.may_answer(size, size)
-    assert not Guest("b", 0.0).may_answer(size, MAX_ANSWER_BYTES_OF_ALL - size + 1)
+    assert not PendingConnection("b", 0.0).may_answer(size, MAX_ANSWER_BYTES_OF_ALL - size + 1)

@@ -16,7 +16,7 @@ from onrig.runtime.link.endpoint import Tcp, parse_tcp
 from onrig.runtime.link.guests import HANDSHAKE_S, MAX_BYTES_OF_ALL
 from onrig.runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
-from onrig.runtime.link.porch import Porch
+from onrig.runtime.link.porch import ConnectionAcceptor
 from onrig.runtime.link.seats import INSIDE_PER_ADDRESS, SEATS_PER_ADDRESS, SILENT_PER_ADDRESS, WAITING
 from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.bench.link.network import LossyLink
@@ -202,14 +202,14 @@ def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
 
 
 def test_what_breaks_the_porch_is_no_secret(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Porch, listener: object, now_s: float) -> None:
+    def fails(self: ConnectionAcceptor, listener: object, now_s: float) -> None:
         raise RuntimeError("the porch broke")
 
     monkeypatch.setattr(OpenRig, "__exit__", lambda self, *error: None)
     with OpenRig(socket_folder, None) as rig:
         rig._stop.set()
         rig._thread.join()
-        monkeypatch.setattr(module.Porch, "_accept", fails)
+        monkeypatch.setattr(module.ConnectionAcceptor, "_accept", fails)
         with Crowd(parse_tcp(rig.endpoint), 1):
             assert rig.server._porch is not None
             rig.server._porch._thread.join(PATIENCE_S)
@@ -220,7 +220,7 @@ def test_what_breaks_the_porch_is_no_secret(socket_folder: Path, monkeypatch: py
 
 def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
     for host, shown in (("*", "tcp://0.0.0.0:"), ("lo", "tcp://127.0.0.1:"), ("localhost", "tcp://127.0.0.1:")):
-        porch = Porch(Tcp(host, 0), "/nowhere", longest=100, overhead=0)
+        porch = ConnectionAcceptor(Tcp(host, 0), "/nowhere", longest=100, overhead=0)
         assert porch.endpoints[0].startswith(shown)
         porch.close()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.link.guests import Guest, Stage
+from onrig.runtime.link.guests import PendingConnection, Stage
 from onrig.runtime.link.seats import (
     AHEAD,
     INSIDE,
@@ -33,11 +33,11 @@ class Door:
     """The porch without sockets: who is there, and what becomes of them."""
 
     def __init__(self) -> None:
-        self.there: list[Guest] = []
-        self.ended: list[Guest] = []
+        self.there: list[PendingConnection] = []
+        self.ended: list[PendingConnection] = []
 
-    def arrive(self, address: str, now_s: float) -> Guest:
-        guest = Guest(address, now_s, signed=True)
+    def arrive(self, address: str, now_s: float) -> PendingConnection:
+        guest = PendingConnection(address, now_s, signed=True)
         self.there.append(guest)
         return guest
 
@@ -49,7 +49,7 @@ class Door:
         for guest in surplus(self.there):
             self._end(guest)
 
-    def _end(self, guest: Guest) -> None:
+    def _end(self, guest: PendingConnection) -> None:
         self.there.remove(guest)
         self.ended.append(guest)
 
@@ -64,7 +64,7 @@ def waited_s(hostile: list[str], seed: int, learner: str = "10.0.0.1") -> float:
     for address in hostile:
         door.arrive(address, now_s + rng.uniform(0.0, 0.01))
     arrives_s = rng.uniform(0.02, 3 * SEAT_S)
-    newcomer: Guest | None = None
+    newcomer: PendingConnection | None = None
     while now_s < 100.0:
         now_s += rng.uniform(0.0, LOOK_S)
         if newcomer is None and now_s >= arrives_s:
@@ -142,18 +142,20 @@ def test_what_is_decided_respects_seats_turns_and_limits(data: st.DataObject) ->
 
 
 def test_of_silent_ones_the_oldest_leaves_and_an_address_takes_no_place_of_another() -> None:
-    there = [Guest("a", float(n)) for n in range(SILENT_PER_ADDRESS)]
+    there = [PendingConnection("a", float(n)) for n in range(SILENT_PER_ADDRESS)]
     assert surplus(there) == []
-    there.append(Guest("a", 99.0))
-    assert surplus([Guest("learner", -1.0), *there]) == [there[0]]
-    crowd = [Guest(f"host {n % 4}", float(n)) for n in range(SILENT)]
-    assert surplus([*crowd, Guest("learner", 100.0)]) == [crowd[0]]
+    there.append(PendingConnection("a", 99.0))
+    assert surplus([PendingConnection("learner", -1.0), *there]) == [there[0]]
+    crowd = [PendingConnection(f"host {n % 4}", float(n)) for n in range(SILENT)]
+    assert surplus([*crowd, PendingConnection("learner", 100.0)]) == [crowd[0]]
 
 
 def test_inside_the_one_silent_longest_leaves() -> None:
-    there = [Guest("a", float(n), entered=True, last_request_s=100.0 - n) for n in range(INSIDE_PER_ADDRESS + 1)]
-    outside = [Guest("a", 0.0) for _ in range(SILENT_PER_ADDRESS)]
+    there = [
+        PendingConnection("a", float(n), entered=True, last_request_s=100.0 - n) for n in range(INSIDE_PER_ADDRESS + 1)
+    ]
+    outside = [PendingConnection("a", 0.0) for _ in range(SILENT_PER_ADDRESS)]
     assert surplus([*there, *outside]) == [there[-1]]
     assert surplus([*there[1:], *outside]) == []
-    many = [Guest(f"host {n}", 0.0, entered=True, last_request_s=float(n)) for n in range(INSIDE + 1)]
+    many = [PendingConnection(f"host {n}", 0.0, entered=True, last_request_s=float(n)) for n in range(INSIDE + 1)]
     assert surplus(many) == [many[0]]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.link.zmtp import GREETING_BYTES, FrameMeter, NotZmtp
+from onrig.runtime.link.zmtp import GREETING_BYTES, FrameMeter, ZmtpError
 from tests.lab.mutants.peers import READY, frame, greeting
 
 LONGEST = 100_000
@@ -45,5 +45,5 @@ def test_a_stream_is_signed_once_its_signature_is_there() -> None:
     ids=["HTTP", "zero", "no end of the signature", "version 1", "unknown flags", "too long", "far too long"],
 )
 def test_what_comes_from_no_learner_is_noticed_at_once(stream: bytes) -> None:
-    with pytest.raises(NotZmtp):
+    with pytest.raises(ZmtpError):
         FrameMeter(LONGEST).feed(stream)

@@ -23,7 +23,7 @@ from mcap_protobuf.decoder import DecoderFactory
 from onrig.runtime.log import sink
 from onrig.runtime.log.mcap_file import McapFile
 from onrig.runtime.log.mcap_log import McapLog
-from onrig.runtime.log.reading import Event, Kept, LogDamaged, LogEnd, LogStart, count_steps, read_last, read_log
+from onrig.runtime.log.reading import Event, Kept, LogDamagedError, LogEnd, LogStart, count_steps, read_last, read_log
 from onrig.runtime.log.sink import LogMissing, NoLog, open_log
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.process_settings import Log
@@ -223,7 +223,7 @@ def test_a_damaged_file_is_no_torn_one(folder: Folder) -> None:
     assert summary is not None
     data[summary.chunk_indexes[0].chunk_start_offset + 80] ^= 1
     path.write_bytes(data)
-    with pytest.raises(LogDamaged, match=r"log\.mcap"):
+    with pytest.raises(LogDamagedError, match=r"log\.mcap"):
         list(read_log(folder.path, PENDULUM.rig))
 
 
@@ -233,7 +233,7 @@ def test_a_log_of_another_rig_is_told_so(folder: Folder) -> None:
     log.close()
     rig = PENDULUM.rig
     other = msgspec.structs.replace(rig, sensors=rig.sensors[::-1])
-    with pytest.raises(LogDamaged, match="the layout of another version or rig"):
+    with pytest.raises(LogDamagedError, match="the layout of another version or rig"):
         list(read_log(folder.path, other))
 
 
@@ -346,7 +346,7 @@ def test_the_newest_records_are_found_across_files_and_without_an_index(
     log.close()
     assert read_last(folder.path, PENDULUM.rig, most).tobytes() == EPISODE[:40][-most:].tobytes()
     other = msgspec.structs.replace(PENDULUM.rig, sensors=PENDULUM.rig.sensors[::-1])
-    with pytest.raises(LogDamaged, match="another rig"):
+    with pytest.raises(LogDamagedError, match="another rig"):
         read_last(folder.path, other, most)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.replay import growth as module
-from onrig.runtime.replay.growth import SLACK_BYTES, Growth, Overgrown
+from onrig.runtime.replay.growth import SLACK_BYTES, Growth, MemoryLimitError
 
 
 class Statm:
@@ -32,7 +32,7 @@ def test_a_checkpoint_of_all_experiences_is_no_reason_and_a_flood_is_one(statm: 
     growth.look(1.0)
     statm.tell((102 << 20) + 2 * storage + SLACK_BYTES)
     growth.look(1.0001)  # not again so soon
-    with pytest.raises(Overgrown, match="2 MiB above the limit"):
+    with pytest.raises(MemoryLimitError, match="2 MiB above the limit"):
         growth.look(2.0)
 
 

@@ -12,11 +12,11 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.child import Child
-from onrig.runtime.supervise.crew import Crew
+from onrig.runtime.supervise.crew import ProcessGroup
 from tests.runtime.samples import PENDULUM
 
 
-class Stub(Crew):
+class Stub(ProcessGroup):
     """A crew of processes that have ended as soon as they are started, each with the same code."""
 
     def __init__(self, folder: Path, code: ExitCode) -> None:

@@ -16,7 +16,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_loading import save_resolved
 from onrig.tools.cli import main
 from onrig.tools.web.guard import Address, listen_at
-from onrig.tools.web.live_view import NoView, live_view
+from onrig.tools.web.live_view import ViewError, live_view
 from tests.lab.rig.processes import until
 from tests.runtime.samples import PENDULUM
 
@@ -93,7 +93,7 @@ def test_a_page_whose_process_is_killed_comes_back_at_the_same_address(folder: P
 def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
     with listen_at(Address("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(NoView, match=f"127.0.0.1:{port}") as told, live_view(folder, str(port)):
+        with pytest.raises(ViewError, match=f"127.0.0.1:{port}") as told, live_view(folder, str(port)):
             pass
     assert told.value.code == ExitCode.PREFLIGHT
 

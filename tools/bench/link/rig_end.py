@@ -28,8 +28,8 @@ from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.policy.contract import GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import examination
-from onrig.runtime.replay.learners.desk import LearnerDesk, RunIdentity
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.desk import LearnerRequests, RunIdentity
+from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.succession import succession
 from onrig.runtime.run_config import RunConfig, written
@@ -60,8 +60,8 @@ class RigEnd:
         self.slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
         self._shm = create_folder()  # as a rig's: paths of sockets are limited in length
         self.server = LinkServer(f"ipc://{self._shm}/learner", TcpAccess(parse_tcp("tcp://127.0.0.1:0"), keys))
-        policies = PolicyDesk(examination(config), self.slot, PolicyFolder(folder / "policies"), event)
-        self.desk = LearnerDesk(
+        policies = PolicyAdmission(examination(config), self.slot, PolicyFolder(folder / "policies"), event)
+        self.desk = LearnerRequests(
             self.memory,
             policies,
             RunIdentity("", "bench", dump(written(config)).encode()),
@@ -163,10 +163,10 @@ class Hosted(WorkerProcess):
         self.ask("feed", experiences, returns=type(None))
 
 
-def new_policy_desk(end: RigEnd, folder: Path) -> PolicyDesk:
+def new_policy_desk(end: RigEnd, folder: Path) -> PolicyAdmission:
     """Return a desk like the rig's, to time admission alone."""
     config = end.config
-    return PolicyDesk(examination(config), end.slot, PolicyFolder(folder), lambda kind, **what: None)
+    return PolicyAdmission(examination(config), end.slot, PolicyFolder(folder), lambda kind, **what: None)
 
 
 HIDDEN: Final = (50, 20)

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.tools.bench.processes import START_S, Crew, Worker, round_robin
+from onrig.tools.bench.processes import START_S, ProcessGroup, Worker, round_robin
 from onrig.tools.bench.replay.cases import CASES, GATED, GROUPS, MEMORIES, SHAPES, Case, Operation, Shape, title
 from onrig.tools.bench.replay.figures import (
     FigureKey,
@@ -81,7 +81,7 @@ class Session:
         self._plan: Final = plan
         self._packages: Final = tuple(packages)
         self._progress: Final = progress
-        self._crew: Final = Crew(progress, _SUBJECT)
+        self._crew: Final = ProcessGroup(progress, _SUBJECT)
         self.unavailable: Final = self._crew.unavailable
         self.verdicts: Final[list[tuple[str, Verdict]]] = []
         self.figures: Final[Figures] = {}

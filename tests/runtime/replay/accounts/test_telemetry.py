@@ -15,7 +15,7 @@ from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.storage import Storage
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
-from onrig.runtime.replay.accounts.telemetry import Surprise, open_telemetry
+from onrig.runtime.replay.accounts.telemetry import TdErrorSample, open_telemetry
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.view_segment import SAMPLE_POINTS
 from onrig.runtime.view.reader import ViewReader
@@ -141,7 +141,7 @@ def test_words_of_the_board_are_at_hand(run: LiveRun, view: ViewReader) -> None:
 @settings(max_examples=25)
 @given(stored=st.integers(0, 200_000))
 def test_a_sample_is_bounded_and_spread_over_the_whole_memory(stored: int) -> None:
-    slots = Surprise().sampled(stored)
+    slots = TdErrorSample().sampled(stored)
     assert len(slots) <= SAMPLE_POINTS
     assert len(slots) >= min(stored, SAMPLE_POINTS // 3)
     if stored:
@@ -152,7 +152,7 @@ def test_a_sample_is_bounded_and_spread_over_the_whole_memory(stored: int) -> No
 @settings(max_examples=25)
 @given(first=st.integers(1, 20_000), more=st.integers(0, 100_000), seed=st.integers(0, 9))
 def test_errors_stay_with_their_slots_when_the_memory_grows(first: int, more: int, seed: int) -> None:
-    surprise = Surprise()
+    surprise = TdErrorSample()
     slots = surprise.sampled(first)
     errors = np.random.default_rng(seed).random(len(slots)).astype(np.float32)
     surprise.note(slots, np.ones(len(slots), np.uint32), errors)

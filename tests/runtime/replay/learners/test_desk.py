@@ -48,8 +48,8 @@ from onrig.runtime.memory.storage import Storage
 from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import examination
-from onrig.runtime.replay.learners.desk import LearnerDesk, RunIdentity
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.desk import LearnerRequests, RunIdentity
+from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.succession import AnyLearner, FromCheckpoint
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
@@ -70,10 +70,10 @@ class Rig:
         self.events: list[str] = []
         segment = Segment.create(folder / f"slot{len(list(folder.iterdir()))}", SLOT_BYTES, SLOT_SCHEMA)
         note = lambda kind, **what: self.events.append(kind)  # noqa: E731
-        policies = PolicyDesk(examination(config), PolicySlot(segment), PolicyFolder(folder / "policies"), note)
+        policies = PolicyAdmission(examination(config), PolicySlot(segment), PolicyFolder(folder / "policies"), note)
         self.gone: set[bytes] = set()
         """Peers whose connection is closed."""
-        self.desk = LearnerDesk(
+        self.desk = LearnerRequests(
             self.memory,
             policies,
             RunIdentity("4a" * 16, "run-1", b"rig: x\n"),

@@ -11,7 +11,7 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate, PerBarrier, PerSecond
 from onrig.runtime.replay.learners.admission_terms import Examination, admission_limits, examination, wanted_of
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder, RepeatedPolicyFolder
 from onrig.runtime.run_state.checksums import extent_of
 from onrig.runtime.run_state.policy_index import read_index
@@ -30,7 +30,7 @@ def model(policy_id: int, *, hidden: int = 4, scale: float = 3.0, rate_hz: float
     return models.serialized(models.policy(scale, contract, hidden))
 
 
-class Desk(PolicyDesk):
+class Desk(PolicyAdmission):
     """A desk on a slot and a folder of the test's own, with what it told of."""
 
     def __init__(
@@ -546,7 +546,7 @@ def test_a_full_disk_does_not_let_it_come_back(desk: Desk, monkeypatch: pytest.M
 def test_a_list_of_them_that_cannot_be_read_is_told_of(desk: Desk, tmp_path: Path) -> None:
     (desk.folder / "rolled_back.json").write_bytes(b"[{")
     told: list[str] = []
-    PolicyDesk(examination(PENDULUM), desk.slot, PolicyFolder(desk.folder), lambda kind, **what: told.append(kind))
+    PolicyAdmission(examination(PENDULUM), desk.slot, PolicyFolder(desk.folder), lambda kind, **what: told.append(kind))
     assert told == ["rolled_back_unreadable"]
 
 
