@@ -120,7 +120,15 @@ def executed() -> list[Executed]:
 FOLLOWED: Final = [p for p in PAGES if commands_of(p) and not (p.parent / BENCH).exists()]
 
 
-@pytest.mark.parametrize("page", FOLLOWED, ids=lambda p: str(p.relative_to(ROOT)))
+SLOW: Final = ("docs/real-time.md", "docs/choosing-a-strategy.md")
+"""Pages whose commands take half a minute together: followed by `make study`."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.study if p in [ROOT / s for s in SLOW] else ()) for p in FOLLOWED],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
 def test_a_page_can_be_followed_from_top_to_bottom(
     page: Path, tmp_path: Path, device: str, executed: list[Executed]
 ) -> None:

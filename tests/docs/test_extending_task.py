@@ -103,6 +103,7 @@ def rows(folder: Path) -> list[str]:
     return [line.rpartition(",")[0] for line in (folder / "episodes.csv").read_text().splitlines()]
 
 
+@pytest.mark.parametrize("how", ["file", pytest.param("package", marks=pytest.mark.study)], indirect=True)
 def test_a_run_on_tcp_resumes_after_a_kill_to_the_bits_of_one_on_a_pty(
     how: str, uninterrupted: Path, tmp_path: Path
 ) -> None:

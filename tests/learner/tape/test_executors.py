@@ -168,7 +168,7 @@ def test_a_device_that_torch_has_not_is_named_in_one_line_before_the_learner_sta
     monkeypatch.setenv("ONRIG_TORCH", "abacus")
     with pytest.raises(ExecutorError, match=r"ONRIG_TORCH=abacus: .*abacus"):
         executor_for(np.float32)
-    monkeypatch.setattr(main, "load_resolved", lambda path: RunConfig)
+    monkeypatch.setattr(main, "load_started", lambda path: RunConfig)
     monkeypatch.setattr(main, "die_with_parent", lambda: None)
     assert main.main(["run.yaml", "ipc://nowhere"]) == ExitCode.CONFIGURATION
     said = "".join(capfd.readouterr())
