@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from onrig.runtime.link.guests import PendingConnection, Stage
+from onrig.runtime.link.pending import PendingConnection, Stage
 from onrig.runtime.link.zmtp import GREETING_BYTES, FrameMeter
 
 _UP_PIECE: Final = 65_536
@@ -24,8 +24,8 @@ class Relay:
     greeting is read.
     """
 
-    def __init__(self, outer: socket.socket, guest: PendingConnection, longest: int) -> None:
-        self.outer, self.guest = outer, guest
+    def __init__(self, outer: socket.socket, connection: PendingConnection, longest: int) -> None:
+        self.outer, self.connection = outer, connection
         self.inner: socket.socket | None = None
         self.name = b""
         """Name of the socket to ZeroMQ, as seen by its peer."""
@@ -46,7 +46,7 @@ class Relay:
         """Whether to read more from the learner."""
         if self._up_ended:
             return False
-        return not self.guest.signed if self.inner is None else not self._up
+        return not self.connection.signed if self.inner is None else not self._up
 
     @property
     def hung_up(self) -> bool:
@@ -56,14 +56,14 @@ class Relay:
     def upwards(self, now_s: float, may_read: Callable[[PendingConnection], bool], inner: str) -> None:
         """Forward to ZeroMQ, at the Unix socket ``inner``; raises ZmtpError, or OSError if one end is closed."""
         if self._reads:
-            self.blocked = not may_read(self.guest)
+            self.blocked = not may_read(self.connection)
             maximum = GREETING_BYTES if self.inner is None else _UP_PIECE
             if not self.blocked and (data := _received(self.outer, maximum)) is not None:
                 self._up_ended = not data
-                self.guest.add_forwarded(self._meter.feed(data), now_s)
-                self.guest.signed = self._meter.signed
+                self.connection.add_forwarded(self._meter.feed(data), now_s)
+                self.connection.signed = self._meter.signed
                 self._up += data
-        if self.inner is None and self.guest.stage is Stage.SEATED:
+        if self.inner is None and self.connection.stage is Stage.SEATED:
             self._connect(inner)
         if self._up and self.inner is not None:
             self._up = self._up[_sent(self.inner, self._up) :]
@@ -77,7 +77,7 @@ class Relay:
             self._down = data
         if self._down:
             sent = _sent(self.outer, self._down)
-            self.guest.left += sent
+            self.connection.left += sent
             self._down = self._down[sent:]
 
     def _connect(self, inner: str) -> None:

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-from onrig.runtime.link.guests import PendingConnection, Stage
+from onrig.runtime.link.pending import PendingConnection, Stage
 
 SEATS: Final = 64
 SEATS_PER_ADDRESS: Final = 24
@@ -44,12 +44,12 @@ _LIMITS: Final = (
 )
 
 
-def surplus(guests: Iterable[PendingConnection]) -> list[PendingConnection]:
+def surplus(connections: Iterable[PendingConnection]) -> list[PendingConnection]:
     """List the connections beyond the limits: for the address with the most in a stage, the longest silent or the
     oldest."""
     by_stage: dict[Stage, dict[str, list[PendingConnection]]] = defaultdict(lambda: defaultdict(list))
-    for guest in guests:
-        by_stage[guest.stage][guest.address].append(guest)
+    for connection in connections:
+        by_stage[connection.stage][connection.address].append(connection)
     leaving: list[PendingConnection] = []
     for limit in _LIMITS:
         crowds = by_stage[limit.stage].values()
@@ -75,16 +75,16 @@ class Change(NamedTuple):
     """Previous holder of the seat."""
 
 
-def next_change(guests: Collection[PendingConnection], now_s: float) -> Change | None:
+def next_change(connections: Collection[PendingConnection], now_s: float) -> Change | None:
     """Return the next assignment, if any; call until it returns None.
 
     The address with the fewest seats comes first. Without a free seat, the one held longest is reassigned after SEAT_S:
     a seat of the same address if that has its full share, otherwise of the address with the most seats.
     """
-    seated = [g for g in guests if g.stage is Stage.SEATED]
+    seated = [g for g in connections if g.stage is Stage.SEATED]
     lines: dict[str, list[PendingConnection]] = defaultdict(list)
-    for guest in sorted((g for g in guests if g.stage is Stage.WAITING), key=lambda g: g.arrived_s):
-        lines[guest.address].append(guest)
+    for connection in sorted((g for g in connections if g.stage is Stage.WAITING), key=lambda g: g.arrived_s):
+        lines[connection.address].append(connection)
     n_seats = Counter(g.address for g in seated)
     for address, line in sorted(lines.items(), key=lambda item: (n_seats[item[0]], item[1][0].arrived_s)):
         gives_way: PendingConnection | None = None
@@ -100,5 +100,5 @@ def next_change(guests: Collection[PendingConnection], now_s: float) -> Change |
     return None
 
 
-def _seated_s(guest: PendingConnection) -> float:
-    return 0.0 if guest.seated_s is None else guest.seated_s
+def _seated_s(connection: PendingConnection) -> float:
+    return 0.0 if connection.seated_s is None else connection.seated_s

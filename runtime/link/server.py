@@ -4,7 +4,7 @@ It never blocks and does bounded work per turn: answers to a peer that does not 
 wait for the next turn.
 
 Local learners use an ipc socket in a folder of mode 0700; others, if configured, a tcp socket (CURVE, listed keys only)
-behind a relay (``onrig.runtime.link.porch``).
+behind a relay (``onrig.runtime.link.acceptor``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
+from onrig.runtime.link.acceptor import ConnectionAcceptor, Shed, peer_name
 from onrig.runtime.link.endpoint import Link, Tcp, parse_tcp
-from onrig.runtime.link.guests import DOMAIN, HANDSHAKE_S, Gate, PendingConnection
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.messages import (
     MAX_REQUEST_BYTES,
@@ -30,7 +30,7 @@ from onrig.runtime.link.messages import (
     decode_request,
     encode,
 )
-from onrig.runtime.link.porch import ConnectionAcceptor, Shed, peer_name
+from onrig.runtime.link.pending import DOMAIN, HANDSHAKE_S, Gate, PendingConnection
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64
@@ -49,7 +49,7 @@ _NUDGE: Final = bytes(_ID_BYTES)
 """Request id of unsolicited messages; learners count from 1."""
 _SEALED_BYTES: Final = 33
 """Overhead of CURVE per frame: command name, nonce, flags and authenticator."""
-_GUESTS: Final = 256
+_MAX_CONNECTIONS: Final = 256
 """Maximum number of cached connection-to-relay entries."""
 
 
@@ -88,8 +88,8 @@ class LinkServer:
     def __init__(self, endpoint: str, tcp: TcpAccess | None = None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._gate: Gate | None = None
-        self._porch: ConnectionAcceptor | None = None
-        self._guests: dict[bytes, PendingConnection] = {}
+        self._acceptor: ConnectionAcceptor | None = None
+        self._connections: dict[bytes, PendingConnection] = {}
         self._doors: list[tuple[zmq.Socket[bytes], str]] = []
         self.malformed = 0
         self.work = 0
@@ -101,7 +101,7 @@ class LinkServer:
                 self._open(inner, "plain", tcp.endpoint, tcp.keys)
                 sealed = 0 if tcp.keys is None else _SEALED_BYTES
                 path = inner.removeprefix("ipc://")
-                self._porch = ConnectionAcceptor(
+                self._acceptor = ConnectionAcceptor(
                     tcp.endpoint, path, longest=MAX_REQUEST_BYTES + sealed, overhead=sealed
                 )
         except (zmq.ZMQError, OSError):
@@ -144,7 +144,7 @@ class LinkServer:
     def endpoints(self) -> tuple[str, ...]:
         """Endpoints, with their actual ports."""
         local = self._doors[0][0].getsockopt_string(zmq.LAST_ENDPOINT)
-        return (local,) if self._porch is None else (local, *self._porch.endpoints)
+        return (local,) if self._acceptor is None else (local, *self._acceptor.endpoints)
 
     def refused_keys(self) -> list[str]:
         """Fingerprints of keys refused since the last call."""
@@ -155,7 +155,7 @@ class LinkServer:
 
     def shed(self) -> list[Shed]:
         """TCP connections ended since the last call."""
-        return [] if self._porch is None else self._porch.shed()
+        return [] if self._acceptor is None else self._acceptor.shed()
 
     def wait(self, timeout_ms: int) -> bool:
         """Wait for a request; return True if there is one."""
@@ -169,10 +169,10 @@ class LinkServer:
 
         Raises the exception that ended the relay's thread, without which no connection is accepted.
         """
-        if self._porch is not None:
-            if self._porch.failure is not None:
-                raise self._porch.failure
-            self._porch.served_s = time.monotonic()
+        if self._acceptor is not None:
+            if self._acceptor.failure is not None:
+                raise self._acceptor.failure
+            self._acceptor.served_s = time.monotonic()
         if self._gate is not None:
             self._gate.answer()
         self.work = 0
@@ -214,21 +214,21 @@ class LinkServer:
 
     def _notify_relay(self, peer: bytes, frame: zmq.Frame, sizes: list[int]) -> None:
         """Notify the relay that a complete message of this connection has been received."""
-        if self._porch is None:
+        if self._acceptor is None:
             return
-        guest = self._guests.get(peer)
-        if guest is None:
+        connection = self._connections.get(peer)
+        if connection is None:
             try:
                 name = peer_name(int(frame.get(zmq.SRCFD)))
             except (OSError, zmq.ZMQError):
                 return  # closed in the meantime
-            guest = self._porch.guest(name)
-            if guest is None:
+            connection = self._acceptor.connection(name)
+            if connection is None:
                 return
-            self._guests[peer] = guest
-            while len(self._guests) > _GUESTS:
-                del self._guests[next(iter(self._guests))]
-        self._porch.received(guest, sizes)
+            self._connections[peer] = connection
+            while len(self._connections) > _MAX_CONNECTIONS:
+                del self._connections[next(iter(self._connections))]
+        self._acceptor.received(connection, sizes)
 
     def handle_message(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
         """Handle one message, the frames after its request id; return True if it was expensive."""
@@ -259,8 +259,8 @@ class LinkServer:
         """Send without waiting; return 0 or an error number."""
         if not peer or peer[0] >= len(self._doors):
             return zmq.EHOSTUNREACH
-        guest, size = self._guests.get(peer), sum(map(len, frames))
-        if guest is not None and self._porch is not None and not self._porch.may_answer(guest, size):
+        connection, size = self._connections.get(peer), sum(map(len, frames))
+        if connection is not None and self._acceptor is not None and not self._acceptor.may_answer(connection, size):
             return zmq.EAGAIN  # earlier answers are still unread
         socket = self._doors[peer[0]][0]
         try:
@@ -271,8 +271,8 @@ class LinkServer:
                 socket.getsockopt(zmq.EVENTS)
                 socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
-            if guest is not None and self._porch is not None:
-                guest.answered -= size
+            if connection is not None and self._acceptor is not None:
+                connection.answered -= size
             return error.errno or zmq.EHOSTUNREACH
         self.work += size
         return 0
@@ -284,8 +284,8 @@ class LinkServer:
         if self._gate is not None:
             self._gate.close()
         self._context.term()
-        if self._porch is not None:  # last, because it forwards the sockets' last messages
-            self._porch.close()
+        if self._acceptor is not None:  # last, because it forwards the sockets' last messages
+            self._acceptor.close()
 
 
 class CannotListen(Exception):

@@ -1,7 +1,7 @@
 """Memory limit of the replay process; beyond it the process ends, and its supervisor starts another one.
 
-TCP peers are limited by ``onrig.runtime.link.porch``.  The socket in the rig's folder has no such limit: a process that
-can open it runs as the rig's user and could kill the replay process anyway, but it must not exhaust the machine's
+TCP peers are limited by ``onrig.runtime.link.acceptor``.  The socket in the rig's folder has no such limit: a process
+that can open it runs as the rig's user and could kill the replay process anyway, but it must not exhaust the machine's
 memory.
 """
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import Kind
 from onrig.runtime.replay.continuity import Continuity
-from onrig.runtime.replay.learners.desk import LearnerRequests
+from onrig.runtime.replay.learners.learner_requests import LearnerRequests
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.ring import RingReader

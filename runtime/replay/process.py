@@ -27,8 +27,8 @@ from onrig.runtime.replay.growth import Growth
 from onrig.runtime.replay.intake import Intake, closed_before
 from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.admission_terms import examination
-from onrig.runtime.replay.learners.desk import LearnerRequests, RunIdentity, run_id
-from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
+from onrig.runtime.replay.learners.learner_requests import LearnerRequests, RunIdentity, run_id
+from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import policy_folder
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.learners.succession import succession

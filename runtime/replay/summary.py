@@ -15,8 +15,8 @@ from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.accounts.figures import RunFigures
 from onrig.runtime.replay.accounts.telemetry import Standing
 from onrig.runtime.replay.experiences import Memory
-from onrig.runtime.replay.learners.desk import LearnerRequests
-from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
+from onrig.runtime.replay.learners.learner_requests import LearnerRequests
+from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.shm.latest import Latest

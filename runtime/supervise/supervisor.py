@@ -23,9 +23,9 @@ from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.segment import create_folder, remove_folder, sweep_folders
 from onrig.runtime.supervise.child import Child
-from onrig.runtime.supervise.crew import CONTROL, ProcessGroup, StartFailed
 from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
+from onrig.runtime.supervise.process_group import CONTROL, ProcessGroup, StartFailed
 from onrig.runtime.supervise.reports import OnReport, Reports
 from onrig.runtime.supervise.requests import LIVE_VIEW, TRAINER, Operator, Requests
 from onrig.runtime.supervise.revival import Verdict, Watchdog
@@ -77,7 +77,7 @@ class Supervisor:
         self._post_mortem = PostMortem(config, run_folder, self._reports.write)
         self._reports.listeners.append(self._post_mortem.note)
         self._shm: Path | None = None
-        self._crew: ProcessGroup | None = None
+        self._process_group: ProcessGroup | None = None
         self.started = False
         """Whether the loop has started; before that, nothing moves and nothing is recorded."""
         self.whole: Completeness | None = None
@@ -109,7 +109,9 @@ class Supervisor:
         except InsufficientResources as error:
             return ExitCode.PREFLIGHT, str(error)
         finally:
-            for child in reversed(list(self._crew.alive) if self._crew is not None else []):  # control first
+            for child in reversed(
+                list(self._process_group.alive) if self._process_group is not None else []
+            ):  # control first
                 child.end(_IMMEDIATE_STOP_S if child.name == CONTROL and self.started else 0.0)
                 child.close()
             self._post_mortem.close()
@@ -129,7 +131,7 @@ class Supervisor:
                 f"{where}: {error.strerror}; a run of this rig needs {need_mb:.0f} MB of shared memory and a few "
                 "descriptors (see `df /dev/shm`, `ulimit -n`)"
             ) from None
-        self._crew = ProcessGroup(
+        self._process_group = ProcessGroup(
             self._config, self._folder, self._shm, self._board, self._reports, resumes=self._resumes
         )
         self._post_mortem.open(self._shm)
@@ -143,29 +145,29 @@ class Supervisor:
         self.whole = complete_summary(
             self._folder,
             {"exit_reason": reason, "fault": self._reports.fault_of(code), "actuators": self.actuators},
-            self.crew.figures(),
+            self.process_group.figures(),
             lambda: assess_without_account(rows, self._folder),
         )
         hides = code in (ExitCode.OK, ExitCode.INTERRUPTED)  # other exit codes take precedence
         return ExitCode.INCOMPLETE if hides and not self.whole.complete else code
 
     @property
-    def crew(self) -> ProcessGroup:
+    def process_group(self) -> ProcessGroup:
         """Processes, after their shared memory has been created."""
-        assert self._crew is not None
-        return self._crew
+        assert self._process_group is not None
+        return self._process_group
 
     # -- starting --------------------------------------------------------------------------------------------------
 
     def _supervise(self) -> tuple[int, str]:
         try:
-            port, crew = self._port, self.crew
+            port, process_group = self._port, self.process_group
             if port is None:
-                port = str(self._await_ready(crew.start_device()).values["path"])
-            self._await_ready(crew.start_restartable(crew.replay))
+                port = str(self._await_ready(process_group.start_device()).values["path"])
+            self._await_ready(process_group.start_restartable(process_group.replay))
             if self._config.local_learner:
-                crew.start_restartable(crew.learner)
-            self._await_ready(crew.start_control(port))
+                process_group.start_restartable(process_group.learner)
+            self._await_ready(process_group.start_control(port))
             self.started = True
             self._service.ready(self._status())
         except StartFailed as failure:
@@ -197,7 +199,7 @@ class Supervisor:
         while True:
             self._listen(0.1)
             self._notify_service()
-            control = self.crew.control
+            control = self.process_group.control
             assert control is not None
             code = control.poll()
             if code is not None:
@@ -209,7 +211,7 @@ class Supervisor:
             if self._is_hung():
                 self._end()
                 return ExitCode.INTERNAL, f"the control process hung; {FAULTS[FaultName.LOOP_HUNG].hint}"
-            self.crew.revive()
+            self.process_group.revive()
             loss = self._fatal_loss()
             if loss is not None:
                 self._end()
@@ -221,10 +223,10 @@ class Supervisor:
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
         reason = self._reports.errors[-1] if self._reports.errors else "see stderr.log"
-        if self.crew.learner.abandoned and self._board[Word.ENDED] == 0:
+        if self.process_group.learner.abandoned and self._board[Word.ENDED] == 0:
             self._reports.latch(FaultName.LEARNER_GONE, reason)
             return f"the learner has ended and is not restarted: {reason}"
-        if self.crew.replay.abandoned:
+        if self.process_group.replay.abandoned:
             return f"the replay process has ended and is not restarted: {reason}"
         return None
 
@@ -268,7 +270,7 @@ class Supervisor:
 
     def _listen(self, timeout_s: float) -> None:
         poll = select.poll()  # needs no descriptor
-        watched = [child.fileno() for child in self.crew.alive if child.poll() is None]
+        watched = [child.fileno() for child in self.process_group.alive if child.poll() is None]
         if self._operator is not None and self._operator.listening:
             watched.append(self._operator.fileno())
         for fd in watched:
@@ -276,8 +278,8 @@ class Supervisor:
         poll.poll(1000 * timeout_s)
         self._poll_operator()
         self._post_mortem.poll()
-        for child in self.crew.alive:
-            self.crew.note(child)
+        for child in self.process_group.alive:
+            self.process_group.note(child)
 
     def _ended(self, code: int) -> tuple[int, str]:
         """Return the result of a run whose loop ended by itself."""
@@ -296,7 +298,7 @@ class Supervisor:
     def _verdict(self, name: str, code: int) -> tuple[int, str]:
         """Return exit code and reason of a run ended by the end of a process; a failure of twin or driver takes
         precedence."""
-        failure = None if self._crew is None else self._crew.device_failure
+        failure = None if self._process_group is None else self._process_group.device_failure
         if failure is None:
             return _run_exit_code(code), self._reports.why(name, code)
         self._reports.fault, reason = failure  # regardless of the other processes' errors
@@ -309,28 +311,28 @@ class Supervisor:
         short."""
         self._service.stopping(f"ending, {self._status()}")
         self._requests.forward(1)
-        crew = self.crew
-        control, crew.control = crew.control, None
+        process_group = self.process_group
+        control, process_group.control = process_group.control, None
         # The loop, the other writer of this word, has ended by the time the replay process reads it.
         if control is not None:
             # A loop that never started has not armed anything, and may be waiting for a missing device.
             self._finish(control, _CONTROL_S if self.started else 0.0, ask=False)
         self._board[Word.ENDED] = 1
         self._finish_replay()
-        learner, crew.learner.child = crew.learner.child, None
-        device, crew.device = crew.device, None
+        learner, process_group.learner.child = process_group.learner.child, None
+        device, process_group.device = process_group.device, None
         for child, grace_s in ((learner, _LEARNER_S), (device, _DEVICE_S)):
             if child is not None:
                 self._finish(child, grace_s, ask=True)
 
     def _finish_replay(self) -> None:
         """Let the replay process finish the remaining records of the loop, restarting it if necessary."""
-        replay = self.crew.replay
+        replay = self.process_group.replay
         while not (replay.abandoned or replay.starts == 0):
             self._listen(0.02)
             self._service.still_ending(time.monotonic())
             if self.started:
-                self.crew.revive()
+                self.process_group.revive()
             child = replay.child
             if child is None and self._requests.impatient:
                 return
@@ -354,8 +356,8 @@ class Supervisor:
                 break
             if time.monotonic() - start > (min_s if at_once else grace_s):
                 break
-            self.crew.note(child)
+            self.process_group.note(child)
             time.sleep(0.01)
         child.end(grace_s if ask else _REPORT_GRACE_S if child.name == CONTROL else 0.0)
-        self.crew.note(child)
+        self.process_group.note(child)
         child.close()

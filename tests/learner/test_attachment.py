@@ -17,7 +17,7 @@ from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import LINK_VERSION, Accepted, Feedback, Leave, Ruling
-from onrig.runtime.replay.learners.desk import LearnerRequests
+from onrig.runtime.replay.learners.learner_requests import LearnerRequests
 from onrig.runtime.replay.learners.succession import FromCheckpoint
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory

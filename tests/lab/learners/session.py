@@ -62,8 +62,8 @@ class Session:
         self._plan: Final = plan
         self._subjects: Final = tuple(subjects)
         self._progress: Final = progress
-        self._crew: Final = ProcessGroup(progress, _SUBJECT)
-        self.unavailable: Final = self._crew.unavailable
+        self._process_group: Final = ProcessGroup(progress, _SUBJECT)
+        self.unavailable: Final = self._process_group.unavailable
         self.rates: Final[Rates] = {}
         self.spans: Final[list[int]] = []
         """All time intervals between clock reads, in ns."""
@@ -71,7 +71,7 @@ class Session:
     def run(self) -> None:
         """Measure every case."""
         with ExitStack() as stack:
-            workers = self._crew.start(self._subjects, stack)
+            workers = self._process_group.start(self._subjects, stack)
             for group in self._plan.groups:
                 self._time_group(workers, group)
                 self._progress.finish_step(self._plan.group_s(group, self._subjects))
@@ -85,7 +85,7 @@ class Session:
                     continue
                 self._progress.begin_step(f"{case.title}: {worker.subject}")
                 arguments = (case, plan.updates, _CALLS, plan.limit_ms * 1_000_000, _SEED)
-                timings = self._crew.ask(worker, case.title, "time", *arguments, returns=Timings)
+                timings = self._process_group.ask(worker, case.title, "time", *arguments, returns=Timings)
                 if timings is not None and timings.calls:
                     rounds.setdefault((case, worker.subject), []).append(timings.calls)
                     self.spans.extend(timings.spans)
@@ -156,23 +156,23 @@ def measure_strategies(
     plan: StrategyPlan, progress: Progress
 ) -> tuple[dict[StrategyRun, Minutes], dict[tuple[str, str], str]]:
     """Measure the strategies in separate processes; returns their durations, and reasons for missing ones."""
-    crew = ProcessGroup(progress, _SUBJECT)
+    process_group = ProcessGroup(progress, _SUBJECT)
     measured = {}
     for ride in plan.rides:
         with ExitStack() as stack:
-            for worker in crew.start([ONRIG], stack):
+            for worker in process_group.start([ONRIG], stack):
                 points = []
                 for share in WEIGHTS:
                     progress.begin_step(f"{ride.strategy}, at {share:.0%} of its episodes")
                     done = min(round(share * plan.of_episodes), plan.of_episodes - plan.episodes - WARM_UP)
                     arguments = (ride.strategy, plan.trials, done, plan.episodes)
-                    timings = crew.ask(worker, ride.strategy, "play", *arguments, returns=Timings)
+                    timings = process_group.ask(worker, ride.strategy, "play", *arguments, returns=Timings)
                     if timings is not None:
                         points.append(timings)
                 if len(points) == len(WEIGHTS):
                     measured[ride] = minutes(points, plan.of_episodes)
         progress.finish_step(plan.ride_s() - START_S)
-    return measured, crew.unavailable
+    return measured, process_group.unavailable
 
 
 def strategy_rows(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> list[Row]:

@@ -17,8 +17,8 @@ from onrig.runtime.policy.probation import Reason, terms_of
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import examination
-from onrig.runtime.replay.learners.desk import LearnerRequests, RunIdentity
-from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
+from onrig.runtime.replay.learners.learner_requests import LearnerRequests, RunIdentity
+from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.learners.succession import FromCheckpoint

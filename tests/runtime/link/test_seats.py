@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.link.guests import PendingConnection, Stage
+from onrig.runtime.link.pending import PendingConnection, Stage
 from onrig.runtime.link.seats import (
     AHEAD,
     INSIDE,
@@ -30,28 +30,28 @@ IN_TURN = SEATS_PER_ADDRESS - SEATS_PER_ADDRESS // AHEAD
 
 
 class Door:
-    """The porch without sockets: who is there, and what becomes of them."""
+    """The acceptor without sockets: who is there, and what becomes of them."""
 
     def __init__(self) -> None:
         self.there: list[PendingConnection] = []
         self.ended: list[PendingConnection] = []
 
     def arrive(self, address: str, now_s: float) -> PendingConnection:
-        guest = PendingConnection(address, now_s, signed=True)
-        self.there.append(guest)
-        return guest
+        connection = PendingConnection(address, now_s, signed=True)
+        self.there.append(connection)
+        return connection
 
     def look(self, now_s: float) -> None:
         while (change := next_change(self.there, now_s)) is not None:
             if change.previous is not None:
                 self._end(change.previous)
             change.to.seated_s, change.to.ahead = now_s, change.ahead
-        for guest in surplus(self.there):
-            self._end(guest)
+        for connection in surplus(self.there):
+            self._end(connection)
 
-    def _end(self, guest: PendingConnection) -> None:
-        self.there.remove(guest)
-        self.ended.append(guest)
+    def _end(self, connection: PendingConnection) -> None:
+        self.there.remove(connection)
+        self.ended.append(connection)
 
 
 def waited_s(hostile: list[str], seed: int, learner: str = "10.0.0.1") -> float:
@@ -76,8 +76,8 @@ def waited_s(hostile: list[str], seed: int, learner: str = "10.0.0.1") -> float:
             return math.inf
         again = door.ended[counted:]
         rng.shuffle(again)
-        for guest in again:
-            door.arrive(guest.address, now_s)
+        for connection in again:
+            door.arrive(connection.address, now_s)
         counted = len(door.ended)
     return math.inf
 
@@ -134,8 +134,8 @@ def test_what_is_decided_respects_seats_turns_and_limits(data: st.DataObject) ->
             assert len(ours) <= SEATS_PER_ADDRESS
             assert sum(g.ahead for g in ours) <= SEATS_PER_ADDRESS // AHEAD
         assert sum(g.stage is Stage.WAITING for g in door.there) <= WAITING
-        for guest, since_s in seated_before.items():
-            assert guest in door.there or now_s - since_s >= SEAT_S, "a seat is kept for its time"
+        for connection, since_s in seated_before.items():
+            assert connection in door.there or now_s - since_s >= SEAT_S, "a seat is kept for its time"
         if len(seated) < SEATS:
             waiting = {g.address for g in door.there if g.stage is Stage.WAITING}
             assert all(sum(g.address == a for g in seated) == SEATS_PER_ADDRESS for a in waiting), "no seat is idle"

@@ -12,7 +12,6 @@ from zmq.utils import z85
 
 from onrig.runtime.link.client import KeyRejected, LinkClient, LinkClosed
 from onrig.runtime.link.endpoint import parse_tcp
-from onrig.runtime.link.guests import DOMAIN, Gate, verdict
 from onrig.runtime.link.keys import (
     LearnerKeys,
     Pair,
@@ -23,6 +22,7 @@ from onrig.runtime.link.keys import (
     new_pair,
 )
 from onrig.runtime.link.messages import Accepted, Attach
+from onrig.runtime.link.pending import DOMAIN, Gate, verdict
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.key_folder import make_keys
 from onrig.tools.verbs.learn import endpoint_problem

@@ -36,9 +36,9 @@ def test_a_supervisor_that_fails_lets_the_loop_disarm_first(tmp_path: Path, monk
 
     def fail(self: Supervisor) -> tuple[int, str]:
         self.started = True
-        crew: Any = self.crew
-        crew.device, crew.control = Ended("device", graces), Ended("control", graces)
-        crew.replay.child, crew.learner.child = Ended("replay", graces), Ended("learner", graces)
+        process_group: Any = self.process_group
+        process_group.device, process_group.control = Ended("device", graces), Ended("control", graces)
+        process_group.replay.child, process_group.learner.child = Ended("replay", graces), Ended("learner", graces)
         raise RuntimeError("out of order")
 
     monkeypatch.setattr(Supervisor, "_supervise", fail)
@@ -61,7 +61,7 @@ class Ending(Supervisor):
         self.started = True
         self._starts_in, self._impatient_at = starts_in, impatient_at
         self.replay = SimpleNamespace(child=None, starts=2, abandoned=False)
-        self._crew: Any = SimpleNamespace(replay=self.replay, revive=self._revive)
+        self._process_group: Any = SimpleNamespace(replay=self.replay, revive=self._revive)
         self._requests: Any = SimpleNamespace(impatient=False)
         self.finished: list[float] = []
 

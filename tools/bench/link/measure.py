@@ -25,7 +25,7 @@ from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
 from onrig.tools.bench.link.network import LossyLink
-from onrig.tools.bench.link.rig_end import Hosted, RigEnd, new_policy_desk, random_policy, with_memory
+from onrig.tools.bench.link.rig_end import Hosted, RigEnd, new_policy_admission, random_policy, with_memory
 
 _UPDATES: Final = 5
 _SEED_MEMORY: Final = 2000
@@ -81,7 +81,7 @@ def admission(policies: int, folder: Path) -> AdmissionTimes:
     durations = AdmissionTimes([], [])
     with RigEnd(config_of(_SEED_MEMORY), folder) as end:
         end.fill(_SEED_MEMORY)
-        desk = new_policy_desk(end, folder / "judged")
+        desk = new_policy_admission(end, folder / "judged")
         recorded = end.memory.storage.observation[:64]
         for n in range(1, policies + 1):
             contract = contract_for(

@@ -28,8 +28,8 @@ from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.policy.contract import GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import examination
-from onrig.runtime.replay.learners.desk import LearnerRequests, RunIdentity
-from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
+from onrig.runtime.replay.learners.learner_requests import LearnerRequests, RunIdentity
+from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.succession import succession
 from onrig.runtime.run_config import RunConfig, written
@@ -163,7 +163,7 @@ class Hosted(WorkerProcess):
         self.ask("feed", experiences, returns=type(None))
 
 
-def new_policy_desk(end: RigEnd, folder: Path) -> PolicyAdmission:
+def new_policy_admission(end: RigEnd, folder: Path) -> PolicyAdmission:
     """Return a desk like the rig's, to time admission alone."""
     config = end.config
     return PolicyAdmission(examination(config), end.slot, PolicyFolder(folder), lambda kind, **what: None)

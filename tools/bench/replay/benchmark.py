@@ -81,8 +81,8 @@ class Session:
         self._plan: Final = plan
         self._packages: Final = tuple(packages)
         self._progress: Final = progress
-        self._crew: Final = ProcessGroup(progress, _SUBJECT)
-        self.unavailable: Final = self._crew.unavailable
+        self._process_group: Final = ProcessGroup(progress, _SUBJECT)
+        self.unavailable: Final = self._process_group.unavailable
         self.verdicts: Final[list[tuple[str, Verdict]]] = []
         self.figures: Final[Figures] = {}
         self.sizes: Final[Weights] = {}
@@ -94,10 +94,10 @@ class Session:
         for package in self._packages:
             # A new process: earlier allocations would leave holes to fill.
             with ExitStack() as stack:
-                for worker in self._crew.start([package], stack):
+                for worker in self._process_group.start([package], stack):
                     self._measure_sizes(worker)
         with ExitStack() as stack:
-            workers = self._crew.start(self._packages, stack)
+            workers = self._process_group.start(self._packages, stack)
             for worker in workers:
                 self._judge(worker)
             for shape in self._plan.shapes:
@@ -113,7 +113,9 @@ class Session:
                 if kind is None:
                     continue
                 self._progress.begin_step(f"weighing {worker.subject} {kind}, {shape}")
-                weighed = self._crew.ask(worker, kind, "measure_size", kind, shape, n, _SEED, returns=MeasuredSize)
+                weighed = self._process_group.ask(
+                    worker, kind, "measure_size", kind, shape, n, _SEED, returns=MeasuredSize
+                )
                 if weighed is not None:
                     resident = None if weighed.resident is None else weighed.resident / n
                     arrays = None if weighed.arrays is None else weighed.arrays / n
@@ -125,7 +127,7 @@ class Session:
             kind = gated.kind(worker.subject)
             if kind is not None:
                 self._progress.begin_step(f"testing the draws of {worker.subject} {kind}")
-                verdict = self._crew.ask(worker, kind, "judge", kind, self._plan.draws, _SEED, returns=Verdict)
+                verdict = self._process_group.ask(worker, kind, "judge", kind, self._plan.draws, _SEED, returns=Verdict)
                 if verdict is not None:
                     self.verdicts.append((worker.subject, verdict))
             self._progress.finish_step(_GATE_S)
@@ -134,12 +136,12 @@ class Session:
         for worker in workers:
             for kind in _kinds(group, worker.subject):
                 self._progress.begin_step(f"filling {worker.subject} {kind}, {shape}, {capacity}")
-                self._crew.ask(worker, kind, "fill", kind, shape, capacity, _SEED, returns=type(None))
+                self._process_group.ask(worker, kind, "fill", kind, shape, capacity, _SEED, returns=type(None))
         for case in group:
             self._progress.begin_step(f"{case.name}, {shape}, {capacity}")
             self._time_case(workers, case, shape, capacity)
         for worker in workers:
-            self._crew.ask(worker, "", "drop", returns=type(None))
+            self._process_group.ask(worker, "", "drop", returns=type(None))
             self._progress.finish_step(self._plan.group_s(group, capacity))
 
     def _time_case(self, workers: Sequence[Worker], case: Case, shape: Shape, capacity: int) -> None:
@@ -161,7 +163,7 @@ class Session:
         if kind is None:
             return []
         arguments = (case, kind, plan.calls, plan.limit_ms * 1_000_000, beside_stalls)
-        timings = self._crew.ask(worker, kind, "time", *arguments, returns=Timings)
+        timings = self._process_group.ask(worker, kind, "time", *arguments, returns=Timings)
         return [timings] if timings is not None and timings.calls else []
 
 

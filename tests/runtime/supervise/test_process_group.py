@@ -12,12 +12,12 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.child import Child
-from onrig.runtime.supervise.crew import ProcessGroup
+from onrig.runtime.supervise.process_group import ProcessGroup
 from tests.runtime.samples import PENDULUM
 
 
 class Stub(ProcessGroup):
-    """A crew of processes that have ended as soon as they are started, each with the same code."""
+    """A process_group of processes that have ended as soon as they are started, each with the same code."""
 
     def __init__(self, folder: Path, code: ExitCode) -> None:
         self.board = Board(Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA))
@@ -44,9 +44,9 @@ class Stub(ProcessGroup):
 def test_only_once_the_loop_has_ended_is_a_good_end_one_that_was_to_come(
     tmp_path: Path, name: str, code: ExitCode, *, ended: bool, again: bool
 ) -> None:
-    crew = Stub(tmp_path, code)
-    process = {"replay": crew.replay, "learner": crew.learner}[name]
-    crew.start_restartable(process)
-    crew.board[Word.ENDED] = ended
-    crew.revive()
+    process_group = Stub(tmp_path, code)
+    process = {"replay": process_group.replay, "learner": process_group.learner}[name]
+    process_group.start_restartable(process)
+    process_group.board[Word.ENDED] = ended
+    process_group.revive()
     assert process.starts == 1 + again

@@ -37,7 +37,7 @@ from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.feed import Feed
 from onrig.runtime.replay.learners.feedback import FeedbackIntake
 from onrig.runtime.replay.learners.peers import Peers
-from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
+from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.succession import Succession
 from onrig.runtime.run_config import RunConfig
 

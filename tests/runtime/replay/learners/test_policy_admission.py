@@ -11,7 +11,7 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate, PerBarrier, PerSecond
 from onrig.runtime.replay.learners.admission_terms import Examination, admission_limits, examination, wanted_of
-from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
+from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder, RepeatedPolicyFolder
 from onrig.runtime.run_state.checksums import extent_of
 from onrig.runtime.run_state.policy_index import read_index

@@ -3,7 +3,7 @@
 ZeroMQ accepts connections until descriptors run out, and collects the frames of a message without a limit.  The rig
 therefore accepts connections itself, in a thread that sleeps while nothing arrives, and forwards the bytes to a socket
 in the rig's folder, where ZeroMQ does the rest: handshake, keys, encryption.  The relay reads only the lengths of
-frames.  ``onrig.runtime.link.seats`` decides who is served, ``onrig.runtime.link.guests`` sets the limits.
+frames.  ``onrig.runtime.link.seats`` decides who is served, ``onrig.runtime.link.pending`` sets the limits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onrig.runtime.link.endpoint import Tcp, bind_listeners, endpoint_of
-from onrig.runtime.link.guests import PendingConnection, Stage, end_reason, may_read
+from onrig.runtime.link.pending import PendingConnection, Stage, end_reason, may_read
 from onrig.runtime.link.relay import Relay
 from onrig.runtime.link.seats import next_change, surplus
 from onrig.runtime.link.zmtp import ZmtpError
@@ -78,25 +78,25 @@ class ConnectionAcceptor:
         self._selector.register(self._sleeper, _READ)
         self._switch_s = sys.getswitchinterval()
         sys.setswitchinterval(min(_SWITCH_S, self._switch_s))
-        self._thread = threading.Thread(target=self._run, name="porch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="acceptor", daemon=True)
         self._thread.start()
 
     # -- for the rig's thread --------------------------------------------------------------------------------------
 
-    def guest(self, name: bytes) -> PendingConnection | None:
+    def connection(self, name: bytes) -> PendingConnection | None:
         """Return the connection whose socket to ZeroMQ has this name."""
         return self._by_name.get(name)
 
-    def received(self, guest: PendingConnection, sizes: Sequence[int]) -> None:
+    def received(self, connection: PendingConnection, sizes: Sequence[int]) -> None:
         """Record that the rig has received a message with frames of these sizes (bytes)."""
-        blocked = not self._may_read(guest)
-        guest.add_received(sizes, self._overhead, time.monotonic())
+        blocked = not self._may_read(connection)
+        connection.add_received(sizes, self._overhead, time.monotonic())
         if blocked:
             self._wake()
 
-    def may_answer(self, guest: PendingConnection, size: int) -> bool:
+    def may_answer(self, connection: PendingConnection, size: int) -> bool:
         """Return whether an answer of ``size`` bytes may be queued for a connection."""
-        return guest.may_answer(size, sum(g.waiting for g in self._by_name.copy().values()))
+        return connection.may_answer(size, sum(g.waiting for g in self._by_name.copy().values()))
 
     def shed(self) -> list[Shed]:
         """Return the connections ended since the last call."""
@@ -138,7 +138,7 @@ class ConnectionAcceptor:
         now_s = time.monotonic()
         self._poll_listeners(now_s)
         timeout = _CHECK_S if self._accepting else max(0.0, min(_CHECK_S, self._accepts_at - now_s))
-        if self._stop or any(r.blocked or r.guest.stage is Stage.WAITING for r in self._relays):
+        if self._stop or any(r.blocked or r.connection.stage is Stage.WAITING for r in self._relays):
             timeout = min(timeout, _BLOCKED_S)
         for key, mask in self._selector.select(timeout):
             if key.fileobj is self._sleeper:
@@ -185,40 +185,40 @@ class ConnectionAcceptor:
         self._assign_seats(now_s)
 
     def _assign_seats(self, now_s: float) -> None:
-        for relay in [r for r in self._relays if r.guest.stage is Stage.WAITING and r.hung_up]:
+        for relay in [r for r in self._relays if r.connection.stage is Stage.WAITING and r.hung_up]:
             self._end(relay)
-        relays = {relay.guest: relay for relay in self._relays}
+        relays = {relay.connection: relay for relay in self._relays}
         while (change := next_change(relays, now_s)) is not None:
             if change.previous is not None:
                 self._shed_connection(relays.pop(change.previous), "too many")
             change.to.seated_s, change.to.ahead = now_s, change.ahead
             self._forward(relays[change.to], up=True)
-        for guest in surplus(relays):
-            if relays[guest] in self._relays:
-                self._shed_connection(relays[guest], "too many")
+        for connection in surplus(relays):
+            if relays[connection] in self._relays:
+                self._shed_connection(relays[connection], "too many")
 
     def _check_connections(self, now_s: float) -> None:
         of_all = self._in_flight()
         for relay in list(self._relays):
-            reason = end_reason(relay.guest, now_s, self.served_s, of_all)
+            reason = end_reason(relay.connection, now_s, self.served_s, of_all)
             if reason is not None:
                 self._shed_connection(relay, reason)
-            elif relay.blocked and may_read(relay.guest, of_all):
+            elif relay.blocked and may_read(relay.connection, of_all):
                 self._forward(relay, up=True)
         self._assign_seats(now_s)
 
-    def _may_read(self, guest: PendingConnection) -> bool:
-        return may_read(guest, self._in_flight())
+    def _may_read(self, connection: PendingConnection) -> bool:
+        return may_read(connection, self._in_flight())
 
     def _in_flight(self) -> int:
-        return sum(relay.guest.in_flight for relay in self._relays.copy())
+        return sum(relay.connection.in_flight for relay in self._relays.copy())
 
     def _forward(self, relay: Relay, *, up: bool = False, down: bool = False) -> None:
         try:
             if up:
                 relay.upwards(time.monotonic(), self._may_read, self._inner)
                 if relay.name:
-                    self._by_name[relay.name] = relay.guest
+                    self._by_name[relay.name] = relay.connection
             if down:
                 relay.downwards()
         except ZmtpError:
@@ -232,7 +232,7 @@ class ConnectionAcceptor:
                 relay.watch(self._selector)
 
     def _shed_connection(self, relay: Relay, reason: str) -> None:
-        address = relay.guest.address
+        address = relay.connection.address
         with self._lock:
             known = {known for known, _ in self._shed}
             self._shed[address if address in known or len(known) < _MAX_REPORTED else _OTHERS, reason] += 1

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.link import porch as module
+from onrig.runtime.link import acceptor as module
+from onrig.runtime.link.acceptor import ConnectionAcceptor
 from onrig.runtime.link.client import LinkClient, LinkClosed
 from onrig.runtime.link.endpoint import Tcp, parse_tcp
-from onrig.runtime.link.guests import HANDSHAKE_S, MAX_BYTES_OF_ALL
 from onrig.runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
-from onrig.runtime.link.porch import ConnectionAcceptor
+from onrig.runtime.link.pending import HANDSHAKE_S, MAX_BYTES_OF_ALL
 from onrig.runtime.link.seats import INSIDE_PER_ADDRESS, SEATS_PER_ADDRESS, SILENT_PER_ADDRESS, WAITING
 from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.bench.link.network import LossyLink
@@ -117,7 +117,7 @@ def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: P
 
 def test_a_peer_that_asks_nothing_is_ended_after_a_while(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert HANDSHAKE_S > 1
-    monkeypatch.setattr("onrig.runtime.link.guests.HANDSHAKE_S", 0.05)
+    monkeypatch.setattr("onrig.runtime.link.pending.HANDSHAKE_S", 0.05)
     with OpenRig(socket_folder, None) as rig, Crowd(parse_tcp(rig.endpoint), 3, first=greeting()) as crowd:
         until(lambda: crowd.left() == 0, rig)
         assert [(shed.why, shed.connections) for shed in rig.server.shed()] == [("no request", 3)]
@@ -127,7 +127,7 @@ def test_a_peer_that_asks_nothing_is_ended_after_a_while(socket_folder: Path, mo
 def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
     socket_folder: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onrig.runtime.link.guests.STALE_S", 0.3)
+    monkeypatch.setattr("onrig.runtime.link.pending.STALE_S", 0.3)
     with OpenRig(socket_folder, None) as rig:
         assert enters(rig.endpoint, None)
         before = resident_bytes()
@@ -140,7 +140,7 @@ def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
 
 
 def test_many_such_messages_share_one_bound(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onrig.runtime.link.guests.STALE_S", 2.0)
+    monkeypatch.setattr("onrig.runtime.link.pending.STALE_S", 2.0)
     with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
         endpoint = parse_tcp(rig.endpoint)
         assert enters(rig.endpoint, None)
@@ -178,9 +178,9 @@ def test_who_has_entered_and_is_silent_gives_way_where_there_are_too_many(socket
             stack.enter_context(RawPeer(endpoint)).ask(Attach())
             until(lambda n=n: rig.heard.count("plain") > n, rig)  # type: ignore[misc]
         assert enters(rig.endpoint, None)
-        porch = rig.server._porch
-        assert porch is not None
-        until(lambda: len(porch._relays) <= INSIDE_PER_ADDRESS, rig)
+        acceptor = rig.server._acceptor
+        assert acceptor is not None
+        until(lambda: len(acceptor._relays) <= INSIDE_PER_ADDRESS, rig)
         assert sum(shed.connections for shed in rig.server.shed() if shed.why == "too many") >= 8
 
 
@@ -196,14 +196,14 @@ def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
                 assert client.ask(Done(n, n, 0.0), *payloads)[0] == Accepted()
         assert (client.connections, client.retries) == (1, 0)
         assert rig.server.shed() == []
-        porch = rig.server._porch
-        assert porch is not None
-        assert all(guest.in_flight < 10_000 for guest in porch._by_name.values())
+        acceptor = rig.server._acceptor
+        assert acceptor is not None
+        assert all(connection.in_flight < 10_000 for connection in acceptor._by_name.values())
 
 
-def test_what_breaks_the_porch_is_no_secret(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_breaks_the_acceptor_is_no_secret(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: ConnectionAcceptor, listener: object, now_s: float) -> None:
-        raise RuntimeError("the porch broke")
+        raise RuntimeError("the acceptor broke")
 
     monkeypatch.setattr(OpenRig, "__exit__", lambda self, *error: None)
     with OpenRig(socket_folder, None) as rig:
@@ -211,18 +211,18 @@ def test_what_breaks_the_porch_is_no_secret(socket_folder: Path, monkeypatch: py
         rig._thread.join()
         monkeypatch.setattr(module.ConnectionAcceptor, "_accept", fails)
         with Crowd(parse_tcp(rig.endpoint), 1):
-            assert rig.server._porch is not None
-            rig.server._porch._thread.join(PATIENCE_S)
-            with pytest.raises(RuntimeError, match="the porch broke"):
+            assert rig.server._acceptor is not None
+            rig.server._acceptor._thread.join(PATIENCE_S)
+            with pytest.raises(RuntimeError, match="the acceptor broke"):
                 rig.server.serve(rig._handle)
     rig.server.close()
 
 
 def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
     for host, shown in (("*", "tcp://0.0.0.0:"), ("lo", "tcp://127.0.0.1:"), ("localhost", "tcp://127.0.0.1:")):
-        porch = ConnectionAcceptor(Tcp(host, 0), "/nowhere", longest=100, overhead=0)
-        assert porch.endpoints[0].startswith(shown)
-        porch.close()
+        acceptor = ConnectionAcceptor(Tcp(host, 0), "/nowhere", longest=100, overhead=0)
+        assert acceptor.endpoints[0].startswith(shown)
+        acceptor.close()
 
 
 @pytest.mark.parametrize(

@@ -128,19 +128,19 @@ class PendingConnection:
         return fits
 
 
-def may_read(guest: PendingConnection, of_all: int) -> bool:
+def may_read(connection: PendingConnection, of_all: int) -> bool:
     """Return whether to read more from a connection; ``of_all`` is the total in flight."""
-    return guest.in_flight < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
+    return connection.in_flight < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
 
 
-def end_reason(guest: PendingConnection, now_s: float, served_s: float, of_all: int) -> str | None:
+def end_reason(connection: PendingConnection, now_s: float, served_s: float, of_all: int) -> str | None:
     """Return the reason to end a connection, or None; ``served_s``: time at which the rig last polled for requests."""
-    since_s = guest.arrived_s if guest.seated_s is None else guest.seated_s
-    if guest.stage in (Stage.SILENT, Stage.SEATED) and now_s - since_s > HANDSHAKE_S:
+    since_s = connection.arrived_s if connection.seated_s is None else connection.seated_s
+    if connection.stage in (Stage.SILENT, Stage.SEATED) and now_s - since_s > HANDSHAKE_S:
         return "no request"
-    if len(guest.frames) > MAX_FRAMES:
+    if len(connection.frames) > MAX_FRAMES:
         return "too many frames without a complete message"
-    if not may_read(guest, of_all) and guest.in_flight and served_s - guest.since_s > STALE_S:
+    if not may_read(connection, of_all) and connection.in_flight and served_s - connection.since_s > STALE_S:
         return "a message that is never completed"
     return None
 

@@ -48,8 +48,8 @@ from onrig.runtime.memory.storage import Storage
 from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import examination
-from onrig.runtime.replay.learners.desk import LearnerRequests, RunIdentity
-from onrig.runtime.replay.learners.policy_desk import PolicyAdmission
+from onrig.runtime.replay.learners.learner_requests import LearnerRequests, RunIdentity
+from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.succession import AnyLearner, FromCheckpoint
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
