@@ -109,9 +109,8 @@ class Supervisor:
         except InsufficientResources as error:
             return ExitCode.PREFLIGHT, str(error)
         finally:
-            for child in reversed(
-                list(self._process_group.alive) if self._process_group is not None else []
-            ):  # control first
+            alive = [] if self._process_group is None else list(self._process_group.alive)
+            for child in reversed(alive):  # control first
                 child.end(_IMMEDIATE_STOP_S if child.name == CONTROL and self.started else 0.0)
                 child.close()
             self._post_mortem.close()
