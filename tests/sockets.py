@@ -1,7 +1,9 @@
-"""Where tests put Unix sockets."""
+"""Where tests put Unix sockets, and TCP ports for them."""
 
 from __future__ import annotations
 
+import random
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,3 +15,15 @@ def short_folder() -> Iterator[Path]:
     """Give a folder for Unix sockets: their paths are 107 bytes at most, and temporary folders may lie deeper."""
     with tempfile.TemporaryDirectory(prefix="t-", dir="/dev/shm") as folder:
         yield Path(folder)
+
+
+def free_port() -> int:
+    """Return an unused TCP port of loopback, below those that Linux gives to connections: it stays free until it is used."""
+    while True:
+        port = random.randrange(10_000, 32_768)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

@@ -131,6 +131,8 @@ class Arming:
         """Return the next frame if it reports a latched fault; None if it does not, or if no frame arrives."""
         session = self._session
         previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
+        with contextlib.suppress(RequestRefused):  # in lockstep, from a device that cannot reset
+            self._pace.request_frame()
         limit_ns = time.monotonic_ns() + max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
         while (state := session.wait_state(limit_ns)) is not None:
             if is_faulted(state):

@@ -30,6 +30,7 @@ from tests.lab.rig.processes import REPLAY, ROLES, WaitTimeout, children
 from tests.lab.rig.rig import learner_keys
 from tests.lab.rig.run import UNHURRIED, Run
 from tests.lab.rig.run_folder import config_of, read_folder, tracebacks
+from tests.sockets import free_port
 
 SETTINGS: Final = (
     *UNHURRIED,
@@ -114,7 +115,7 @@ class ListeningRig(OpenRig):
 
     def __init__(self, folder: Path, *, plain: bool = False) -> None:
         self.keys = None if plain else learner_keys(folder / "keys")
-        self.link, self.page = (Tcp(peers.HERE, peers.free_port()) for _ in range(2))
+        self.link, self.page = (Tcp(peers.HERE, free_port()) for _ in range(2))
         guarded = "link.allow_plain_loopback=true" if plain else f"link.keys={folder / 'keys' / 'rig'}"
         super().__init__(folder, self.page.port, f"link.listen={self.link}", guarded)
 

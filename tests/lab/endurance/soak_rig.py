@@ -13,10 +13,10 @@ from typing import Final, Protocol, Self
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.load import load
 from tests.lab.endurance.schedule import Kind
-from tests.lab.mutants.peers import free_port
 from tests.lab.rig.rig import REALTIME, Rig, end, learner_keys
 from tests.lab.rig.run import Run
 from tests.lab.rig.wire import Mode, WireProcess
+from tests.sockets import free_port
 
 BASE_DELAY_S: Final = 0.002
 """Network delay to the learner without faults."""

@@ -37,14 +37,6 @@ def on_loopback(endpoint: Tcp) -> tuple[str, int]:
     return host, endpoint.port
 
 
-def free_port() -> int:
-    """Return an unused tcp port on loopback."""
-    with socket.socket() as probe:
-        probe.bind((HERE, 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def greeting(mechanism: bytes = b"NULL") -> bytes:
     """Return the first 64 bytes of a ZMTP 3.1 client."""
     return _SIGNATURE + b"\x03\x01" + mechanism.ljust(20, b"\0") + bytes(32)

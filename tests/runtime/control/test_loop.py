@@ -298,6 +298,24 @@ def test_an_estop_that_no_frame_has_told_of_yet_is_found_when_arming(paced: Benc
     assert paced.moves[-1] == "completed:disconnected"
 
 
+def test_in_lockstep_a_fault_that_no_frame_has_told_of_yet_is_found_when_arming(bench: Bench) -> None:
+    """The device notices that a killed loop's connection is closed after the next loop has said hello."""
+    arm = bench.session.arm
+    refused: list[bool] = []
+
+    def arm_late() -> None:
+        if not refused:
+            refused.append(True)
+            bench.device.armed = True
+            bench.device.link_lost()
+        arm()
+
+    bench.session.arm = arm_late  # type: ignore[method-assign]
+    bench.loop.run()
+    assert bench.moves[:4] == ["connected:ready", "episode:resetting", "trip:fault", "rearm:ready"]
+    assert bench.moves[-1] == "completed:disconnected"
+
+
 def test_an_estop_during_the_recovery_from_a_lost_lease_waits_for_a_person(paced: Bench) -> None:
     paced.ring.at_push = lambda n: paced.device.link_lost() if n == 10 else None
     clear, session = paced.session.clear_fault, paced.session

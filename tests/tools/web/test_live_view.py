@@ -19,6 +19,7 @@ from onrig.tools.web.guard import Address, listen_at
 from onrig.tools.web.live_view import ViewError, live_view
 from tests.lab.rig.processes import until
 from tests.runtime.samples import PENDULUM
+from tests.sockets import free_port
 
 
 @pytest.fixture
@@ -65,8 +66,7 @@ def test_the_page_is_there_while_the_context_lasts(folder: Path) -> None:
 
 
 def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
-    with listen_at(Address("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with live_view(folder, f"0.0.0.0:{port}") as url:
         token = urlsplit(url).query
         assert token.startswith("token=")
@@ -76,8 +76,7 @@ def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("0.0.0.0", marks=pytest.mark.study)])
 def test_a_page_whose_process_is_killed_comes_back_at_the_same_address(folder: Path, host: str) -> None:
-    with listen_at(Address("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with live_view(folder, f"{host}:{port}") as url:
         here = urlsplit(url)._replace(netloc=f"127.0.0.1:{port}").geturl()
         for _ in range(2):
