@@ -18,7 +18,7 @@ def short_folder() -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """Return an unused TCP port of loopback, below those that Linux gives to connections: it stays free until it is used."""
+    """Return an unused TCP port of loopback, outside the range from which Linux gives ports to connections."""
     while True:
         port = random.randrange(10_000, 32_768)
         with socket.socket() as probe:
