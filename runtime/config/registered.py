@@ -112,9 +112,15 @@ def _built(type_: inspect.Type, value: Any, location: str) -> Any:
     return value
 
 
+@cache
+def _described(type_: type) -> inspect.Type:
+    return inspect.type_info(type_)
+
+
 def convert(data: object, type_: Any) -> Any:
     """Convert like ``msgspec.convert``, to a type with ``registered`` parts outside any ``WithRegistered``."""
-    value, described = msgspec.convert(data, type_), inspect.type_info(type_)
+    value = msgspec.convert(data, type_)
+    described = _described(type_) if isinstance(type_, type) else inspect.type_info(type_)  # others may have no hash
     try:
         return _built(described, value, "$") if _groups(described) else value
     except ValueError as error:

@@ -3,7 +3,7 @@
 In each period it samples action plans around the previous one, simulates each on the model, and moves towards the best
 (de Boer et al. 2005; time-correlated samples, kept elites and shifted plans as in Pinneri et al. 2020, iCEM).  The
 model is deterministic, so the actions of the best of several episodes can be repeated: its score is a lower bound on
-the optimum.  These actions are then polished by small random deviations.  More samples and other horizons show how much higher the optimum may be.  Episodes and samples form one
+the optimum.  More samples and other horizons show how much higher the optimum may be.  Episodes and samples form one
 batch of the plant's arrays.
 """
 
@@ -25,15 +25,11 @@ _WIDTH: Final = 0.6
 _MIN_WIDTH: Final = 0.03
 _CORRELATIONS: Final = (0.5, 0.8, 0.95)
 """Correlations of a sample's deviations between periods, used in turn: fine corrections and long swings."""
-_SCALES: Final = (1.0, 0.3, 0.1)
+_SCALES: Final = (1.0, 0.1)
 """Factors on the deviations of samples, in turn."""
-_LENGTHS: Final = (None, None, 3, 8)
-"""Lengths of the deviations in periods, in turn (None: the horizon): a nearly optimal long plan is improved only by small
-and brief ones."""
-_POLISHING_SAMPLES: Final = 64
-_POLISHING_ROUNDS: Final = 600
-_POLISHING_SCALE: Final = 0.3
-"""Largest standard deviation in polishing; smaller ones are as frequent on a logarithmic scale, down to a hundredth."""
+_LENGTHS: Final = (None, None, 1, 4)
+"""Lengths of the deviations in periods, in turn (None: the horizon): a long plan near the optimum, above all of an
+unstable plant, is improved only by small and brief ones."""
 _STARTS: Final = 16
 """Number of independent populations in the search for the first plan; the best one is kept."""
 _FIRST: Final = 3
@@ -69,27 +65,29 @@ def play(
     safe_action = (model.safe - centre) / half
     states, targets = draws
     episodes = len(states)
+    active = np.ones(episodes, bool)
+    total, n_steps = np.zeros(episodes), np.zeros(episodes)
     previous = np.tile(model.safe, (episodes, 1))
-    start = _Objective(model, states, previous, targets[:, 0], centre, half, unlived)
     plans = np.tile(safe_action, (episodes, effort.horizon, 1))
-    chosen: list[Values] = []
     for t in range(model.steps):
         ahead = min(effort.horizon, model.steps - t)
-        objective = start._replace(states=states, previous=previous, targets=targets[:, t])
+        objective = _Objective(model, states, previous, targets[:, t], centre, half, unlived)
         if t == 0:
             plans = _first(objective, plans[:, :ahead], effort, rng)
         else:
             plans = _improve(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
-        chosen.append(plans[:, 0])
-        previous = centre + half * plans[:, 0]
-        states = model.follow(states, previous, previous, targets[:, t + 1])[0]
+        actions = centre + half * plans[:, 0]
+        states, reward, over = model.follow(states, actions, previous, targets[:, t + 1])
+        previous = actions
+        total += np.where(active, reward, 0.0)
+        n_steps += active
+        active = active & ~over
         if progress is not None:
             progress(t + 1, model.steps)
+        if not active.any():
+            break
         plans = np.concatenate([plans[:, 1:], np.broadcast_to(safe_action, (episodes, 1, m))], axis=1)
-    actions = np.stack(chosen, axis=1)
-    if not model.task.targets:  # a policy does not know those to come
-        actions = _polish(start, actions, rng)
-    return _follow(model, draws, centre + half * actions)
+    return Episodes(total, n_steps)
 
 
 class _Objective(NamedTuple):
@@ -166,36 +164,3 @@ def _draw_deviations(rng: np.random.Generator, shape: tuple[int, ...]) -> Values
     lengths = np.repeat([shape[2] if length is None else length for length in _LENGTHS], n * len(_SCALES))
     within = np.arange(shape[2]) < np.resize(lengths, shape[1])[:, None]
     return np.asarray((scale[:, None] * within)[:, :, None] * noise)
-
-
-def _polish(objective: _Objective, plans: Values, rng: np.random.Generator) -> Values:
-    """Improve plans (E, H, m) of whole episodes by the best of many random deviations from them, round by round."""
-    E, H, m = plans.shape
-    shape, at = (E, _POLISHING_SAMPLES), np.arange(E)
-    for _ in range(_POLISHING_ROUNDS):
-        first, length = rng.integers(0, H, shape), np.rint(H ** rng.uniform(0.0, 1.0, shape))
-        ahead = np.arange(H) - first[..., None]
-        within = (ahead >= 0) & (ahead < length[..., None])
-        size = _POLISHING_SCALE * 10.0 ** rng.uniform(-2.0, 0.0, shape) * rng.choice([-1.0, 1.0], shape)
-        direction = rng.standard_normal((*shape, 1, m))
-        deviation = within[..., None] * size[..., None, None] * direction
-        every = np.concatenate([plans[:, None], np.clip(plans[:, None] + deviation, -1.0, 1.0)], axis=1)
-        plans = every[at, objective(every).argmax(axis=1)]
-    return plans
-
-
-def _follow(model: TaskModel, draws: Draws, actions: Values) -> Episodes:
-    """Play episodes with given actions (E, steps, m), SI units."""
-    states, targets = draws
-    active = np.ones(len(states), bool)
-    total, n_steps = np.zeros(len(states)), np.zeros(len(states))
-    previous = np.tile(model.safe, (len(states), 1))
-    for t in range(model.steps):
-        states, reward, over = model.follow(states, actions[:, t], previous, targets[:, t + 1])
-        previous = actions[:, t]
-        total += np.where(active, reward, 0.0)
-        n_steps += active
-        active = active & ~over
-        if not active.any():
-            break
-    return Episodes(total, n_steps)

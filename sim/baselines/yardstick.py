@@ -93,7 +93,7 @@ def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
 
 
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
-    """Efforts of the sampling controller, fewest samples first: a minute or two for ``coarse``, more for ``fine``."""
+    """Efforts of the sampling controller, fewest samples first: minutes for ``coarse``, more for ``fine``."""
     part = slice(_COARSE) if fineness == "coarse" else slice(_COARSE, None)
     if model.plant.batched:
         efforts = [Effort(samples, horizon, 3) for samples in _SAMPLES[part] for horizon in _HORIZONS]

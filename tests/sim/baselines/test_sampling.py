@@ -11,7 +11,7 @@ import pytest
 from onrig.runtime.run_loading import load_run
 from onrig.sim.baselines.sampling import Effort, play
 from onrig.sim.baselines.task_model import TaskModel, random_reward
-from onrig.sim.baselines.yardstick import ATTEMPTS
+from onrig.sim.baselines.yardstick import ATTEMPTS, cache_folder, horizon_grids_for, optimum_baseline
 from tests.sim.baselines.models import MAGMAN, PENDULUM, with_task
 
 SMALL = Effort(24, 10, 2)
@@ -56,18 +56,21 @@ def test_it_knows_where_an_episode_starts_and_what_its_targets_will_be() -> None
     assert random_reward(model, 50).mean < -1.0
 
 
+def optimum(model: TaskModel) -> float:
+    """Mean reward per step of the finite-horizon optimum, from below; solved once, in minutes."""
+    grid = horizon_grids_for(model, "fine")[0]
+    return optimum_baseline(model, grid, cache_folder()).polished
+
+
 @pytest.mark.study
 @pytest.mark.parametrize("seed", range(3))
 def test_on_the_pendulum_it_is_within_2_percent_of_the_finite_horizon_optimum(seed: int) -> None:
-    reference = PENDULUM.task.normalization
-    assert reference is not None
-    played = play(PENDULUM, Effort(128, 75, 3), 0.0, PENDULUM.draw(ATTEMPTS), seed)
-    assert played.mean_rewards(PENDULUM.steps, 0.0).max() > 1.02 * reference.reference_reward
+    played = play(PENDULUM, Effort(256, 75, 3), 0.0, PENDULUM.draw(ATTEMPTS), seed)
+    assert played.mean_rewards(PENDULUM.steps, 0.0).max() > 1.02 * optimum(PENDULUM)
 
 
 @pytest.mark.study
-def test_on_the_magman_it_is_within_5_percent_of_the_finite_horizon_optimum() -> None:
-    reference = MAGMAN.task.normalization
-    assert reference is not None
-    played = play(MAGMAN, Effort(64, 15, 3), 0.0, MAGMAN.draw(ATTEMPTS))
-    assert played.mean_rewards(MAGMAN.steps, 0.0).max() > 1.05 * reference.reference_reward
+@pytest.mark.parametrize("seed", range(3))
+def test_on_the_magman_it_is_within_3_percent_of_the_finite_horizon_optimum(seed: int) -> None:
+    played = play(MAGMAN, Effort(64, 15, 3), 0.0, MAGMAN.draw(ATTEMPTS), seed)
+    assert played.mean_rewards(MAGMAN.steps, 0.0).max() > 1.03 * optimum(MAGMAN)

@@ -212,8 +212,17 @@ def test_a_run_is_reported_without_the_file_that_its_first_policy_came_from(tmp_
     assert main(["report", str(tmp_path)]) == 0
 
 
-@pytest.mark.parametrize("name", ["summary.json", "meta.json", "timing.json", "episodes.csv", "events.jsonl"])
-@pytest.mark.parametrize("damage", ["a folder", "empty lines", "garbage"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("summary.json", "a folder"),
+        ("meta.json", "empty lines"),
+        ("timing.json", "garbage"),
+        ("episodes.csv", "garbage"),
+        ("events.jsonl", "a folder"),
+        ("events.jsonl", "empty lines"),
+    ],
+)
 def test_a_damaged_file_is_named_and_not_taken_for_a_missing_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
 ) -> None:
