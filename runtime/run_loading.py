@@ -16,7 +16,7 @@ from onrig.runtime.config.conversion import Reading, read, read_by_section, read
 from onrig.runtime.config.document import Document, find, load_document, origin_of, override, parse_content, problem_at
 from onrig.runtime.config.identified import KEY, with_identified
 from onrig.runtime.config.pieces import KEY as PYTHON
-from onrig.runtime.config.pieces import with_barrier, with_pieces, with_plant_file
+from onrig.runtime.config.pieces import with_copies, with_files, with_pieces
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
@@ -100,14 +100,13 @@ def load_run(
         parts[TASK] = with_tables(parts[TASK], (), Path(parts[TASK].file).parent)
     else:
         document = with_tables(document, (TASK,), path.parent)
-    document = with_plant_file(with_pieces(document, path.parent), path.parent)
-    document = with_barrier(document, path.parent)
+    document = with_files(with_pieces(document, path.parent), path.parent)
     return _checked(document, parts, sections or dict, rules or Rules())
 
 
 def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
     """Load the resolved configuration of a run folder; raises ConfigError."""
-    return _checked(with_pieces(load_document(path), None), {}, sections or dict, Rules())
+    return _checked(_resolved(path), {}, sections or dict, Rules())
 
 
 def load_started(path: Path) -> RunConfig:
@@ -115,7 +114,11 @@ def load_started(path: Path) -> RunConfig:
 
     The supervisor has checked it; here only its types and bounds are, because some checks take a tenth of a second.
     """
-    return _checked(with_pieces(load_document(path), None), {}, dict, Rules(common=lambda config: ()))
+    return _checked(_resolved(path), {}, dict, Rules(common=lambda config: ()))
+
+
+def _resolved(path: Path) -> Document:
+    return with_copies(with_pieces(load_document(path), None), path.parent)
 
 
 def read_resolved(text: bytes, file: str, sections: Sections | None = None) -> RunConfig:

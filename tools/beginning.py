@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import StartFrom, learner_settings
+from onrig.runtime.config.pieces import copies_of
 from onrig.runtime.config.problem import ConfigError, Finding, format_path
 from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import read_fields
@@ -26,7 +27,7 @@ from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.policy.contract import contract_for, contract_mismatch
 from onrig.runtime.replay.seeds import EXPERIENCES, FIRST_EPISODE, NETWORKS, digest, encode
 from onrig.runtime.run_changes import differences
-from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.run_config import RunConfig, capacity_of, written
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
 
@@ -168,7 +169,7 @@ def begin_with(config: RunConfig) -> Beginning:
 
     `beginning_findings` has found no problem with ``config``.
     """
-    files: dict[str, bytes] = {}
+    files = copies_of(written(config))
     facts: dict[str, object] = {}
     if (seeds := config.selection.seeds) is not None:
         taken = _experiences(seeds, config)

@@ -6,9 +6,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +23,11 @@ from onrig.runtime.python_files import NotTrusted, python_file
 KEY: Final = "python"
 _PLANT: Final[NodePath] = ("device", "twin", "plant")
 MAX_BARRIER_BYTES: Final = 64 << 20
+_WITH_FILES: Final = (
+    (_PLANT, registry.PLANTS, MAX_BYTES),
+    (("limits", "predicted"), registry.BOXES, MAX_BARRIER_BYTES),
+)
+"""Pieces that may read a file, such as a solver's model or a barrier's table: path, group, maximum size."""
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
@@ -57,33 +63,71 @@ def with_pieces(document: Document, base: Path | None) -> Document:
     return dataclasses.replace(document, data=data)
 
 
-def with_plant_file(document: Document, beside: Path) -> Document:
-    """Resolve the file that a plant reads (a solver's model): full path and digest.
+def with_files(document: Document, beside: Path) -> Document:
+    """Resolve the files that pieces read: full path, and digest as ``sha256``.
 
-    ``beside``: the configuration's folder.  An unreadable file is left to the plant, which reports it.
+    ``beside``: the configuration's folder.  An unreadable file is left to the piece, which reports it.
     """
-    return _with_file(document, beside, _PLANT, registry.PLANTS, MAX_BYTES)
+    data = document.data
+    for file in _files(data):
+        path = ((_folder(document, file.at, beside) or beside) / file.name).absolute()
+        data = replaced(data, file.at, str(path))
+        if not file.sha256:
+            with suppress(OSError):
+                data = replaced(data, (*file.at[:-1], "sha256"), _digest(path, file.max_bytes))
+    return dataclasses.replace(document, data=data)
 
 
-def with_barrier(document: Document, beside: Path) -> Document:
-    """Resolve the table of a sampled barrier: full path and digest; a missing one is left to the checks."""
-    return _with_file(document, beside, ("limits", "predicted"), registry.BOXES, MAX_BARRIER_BYTES)
+def copies_of(data: Data) -> dict[str, bytes]:
+    """Content of the files that the pieces of a resolved configuration read, by their path in its run's folder."""
+    copies = {}
+    for file in _files(data):
+        with suppress(OSError):
+            copies[file.copy] = read_file(Path(file.name), file.max_bytes)
+    return copies
 
 
-def _with_file(document: Document, beside: Path, at: NodePath, group: str, max_bytes: int) -> Document:
-    """Resolve the file that a piece of a group names in its ``file_field``: full path, and digest as ``sha256``."""
-    try:
-        section = value_at(document.data, at)
-    except (KeyError, TypeError, IndexError):
-        return document
-    field = _file_field(group, section)
-    if not isinstance(section, dict) or not isinstance(section.get(field), str):
-        return document
-    path = ((_folder(document, (*at, field), beside) or beside) / str(section[field])).absolute()
-    resolved: dict[str, Data] = {**section, field: str(path)}
-    with suppress(OSError):
-        resolved.setdefault("sha256", hashlib.sha256(read_file(path, max_bytes)).hexdigest())
-    return dataclasses.replace(document, data=replaced(document.data, at, resolved))
+def with_copies(document: Document, folder: Path) -> Document:
+    """Resolved configuration of a run's folder, with its copies in place of files that are missing or have changed."""
+    data = document.data
+    for file in _files(data):
+        copy = folder / file.copy
+        if copy.is_file():
+            with suppress(OSError):
+                if _digest(Path(file.name), file.max_bytes) == file.sha256:
+                    continue
+            data = replaced(data, file.at, str(copy.absolute()))
+    return dataclasses.replace(document, data=data)
+
+
+class _File(NamedTuple):
+    """File that a piece names in its ``file_field``."""
+
+    at: NodePath
+    name: str
+    sha256: str
+    """Digest of its content; empty if not resolved yet."""
+    max_bytes: int
+
+    @property
+    def copy(self) -> str:
+        """Path of the copy in a run's folder."""
+        return f"start/{self.sha256[:16]}{Path(self.name).suffix}"
+
+
+def _files(data: Data) -> Iterator[_File]:
+    for at, group, max_bytes in _WITH_FILES:
+        try:
+            section = value_at(data, at)
+        except (KeyError, TypeError, IndexError):
+            continue
+        field = _file_field(group, section)
+        if isinstance(section, dict) and isinstance(section.get(field), str):
+            yield _File((*at, field), str(section[field]), str(section.get("sha256") or ""), max_bytes)
+
+
+def _digest(path: Path, max_bytes: int) -> str:
+    return hashlib.sha256(read_file(path, max_bytes)).hexdigest()
 
 
 def _file_field(group: str, section: Data) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime import python_files, registry
-from onrig.runtime.config.document import Document, parse_content
-from onrig.runtime.config.pieces import register_resolved, with_pieces
+from onrig.runtime.config.document import Document, parse_content, parse_document
+from onrig.runtime.config.pieces import copies_of, register_resolved, with_copies, with_files, with_pieces
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.yaml_nodes import value_at
 
 SOURCE = """\
 from onrig.runtime.memory.keepers.cyclic import Fifo
@@ -175,3 +176,25 @@ def test_a_broken_file_is_told_with_its_line(write: Write, source: str, message:
     with_pieces(named(), Path())
     with pytest.raises(ValueError, match=rf"'Mine' of retentions does not load from \S+/mine\.py:Mine: {message}"):
         registry.load(registry.RETENTIONS, "Mine")
+
+
+def test_a_run_uses_its_copy_of_a_file_that_is_missing_or_has_changed(tmp_path: Path) -> None:
+    table = tmp_path / "beam.barrier"
+    table.write_bytes(b"table")
+    text = "limits: {predicted: {kind: sampled, table: beam.barrier}}"
+    resolved = with_files(parse_document(text, "run.yaml"), tmp_path)
+    run = tmp_path / "run"
+    ((name, content),) = copies_of(resolved.data).items()
+    (run / name).parent.mkdir(parents=True)
+    (run / name).write_bytes(content)
+
+    def read() -> object:
+        return value_at(with_copies(resolved, run).data, ("limits", "predicted", "table"))
+
+    assert read() == str(table)
+    table.write_bytes(b"another")
+    assert read() == str(run / name)
+    table.unlink()
+    assert read() == str(run / name)
+    (run / name).unlink()
+    assert read() == str(table)

@@ -65,7 +65,7 @@ def optimum(model: TaskModel) -> float:
 @pytest.mark.study
 @pytest.mark.parametrize("seed", range(3))
 def test_on_the_pendulum_it_is_within_2_percent_of_the_finite_horizon_optimum(seed: int) -> None:
-    played = play(PENDULUM, Effort(256, 75, 3), 0.0, PENDULUM.draw(ATTEMPTS), seed)
+    played = play(PENDULUM, Effort(512, 75, 3), 0.0, PENDULUM.draw(ATTEMPTS), seed)
     assert played.mean_rewards(PENDULUM.steps, 0.0).max() > 1.02 * optimum(PENDULUM)
 
 

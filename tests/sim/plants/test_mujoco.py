@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.config.document import parse_document
-from onrig.runtime.config.pieces import with_plant_file
+from onrig.runtime.config.pieces import with_files
 from onrig.runtime.config.yaml_nodes import value_at
 from onrig.sim.plants.integrate import SCALAR, step
 from onrig.sim.plants.mujoco import Mujoco, _solver
@@ -111,6 +111,6 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_model_is_next_to_the_configuration() -> None:
     text = "device: {twin: {plant: {kind: mujoco, model: pole.xml}}}"
-    document = with_plant_file(parse_document(text, "run.yaml"), MODEL.parent)
+    document = with_files(parse_document(text, "run.yaml"), MODEL.parent)
     assert value_at(document.data, ("device", "twin", "plant", "model")) == str(MODEL)
     assert len(str(value_at(document.data, ("device", "twin", "plant", "sha256")))) == 64
