@@ -22,6 +22,8 @@ from onrig.runtime.config.document import MAX_BYTES, find, parse_document
 from onrig.runtime.config.problem import ConfigError, hint
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_file
+from onrig.runtime.safety.limits import Limits
+from onrig.runtime.safety.promise import promise_of
 from onrig.tools.first_rig_page import Bench, page
 from onrig.tools.first_rig_plant import NoTemplate, generated, modelled, template_of
 from onrig.tools.terminal import complain
@@ -125,7 +127,8 @@ def _named(texts: Mapping[str, str], name: str) -> dict[str, str]:
         found["run.yaml"] = _with(found["run.yaml"], r"^device:\n", _PORT)
     except KeyError as error:
         raise NoTemplate(f"the template has no {error.args[0]}") from None
-    return {**found, _README: page(texts[_README], bench, name)}
+    limits = convert(parse_document(found["run.yaml"], "run.yaml"), ("limits",), Limits)
+    return {**found, _README: page(texts[_README], bench, name, promise_of(limits))}
 
 
 def _shipped(run: str) -> Iterator[tuple[str, str]]:

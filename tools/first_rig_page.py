@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from onrig.runtime.safety.promise import Promise
+
 _FIRMWARE: Final = (
     "the shipped firmware for a Raspberry Pi Pico takes the name with\n"
     "`make -C hw/firmware flash RIG=$firmware NAME=$name`"
@@ -58,7 +60,12 @@ _PAGE: Final = Template("""\
 
 Before the first step: the names, units, resolutions and limits in `rig.yaml` are those of your firmware (the run
 compares them and refuses any difference; $source), the e-stop cuts the power without any software, the mechanics
-are free to move, nobody is within reach. PORT stands for your port; `onrig ports` lists them. Go on to a step only
+are free to move, nobody is within reach.
+
+What the shield promises for this rig is, in one word, **$word**: $promise. `check`, the page and
+reports show the same word; Onrig's `runtime/SAFETY.md` states what each assumes.
+
+PORT stands for your port; `onrig ports` lists them. Go on to a step only
 when the one before is right.
 
 ### 1. Doctor, supply off
@@ -154,9 +161,10 @@ When a run is gone and the device may still be armed: `onrig disarm PORT`.
 """)
 
 
-def page(about: str, bench: Bench, name: str) -> str:
+def page(about: str, bench: Bench, name: str, promise: Promise) -> str:
     """Text of the README of a rig called ``name``: the template's own under this title, then the bench."""
     source = Template(_FIRMWARE if bench.firmware else _NO_FIRMWARE).substitute(firmware=bench.firmware, name=name)
     behind = Template(_BEHIND).substitute(behind=bench.behind) if bench.behind else ""
     titled = re.sub(r"\A# .*$", f"# {name}", about.rstrip("\n"), flags=re.MULTILINE)
-    return f"{titled}\n" + _PAGE.substitute({**msgspec.to_builtins(bench), "source": source, "behind": behind})
+    words = {"source": source, "behind": behind, "word": promise.word, "promise": promise.sentence}
+    return f"{titled}\n" + _PAGE.substitute({**msgspec.to_builtins(bench), **words})

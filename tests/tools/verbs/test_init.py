@@ -12,6 +12,7 @@ import pytest
 
 from onrig.runtime import registry
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.safety.promise import promise_of
 from onrig.sim.plants.pendulum import Pendulum
 from onrig.sim.plants.plant import Plant
 from onrig.tools.cli import VERBS, main
@@ -59,6 +60,7 @@ def test_a_template_after_a_shipped_run_is_that_run_under_another_name(plant: st
     rig = msgspec.structs.replace(mine.rig, name=shipped.rig.name)
     assert msgspec.structs.replace(mine, rig=rig) == shipped
     assert "# plants that the shield's guarantee covers" in (folder / "run.yaml").read_text()
+    assert f"in one word, **{promise_of(mine.limits).word}**" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("plant", sorted(set(templates()) - set(SHIPPED)))
