@@ -140,6 +140,8 @@ class Continuity:
         self._parts.figures.resume(counts)
         self._parts.builder.gaps = counts["gaps"]
         self._parts.policies.resume(counts)
+        if self._parts.promise is not None:
+            self._parts.promise.resume(counts)
         self._dropped_before = counts["dropped_before"] if same_life else counts["dropped"]
         self.lost = counts.get("lost", 0)
         self.unlogged_before = counts.get("unlogged", 0)
@@ -274,6 +276,7 @@ class Continuity:
             "mismatches": parts.desk.mismatches,
             **parts.figures.counts(),
             **parts.policies.counts(),
+            **(parts.promise.counts() if parts.promise is not None else {}),
         }
         loop, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
         opened, start, desk = parts.accounts.state(), parts.builder.began, parts.desk

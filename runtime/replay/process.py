@@ -101,10 +101,9 @@ class ReplayProcess:
         written = {*read_list(run_folder).files, *beginning.files}
         self._log = open_log(config, run_folder, shm.name, self._events.write, shared.loop_state.take, written)
         identity = RunIdentity(beginning.standing.run, run_id(config, run_folder, config_text), config_text)
-        self._parts = self._assemble(config, shared, memory, identity)
+        self._parts = self._assemble(config, shared, memory, identity, step_check)
         if not self.took_over:
             self._board[Word.ROWS_BEFORE] = self._parts.rows.count
-        self._promise = self._watch_promise(config, step_check)
         self._telemetry = open_telemetry(shm, layout, memory.storage, self._standing, lockstep=config.lockstep)
         if self._telemetry is not None:
             memory.on_errors = self._telemetry.replayed
@@ -120,7 +119,9 @@ class ReplayProcess:
         self._told_full = False
         self._ended_s: float | None = None
 
-    def _assemble(self, config: RunConfig, shared: Shared, memory: Memory, identity: RunIdentity) -> Parts:
+    def _assemble(
+        self, config: RunConfig, shared: Shared, memory: Memory, identity: RunIdentity, step_check: StepCheck | None
+    ) -> Parts:
         """Build the parts through which a record passes."""
         event = self._events.write
         policies = PolicyAdmission(
@@ -142,6 +143,7 @@ class ReplayProcess:
             policies,
             desk,
             PolicyWatch(terms_of(config), config.rate_hz, event, desk.rule),
+            self._watch_promise(config, step_check),
         )
 
     def _watch_promise(self, config: RunConfig, check: StepCheck | None) -> PromiseWatch | None:
@@ -205,8 +207,8 @@ class ReplayProcess:
         if len(records):
             self._pace.took(time.monotonic())
             self._intake.add(records)
-            if self._promise is not None:
-                self._promise.add(records)
+            if self._parts.promise is not None:
+                self._parts.promise.add(records)
             self._parts.ring.take(len(records))
             self._tell_if_full()
             self._board[Word.TAKEN] = max(self._parts.ring.taken, self._intake.told)

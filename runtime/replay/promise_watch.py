@@ -9,7 +9,7 @@ however episodes depend on each other).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import numpy as np
@@ -55,6 +55,15 @@ class SlidingTest:
             self._beyond.append(outside > self.claimed * steps)
         return self.beyond >= NEEDED
 
+    @property
+    def state(self) -> int:
+        """The window as bits below a leading 1, oldest episode first, for a checkpoint."""
+        return int("1" + "".join("01"[beyond] for beyond in self._beyond), 2)
+
+    def restore(self, state: int) -> None:
+        """Continue from a checkpoint's ``state``."""
+        self._beyond.extend(bit == "1" for bit in f"{state:b}"[1:])
+
 
 def false_alarm_rate(rate: float) -> float:
     """Bound on the share of windows with a false alarm, from the rate of episodes beyond the claim."""
@@ -83,6 +92,17 @@ class PromiseWatch:
         """Whether the promise no longer holds."""
         self.unchecked = False
         """Whether the plant's code failed, so that nothing is compared any more."""
+
+    def counts(self) -> dict[str, int]:
+        """State of the test between episodes, for a checkpoint."""
+        return {"promise_window": self._test.state, "promise_withdrawn": int(self.withdrawn)}
+
+    def resume(self, counts: Mapping[str, int]) -> None:
+        """Continue from a checkpoint's counts: a withdrawn promise stays withdrawn."""
+        self._test.restore(counts.get("promise_window", 1))
+        if counts.get("promise_withdrawn") and not self.withdrawn:
+            self.withdrawn = True
+            self._withdraw()
 
     def add(self, records: NDArray[np.void]) -> None:
         """Take the next records (dtype ``RecordLayout.dtype``); those of resets are not judged."""

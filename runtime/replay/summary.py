@@ -18,6 +18,7 @@ from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.learner_requests import LearnerRequests
 from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
+from onrig.runtime.replay.promise_watch import PromiseWatch
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingReader
@@ -36,6 +37,8 @@ class Parts(NamedTuple):
     policies: PolicyAdmission
     desk: LearnerRequests
     watch: PolicyWatch
+    promise: PromiseWatch | None
+    """None where no plant states what the rig's steps should be."""
 
 
 FILE: Final = "summary.json"

@@ -141,3 +141,19 @@ def test_a_plant_whose_code_fails_ends_the_comparison_alone() -> None:
     assert [e["kind"] for e in told.events] == ["promise_unchecked"]
     assert "LookupError: no entry" in told.events[0]["reason"]
     assert not told.watch.withdrawn
+
+
+def test_a_resumed_run_goes_on_with_the_episodes_before_and_a_withdrawn_promise_stays_withdrawn() -> None:
+    before, after, later = Told(), Told(), Told()
+    for number in (1, 2):
+        before.watch.add(episode(number, 50))
+    before.watch.add(episode(3, 0))
+    after.watch.resume(before.watch.counts())
+    assert after.watch.counts() == before.watch.counts()
+    assert not after.times
+    after.watch.add(episode(4, 50))
+    assert after.times == 1
+    later.watch.resume(after.watch.counts())
+    assert later.watch.withdrawn
+    assert later.times == 1
+    assert not later.events
