@@ -139,6 +139,7 @@ def parts(
             counts=dict,
             durations=lambda: None,
         ),
+        promise=None,
         builder=SimpleNamespace(gaps=0, began=(-1, -1, 0), add=lambda records: None),
         memory=SimpleNamespace(storage=SimpleNamespace(inserted=100)),
         policies=Policies(),

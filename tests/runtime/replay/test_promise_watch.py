@@ -150,7 +150,7 @@ def test_a_resumed_run_goes_on_with_the_episodes_before_and_a_withdrawn_promise_
     before.watch.add(episode(3, 0))
     after.watch.resume(before.watch.counts())
     assert after.watch.counts() == before.watch.counts()
-    assert not after.times
+    assert not after.watch.withdrawn
     after.watch.add(episode(4, 50))
     assert after.times == 1
     later.watch.resume(after.watch.counts())
