@@ -133,7 +133,7 @@ def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Find
     if box is None or prediction is None:
         return
     for path, start in moving:
-        excess, _ = prediction.judge([start[name] for name in names], [a.safe for a in rig.actuators])
+        excess, _ = prediction.evaluate([start[name] for name in names], [a.safe for a in rig.actuators])
         if excess > 0:
             if covers_all(box):
                 message = "from this start even the safe output may leave an envelope"

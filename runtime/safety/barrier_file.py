@@ -1,6 +1,6 @@
-"""File of a sampled barrier: a table over states and commands, and what it was computed from and tested on.
+"""File of a sampled barrier: a table over states and commands, and the basis and test of its computation.
 
-The first line is a JSON object (:class:`Header`), the rest are float32 numbers, little-endian, in the axes' order.
+The first line is a JSON object (:class:`Header`); little-endian float32 numbers follow, in the order of the axes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from onrig.runtime.files import read_file, replace_file
 FORMAT: Final = "onrig-barrier-1"
 MAX_STATES: Final = 4
 MAX_COMMANDS: Final = 2
-_MAX_HEADER: Final = 1 << 16
-_NODES: Final = 4096
+_MAX_HEADER_BYTES: Final = 1 << 16
+_MAX_NODES: Final = 4096
 
 Values = NDArray[np.float32]
 
@@ -34,41 +34,41 @@ class Axis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     low: Quantity
     high: Quantity
-    nodes: Annotated[int, msgspec.Meta(ge=2, le=_NODES)]
+    nodes: Annotated[int, msgspec.Meta(ge=2, le=_MAX_NODES)]
     wraps: bool = False
-    """Whether the last node is the first one, a turn further."""
+    """Whether the last node is the first one, one turn later."""
 
 
 class Tested(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Outcome of hostile episodes, each with a plant of its own that was not in the computation's sample."""
+    """Outcome of hostile episodes, each with a new plant that was not in the computation's sample."""
 
     plants: Annotated[int, msgspec.Meta(ge=0)]
-    """Number of them, one per episode."""
+    """Number of plants, one per episode."""
     breaches: Annotated[int, msgspec.Meta(ge=0)]
     """Episodes in which an observation left its envelope."""
     rate: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-    """Upper bound, at ``confidence``, of the share of episodes with a breach."""
+    """Upper bound of the share of episodes with a breach, at ``confidence``."""
     confidence: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
     outside: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-    """Largest share of steps of such an episode whose next measurement no computed plant explains."""
+    """Share of an episode's steps whose next measurement no computed plant explains; the largest of all episodes."""
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a table is of."""
+    """Description of a table."""
 
     format: str
     made_for: dict[str, str]
-    """Digest of each part of the configuration that the table depends on, by its name."""
+    """Digest of each part of the configuration that the table depends on, by name."""
     states: Annotated[tuple[Axis, ...], msgspec.Meta(min_length=1, max_length=MAX_STATES)]
     """Axes of the observations that are the plant's states."""
     commands: Annotated[tuple[Axis, ...], msgspec.Meta(min_length=1, max_length=MAX_COMMANDS)]
     """Axes of the actuators."""
     plants: Annotated[int, msgspec.Meta(ge=1)]
-    """Plants in the computation: corners of the uncertainty, and drawn ones."""
+    """Number of plants in the computation: corners of the uncertainty, and drawn ones."""
     horizon_s: float
-    """Time for which each of them was followed under the fallback, and again after the host's death."""
+    """Time for which each plant was simulated under the fallback, and again after the host's death."""
     slack: float
-    """Margin below which a command is refused, which covers the interpolation between nodes."""
+    """Margin below which a command is refused; covers the interpolation error between nodes."""
     seed: int
     tested: Tested | None = None
     """None before the test."""
@@ -85,7 +85,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Barrier(msgspec.Struct, frozen=True):
-    """A table that was read: margin by state and command, at least 0 where every computed plant stays inside."""
+    """Table of margins by state and command: at least 0 where every computed plant stays inside the envelopes."""
 
     header: Header
     values: Values
@@ -99,7 +99,7 @@ def digest_of(data: bytes) -> str:
 
 
 def encode(header: Header, values: Values) -> bytes:
-    """Content of a file."""
+    """Return the content of a file."""
     return msgspec.json.encode(header) + b"\n" + values.astype("<f4").tobytes()
 
 
@@ -111,8 +111,8 @@ def write_barrier(path: Path, header: Header, values: Values) -> str:
 
 
 def decode(data: bytes) -> Barrier:
-    """Parse a file's content; ValueError says what is wrong with it."""
-    line, _, rest = data[: _MAX_HEADER + 1].partition(b"\n")
+    """Parse a file's content; raises ValueError, which names the defect."""
+    line, _, rest = data[: _MAX_HEADER_BYTES + 1].partition(b"\n")
     try:
         header = msgspec.json.decode(line, type=Header)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -129,19 +129,19 @@ def decode(data: bytes) -> Barrier:
 
 
 def read_barrier(path: str, sha256: str = "") -> Barrier:
-    """Read a table, once per process; raises ValueError, also for another content than ``sha256`` is of."""
+    """Read a table, once per process; raises ValueError, also if its SHA-256 is not ``sha256`` (empty: any)."""
     try:
         data = read_file(Path(path), MAX_BARRIER_BYTES)
     except OSError as error:
         raise ValueError(f"'{path}': {error.strerror or error}; `onrig safety CONFIG --barrier` computes it") from None
-    found = digest_of(data)
-    if sha256 and found != sha256:
+    digest = digest_of(data)
+    if sha256 and digest != sha256:
         raise ValueError(f"'{path}' has changed since the configuration was read")
-    return _decoded(path, found)
+    return _decode_file(path, digest)
 
 
 @lru_cache(maxsize=4)
-def _decoded(path: str, sha256: str) -> Barrier:
+def _decode_file(path: str, sha256: str) -> Barrier:
     data = read_file(Path(path), MAX_BARRIER_BYTES)
     try:
         return decode(data)

@@ -1,6 +1,6 @@
 """Fallback controllers, which replace the policy when a rule fails.
 
-Each maps an observation (SI, in the rig's order) to an action (SI), is stateless and exempt from the rate limit.
+Each is stateless, exempt from the rate limit, and maps an observation to an action (SI units, in the rig's order).
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
-    """Proportional brake: from the safe value at rest to the opposing end of the range, saturated from ``full_at``
-    on."""
+    """Proportional brake: the safe value at rest, the opposing end of the range from the velocity ``full_at``."""
 
     actuator: str
-    """Name of the one that brakes."""
+    """Name of the actuator that brakes."""
     observation: str
     """Name of the velocity observation."""
     full_at: Positive
@@ -31,8 +30,9 @@ class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", 
 
 
 class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", tag_field="kind"):
-    """Coils off at high speed, else hold at the nearest magnet: its coil is on below the speed ``slow``, and between
-    ``slow`` and ``brake_below`` only while the body moves away from it, which brakes.
+    """Switch the coils off at high speed, else hold the body at the nearest magnet.
+
+    Its coil is on below the speed ``slow``, and up to ``brake_below`` only while the body moves away from the magnet.
     """
 
     position: str
@@ -55,7 +55,7 @@ Fallback = Damp | Hold | SafeOutput
 
 
 def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
-    """Build the controller of a configuration; raises KeyError for a name that the rig does not have."""
+    """Build the controller of a configuration; raises KeyError for a name that is not in the rig."""
     match fallback:
         case Damp():
             return _damp(fallback, rig)
@@ -66,33 +66,33 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
 
 
 def full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
-    """Build the predicate of observations at which the controller acts with full effort."""
+    """Build the predicate that reports whether the controller acts with full effort at an observation."""
     if not isinstance(fallback, Damp):  # coils off, a held coil or the safe output are always full effort
         return lambda observation: True
-    sees, full_at = _index([o.name for o in rig.observations], fallback.observation), fallback.full_at
-    return lambda observation: abs(observation[sees]) >= full_at
+    index, full_at = _index([o.name for o in rig.observations], fallback.observation), fallback.full_at
+    return lambda observation: abs(observation[index]) >= full_at
 
 
 def _damp(fallback: Damp, rig: Rig) -> Controller:
     safe = tuple([a.safe for a in rig.actuators])
-    acts = _index([a.name for a in rig.actuators], fallback.actuator)
-    sees = _index([o.name for o in rig.observations], fallback.observation)
-    brake, full_at = Brake(rig.actuators[acts]), fallback.full_at
+    actuator = _index([a.name for a in rig.actuators], fallback.actuator)
+    velocity = _index([o.name for o in rig.observations], fallback.observation)
+    brake, full_at = Brake(rig.actuators[actuator]), fallback.full_at
 
     def damp(observation: Sequence[float]) -> tuple[float, ...]:
         """Oppose the velocity: u = -u_max sat(v / full_at), for a range of +-u_max about a safe value of 0."""
-        share = -observation[sees] / full_at
+        share = -observation[velocity] / full_at
         if isnan(share):  # NaN would pass min and max
             return safe
-        return (*safe[:acts], brake.command(share), *safe[acts + 1 :])
+        return (*safe[:actuator], brake.command(share), *safe[actuator + 1 :])
 
     return damp
 
 
 def _hold(fallback: Hold, rig: Rig) -> Controller:
     safe = tuple([a.safe for a in rig.actuators])
-    names, sees = [a.name for a in rig.actuators], [o.name for o in rig.observations]
-    position_at, velocity_at = _index(sees, fallback.position), _index(sees, fallback.velocity)
+    names, observations = [a.name for a in rig.actuators], [o.name for o in rig.observations]
+    position_index, velocity_index = _index(observations, fallback.position), _index(observations, fallback.velocity)
     magnets = []
     for name, x in fallback.magnets.items():
         i = _index(names, name)
@@ -101,7 +101,7 @@ def _hold(fallback: Hold, rig: Rig) -> Controller:
 
     def hold(observation: Sequence[float]) -> tuple[float, ...]:
         """Brake at the nearest magnet, without accelerating beyond ``slow``."""
-        position, velocity = observation[position_at], observation[velocity_at]
+        position, velocity = observation[position_index], observation[velocity_index]
         if not (isfinite(position) and abs(velocity) <= brake_below):
             return safe
         _, on, away = min([(abs(position - x), on, position - x) for x, on in magnets])
@@ -117,19 +117,19 @@ def _index(names: Sequence[str], name: str) -> int:
         raise KeyError(name) from None
 
 
-DIVERGES_S: Final = 1.0
-"""Minimum diverging time that counts as a fault of the fallback."""
-DWELLS: Final = 10
-"""The same as a multiple of the fallback's dwell time, which is longer on a slow rig."""
-FAR: Final = 1.25
-"""Distance, in half widths of the envelope, beyond which the shorter time applies if a prediction excludes any beyond
-1."""
-FAR_S: Final = 0.1
-"""Diverging time that applies then: longer than a single wrong reading."""
+MIN_DIVERGING_S: Final = 1.0
+"""Minimum time for which the state must diverge to be a fault of the fallback."""
+MIN_DIVERGING_DWELLS: Final = 10
+"""Lower bound of this time in dwell times of the fallback, which are longer on a slow rig."""
+FAR_DISTANCE: Final = 1.25
+"""Distance, in half widths of the envelope, beyond which a shorter time applies to a rig with a prediction, which
+excludes distances above 1."""
+MIN_DIVERGING_FAR_S: Final = 0.1
+"""This shorter time, which exceeds a single wrong reading."""
 
 
 class FallbackWatch:
-    """Detector of a fallback that fails at full effort: the state moves ever further out of its envelope.
+    """Detector of a fallback that fails at full effort: the state moves further and further out of its envelope.
 
     Model-free; covers an inverted sign or a slipping brake. ``runtime/SAFETY.md`` gives the thresholds.
     """
@@ -143,23 +143,23 @@ class FallbackWatch:
         *,
         predicted: bool,
     ) -> None:
-        """``distance`` of an observation: 1 at the edge of the envelope."""
+        """``distance``: function of an observation, 1 at the edge of the envelope."""
         self._distance, self._at_full_effort, self._period_s = distance, at_full_effort, period_s
-        self._diverges_s = max(DIVERGES_S, DWELLS * dwell_s)
-        self._far_s = max(FAR_S, dwell_s) if predicted else self._diverges_s
+        self._min_diverging_s = max(MIN_DIVERGING_S, MIN_DIVERGING_DWELLS * dwell_s)
+        self._min_diverging_far_s = max(MIN_DIVERGING_FAR_S, dwell_s) if predicted else self._min_diverging_s
         self._divergence = Divergence(floor=1.0)
 
     def reset(self) -> None:
-        """Restart: the fallback is inactive."""
+        """Restart the measurement because the fallback is inactive."""
         self._divergence.reset()
 
     def update(self, observation: Sequence[float]) -> str:
-        """Add a state (n,) SI under the fallback; returns a description of the failure, empty if none."""
+        """Add a state (n,) in SI units under the fallback; returns a description of the failure, empty if none."""
         if not self._at_full_effort(observation):
             self._divergence.reset()
             return ""
         distance = self._distance(observation)
-        left_s = self._divergence.update(distance, self._period_s)
-        if left_s < (self._far_s if distance > FAR else self._diverges_s):
+        diverging_s = self._divergence.update(distance, self._period_s)
+        if diverging_s < (self._min_diverging_far_s if distance > FAR_DISTANCE else self._min_diverging_s):
             return ""
-        return f"for {left_s:.2g} s at full effort; now {distance:.3g} times the envelope's half width"
+        return f"for {diverging_s:.2g} s at full effort; now at {distance:.3g} times the envelope's half width"

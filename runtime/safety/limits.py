@@ -32,8 +32,8 @@ else:
     Predicted = Annotated[Any, registered(BOXES)]
 """Type of ``limits.predicted``: a registered family of plants."""
 
-_WHOLE: Final = 1e-6
-"""Tolerance in counts for a limit at a whole count: rounding of the division by the resolution."""
+_COUNT_TOLERANCE: Final = 1e-6
+"""Tolerance for a limit at a whole count, in counts: the division by the resolution rounds."""
 _MAX_DWELL_S: Final = 3600.0
 _MIN_RATE_HZ: Final = 0.1
 _MAX_RATE_HZ: Final = 10_000.0
@@ -44,13 +44,13 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     """Limits enforced by the shield; they may only be tighter than the device's own."""
 
     range: dict[str, tuple[Quantity, Quantity]] = {}
-    """Per actuator [low, high] in SI; default: the rig's."""
+    """[low, high] of each actuator in SI units; default: the rig's."""
     rate_per_s: dict[str, Quantity] = {}
-    """Per actuator, SI units per second, of the applied output; default: the full range within one period."""
+    """Maximum rate of each actuator's applied output, SI units per second; default: the full range in one period."""
     jerk_per_s2: dict[str, Quantity] = {}
-    """Per actuator, SI units per second squared: change of that rate; default: none.  Range and rate come first."""
+    """Maximum change of that rate, SI units per second squared; default: none.  Range and rate take precedence."""
     envelope: dict[str, Envelope] = {}
-    """Bounds by observation; outside of any the fallback acts."""
+    """Bounds by observation; the fallback acts outside any of them."""
     predicted: Predicted | None = None
     """Plants for which every command must lead to states where the fallback can keep the velocity's envelope."""
     fallback: Fallback = SafeOutput()
@@ -60,13 +60,13 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     fallback_dwell_s: Quantity = 0.1
     """Minimum duration of the fallback."""
     on_withdrawn: Literal["pause", "reduce"] | msgspec.UnsetType = msgspec.UNSET
-    """Reaction to a withdrawn promise: ``pause`` until a person re-arms (default on a port), or go on with a tenth of
-    the exploration; unset with a twin: neither."""
+    """Reaction to a withdrawn promise: ``pause`` until a person re-arms (default on a port), or ``reduce`` exploration
+    to a tenth; unset with a twin: neither."""
 
     def counts(self, rig: Rig) -> tuple[tuple[int, int], ...]:
         """Return the lowest and highest command of each actuator within its range, in counts."""
         return tuple(
-            (ceil(low / a.resolution - _WHOLE), floor(high / a.resolution + _WHOLE))
+            (ceil(low / a.resolution - _COUNT_TOLERANCE), floor(high / a.resolution + _COUNT_TOLERANCE))
             for a in rig.actuators
             for low, high in [self.range.get(a.name, (a.low, a.high))]
         )
@@ -74,16 +74,16 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     def setting(self, rig: Rig, period_s: float) -> Setting:
         """Return the parameters of a prediction under these limits, with ranges rounded to whole counts."""
         ranges = {}
-        for a, (least, greatest) in zip(rig.actuators, self.counts(rig), strict=True):
+        for a, (low_count, high_count) in zip(rig.actuators, self.counts(rig), strict=True):
             low, high = self.range.get(a.name, (a.low, a.high))
-            ranges[a.name] = max(low, least * a.resolution), min(high, greatest * a.resolution)
+            ranges[a.name] = max(low, low_count * a.resolution), min(high, high_count * a.resolution)
         return Setting(rig, period_s, ranges, self.envelope, self.fallback)
 
 
 def compile_prediction(limits: Limits, rig: Rig, period_s: float) -> Prediction | None:
     """Build the configured prediction, or None; takes a few tenths of a second the first time.
 
-    Raises ValueError if no guarantee is possible, KeyError for a name that the rig does not have.
+    Raises ValueError if no guarantee is possible, KeyError for a name that is not in the rig.
     """
     return None if limits.predicted is None else limits.predicted.prediction(limits.setting(rig, period_s))
 
@@ -103,15 +103,15 @@ class _Run(Protocol):
 
 def limit_findings(run: _Run) -> Iterator[Finding]:
     """List (path, message) for each inconsistent value; rate and rig of the run must be valid."""
-    alone = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
-    found: list[Finding] = [(("limits", *at), message) for at, message in alone]
-    if not found and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
+    independent = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
+    findings: list[Finding] = [(("limits", *path), message) for path, message in independent]
+    if not findings and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
         box, setting = run.limits.predicted, run.limits.setting(run.rig, run.period_us * 1e-6)
-        found += plausibility_findings(setting, box)
-        if box is not None and not found:
-            own = collect_findings(lambda: box.findings(setting), box_name(box), ("predicted",))
-            found += ((("limits", *at), message) for at, message in own)
-    for path, message in found:
+        findings += plausibility_findings(setting, box)
+        if box is not None and not findings:
+            box_findings = collect_findings(lambda: box.findings(setting), box_name(box), ("predicted",))
+            findings += ((("limits", *path), message) for path, message in box_findings)
+    for path, message in findings:
         yield path, f"{message} at {format_path(path)}"
 
 
@@ -119,39 +119,41 @@ def _actuator_findings(run: _Run) -> Iterator[Finding]:
     limits = run.limits
     actuators = {a.name: a for a in run.rig.actuators}
     for name, (low, high) in limits.range.items():
-        at: NodePath = ("range", name)
+        path: NodePath = ("range", name)
         if message := unknown(run.rig, "actuator", name):
-            yield at, message
+            yield path, message
             continue
         a = actuators[name]
         if not low < high:
-            yield at, f"expected low < high, got [{low:g}, {high:g}]"
+            yield path, f"expected low < high, got [{low:g}, {high:g}]"
         elif low < a.low or high > a.high:
-            yield at, f"[{low:g}, {high:g}] {a.unit} is wider than the rig's [{a.low:g}, {a.high:g}]"
+            yield path, f"[{low:g}, {high:g}] {a.unit} is wider than the rig's [{a.low:g}, {a.high:g}]"
         elif not low <= a.safe <= high:
-            yield at, f"the safe output {a.safe:g} {a.unit} lies outside"
-        elif ceil(low / a.resolution - _WHOLE) > floor(high / a.resolution + _WHOLE):
-            yield at, f"[{low:g}, {high:g}] holds no whole count of {a.resolution:g} {a.unit}"
+            yield path, f"the safe output {a.safe:g} {a.unit} is outside [{low:g}, {high:g}]"
+        elif ceil(low / a.resolution - _COUNT_TOLERANCE) > floor(high / a.resolution + _COUNT_TOLERANCE):
+            yield path, f"[{low:g}, {high:g}] contains no whole count of {a.resolution:g} {a.unit}"
     yield from _change_findings(run, "rate", limits.rate_per_s, "s", 1)
     yield from _change_findings(run, "jerk", limits.jerk_per_s2, "s^2", 2)
 
 
-def _change_findings(run: _Run, what: str, limits: Mapping[str, float], per: str, order: int) -> Iterator[Finding]:
+def _change_findings(
+    run: _Run, quantity: str, limits: Mapping[str, float], time_unit: str, order: int
+) -> Iterator[Finding]:
     actuators = {a.name: a for a in run.rig.actuators}
     field = "rate_per_s" if order == 1 else "jerk_per_s2"
     for name, value in limits.items():
-        at: NodePath = (field, name)
+        path: NodePath = (field, name)
         if message := unknown(run.rig, "actuator", name):
-            yield at, message
+            yield path, message
             continue
         a = actuators[name]
         if not value > 0:
-            yield at, f"expected a positive {what}, got {value:g}"
+            yield path, f"expected a positive {quantity}, got {value:g}"
         elif run.rate_hz > 0 and value / run.rate_hz**order < a.resolution:
             yield (
-                at,
-                f"{value:g} {a.unit}/{per} at {run.rate_hz:g} Hz is less than one count ({a.resolution:g} {a.unit}) "
-                "per period: the output could never change",
+                path,
+                f"{value:g} {a.unit}/{time_unit} at {run.rate_hz:g} Hz is less than one count ({a.resolution:g} "
+                f"{a.unit}) per period: the output could never change",
             )
 
 
@@ -188,13 +190,14 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
 
 
 def prediction_trial(limits: Limits, rig: Rig, period_s: float) -> Iterator[Finding]:
-    """Build and try the configured prediction, for valid limits; raises whatever its family's code raises."""
+    """Build and evaluate the configured prediction, for valid limits; propagates any exception of the family's code."""
     prediction = compile_prediction(limits, rig, period_s)
     if limits.predicted is None or prediction is None:
         return
     limits.predicted.sketch()
     for observation in ([o.low for o in rig.observations], [o.high for o in rig.observations]):
         for action in ([a.low for a in rig.actuators], [a.high for a in rig.actuators]):
-            excess, margin = prediction.judge(observation, action)
+            excess, margin = prediction.evaluate(observation, action)
             if not (isfinite(margin) and excess >= 0.0):
-                yield ("limits", "predicted"), f"{box_name(limits.predicted)} judges with ({excess}, {margin})"
+                message = f"{box_name(limits.predicted)} predicts ({excess}, {margin})"
+                yield ("limits", "predicted"), f"{message}: expected an excess of at least 0 and a finite margin"

@@ -1,13 +1,13 @@
-"""The shield's magnetic manipulators: a bound on the kinetic energy that the coils can still add.
+"""Prediction for magnetic manipulators: a bound on the kinetic energy that the coils can still add.
 
 Under held squared currents u_j >= 0 the force has a potential, -(c1/m) sum_j u_j p_j(x) with p_j(x) = 1 / (4 (d_j^2 +
 c2)^2), friction only dissipates energy, and a wall absorbs almost all of it.  Therefore v^2 / 2 never exceeds its
 present value by more than the potential's drop to its deepest point, however long the command is held: neither the
-lease nor lost frames matter, and the fallback (coils off) can only lower |v|.  A command passes if that keeps |v|
+lease nor lost frames matter, and the fallback (coils off) can only lower |v|.  A command passes if this bound keeps |v|
 within its envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).
-p_j falls as c2 grows: within bounds of c2 the deepest point has the least, and the body's position the largest.  A dead
-band subtracts from each u_j; the drop is bounded with the full u_j at the deepest point, and at the body's position
-with u_j less the largest dead band.
+Since p_j falls as c2 grows, the smallest c2 is used at the deepest point, and the largest at the body's position.  A
+dead band reduces each u_j: the bound uses the full u_j at the deepest point, and u_j less the largest dead band at the
+body's position.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import Hold, SafeOutput
 from onrig.runtime.safety.plant_box import (
-    FARTHEST,
     MAX_MAGNETS,
+    MAX_PLAUSIBLE,
     Setting,
     Sketch,
     Units,
@@ -43,9 +43,9 @@ Values = NDArray[np.float64]
 
 MAX_CELLS: Final = 200_000
 """Maximum cells of a table: a track of fifty metres."""
-_HERE_M: Final = 2.5e-4
-"""Cell width for measured positions."""
-_DEEP_SHARE: Final = 6
+_CELL_M: Final = 2.5e-4
+"""Width of the cells of measured positions."""
+_CELLS_PER_SPACING: Final = 6
 """Cells per magnet spacing in the search for the deepest point."""
 
 Row = tuple[float, float, float, float]
@@ -72,18 +72,18 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     c2_m2: Positive
     """c2: width of a coil's field, squared."""
     c2_spread: NotNegative | msgspec.UnsetType = msgspec.UNSET
-    """Largest deviation of c2 from that, as a share of it; unset: none."""
+    """Largest relative deviation of c2 from its nominal value; unset: none."""
     dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
-    """Largest dead band of the coils (A^2): squared currents up to it may not pull, larger ones by the excess."""
+    """Largest dead band of the coils (A^2): squared currents may pull only by their excess over it."""
     spread: Quantity = 0.3
-    """Largest deviation of each parameter from its nominal value, as a share of it."""
+    """Largest relative deviation of each parameter from its nominal value."""
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
     sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
     units: ClassVar[Units] = Units("m", "A^2")
-    # A held command has a potential only if the pull is constant: a varying one could add energy.
+    # A held command has a potential only if the pull is constant; a varying pull could add energy.
     promise: ClassVar[Word] = Word.PROVED
     varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
     apart: ClassVar[Mapping[str, tuple[str, str]]] = {"c2": ("c2_m2", "c2_spread")}
@@ -106,10 +106,13 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
 
     def findings(self, setting: Setting) -> Iterator[Finding]:
         """List the problems that prevent a prediction."""
-        found = [*common_findings(self, setting, "position"), *magnet_findings(setting.rig, "predicted", self.magnets)]
+        problems = [
+            *common_findings(self, setting, "position"),
+            *magnet_findings(setting.rig, "predicted", self.magnets),
+        ]
         if self.c2_spread and self.c2_spread >= 1.0:
-            found.append((("predicted", "c2_spread"), f"expected 0 to less than 1, got {self.c2_spread:g}"))
-        yield from found or self._infeasible(setting)
+            problems.append((("predicted", "c2_spread"), f"expected 0 to less than 1, got {self.c2_spread:g}"))
+        yield from problems or self._infeasible(setting)
 
     def _infeasible(self, setting: Setting) -> Iterator[Finding]:
         rig, fallback = setting.rig, setting.fallback
@@ -119,7 +122,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
         for a in rig.actuators:
             low, _ = setting.ranges[a.name]
             if a.name in self.magnets and (low < 0 or a.safe != 0):
-                yield ("predicted", "magnets", a.name), "expected squared currents: 0 or more, and off (0) when safe"
+                yield ("predicted", "magnets", a.name), "expected a squared current: range from 0 or more, safe value 0"
         if isinstance(fallback, Hold):
             if fallback.magnets != self.magnets:
                 yield ("fallback", "magnets"), "expected the same magnets as in limits.predicted"
@@ -139,13 +142,15 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
 
     def max_acceleration(self, setting: Setting) -> float:
         """Largest acceleration within the envelope, m/s^2."""
-        at, e = np.array(list(self.magnets.values())), setting.envelope[self.velocity]
-        most = np.array([setting.ranges[name][1] for name in self.magnets])
-        pulled = _max_acceleration(at, most, self.pull_m6_per_a2_s2 * (1.0 + self.spread), self.c2_bounds[0])
-        return pulled + self.friction_per_s * (1.0 + self.spread) * max(abs(e.low), abs(e.high))
+        positions, e = np.array(list(self.magnets.values())), setting.envelope[self.velocity]
+        max_currents = np.array([setting.ranges[name][1] for name in self.magnets])
+        coils = _max_acceleration(
+            positions, max_currents, self.pull_m6_per_a2_s2 * (1.0 + self.spread), self.c2_bounds[0]
+        )
+        return coils + self.friction_per_s * (1.0 + self.spread) * max(abs(e.low), abs(e.high))
 
     def sketch(self) -> Sketch:
-        """A ball on a track above coils."""
+        """Drawing of a ball on a track above coils."""
         return {"kind": "track", "position": self.position, "magnets": self.magnets}
 
 
@@ -159,55 +164,60 @@ class MagmanPrediction:
         observed = rig.observations[self._velocity]
         self._per_unit = 2.0 / (observed.high - observed.low)
         envelope = setting.envelope[box.velocity]
-        self._fastest = min(-envelope.low, envelope.high)
+        self._max_speed = min(-envelope.low, envelope.high)
         actuators = [a.name for a in rig.actuators]
-        at_rig = [actuators.index(name) for name in box.magnets]
-        self._coils = tuple([(i, 0.5 * rig.actuators[i].resolution, setting.ranges[actuators[i]][1]) for i in at_rig])
-        self._none = (0.0,) * (MAX_MAGNETS - len(self._coils))
+        indices = [actuators.index(name) for name in box.magnets]
+        self._coils = tuple([(i, 0.5 * rig.actuators[i].resolution, setting.ranges[actuators[i]][1]) for i in indices])
+        self._no_coils = (0.0,) * (MAX_MAGNETS - len(self._coils))
         late_s = box.late_us * 1e-6
         pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
-        at = np.array(list(box.magnets.values()))
-        most = np.array([setting.ranges[name][1] for name in box.magnets])
-        least, largest = box.c2_bounds
-        self._speed_error = error_bound(box, rig, box.velocity) + late_s * _max_acceleration(at, most, pull, least)
-        blur = error_bound(box, rig, box.position) + late_s * self._fastest
+        positions = np.array(list(box.magnets.values()))
+        max_currents = np.array([setting.ranges[name][1] for name in box.magnets])
+        min_c2, max_c2 = box.c2_bounds
+        self._speed_error = error_bound(box, rig, box.velocity) + late_s * _max_acceleration(
+            positions, max_currents, pull, min_c2
+        )
+        blur = error_bound(box, rig, box.position) + late_s * self._max_speed
         track = rig.observations[self._position]
-        self._start, self._here = track.low, _least_potentials(at, largest, pull, track.low, track.high, blur)
-        self._deep = _deepest_potentials(at, least, pull)
-        # Rounding and dead band reduce a coil's possible pull here compared with the deepest point.
-        self._short = max(2.0 * half for _, half, _ in self._coils) + dead_band_of(box)
+        self._track_low, self._min_potentials = (
+            track.low,
+            _min_potentials(positions, max_c2, pull, track.low, track.high, blur),
+        )
+        self._max_potentials = _max_potentials(positions, min_c2, pull)
+        # Rounding and dead band may reduce a coil's pull at the body's position.
+        self._shortfall = max(2.0 * half for _, half, _ in self._coils) + dead_band_of(box)
 
-    def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
+    def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """See :class:`onrig.runtime.safety.plant_box.Prediction`."""
         position, velocity = observation[self._position], observation[self._velocity]
-        if not (-FARTHEST < position < FARTHEST and -FARTHEST < velocity < FARTHEST):
+        if not (-MAX_PLAUSIBLE < position < MAX_PLAUSIBLE and -MAX_PLAUSIBLE < velocity < MAX_PLAUSIBLE):
             return inf, 0.0
-        # Commands are rounded to whole counts: up to half a count more.
-        most = [min(action[i] + half, top) if action[i] else 0.0 for i, half, top in self._coils]
-        a, b, c, d = held = (*most, *self._none)
-        here, short = self._here, self._short
-        at = int((position - self._start) // _HERE_M)
-        now = 0.0  # beyond the track: coils at infinite distance
-        if 0 <= at < len(here):
-            p, q, r, s = here[at]
-            e, f, g, h = [u - short if u > short else 0.0 for u in held]
-            now = e * p + f * q + g * r + h * s
-        gain = max([a * p + b * q + c * r + d * s for p, q, r, s in self._deep]) - now
+        # Rounding to whole counts adds up to half a count.
+        currents = [min(action[i] + half, top) if action[i] else 0.0 for i, half, top in self._coils]
+        a, b, c, d = held = (*currents, *self._no_coils)
+        potentials, shortfall = self._min_potentials, self._shortfall
+        cell = int((position - self._track_low) // _CELL_M)
+        present = 0.0  # beyond the track, as if the coils were infinitely far away
+        if 0 <= cell < len(potentials):
+            p, q, r, s = potentials[cell]
+            e, f, g, h = [u - shortfall if u > shortfall else 0.0 for u in held]
+            present = e * p + f * q + g * r + h * s
+        gain = max([a * p + b * q + c * r + d * s for p, q, r, s in self._max_potentials]) - present
         speed = abs(velocity) + self._speed_error
-        reached = sqrt(speed * speed + 2.0 * max(gain, 0.0))
-        if reached > self._fastest:
-            return (reached - self._fastest) * self._per_unit, 0.0
-        return 0.0, 1.0 - reached / self._fastest
+        max_speed = sqrt(speed * speed + 2.0 * max(gain, 0.0))
+        if max_speed > self._max_speed:
+            return (max_speed - self._max_speed) * self._per_unit, 0.0
+        return 0.0, 1.0 - max_speed / self._max_speed
 
 
 def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
     """Reason why the potentials cannot be tabulated; None if they can."""
     track = next(o for o in rig.observations if o.name == box.position)
-    at = sorted(box.magnets.values())
-    if (track.high - track.low) / _HERE_M > MAX_CELLS:
-        return f"a track of {track.high - track.low:g} m is too long, {MAX_CELLS * _HERE_M:g} m at most"
-    if (at[-1] - at[0]) / _spacing(at) * _DEEP_SHARE > MAX_CELLS:
-        return f"magnets {_spacing(at):g} m apart within {at[-1] - at[0]:g} m are too close to each other"
+    positions = sorted(box.magnets.values())
+    if (track.high - track.low) / _CELL_M > MAX_CELLS:
+        return f"a track of {track.high - track.low:g} m is too long: the maximum is {MAX_CELLS * _CELL_M:g} m"
+    if (positions[-1] - positions[0]) / _spacing(positions) * _CELLS_PER_SPACING > MAX_CELLS:
+        return f"magnets {_spacing(positions):g} m apart over {positions[-1] - positions[0]:g} m are too close together"
     return None
 
 
@@ -217,42 +227,43 @@ def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
     A coil is switched on only below ``brake_below``, and may then remain on indefinitely.
     """
     envelope = setting.envelope[box.velocity]
-    fastest = min(-envelope.low, envelope.high)
+    limit = min(-envelope.low, envelope.high)
     pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
-    most = np.array([setting.ranges[name][1] for name in box.magnets])
-    at = np.array(list(box.magnets.values()))
+    max_currents = np.array([setting.ranges[name][1] for name in box.magnets])
+    positions = np.array(list(box.magnets.values()))
     c2, _ = box.c2_bounds
-    error = error_bound(box, setting.rig, box.velocity) + box.late_us * 1e-6 * _max_acceleration(at, most, pull, c2)
-    depth = pull * float(most.max()) * 0.25 / c2**2
-    reached = math.hypot(hold.brake_below + error, math.sqrt(2.0 * depth))
-    if reached <= fastest:
+    error = error_bound(box, setting.rig, box.velocity) + box.late_us * 1e-6 * _max_acceleration(
+        positions, max_currents, pull, c2
+    )
+    depth = pull * float(max_currents.max()) * 0.25 / c2**2
+    max_speed = math.hypot(hold.brake_below + error, math.sqrt(2.0 * depth))
+    if max_speed <= limit:
         return None
     return (
-        f"a coil switched on at {hold.brake_below:g} m/s may accelerate the body to {reached:.3g} m/s, the envelope "
-        f"allows {fastest:g}"
+        f"a coil switched on at {hold.brake_below:g} m/s may accelerate the body to {max_speed:.3g} m/s, but the "
+        f"envelope allows {limit:g} m/s"
     )
 
 
-def _max_acceleration(magnets: Values, most: Values, pull: float, c2: float) -> float:
+def _max_acceleration(magnets: Values, max_currents: Values, pull: float, c2: float) -> float:
     """Largest acceleration (m/s^2) over all commands and positions."""
     x = np.linspace(magnets.min() - 0.05, magnets.max() + 0.05, 4001)[:, None] - magnets
-    force = pull * most * x / (x * x + c2) ** 3
+    force = pull * max_currents * x / (x * x + c2) ** 3
     sums = np.maximum(np.maximum(force, 0.0).sum(axis=1), np.maximum(-force, 0.0).sum(axis=1))
     return float(sums.max()) * 1.01  # the relative error of the grid is 1e-4
 
 
-def _least_potentials(magnets: Values, c2: float, pull: float, low: float, high: float, blur: float) -> list[Row]:
+def _min_potentials(magnets: Values, c2: float, pull: float, low: float, high: float, blur: float) -> list[Row]:
     """Lower bounds of each magnet's potential for positions measured in each cell of the track."""
-    edges = low + _HERE_M * np.arange(math.ceil((high - low) / _HERE_M - 1e-9) + 1)
+    edges = low + _CELL_M * np.arange(math.ceil((high - low) / _CELL_M - 1e-9) + 1)
     farthest = np.maximum(np.abs(edges[:-1, None] - blur - magnets), np.abs(edges[1:, None] + blur - magnets))
     return _rows(pull * potential(farthest, c2))
 
 
-def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
-    """Upper bounds of the potentials in each cell that may contain the deepest point (between the magnets and just
-    beyond).
-    """
-    width = _spacing(np.sort(magnets).tolist()) / _DEEP_SHARE
+def _max_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
+    """Upper bounds of the potentials in each cell that may contain the deepest point, from the first magnet to the
+    last."""
+    width = _spacing(np.sort(magnets).tolist()) / _CELLS_PER_SPACING
     # Cells are centred on a magnet, so that its own depth is exact.
     n = math.ceil((magnets.max() - magnets.min()) / width - 1e-9) + 1
     centres = magnets.min() + width * np.arange(n)
@@ -260,9 +271,9 @@ def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
     return _rows(pull * potential(closest, c2))
 
 
-def _spacing(at: Sequence[float]) -> float:
-    """Smallest distance between neighbouring positions, given in ascending order; arbitrary for a single magnet."""
-    return min((b - a for a, b in pairwise(at)), default=2e-3)
+def _spacing(positions: Sequence[float]) -> float:
+    """Smallest distance between neighbouring positions in ascending order; arbitrary for a single magnet."""
+    return min((b - a for a, b in pairwise(positions)), default=2e-3)
 
 
 def _rows(values: Values) -> list[Row]:

@@ -26,7 +26,7 @@ from onrig.runtime.safety.phase_plane import (
     upper_side,
 )
 from onrig.runtime.safety.plant_box import (
-    FARTHEST,
+    MAX_PLAUSIBLE,
     Setting,
     Sketch,
     Units,
@@ -38,7 +38,7 @@ from onrig.runtime.safety.plant_box import (
 from onrig.runtime.safety.promise import Word
 
 _PER_RAD: Final = NODES / (2.0 * math.pi)
-_TOP: Final = LEVELS - 1
+_MAX_LEVEL: Final = LEVELS - 1
 _MAX_DELAY_S: Final = 5.0
 """Longest lease for which a safe set is computed."""
 
@@ -59,9 +59,9 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     gain_per_v_s2: Positive
     """G = K / (R J)."""
     dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
-    """Largest dead band of the actuator (V): voltages up to it may do nothing, larger ones act by the excess."""
+    """Largest dead band of the actuator (V): voltages may act only by their excess over it."""
     spread: Quantity = 0.3
-    """Largest deviation of each parameter from its nominal value, as a share of it."""
+    """Largest relative deviation of each parameter from its nominal value."""
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
     sensor_error: dict[str, NotNegative] = {}
@@ -87,38 +87,38 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 
     def findings(self, setting: Setting) -> Iterator[Finding]:
         """List the problems that prevent a prediction."""
-        found = [*common_findings(self, setting, "angle")]
+        problems = [*common_findings(self, setting, "angle")]
         if message := unknown(setting.rig, "actuator", self.actuator):
-            found.append((("predicted", "actuator"), message))
-        yield from found or self._infeasible(setting)
+            problems.append((("predicted", "actuator"), message))
+        yield from problems or self._infeasible(setting)
 
     def _infeasible(self, setting: Setting) -> Iterator[Finding]:
-        fallback, named = setting.fallback, (self.actuator, self.velocity)
-        if not isinstance(fallback, Damp) or (fallback.actuator, fallback.observation) != named:
+        fallback, signals = setting.fallback, (self.actuator, self.velocity)
+        if not isinstance(fallback, Damp) or (fallback.actuator, fallback.observation) != signals:
             yield ("predicted",), f"expected the fallback to damp {self.velocity} with {self.actuator}"
             return
         if setting.rig.releases and next(a.safe for a in setting.rig.actuators if a.name == self.actuator):
             yield (
                 ("predicted", "actuator"),
-                f"a released motor has no torque: expected 0 as safe value of {self.actuator}",
+                f"a released motor has no torque: expected 0 as the safe value of {self.actuator}",
             )
             return
-        delay_s = _longest_delay_s(setting)
+        delay_s = _max_delay_s(setting)
         if delay_s > _MAX_DELAY_S:
-            yield ("predicted",), f"a lease and a tick of {delay_s:g} s are too long, {_MAX_DELAY_S:g} s at most"
+            yield ("predicted",), f"lease and tick last {delay_s:g} s together: the maximum is {_MAX_DELAY_S:g} s"
             return
         try:
             for case in cases(self, setting):
                 check_feasible(case)
         except NoSafeSet as error:
-            more = ", or the dead band" if dead_band_of(self) else ""
-            ways = f"widen the envelope, shorten the lease (rig.lease_periods) or the spread{more}"
+            dead_band = ", or the dead band" if dead_band_of(self) else ""
+            remedies = f"widen the envelope, shorten the lease (rig.lease_periods) or the spread{dead_band}"
             if setting.rig.releases:
-                ways += ", or use a driver that brakes while disarmed (rig.safe_output: driven)"
-            yield ("predicted",), f"{error}: {ways}"
+                remedies += ", or use a driver that brakes while disarmed (rig.safe_output: driven)"
+            yield ("predicted",), f"{error}: {remedies}"
 
     def prediction(self, setting: Setting) -> PendulumPrediction:
-        """Look up the safe set's tables."""
+        """Compute the tables of the safe set, or reuse them."""
         return PendulumPrediction(self, setting)
 
     @property
@@ -134,7 +134,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         return (1.0 + self.spread) * nominal
 
     def sketch(self) -> Sketch:
-        """A mass on an arm."""
+        """Drawing of a mass on an arm."""
         return {"kind": "pendulum", "angle": self.angle, "velocity": self.velocity, "actuator": self.actuator}
 
 
@@ -145,11 +145,11 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     """
     rig, period_s, fallback = setting.rig, setting.period_s, setting.fallback
     if not isinstance(fallback, Damp):
-        raise ValueError("the pendulum's prediction is made for the fallback 'damp'")
+        raise ValueError("expected the fallback 'damp': the prediction for pendulums supports no other")
     actuator = next(a for a in rig.actuators if a.name == box.actuator)
     low, high = setting.ranges[actuator.name]
     if low >= high:
-        raise NoSafeSet(f"the range of '{actuator.name}' has a single command")
+        raise NoSafeSet(f"the range of '{actuator.name}' contains a single command")
     gain = _around(box.gain_per_v_s2, box.spread)
     case = Case(
         box=Box(
@@ -159,7 +159,7 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
         limit=setting.envelope[box.velocity].high,
         full_at=fallback.full_at,
         period_s=period_s,
-        delay_s=_longest_delay_s(setting),
+        delay_s=_max_delay_s(setting),
         late_s=min(box.late_us * 1e-6, period_s),
         angle_error=error_bound(box, rig, box.angle),
         velocity_error=error_bound(box, rig, box.velocity) + 0.5 * actuator.resolution * gain.high * period_s,
@@ -168,7 +168,7 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     return case, mirrored(case, setting.envelope[box.velocity].low)
 
 
-def _longest_delay_s(setting: Setting) -> float:
+def _max_delay_s(setting: Setting) -> float:
     return (setting.rig.lease_periods + 1) * setting.period_s
 
 
@@ -183,20 +183,20 @@ class PendulumPrediction:
         observed = rig.observations[self._velocity]
         self._per_unit = 2.0 / (observed.high - observed.low)
         upper, lower = cases(box, setting)
-        self._lowest = upper.command.low
-        self._per_volt = _TOP / (upper.command.high - upper.command.low)
+        self._min_command = upper.command.low
+        self._per_volt = _MAX_LEVEL / (upper.command.high - upper.command.low)
         self._high, self._low = _tables(upper, lower)
 
-    def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
+    def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """See :class:`onrig.runtime.safety.plant_box.Prediction`."""
         angle, velocity = observation[self._angle], observation[self._velocity]
-        if not (-FARTHEST < angle < FARTHEST and -FARTHEST < velocity < FARTHEST):
+        if not (-MAX_PLAUSIBLE < angle < MAX_PLAUSIBLE and -MAX_PLAUSIBLE < velocity < MAX_PLAUSIBLE):
             return inf, 0.0
-        at = int((angle + pi) * _PER_RAD // 1.0) % NODES
-        level = min(max((action[self._actuator] - self._lowest) * self._per_volt, 0.0), _TOP)
+        node = int((angle + pi) * _PER_RAD // 1.0) % NODES
+        level = min(max((action[self._actuator] - self._min_command) * self._per_volt, 0.0), _MAX_LEVEL)
         # Between two levels, use the worse one.
-        high = self._high[ceil(level) * NODES + at]
-        low = self._low[floor(level) * NODES + at]
+        high = self._high[ceil(level) * NODES + node]
+        low = self._low[floor(level) * NODES + node]
         if velocity > high:
             return (velocity - high) * self._per_unit, 0.0
         if velocity < low:

@@ -1,29 +1,29 @@
 """The safe set S of a pendulum, as the highest velocity for each angle.
 
-One side is computed, the highest velocity; the lowest follows by mirroring angle, velocity and voltage.  The proof is a
-comparison.  Let f(theta, omega) be the largest acceleration of any plant of the box under the given command.  A curve
-omega = W(theta) around the cylinder that is carried by the flow (omega, f) is never crossed from below by any plant: at
-a point of the curve every plant has the same theta' = omega, and at most the curve's own omega'.  So the plant may even
-vary within the box while it moves, and so may its motor's dead band: in f, a pushing voltage counts in full, a braking
-one less the largest dead band.  Four curves follow, each from the previous one:
+Only the highest velocity is computed; the lowest follows by mirroring angle, velocity and voltage.  The proof is a
+comparison.  Let f(theta, omega) be the largest acceleration of any plant of the box under the given command.  No plant
+crosses from below a curve omega = W(theta) around the cylinder that follows the flow (omega, f): at a point of the
+curve every plant has the same theta' = omega, and omega' no larger than the curve's.  The plant may therefore vary
+within the box while it moves, and so may the dead band of its motor: in f, a pushing voltage counts in full, a braking
+one is reduced by the largest dead band.  Four curves are computed, each from the previous one:
 
-* ``coasting``: below it the device's safe output keeps omega <= limit for ever, as it must after a host that dies.  The
-  plant is constant from then on, since gravity that changes with the angle would add energy in every turn.  For an
-  output driven to a value, the box is cut into slices of gravity, each scanned backwards in theta; a released motor
-  neither pushes nor brakes, and the energy of a swing without friction decides.
-* ``fallback``: below it the braking fallback stays below ``coasting``, so that the host may die at any moment of it.
-* ``safe`` (S): the curve above carried back under the worst command for any time up to ``delay_s``.  This covers late
-  and lost commands, and the lease of a device whose host has died.  It also makes the scan of ``fallback`` hold in
+* ``coasting``: below it the device's safe output keeps omega <= limit for ever after the death of the host.  The plant
+  is then assumed constant, since gravity that changes with the angle would add energy in every turn.  For an output
+  driven to a value, the box is cut into slices of gravity, and each is scanned backwards in theta.  A released motor
+  neither pushes nor brakes, so that the energy of a swing without friction gives the curve.
+* ``fallback``: below it the braking fallback stays below ``coasting``, so that the host may die at any moment.
+* ``safe`` (S): ``fallback`` carried back under the worst command for any time up to ``delay_s``.  This covers late and
+  lost commands, and the lease of a device whose host has died.  It also makes the scan of ``fallback`` valid in
   discrete time: a command in force answers a sample at most ``delay_s`` old, and a motion that reaches the curve
-  ``fallback`` was above S at that sample.  S lies above ``full_at``, so the answer was full braking.
-* ``passing``: S carried back under a given command for one period, then under the worst one for the time that a command
-  may be late: the states in which this command may be sent.
+  ``fallback`` was above S at that sample.  S is above ``full_at``, so the answer was full braking.
+* ``passing``: S carried back under a given command for one period, then under the worst command for the time by which
+  a command may be late.  It bounds the states in which this command may be sent.
 
-While the fallback acts and the host dies, a braking command keeps the motion below ``coasting`` at least as well as the
-safe output, which it exceeds in effort.  One that pushes answers a sample at standstill or below, hence inside S.
+If the host dies while the fallback acts, a braking command keeps the motion below ``coasting`` at least as well as the
+safe output, since it brakes harder.  A pushing command answers a sample at standstill or below, which is inside S.
 
 Grid errors are subtracted on the safe side: at each node the largest second difference, which is eight times the error
-of a chord (four times at a kink), in the angle for each resampled curve, in time for each running minimum.
+of a chord (four times at a kink), over the angle for each resampled curve and over time for each running minimum.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Curve = NDArray[np.float64]
 NODES: Final = 1024
 """Number of angles at which curves are sampled."""
 LEVELS: Final = 33
-"""Number of commands with tabulated passing states, over the range; a command in between counts as the next worse
-one."""
+"""Number of commands over the range whose passing states are tabulated; a command in between uses the worse
+neighbour."""
 _STEP_S: Final = 5e-4
 """Step of the integration (Runge-Kutta, fourth order) and of the running minimum."""
 _SLICES: Final = 16
 """Number of slices of gravity within which a plant may vary."""
-_TURNS: Final = 3
+_SCAN_TURNS: Final = 3
 _STANDSTILL: Final = 1e-3
 """Velocity (rad/s) below which a scan in the angle is ill-conditioned."""
 _TURN: Final = 2.0 * math.pi
@@ -104,7 +104,7 @@ class Sides(NamedTuple):
     passing: Curve
     """(LEVELS, NODES): row i for the command at i / (LEVELS - 1) of the range."""
     cells: Curve
-    """(LEVELS, NODES): the same as bounds on a measured velocity, for a measured angle within [node, next node)."""
+    """(LEVELS, NODES): ``passing`` as a bound on measured velocities, for a measured angle in [node, next node)."""
 
 
 class NoSafeSet(ValueError):
@@ -112,7 +112,7 @@ class NoSafeSet(ValueError):
 
 
 def mirrored(case: Case, lowest: float) -> Case:
-    """The case whose upper side is the lower side of ``case``, for a lowest allowed velocity (rad/s)."""
+    """The case whose upper side is the lower side of ``case``; ``lowest``: lowest allowed velocity (rad/s)."""
     return case._replace(
         command=Span(-case.command.high, -case.command.low),
         limit=-lowest,
@@ -129,12 +129,12 @@ def upper_side(case: Case) -> Sides:
     if case.late_s > 0:
         passing = _propagate_back(case.box, passing, case.command.high, case.late_s)
     reach = min(math.ceil(case.angle_error / (_TURN / NODES)), NODES // 2)  # at most one turn
-    around = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
-    return Sides(coasting, fallback, safe, passing, np.min(around, axis=0) - case.velocity_error)
+    shifted = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
+    return Sides(coasting, fallback, safe, passing, np.min(shifted, axis=0) - case.velocity_error)
 
 
 def check_feasible(case: Case) -> None:
-    """Raise NoSafeSet if :func:`upper_side` would, in a fraction of its time."""
+    """Raise NoSafeSet if :func:`upper_side` would; takes a fraction of its time."""
     _curves(case)
 
 
@@ -147,8 +147,8 @@ def _curves(case: Case) -> tuple[Curve, Curve, Curve]:
 
 
 def largest_effect(command: Curve | float, dead_band: float) -> Curve:
-    """Largest effect (V) of a command under a dead band up to ``dead_band``: a push in full, a brake reduced by all of
-    it."""
+    """Largest effect (V) of a command under a dead band up to ``dead_band``: a push counts in full, a brake is reduced
+    by the complete dead band."""
     return np.where(np.greater(command, 0.0), command, np.minimum(np.add(command, dead_band), 0.0))
 
 
@@ -194,22 +194,22 @@ def _fallback_curve(case: Case, coasting: Curve) -> Curve:
 def _scan_backwards(box: Box, command: float, highest: Curve) -> Curve:
     """Highest velocity from which a held command stays below ``highest``: an obstacle problem scanned backwards.
 
-    0 at angles where none does.
+    All zeros if there is no such velocity at some angle.
     """
     h = _TURN / NODES
     effect = float(largest_effect(command, box.dead_band))
     push = (box.gain.high if effect > 0 else box.gain.low) * effect
-    most_gravity, least_gravity, damping = box.gravity.high, box.gravity.low, box.damping.low
+    max_gravity, min_gravity, damping = box.gravity.high, box.gravity.low, box.damping.low
     sines = [math.sin(-math.pi + 0.5 * k * h) for k in range(2 * NODES)]
     bounds = highest.tolist()
 
     def slope(half_node: int, velocity: float) -> float:
         sine = sines[half_node % (2 * NODES)]
-        gravity = most_gravity if sine < 0 else least_gravity
+        gravity = max_gravity if sine < 0 else min_gravity
         return (push - gravity * sine - damping * velocity) / velocity
 
     curve, velocity = [0.0] * NODES, bounds[0]
-    for k in range(_TURNS * NODES, 0, -1):
+    for k in range(_SCAN_TURNS * NODES, 0, -1):
         k1 = slope(2 * k, velocity)
         k2 = slope(2 * k - 1, velocity - 0.5 * h * k1)
         k3 = slope(2 * k - 1, velocity - 0.5 * h * k2)
@@ -227,8 +227,8 @@ def _safe_curve(case: Case, fallback: Curve) -> Curve:
     if not safe.min() > case.full_at + case.velocity_error:
         angle = -math.pi + _TURN / NODES * int(np.argmin(safe))
         raise NoSafeSet(
-            f"the fallback brakes fully from {case.full_at:.3g} rad/s on, up to {case.delay_s:.3g} s late; at an angle "
-            f"of {angle:.3g} rad that is too late to stay within {case.limit:.3g} rad/s"
+            f"the fallback brakes fully from {case.full_at:.3g} rad/s, up to {case.delay_s:.3g} s late; at an angle "
+            f"of {angle:.3g} rad this is too late to stay within {case.limit:.3g} rad/s"
         )
     return safe
 
@@ -248,8 +248,8 @@ def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: 
     def backwards(a: Curve, v: Curve) -> tuple[Curve, Curve]:
         return -v, -acceleration(box, np.sin(a), v, command)
 
-    least = before = latest = velocity.copy()
-    curved = np.zeros(shape)
+    lowest = previous = latest = velocity.copy()
+    max_difference = np.zeros(shape)
     for k in range(steps):
         a1, v1 = backwards(angle, velocity)
         a2, v2 = backwards(angle + 0.5 * h * a1, velocity + 0.5 * h * v1)
@@ -257,30 +257,32 @@ def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: 
         a4, v4 = backwards(angle + h * a3, velocity + h * v3)
         angle = angle + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
         velocity = velocity + h / 6.0 * (v1 + 2.0 * (v2 + v3) + v4)
-        now = _resample(nodes, angle, velocity)
+        current = _resample(nodes, angle, velocity)
         if k:
-            np.maximum(curved, np.abs(now - 2.0 * latest + before), out=curved)
-        least = np.minimum(least, now)
-        before, latest = latest, now
-    return _subtract_chord_error(least - curved)
+            np.maximum(max_difference, np.abs(current - 2.0 * latest + previous), out=max_difference)
+        lowest = np.minimum(lowest, current)
+        previous, latest = latest, current
+    return _subtract_chord_error(lowest - max_difference)
 
 
 def _resample(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
-    """The curves through (angle, velocity), resampled at the nodes."""
-    in_order = np.all(np.diff(angle, axis=-1) > 0) and np.all(angle[..., 0] + _TURN > angle[..., -1])
-    if not (in_order and np.all(np.isfinite(velocity))):  # also rejects overflow
+    """Resample the curves through (angle, velocity) at the nodes."""
+    monotonic = np.all(np.diff(angle, axis=-1) > 0) and np.all(angle[..., 0] + _TURN > angle[..., -1])
+    if not (monotonic and np.all(np.isfinite(velocity))):  # also rejects overflow
         raise NoSafeSet("at some angles the limits allow no velocity; the lease may be too long for the plant")
     # np.interp with a period would sort each row; all are sorted except at the end of the turn.
-    wanted, around = nodes % _TURN, angle % _TURN
-    order = np.argsort(around, axis=-1, kind="stable")
-    x, y = np.take_along_axis(around, order, -1), np.take_along_axis(velocity, order, -1)
+    target_angles, wrapped = nodes % _TURN, angle % _TURN
+    order = np.argsort(wrapped, axis=-1, kind="stable")
+    x, y = np.take_along_axis(wrapped, order, -1), np.take_along_axis(velocity, order, -1)
     x = np.concatenate((x[..., -1:] - _TURN, x, x[..., :1] + _TURN), axis=-1)
     y = np.concatenate((y[..., -1:], y, y[..., :1]), axis=-1)
     rows = zip(x.reshape(-1, NODES + 2), y.reshape(-1, NODES + 2), strict=True)
-    return np.array([np.interp(wanted, a, v) for a, v in rows]).reshape(velocity.shape)
+    return np.array([np.interp(target_angles, a, v) for a, v in rows]).reshape(velocity.shape)
 
 
 def _subtract_chord_error(curve: Curve) -> Curve:
-    """The curve lowered by its largest second difference nearby, so that its chords lie below the true curve."""
-    second = np.abs(np.roll(curve, -1, axis=-1) - 2.0 * curve + np.roll(curve, 1, axis=-1))
-    return curve - np.maximum(second, np.maximum(np.roll(second, 1, axis=-1), np.roll(second, -1, axis=-1)))
+    """Lower a curve by its largest neighbouring second difference, so that its chords are below the true curve."""
+    second_difference = np.abs(np.roll(curve, -1, axis=-1) - 2.0 * curve + np.roll(curve, 1, axis=-1))
+    return curve - np.maximum(
+        second_difference, np.maximum(np.roll(second_difference, 1, axis=-1), np.roll(second_difference, -1, axis=-1))
+    )

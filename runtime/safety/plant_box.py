@@ -1,4 +1,4 @@
-"""Boxes of plants: interface by which the shield predicts the effect of a command on a family of plants.
+"""Plant boxes: the interface through which the shield predicts the effect of a command on a family of plants.
 
 A family is one file of this package (``pendulum``, ``magman``): the schema of ``limits.predicted``, its checks, and the
 prediction.  It is registered under its kind (``onrig.runtime.registry``): a msgspec struct (frozen,
@@ -19,7 +19,7 @@ from onrig.runtime.safety.rules import Envelope, Ranges
 Sketch = dict[str, object]
 """Drawing of a rig: its registered ``kind`` (``onrig.runtime.view.drawing``) and its fields."""
 
-FARTHEST: Final = 1e6
+MAX_PLAUSIBLE: Final = 1e6
 """Largest plausible reading, in any unit; NaN and infinity fail the same comparison."""
 MAX_MAGNETS: Final = 4
 
@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 
 class Units(NamedTuple):
-    """Units of a family's equations; its velocity is in the unit of the place per second."""
+    """Units of a family's equations; the velocity has the unit of the position per second."""
 
     place: str
     actuator: str
@@ -45,9 +45,9 @@ class Units(NamedTuple):
 class Prediction(Protocol):
     """Prediction for a family of plants."""
 
-    def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
-        """Return (excess, margin) of a command (m,) in a state (n,), both SI, over one period and a possible loss of
-        the host.
+    def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
+        """Return (excess, margin) of a command (m,) in a state (n,), both in SI units, over one period and a possible
+        loss of the host.
 
         excess: how far the worst plant would exceed the limit, in normalised units of the velocity; the command may be
         sent if it is 0.  margin: 1 far inside, 0 if the command is refused.
@@ -60,12 +60,12 @@ class PlantBox(Protocol):
     varying: ClassVar[frozenset[str]]
     """Parameters that may change while the plant moves; the others are constant, anywhere in the box.
 
-    A family that covers actuators with a dead band has a field ``dead_band``, the largest (unset: none).  For
-    parameters other than the lumped ones, ``apart`` maps their names to the fields of nominal value and spread. Three
-    optional members extend the checks of a configuration: ``units`` (:class:`Units`), ``actuators``, the names of the
-    covered ones, and ``max_acceleration(setting)``, the largest acceleration of any plant within the envelope.
-    ``promise`` (``onrig.runtime.safety.promise.Word``) is what the prediction rests on; without it a rig's promise
-    remains *measured*.  ``covers_all``: every envelope is guaranteed, judged by every observation.
+    A family that covers actuators with a dead band has a field ``dead_band``, the largest one (unset: none).
+    ``apart`` maps the names of parameters other than the lumped ones to the fields of their nominal value and spread.
+    Three optional members extend the checks of a configuration: ``units`` (:class:`Units`), ``actuators`` (the names
+    of the covered ones), and ``max_acceleration(setting)``, the largest acceleration of any plant within the envelope.
+    ``promise`` (``onrig.runtime.safety.promise.Word``) names the basis of the prediction; without it a rig's promise
+    remains *measured*.  ``covers_all``: every envelope is guaranteed, and every observation is evaluated.
     """
 
     @property
@@ -113,13 +113,13 @@ def dead_band_of(box: PlantBox) -> float:
 
 
 def apart_fields(box: PlantBox) -> Mapping[str, tuple[str, str]]:
-    """Fields of nominal value and relative spread, by name, of parameters other than the lumped ones."""
+    """Fields of the nominal value and relative spread of parameters other than the lumped ones, by parameter."""
     fields: Mapping[str, tuple[str, str]] = getattr(box, "apart", {})
     return fields
 
 
 def apart_of(box: PlantBox) -> dict[str, tuple[float, float]]:
-    """Nominal value and relative spread, by name, of parameters other than the lumped ones."""
+    """Nominal value and relative spread of parameters other than the lumped ones, by parameter."""
     fields = apart_fields(box).items()
     return {name: (float(getattr(box, value)), float(getattr(box, spread) or 0.0)) for name, (value, spread) in fields}
 
@@ -130,12 +130,12 @@ def guaranteed_by(box: PlantBox, envelope: Mapping[str, Envelope]) -> tuple[str,
 
 
 def judged_by(box: PlantBox, rig: Rig) -> tuple[str, ...]:
-    """Names of the observations by which a prediction judges."""
+    """Names of the observations that a prediction evaluates."""
     return tuple(o.name for o in rig.observations) if covers_all(box) else (box.place, box.velocity)
 
 
 def covers_all(box: PlantBox) -> bool:
-    """Whether a prediction covers every envelope and judges by every observation."""
+    """Whether a prediction covers every envelope and evaluates every observation."""
     return bool(getattr(box, "covers_all", False))
 
 
@@ -151,12 +151,15 @@ def actuators_of(box: PlantBox) -> tuple[str, ...]:
 
 def max_acceleration_of(box: PlantBox, setting: Setting) -> float | None:
     """Largest acceleration of any plant within the envelope; None if the family does not define it."""
-    largest = getattr(box, "max_acceleration", None)
-    return None if largest is None else float(largest(setting))
+    bound = getattr(box, "max_acceleration", None)
+    return None if bound is None else float(bound(setting))
 
 
 def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
-    """Bound of an observation's error: as configured, else half a count of its sensor; KeyError for an estimate."""
+    """Bound of an observation's error: as configured, else half a count of its sensor.
+
+    Raises KeyError for an estimated velocity without a configured bound.
+    """
     if name in box.sensor_error:
         return box.sensor_error[name]
     observation = next(o for o in rig.observations if o.name == name)
@@ -166,7 +169,7 @@ def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
 
 
 def common_findings(box: PlantBox, setting: Setting, place_field: str) -> Iterator[Finding]:
-    """List the problems of the members common to all families; ``place_field`` is the family's name for the place."""
+    """List the problems of the members common to all families; ``place_field``: the family's name for the position."""
     rig, place, velocity = setting.rig, box.place, box.velocity
     period_us = round(setting.period_s * 1e6)
     for field, name in ((place_field, place), ("velocity", velocity)):
@@ -178,17 +181,17 @@ def common_findings(box: PlantBox, setting: Setting, place_field: str) -> Iterat
         yield ("predicted", "late_us"), f"expected 0 to one period ({period_us} us), got {box.late_us}"
     for name in box.sensor_error:
         if name not in (place, velocity):
-            yield ("predicted", "sensor_error", name), f"expected 0 or more, of {place} or {velocity}"
+            yield ("predicted", "sensor_error", name), f"expected an error bound of {place} or {velocity}"
     for o in rig.observations:
         if o.name in (place, velocity) and o.derivative_of is not None and o.name not in box.sensor_error:
             yield ("predicted",), f"'{o.name}' is estimated from differences: give its bound in sensor_error"
     envelope = setting.envelope.get(velocity)
     if envelope is None or not envelope.low < 0 < envelope.high:
-        yield ("predicted",), f"expected an envelope of '{velocity}' around 0 to keep (limits.envelope)"
+        yield ("predicted",), f"expected an envelope of '{velocity}' that contains 0 (limits.envelope)"
 
 
 def unknown(rig: Rig, kind: str, name: str) -> str | None:
-    """Message for a name that the rig does not have; None if it has it."""
+    """Message about a name that is not in the rig; None if it is."""
     names: Sequence[str] = [i.name for i in (rig.actuators if kind == "actuator" else rig.observations)]
     return None if name in names else unknown_name(f"rig '{rig.name}'", kind, name, names)
 
@@ -201,4 +204,4 @@ def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Ite
         elif not math.isfinite(position):
             yield (section, "magnets", name), "expected a finite position"
     if not 1 <= len(magnets) <= MAX_MAGNETS or len(set(magnets.values())) < len(magnets):
-        yield (section, "magnets"), f"expected 1 to {MAX_MAGNETS} magnets, each in a place of its own"
+        yield (section, "magnets"), f"expected 1 to {MAX_MAGNETS} magnets at different positions"

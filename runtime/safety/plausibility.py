@@ -1,8 +1,8 @@
 """Plausibility of the limits: units, roles and magnitudes.
 
 Names and bounds are already valid; the checks are the same for a twin and a device on a port. A configuration that
-fails is not protected: a limit beyond the sensor's range, a brake that opposes an angle, a prediction for different
-plants.
+fails is not protected: its limit exceeds the sensor's range, its brake opposes an angle, its prediction is for
+different plants.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from onrig.runtime.safety.plant_box import (
     units_of,
 )
 
-_LONGEST_FILTER_S: Final = 1.0
-"""Maximum delay by a low-pass, on any rig."""
+_MAX_FILTER_LAG_S: Final = 1.0
+"""Maximum delay of a low-pass filter on any rig."""
 
 
 def plausibility_findings(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
@@ -63,65 +63,69 @@ def _envelopes(setting: Setting) -> Iterator[Finding]:
         if e.low < low or e.high > high:
             yield (
                 ("limits", "envelope", name),
-                f"[{e.low:g}, {e.high:g}] is wider than what '{name}' reads, [{low:g}, {high:g}], and guards nothing "
-                "beyond: narrow it, or state what the sensor can read (rig.sensors: low, high)",
+                f"[{e.low:g}, {e.high:g}] is wider than the readings of '{name}', [{low:g}, {high:g}], and guards "
+                "nothing beyond them: narrow it, or state the sensor's range (rig.sensors: low, high)",
             )
 
 
 def _fallback_roles(setting: Setting) -> Iterator[Finding]:
-    rig, at = setting.rig, ("limits", "fallback")
-    found: list[tuple[str, str | None]] = []
+    rig, path = setting.rig, ("limits", "fallback")
+    problems: list[tuple[str, str | None]] = []
     match setting.fallback:
         case Damp(observation=velocity, full_at=full_at):
-            found = [("observation", rate_problem(rig, velocity)), ("full_at", speed_problem(rig, velocity, full_at))]
+            problems = [
+                ("observation", rate_problem(rig, velocity)),
+                ("full_at", speed_problem(rig, velocity, full_at)),
+            ]
         case Hold(position=place, velocity=velocity, magnets=magnets, brake_below=brake_below):
-            found = [
+            problems = [
                 ("velocity", rate_of_problem(rig, place, velocity)),
                 ("brake_below", speed_problem(rig, velocity, brake_below)),
             ]
-            yield from (((*at, "magnets", name), message) for name, message in place_problems(rig, place, magnets))
-    yield from (((*at, field), message) for field, message in found if message is not None)
+            yield from (((*path, "magnets", name), message) for name, message in place_problems(rig, place, magnets))
+    yield from (((*path, field), message) for field, message in problems if message is not None)
 
 
 def _prediction_roles(setting: Setting, box: PlantBox) -> Iterator[Finding]:
     rig, path = setting.rig, ("limits", "predicted")
     units, covered, place = units_of(box), actuators_of(box), observation_of(rig, box.place)
     if units is not None and place is not None and not same_unit(place.unit, units.place):
-        message = f"expected a place in {units.place!r}, in which these plants move"
-        yield path, f"{message}, and '{box.place}' is in {place.unit!r}"
-    elif message_of_rate := rate_of_problem(rig, box.place, box.velocity):
-        yield (*path, "velocity"), message_of_rate
+        yield path, f"these plants move in {units.place!r}, but '{box.place}' is in {place.unit!r}"
+    elif problem := rate_of_problem(rig, box.place, box.velocity):
+        yield (*path, "velocity"), problem
     driving = [a for a in rig.actuators if a.name in covered]
     for a in driving:
         if units is not None and not same_unit(a.unit, units.actuator):
-            yield path, f"these plants are driven in {units.actuator!r}, and '{a.name}' is in {a.unit!r}"
+            yield path, f"these plants are driven in {units.actuator!r}, but '{a.name}' is in {a.unit!r}"
     for a in rig.actuators:
         if a not in driving and any(same_unit(a.unit, d.unit) for d in driving):
-            message = f"'{a.name}' drives the plant as '{driving[0].name}' does, and the prediction leaves it out"
-            yield path, f"{message}: name it there, or set null"
+            message = f"'{a.name}' drives the plant as '{driving[0].name}' does, but the prediction omits it"
+            yield path, f"{message}: add it to the prediction, or set limits.predicted: null"
     for name, message in place_problems(rig, box.place, getattr(box, "magnets", {})):
         yield (*path, "magnets", name), message
 
 
 def _estimates(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
-    """Check velocities estimated from differences: their error and delay for these plants."""
+    """Check the error and delay of velocities that are estimated from differences."""
     rig, period_s = setting.rig, setting.period_s
-    known = box is not None and box.velocity in setting.envelope and set(actuators_of(box)) <= set(setting.ranges)
-    largest = max_acceleration_of(box, setting) if box is not None and known else None
+    bounded = box is not None and box.velocity in setting.envelope and set(actuators_of(box)) <= set(setting.ranges)
+    max_acceleration = max_acceleration_of(box, setting) if box is not None and bounded else None
     for name in guarded_observations(setting, box):
         o = observation_of(rig, name)
         if o is None or o.derivative_of is None:
             continue
-        lag, at = lag_s(rig, name, period_s), next(i for i, other in enumerate(rig.observations) if other is o)
-        if lag - 0.5 * period_s > _LONGEST_FILTER_S:
-            message = f"the shield judges by '{name}', which a low-pass of {o.cutoff_hz:g} Hz delays by {lag:.3g} s"
-            yield ("rig", "observations", at, "cutoff_hz"), f"{message}: {_LONGEST_FILTER_S:g} s at most"
-        elif box is not None and largest is not None and name == box.velocity and name in box.sensor_error:
+        lag, index = lag_s(rig, name, period_s), next(i for i, other in enumerate(rig.observations) if other is o)
+        if lag - 0.5 * period_s > _MAX_FILTER_LAG_S:
+            message = f"the shield uses '{name}', which a low-pass filter of {o.cutoff_hz:g} Hz delays by {lag:.3g} s"
+            yield ("rig", "observations", index, "cutoff_hz"), f"{message}: at most {_MAX_FILTER_LAG_S:g} s is allowed"
+        elif box is not None and max_acceleration is not None and name == box.velocity and name in box.sensor_error:
             count = next(s.resolution for s in rig.sensors if s.name == o.derivative_of)
-            needed, given = largest * lag + count / period_s, error_bound(box, rig, name)
-            if given < needed:
-                message = f"'{name}' lags {lag:.3g} s: these plants change it by up to {needed:.3g} {o.unit} meanwhile"
+            required, configured = max_acceleration * lag + count / period_s, error_bound(box, rig, name)
+            if configured < required:
+                message = (
+                    f"'{name}' lags {lag:.3g} s: these plants change it by up to {required:.3g} {o.unit} meanwhile"
+                )
                 yield (
                     ("limits", "predicted", "sensor_error", name),
-                    f"{message}, {given:g} is given: give at least that, or filter less (cutoff_hz)",
+                    f"{message}, more than {configured:g}: set at least that, or filter less (cutoff_hz)",
                 )

@@ -1,6 +1,6 @@
-"""The promise of a rig in one word, the same wherever it is shown, with one sentence that says what it means.
+"""The promise of a rig in one word, the same wherever it is shown, with one sentence that explains it.
 
-``runtime/SAFETY.md`` has the assumptions of each.
+``runtime/SAFETY.md`` lists the assumptions of each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Word(enum.StrEnum):
-    """What the shield's limits rest on, from the strongest to none."""
+    """Basis of the shield's limits, from the strongest to none."""
 
     PROVED = "proved"
     SAMPLED = "sampled"
@@ -24,15 +24,15 @@ class Word(enum.StrEnum):
 
     @property
     def has_plants(self) -> bool:
-        """Whether it covers stated plants, with which a rig's own data can be compared."""
+        """Whether the promise covers stated plants, with which a rig's own data can be compared."""
         return self in (Word.PROVED, Word.SAMPLED)
 
 
 _SENTENCES: Final = {
-    Word.PROVED: "for every plant of the stated box and every policy the velocity stays inside its envelope, the "
-    "host's death included, by proof",
-    Word.SAMPLED: "plants drawn from the stated uncertainty stay inside the envelope, the host's death included, by a "
-    "table computed from some of them and tested on others",
+    Word.PROVED: "for every plant of the stated box and every policy, the velocity provably stays inside its envelope, "
+    "even if the host dies",
+    Word.SAMPLED: "plants drawn from the stated uncertainty stay inside the envelope, even if the host dies, according "
+    "to a table computed from some of them and tested on others",
     Word.MEASURED: "the fallback acts once the measured state has left the envelope; how far it goes beyond is not "
     "known in advance",
     Word.NONE: "no envelope: only the bounds on commands, the device's limits and its lease guard this rig",
@@ -50,9 +50,9 @@ class Promise(NamedTuple):
 
 
 def promise_of(limits: Limits) -> Promise:
-    """Decide the word of a configuration's limits; with a table, the sentence has its numbers.
+    """Return the promise of a configuration's limits; with a table, the sentence includes its numbers.
 
-    A family of plants that states no word of its own adds nothing to the measured envelope.
+    A family of plants without a ``promise`` adds nothing to the measured envelope.
     """
     if not limits.envelope:
         return Promise(Word.NONE, _SENTENCES[Word.NONE])
@@ -65,14 +65,14 @@ def promise_of(limits: Limits) -> Promise:
 
 
 def described(limits: Limits) -> dict[str, str]:
-    """The promise for ``meta.json``, with the hash of the table that it rests on."""
+    """Return the promise for ``meta.json``, with the hash of its table."""
     promise = promise_of(limits)
     table = getattr(limits.predicted, "sha256", None)
     return {**promise._asdict(), **({"table_sha256": table} if isinstance(table, str) else {})}
 
 
 def _numbers(box: object) -> str:
-    """Counts, confidence and bound of a table; empty if it cannot be read, as on another machine."""
+    """Counts, confidence and bound of a table; empty if it cannot be read (another machine)."""
     try:
         header = box.barrier().header  # type: ignore[attr-defined]
     except (AttributeError, ValueError):
@@ -81,11 +81,11 @@ def _numbers(box: object) -> str:
     tested = header.tested
     if tested is None:
         return f"{computed}; not tested"
-    return f"{computed}; {tested.breaches} of {tested.plants} others breached it: {bound_in_words(tested)}"
+    return f"{computed}; {tested.breaches} of {tested.plants} other plants breached it: {bound_in_words(tested)}"
 
 
 def bound_in_words(tested: Tested) -> str:
-    """Bound on the rate of breaches, rounded up."""
+    """Sentence about the bound on the rate of breaches, rounded up."""
     step = 10.0 ** (math.floor(math.log10(tested.rate)) - 1)
     percent = 100.0 * math.ceil(tested.rate / step - 1e-9) * step
     return f"at most {percent:.4g} % of hostile episodes breach it, at {100.0 * tested.confidence:g} % confidence"

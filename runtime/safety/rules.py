@@ -1,7 +1,7 @@
 """The shield's model-free rules: bounds on a command and its changes, and the envelope of the state.
 
-A rule on commands bounds a command (m,) in SI; ``amount`` is the largest change of a component in normalised units
-(half ranges), 0 if unchanged.
+A rule on commands bounds a command (m,) in SI units; ``amount`` is the largest change of a component in normalised
+units (half ranges), 0 if unchanged.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig
 
 Ranges = Mapping[str, tuple[float, float]]
-"""Per actuator [low, high] in SI."""
+"""[low, high] of each actuator in SI units."""
 Bounded = tuple[tuple[float, ...], float]
 
-WHOLE_RANGE: Final = 2.0
+FULL_RANGE: Final = 2.0
 """Amount of an intervention that discards the command."""
 
 
@@ -49,23 +49,23 @@ class Range:
             ]
         )
 
-    def bound(self, wish: Sequence[float]) -> Bounded:
+    def bound(self, command: Sequence[float]) -> Bounded:
         """Clip a sound command."""
-        out, most = [], 0.0
-        for value, (low, high, half_count, half_range) in zip(wish, self._each, strict=True):
-            beyond = 0.0
+        out, amount = [], 0.0
+        for value, (low, high, half_count, half_range) in zip(command, self._each, strict=True):
+            excess = 0.0
             if value < low:
-                value, beyond = low, low - value
+                value, excess = low, low - value
             elif value > high:
-                value, beyond = high, value - high
-            if beyond > half_count:
-                most = max(most, beyond / half_range)
+                value, excess = high, value - high
+            if excess > half_count:
+                amount = max(amount, excess / half_range)
             out.append(value)
-        return tuple(out), most
+        return tuple(out), amount
 
 
 class Rate:
-    """Limit on the change of each component per period, from the output that it replaces."""
+    """Limit on the change of each component in one period, relative to the output that it replaces."""
 
     def __init__(self, rate_per_s: Mapping[str, float], rig: Rig, period_s: float) -> None:
         self.steps = tuple(
@@ -73,20 +73,20 @@ class Rate:
         )
         self._halves = tuple([a.half_range for a in rig.actuators])
 
-    def bound(self, wish: Sequence[float], in_force: Sequence[float]) -> Bounded:
-        """Bound the rate of a command in range; ``in_force`` is the device's output, as its frame reports it."""
-        out, most = [], 0.0
-        for value, last, step, half in zip(wish, in_force, self.steps, self._halves, strict=True):
+    def bound(self, command: Sequence[float], in_force: Sequence[float]) -> Bounded:
+        """Bound the rate of a command in range; ``in_force`` is the output that the device's frame reports."""
+        out, amount = [], 0.0
+        for value, last, step, half in zip(command, in_force, self.steps, self._halves, strict=True):
             # Rounding of the output to counts must not count as an intervention.
             slack = step * (1 + 1e-6) + 1e-9
-            held = value
+            bounded = value
             if value > last + slack:
-                held = last + step
+                bounded = last + step
             elif value < last - slack:
-                held = last - step
-            most = max(most, abs(held - value) / half)
-            out.append(held)
-        return tuple(out), most
+                bounded = last - step
+            amount = max(amount, abs(bounded - value) / half)
+            out.append(bounded)
+        return tuple(out), amount
 
 
 class Jerk:
@@ -100,26 +100,28 @@ class Jerk:
             ]
         )
 
-    def bound(self, wish: Sequence[float], in_force: Sequence[float], before: Sequence[float]) -> Bounded:
+    def bound(self, command: Sequence[float], in_force: Sequence[float], before: Sequence[float]) -> Bounded:
         """Bound the jerk of a command within range and rate; ``before`` was in force a period before ``in_force``."""
-        out, most = [], 0.0
-        for value, last, older, (change, low, high, step, half) in zip(wish, in_force, before, self._each, strict=True):
+        out, amount = [], 0.0
+        for value, last, previous, (change, low, high, step, half) in zip(
+            command, in_force, before, self._each, strict=True
+        ):
             slack = change * (1 + 1e-6) + 1e-9
-            centre = 2.0 * last - older
-            held = value
+            centre = 2.0 * last - previous
+            bounded = value
             if value > centre + slack:
-                held = centre + change
+                bounded = centre + change
             elif value < centre - slack:
-                held = centre - change
-            if held is not value:
-                held = min(max(held, low, last - step), high, last + step)
-            most = max(most, abs(held - value) / half)
-            out.append(held)
-        return tuple(out), most
+                bounded = centre - change
+            if bounded is not value:
+                bounded = min(max(bounded, low, last - step), high, last + step)
+            amount = max(amount, abs(bounded - value) / half)
+            out.append(bounded)
+        return tuple(out), amount
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Range of an observation: outside [low, high] the fallback acts, until it is back within ``release`` of it."""
+    """Range of an observation: the fallback acts outside [low, high] until the state is back within ``release``."""
 
     low: Quantity
     """Lower bound."""
@@ -145,36 +147,36 @@ class Envelopes:
     """Allowed region of the state, with hysteresis."""
 
     def __init__(self, envelope: Mapping[str, Envelope], rig: Rig) -> None:
-        at = {o.name: i for i, o in enumerate(rig.observations)}
+        index = {o.name: i for i, o in enumerate(rig.observations)}
         bounds = []
         for name, e in envelope.items():
             centre, inner = 0.5 * (e.low + e.high), 0.5 * e.release * (e.high - e.low)
-            o = rig.observations[at[name]]
-            bounds.append(_Bound(at[name], e.low, e.high, centre - inner, centre + inner, 2.0 / (o.high - o.low)))
+            o = rig.observations[index[name]]
+            bounds.append(_Bound(index[name], e.low, e.high, centre - inner, centre + inner, 2.0 / (o.high - o.low)))
         self._bounds = tuple(bounds)
 
-    def judge(self, observation: Sequence[float]) -> tuple[float, float]:
-        """Return (excess, margin) of a state (n,) SI.
+    def evaluate(self, observation: Sequence[float]) -> tuple[float, float]:
+        """Return (excess, margin) of a state (n,) in SI units.
 
-        excess: how far outside, in the observation's normalised units, inf for NaN, 0 inside.  margin: 1 in the middle
-        of every envelope, 0 at the edge of one.
+        excess: distance outside, in the observation's normalised units; inf for NaN, 0 inside.  margin: 1 in the
+        middle of every envelope, 0 at the edge of one.
         """
         margin = 1.0
-        for at, low, high, _, _, per_unit in self._bounds:
-            value = observation[at]
+        for index, low, high, _, _, per_unit in self._bounds:
+            value = observation[index]
             if not low <= value <= high:
-                beyond = max(low - value, value - high) * per_unit
-                return (beyond if beyond > 0.0 else inf), 0.0
+                excess = max(low - value, value - high) * per_unit
+                return (excess if excess > 0.0 else inf), 0.0
             margin = min(margin, 2.0 * min(value - low, high - value) / (high - low))
         return 0.0, margin
 
     def distance(self, observation: Sequence[float]) -> float:
-        """Distance of a state (n,) SI from the middle of its envelope, the largest of several: 1 at an edge."""
+        """Distance of a state (n,) in SI units from the middle of its envelopes (the largest): 1 at an edge."""
         return max(
             [abs(2.0 * observation[b.observation] - b.low - b.high) / (b.high - b.low) for b in self._bounds],
             default=0.0,
         )
 
     def well_inside(self, observation: Sequence[float]) -> bool:
-        """Return whether the fallback may release."""
+        """Return whether the fallback may end."""
         return all(b.inner_low <= observation[b.observation] <= b.inner_high for b in self._bounds)

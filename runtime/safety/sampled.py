@@ -1,4 +1,4 @@
-"""Prediction from a sampled barrier: a command passes where the table of ``onrig safety --barrier`` has margin left.
+"""Prediction from a sampled barrier: a command passes if it has a margin in the table of ``onrig safety --barrier``.
 
 The table covers any plant of up to four states; its promise rests on plants drawn from the stated uncertainty, not on a
 proof (``runtime/SAFETY.md``).
@@ -26,13 +26,13 @@ Nodes = Annotated[int, msgspec.Meta(ge=2, le=201)]
 Interval = tuple[Quantity, Quantity]
 
 _EDGE: Final = 1e-9
-"""Rounding at the end of an axis."""
+"""Tolerance for rounding at the end of an axis."""
 
 
 class SampledBox(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sampled", tag_field="kind", kw_only=True
 ):
-    """Plants drawn from intervals of a plant's parameters; every envelope of the limits is guaranteed together."""
+    """Plants drawn from intervals of a plant's parameters; all envelopes of the limits are guaranteed together."""
 
     table: str
     """File of the barrier, next to the configuration; `onrig safety CONFIG --barrier` computes it."""
@@ -41,16 +41,16 @@ class SampledBox(
     velocity: str
     """Its rate."""
     uncertainty: dict[str, Interval]
-    """[low, high] of each uncertain parameter of the plant, by its name; the others are as the plant has them."""
+    """[low, high] of each uncertain parameter of the plant; the others have the plant's values."""
     plant: dict[str, object] | UnsetType = UNSET
-    """Plant by its ``kind``, as ``device.twin.plant`` has it; unset: the twin's. A device on a port needs it."""
+    """Plant by its ``kind``, as in ``device.twin.plant``; default: the twin's. Required for a device on a port."""
     range: dict[str, Interval] = {}
-    """Range of the table by observation; default: its envelope, a full turn of an angle that wraps, else the range
-    that drawn plants reach from the observation's own."""
+    """Range of the table by observation; default: its envelope, a full turn for an angle that wraps, else the range
+    that drawn plants reach from the observation's range."""
     nodes: dict[str, Nodes] = {}
     """Number of the table's nodes by observation or actuator."""
     horizon_s: Positive = 3.0
-    """Time for which each plant is followed under the fallback, and again after the host's death."""
+    """Time for which each plant is simulated under the fallback, and again after the host's death."""
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
     sensor_error: dict[str, NotNegative] = {}
@@ -69,56 +69,59 @@ class SampledBox(
         """List the problems of the settings; those of the table need the plant (``onrig.sim.barrier.contract``)."""
         rig, names = setting.rig, [o.name for o in setting.rig.observations]
         actuators = [a.name for a in rig.actuators]
-        at = "predicted"
-        for field, used in (("range", self.range), ("sensor_error", self.sensor_error)):
-            for name in used:
+        section = "predicted"
+        for field, by_observation in (("range", self.range), ("sensor_error", self.sensor_error)):
+            for name in by_observation:
                 if name not in names:
-                    yield (at, field, name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+                    yield (section, field, name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
         for field, name in (("place", self.place), ("velocity", self.velocity)):
             if name not in names:
-                yield (at, field), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+                yield (section, field), unknown_name(f"rig '{rig.name}'", "observation", name, names)
         for name in self.nodes:
             if name not in (*names, *actuators):
-                yield (at, "nodes", name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+                yield (section, "nodes", name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
         for field, pairs in (("range", self.range), ("uncertainty", self.uncertainty)):
             for name, (low, high) in pairs.items():
                 if not low <= high or (field == "range" and low == high):
-                    yield (at, field, name), f"expected the lower end first, got {low:g} and {high:g}"
+                    yield (section, field, name), f"expected the lower end first, got {low:g} and {high:g}"
         if len(names) > MAX_STATES or len(actuators) > MAX_COMMANDS:
-            what = f"{len(names)} observations and {len(actuators)} actuators"
-            yield (at,), f"a table has at most {MAX_STATES} states and {MAX_COMMANDS} commands, this rig has {what}"
+            counts = f"{len(names)} observations and {len(actuators)} actuators"
+            yield (
+                (section,),
+                f"a table has at most {MAX_STATES} states and {MAX_COMMANDS} commands, this rig has {counts}",
+            )
         if not setting.envelope:
-            yield (at,), "expected an envelope to keep (limits.envelope)"
+            yield (section,), "expected an envelope to guarantee (limits.envelope)"
         if isinstance(setting.fallback, Hold):
-            yield (at,), "a table is computed for the fallbacks 'damp' and 'safe'"
+            yield (section,), "expected the fallback 'damp' or 'safe': tables support no other"
         if not 0 <= self.late_us <= round(setting.period_s * 1e6):
-            yield (at, "late_us"), f"expected 0 to one period ({setting.period_s * 1e6:g} us), got {self.late_us}"
+            yield (section, "late_us"), f"expected 0 to one period ({setting.period_s * 1e6:g} us), got {self.late_us}"
         for o in rig.observations:
             if o.derivative_of is not None and o.name not in self.sensor_error:
-                yield (at,), f"'{o.name}' is estimated from differences: give its bound in sensor_error"
+                yield (section,), f"'{o.name}' is estimated from differences: give its bound in sensor_error"
 
     def barrier(self) -> Barrier:
         """Read the table; raises ValueError."""
         return read_barrier(self.table, "" if self.sha256 is UNSET else self.sha256)
 
     def prediction(self, setting: Setting) -> SampledPrediction:
-        """Look up the table; raises ValueError if it is missing, or not of this rig's signals."""
+        """Read the table; raises ValueError if it is missing or was computed for other signals."""
         barrier = self.barrier()
         rig, header = setting.rig, barrier.header
         signals = {o.name for o in rig.observations}, {a.name for a in rig.actuators}
         if ({a.name for a in header.states}, {a.name for a in header.commands}) != signals:
-            raise ValueError(f"'{self.table}' is of a rig with other signals: compute it again")
+            raise ValueError(f"'{self.table}' was computed for a rig with other signals: compute it again")
         return SampledPrediction(barrier, setting)
 
     def sketch(self) -> Sketch:
-        """Two signals against each other."""
+        """Drawing of two signals against each other."""
         return {"kind": "phase", "x": self.place, "y": self.velocity}
 
 
 class SampledPrediction:
-    """Multilinear interpolation in the table, by observation and command; nothing is allocated that grows.
+    """Multilinear interpolation in the table, by observation and command; allocates nothing that grows.
 
-    A margin is relative to the best of the table, which a rig at rest in the middle may have.
+    Margins are relative to the largest one of the table.
     """
 
     def __init__(self, barrier: Barrier, setting: Setting) -> None:
@@ -147,24 +150,24 @@ class SampledPrediction:
         for step in strides:
             corners = [corner + offset for corner in corners for offset in (0, step)]
         self._corners = tuple(corners)
-        found = observation_of(rig, next(iter(setting.envelope)))
-        assert found is not None
-        envelope = setting.envelope[found.name]
-        self._per_margin = (envelope.high - envelope.low) / (found.high - found.low)
+        observation = observation_of(rig, next(iter(setting.envelope)))
+        assert observation is not None
+        envelope = setting.envelope[observation.name]
+        self._per_margin = (envelope.high - envelope.low) / (observation.high - observation.low)
         self._full = max(float(barrier.values.max()) - header.slack, 1e-6)
 
-    def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
-        """See :class:`onrig.runtime.safety.plant_box.Prediction`; a state beyond the table is refused."""
+    def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
+        """See :class:`onrig.runtime.safety.plant_box.Prediction`; refuses every command in a state beyond the table."""
         base, weights = 0, []
-        for at, low, per, last, step in self._states:
-            t = (observation[at] - low) * per
+        for index, low, per_unit, last, step in self._states:
+            t = (observation[index] - low) * per_unit
             if not -_EDGE <= t <= last + _EDGE:
                 return (abs(t - 0.5 * last) / (0.5 * last) - 1.0 if t == t else inf), 0.0
             i = int(t) if t < last else last - 1
             base += i * step
             weights.append(t - i)
-        for at, low, per, last, step in self._commands:
-            t = (action[at] - low) * per
+        for index, low, per_unit, last, step in self._commands:
+            t = (action[index] - low) * per_unit
             t = 0.0 if t < 0.0 else last if t > last else t
             i = int(t) if t < last else last - 1
             base += i * step

@@ -1,9 +1,9 @@
 """The shield: checks that every command must pass before it is sent.
 
 Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness comes first because NaN passes ``min``,
-``max`` and comparisons.  Range, rate and jerk bound the command; an invalid command, a state outside the envelope
-and a command that leads out of the predicted one hand over to the fallback controller in the same tick.  The fallback
-acts until a dwell time has passed and both the state and the desired command are well inside again (reverse switching).
+``max`` and comparisons.  Range, rate and jerk bound the command.  The fallback controller replaces an invalid command,
+a command in a state outside the envelope, and one that leads out of the predicted envelope, in the same tick.  It acts
+until a dwell time has passed and both the state and the desired command are well inside again (reverse switching).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onrig.runtime.record import Rule
 from onrig.runtime.safety.fallback import Controller, FallbackWatch, compile_fallback, full_effort
 from onrig.runtime.safety.limits import Limits, compile_prediction
 from onrig.runtime.safety.plant_box import PlantBox, Prediction, guaranteed_by
-from onrig.runtime.safety.rules import WHOLE_RANGE, Envelopes, Jerk, Range, Rate, is_sound
+from onrig.runtime.safety.rules import FULL_RANGE, Envelopes, Jerk, Range, Rate, is_sound
 
 _RANGE, _NONE = Rule.RANGE, Rule.NONE
 MAX_AMOUNT: Final = 1e6
@@ -25,20 +25,20 @@ MAX_AMOUNT: Final = 1e6
 
 
 class Verdict(NamedTuple):
-    """The action to send (SI), and the last rule that changed it."""
+    """The action to send (SI units), and the last rule that changed it."""
 
     action: tuple[float, ...]
     rule: Rule
     amount: float = 0.0
     """Size of the intervention in normalised units: change of the command (range, rate, jerk, fallback; ``finite``: the
-    whole range), or excess of the present or predicted state (envelope, predicted).
+    full range), or excess of the present or predicted state (envelope, predicted).
     """
     margin: float = 1.0
     """1 far inside, 0 at the edge or when a rule activated the fallback."""
 
 
-def _release(limits: Limits, box: PlantBox) -> float:
-    """Share of the envelopes that a prediction guarantees within which the fallback may end."""
+def _required_release(limits: Limits, box: PlantBox) -> float:
+    """Largest release share of the envelopes that a prediction guarantees."""
     return max(limits.envelope[name].release for name in guaranteed_by(box, limits.envelope))
 
 
@@ -58,7 +58,7 @@ class Shield:
         self._jerk = Jerk(limits.jerk_per_s2, rig, period_s, self._range, unlimited) if limits.jerk_per_s2 else None
         self._envelopes = Envelopes(limits.envelope, rig)
         self._prediction: Prediction | None = compile_prediction(limits, rig, period_s)
-        self._margin_to_leave = 0.0 if limits.predicted is None else 1.0 - _release(limits, limits.predicted)
+        self._margin_to_leave = 0.0 if limits.predicted is None else 1.0 - _required_release(limits, limits.predicted)
         self._fallback: Controller = compile_fallback(limits.fallback, rig)
         self._dwell_ticks = max(1, round(limits.fallback_dwell_s / period_s))
         self._watch = FallbackWatch(
@@ -76,7 +76,7 @@ class Shield:
         self._remaining = 0
         self._watch.reset()
         self.failure = ""
-        """Description of a state diverging from its envelope under full effort of the fallback; empty if none."""
+        """Description of a state that diverges from its envelope despite full effort of the fallback; empty if none."""
 
     def decide(
         self,
@@ -85,25 +85,26 @@ class Shield:
         in_force: Sequence[float],
         before: Sequence[float] | None = None,
     ) -> Verdict:
-        """Judge one action.
+        """Apply all rules to one action.
 
-        observation: (n,) SI; action: output of policy and exploration, normally (m,) SI, possibly not finite, of
-        another length or None; in_force: (m,) SI, the device's output at the sample, which the command replaces;
-        before: its output at the start of the period that the sample ends, for the jerk (None: the same).
+        observation: (n,), SI units; action: output of policy and exploration, normally (m,) in SI units, possibly
+        non-finite, of another length or None; in_force: (m,), SI units, the device's output at the sample, which the
+        command replaces; before: its output at the start of the period that ends with the sample, for the jerk
+        (None: equal to in_force).
         """
         if action is None or not is_sound(action, self._n_actuators):
-            return self._enter(observation, Rule.FINITE, WHOLE_RANGE)
-        outside, margin = self._envelopes.judge(observation)
+            return self._enter(observation, Rule.FINITE, FULL_RANGE)
+        outside, margin = self._envelopes.evaluate(observation)
         if outside:
             return self._enter(observation, Rule.ENVELOPE, outside)
         out, rule, amount = self._within_rules(action, in_force, in_force if before is None else before)
         if self._prediction is not None:
-            excess, ahead = self._prediction.judge(observation, out)
-            margin = min(margin, ahead)
+            excess, predicted_margin = self._prediction.evaluate(observation, out)
+            margin = min(margin, predicted_margin)
         else:
-            excess, ahead = 0.0, 1.0
+            excess, predicted_margin = 0.0, 1.0
         if self._in_fallback:
-            inside = self._envelopes.well_inside(observation) and ahead >= self._margin_to_leave
+            inside = self._envelopes.well_inside(observation) and predicted_margin >= self._margin_to_leave
             if self._remaining > 0 or not inside:
                 self._remaining -= 1
                 return self._fall_back(observation, Rule.FALLBACK, None, action, margin)
@@ -138,13 +139,13 @@ class Shield:
         observation: Sequence[float],
         rule: Rule,
         amount: float | None,
-        wish: Sequence[float],
+        desired: Sequence[float],
         margin: float,
     ) -> Verdict:
-        """The fallback's action: exempt from rate and jerk, not from the range."""
+        """Return the fallback's action: exempt from rate and jerk, not from the range."""
         self.failure = self.failure or self._watch.update(observation)
         out, _ = self._range.bound(self._fallback(observation))
         if amount is None:
-            moved = [abs(a - b) / half for a, b, half in zip(out, wish, self._halves, strict=True)]
-            amount = min(max(moved), MAX_AMOUNT)
+            changes = [abs(a - b) / half for a, b, half in zip(out, desired, self._halves, strict=True)]
+            amount = min(max(changes), MAX_AMOUNT)
         return Verdict(out, rule, amount if isfinite(amount) else MAX_AMOUNT, margin)

@@ -195,7 +195,7 @@ class Magman(Plant, frozen=True, tag="magman"):
                 for _ in range(20):
                     v = 0.5 * (low + high)
                     state = [x if n == box.position else v for n in names]
-                    low, high = (low, v) if prediction.judge(state, command)[0] else (v, high)
+                    low, high = (low, v) if prediction.evaluate(state, command)[0] else (v, high)
                 speeds.append(low)
             return np.array(speeds)
 

@@ -246,7 +246,7 @@ CASES = {
     ),
     "range order": ("[-2.5, 2.5]", "«[2, -2]", "expected low < high, got [2, -2] at limits.range.voltage"),
     "range": ("[-2.5, 2.5]", "«[-2.5, 3.1]", "[-2.5, 3.1] V is wider than the rig's [-3, 3] at limits.range.voltage"),
-    "range safe": ("[-2.5, 2.5]", "«[1, 2.5]", "the safe output 0 V lies outside at limits.range.voltage"),
+    "range safe": ("[-2.5, 2.5]", "«[1, 2.5]", "the safe output 0 V is outside [1, 2.5] at limits.range.voltage"),
     "rate name": (
         "{voltage: 100.0}",
         "{torque: «100.0»}",

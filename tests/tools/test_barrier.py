@@ -47,7 +47,7 @@ def test_the_table_has_its_counts_and_a_run_accepts_it(folder: Path, capsys: pyt
     assert main(["check", str(folder / "beam.yaml"), "--explain"]) == ExitCode.OK
     printed = capsys.readouterr().out
     assert "the promise: sampled: plants drawn from the stated uncertainty" in printed
-    assert "0 of 100 others breached it: at most 3 % of hostile episodes breach it, at 95 % confidence" in printed
+    assert "0 of 100 other plants breached it: at most 3 % of hostile episodes breach it, at 95 % confidence" in printed
     assert re.search(r"predicted .* position, velocity: .* A_velocity_velocity 0.45 .. 0.75", printed)
 
 

@@ -26,7 +26,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "one coil of four": (
         "magman",
         [f"limits.predicted.magnets={ONE}", f"limits.fallback.magnets={ONE}"],
-        "'current_3' drives the plant as 'current_1' does, and the prediction leaves it out",
+        "'current_3' drives the plant as 'current_1' does, but the prediction omits it",
     ),
     "magnets in mm": (
         "magman",
@@ -42,7 +42,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     ),
     "safe at 2.9 V": ("pendulum", ["rig.actuators[0].safe=2.9"], "at limits.predicted"),
     "safe at 3 V": ("pendulum", ["rig.actuators[0].safe=3"], "cannot brake in both directions"),
-    "coil on when safe": ("magman", ["rig.actuators[0].safe=0.3"], "off (0) when safe"),
+    "coil on when safe": ("magman", ["rig.actuators[0].safe=0.3"], "range from 0 or more, safe value 0"),
     "velocity of the angle's sensor": (
         "pendulum",
         ["rig.observations[1].sensor=angle"],
@@ -61,12 +61,12 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
             "rig.observations[0].unit=deg",
             "rig.observations[1].unit=deg/s",
         ],
-        "expected a place in 'rad', in which these plants move, and 'angle' is in 'deg' at limits.predicted",
+        "these plants move in 'rad', but 'angle' is in 'deg' at limits.predicted",
     ),
     "exchanged in predicted": (
         "pendulum",
         ["limits.predicted.angle=velocity", "limits.predicted.velocity=angle"],
-        "expected a place in 'rad', in which these plants move, and 'velocity' is in 'rad/s' at limits.predicted",
+        "these plants move in 'rad', but 'velocity' is in 'rad/s' at limits.predicted",
     ),
     "twice the same": ("magman", ["limits.predicted.velocity=position"], "expected the velocity of 'position'"),
     "millivolts": ("pendulum", ["rig.actuators[0].unit=mV"], "driven in 'V', and 'voltage' is in 'mV'"),
@@ -74,9 +74,9 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "filtered away": (
         "pendulum",
         [DERIVED.format(0.001), ERROR.format(500)],
-        "a low-pass of 0.001 Hz delays by 159 s: 1 s at most at rig.observations[1].cutoff_hz",
+        "a low-pass filter of 0.001 Hz delays by 159 s: at most 1 s is allowed at rig.observations[1].cutoff_hz",
     ),
-    "filtered away without a prediction": ("pendulum", [DERIVED.format(0.001), PLAIN], "a low-pass of 0.001 Hz"),
+    "filtered away without a prediction": ("pendulum", [DERIVED.format(0.001), PLAIN], "a low-pass filter of 0.001 Hz"),
     "an estimate's error": (
         "pendulum",
         [DERIVED.format(10), ERROR.format(0.5)],
@@ -88,9 +88,17 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
         ["rig.lease_periods=255", "rate_hz=1", PLAIN],
         "for 255 s, at most 10 s",
     ),
-    "boundless": ("pendulum", ["limits.envelope.velocity={low: -1e9, high: 1e9}"], "wider than what 'velocity' reads"),
-    "wide": ("pendulum", [PLAIN, "limits.envelope.velocity={low: -31, high: 31}"], "reads, [-30, 30], and guards"),
-    "beyond the sensor": ("magman", ["limits.envelope.velocity={low: -2.1, high: 2.1}"], "reads, [-2, 2]"),
+    "boundless": (
+        "pendulum",
+        ["limits.envelope.velocity={low: -1e9, high: 1e9}"],
+        "wider than the readings of 'velocity'",
+    ),
+    "wide": ("pendulum", [PLAIN, "limits.envelope.velocity={low: -31, high: 31}"], "[-30, 30], and guards"),
+    "beyond the sensor": (
+        "magman",
+        ["limits.envelope.velocity={low: -2.1, high: 2.1}"],
+        "readings of 'velocity', [-2, 2]",
+    ),
     "start outside": ("pendulum", ["limits.envelope.angle={low: 1, high: 3}"], "at task.start.angle"),
     "start too fast": ("pendulum", ["task.start.velocity=14.9"], "even the safe output may leave the envelope"),
     "reset too loose": ("magman", ["task.reset.within.velocity=1"], "at task.reset.within.velocity"),

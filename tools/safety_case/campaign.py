@@ -103,14 +103,14 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
 
 def strongest_that_passes(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
     """Command nearest to ``push`` that the prediction allows, between its opposite (or zero) and itself."""
-    if not prediction.judge(observation, push)[0]:
+    if not prediction.evaluate(observation, push)[0]:
         return push
     rest = tuple([a.safe for a in rig.actuators])
     weak, strong = 0.0, 1.0
     for _ in range(_STEPS):
         share = 0.5 * (weak + strong)
         tried = tuple([r + share * (p - r) for r, p in zip(rest, push, strict=True)])
-        weak, strong = (weak, share) if prediction.judge(observation, tried)[0] else (share, strong)
+        weak, strong = (weak, share) if prediction.evaluate(observation, tried)[0] else (share, strong)
     return tuple([r + weak * (p - r) for r, p in zip(rest, push, strict=True)])
 
 

@@ -60,7 +60,7 @@ def hostile_laws(prediction: Prediction, config: RunConfig) -> dict[str, Callabl
 
     def push(observation: Sequence[float]) -> tuple[float, ...]:
         def worth(command: tuple[float, ...]) -> float:
-            excess, margin = prediction.judge(observation, command)
+            excess, margin = prediction.evaluate(observation, command)
             return margin - excess
 
         return min(corners, key=worth)
@@ -144,7 +144,7 @@ def safe_starts(
             seen = [0.0] * len(names)
             for at, value in zip(order, point, strict=True):
                 seen[at] = value
-            if not prediction.judge(seen, bench.safe)[0]:
+            if not prediction.evaluate(seen, bench.safe)[0]:
                 found.append(point)
         if len(found) >= n:
             return np.array(found[:n]).T

@@ -24,7 +24,7 @@ SPOILED = {
         "limits.predicted.sensor_error={speed: 1}",
         "of angle or velocity at limits.predicted",
     ),
-    "no envelope": ("pendulum", "limits.envelope={}", "expected an envelope of 'velocity' around 0 to keep"),
+    "no envelope": ("pendulum", "limits.envelope={}", "expected an envelope of 'velocity' that contains 0"),
     "one-sided": ("pendulum", "limits.envelope={velocity: {low: 1, high: 15}}", "an envelope of 'velocity' around 0"),
     "too narrow": ("pendulum", "limits.envelope.velocity.high=8", "falling from the upright under 0 V exceeds 8 rad/s"),
     "no brake left": (
@@ -40,11 +40,11 @@ SPOILED = {
     "small jerk": ("pendulum", "limits.jerk_per_s2={voltage: 0.01}", "0.01 V/s^2 at 50 Hz is less than one count"),
     "magnet": ("magman", "limits.fallback.magnets={current_5: 0.125}", "no actuator 'current_5'"),
     "other magnets": ("magman", "limits.fallback.magnets.current_1=0.02", "the same magnets as in limits.predicted"),
-    "one place": ("magman", "limits.predicted.magnets.current_1=0.05", "each in a place of its own"),
+    "one place": ("magman", "limits.predicted.magnets.current_1=0.05", "magnets at different positions"),
     "no magnets": ("magman", "limits.fallback.magnets={}", "expected 1 to 4 magnets"),
     "slow": ("magman", "limits.fallback.slow=0.3", "expected 0 < slow <= brake_below, got 0.3, 0.2"),
     "fast hold": ("magman", "limits.fallback.brake_below=0.5", "the envelope allows 0.6"),
-    "coil at rest": ("magman", "rig.actuators[0].safe=0.1", "off (0) when safe"),
+    "coil at rest": ("magman", "rig.actuators[0].safe=0.1", "range from 0 or more, safe value 0"),
     "brake": (
         "magman",
         "limits.fallback={kind: damp, actuator: current_1, observation: velocity, full_at: 1}",
@@ -110,7 +110,7 @@ def test_a_range_without_a_whole_count_is_refused() -> None:
         rig=msgspec.structs.replace(PENDULUM.rig, actuators=(actuator,)),
         limits=Limits(range={actuator.name: (0.1, 0.4)}),
     )
-    assert any("holds no whole count of 0.5 V" in message for _, message in limit_findings(run))
+    assert any("contains no whole count of 0.5 V" in message for _, message in limit_findings(run))
 
 
 def test_a_brake_that_rests_at_an_end_of_its_range_is_refused_for_fallback_and_reset() -> None:

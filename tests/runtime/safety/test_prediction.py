@@ -72,7 +72,7 @@ def test_the_shipped_fallback_keeps_what_it_holds() -> None:
 @given(st.sampled_from(RUNS), ODD | st.floats(), ODD | st.floats())
 def test_any_state_gets_a_judgement(run: str, place: float, velocity: float) -> None:
     m = 4 if run == "magman" else 1
-    excess, margin = prediction(run).judge((place, velocity), (0.5,) * m)
+    excess, margin = prediction(run).evaluate((place, velocity), (0.5,) * m)
     assert excess >= 0
     assert 0 <= margin <= 1
     assert not (excess and margin)
@@ -85,27 +85,27 @@ def test_a_swing_up_passes_where_it_is_fastest(run: str, top: float) -> None:
     """A fast plant with a motor that coasts may still rise, and no longer be pushed at the bottom."""
     for velocity in (-top, top):
         for voltage in (-3.0, 0.0, 3.0):
-            passes = prediction(run).judge((0.0, velocity), (voltage,))[0] == 0.0
+            passes = prediction(run).evaluate((0.0, velocity), (voltage,))[0] == 0.0
             assert passes or (run == "pendulum-hardware" and voltage * velocity > 0)
 
 
 @settings(max_examples=60)
 @given(st.floats(-math.pi, 3.14), st.floats(-16, 16), st.floats(-3, 3))
 def test_both_directions_of_rotation_are_judged_alike(angle: float, velocity: float, voltage: float) -> None:
-    one = prediction("pendulum").judge((angle, velocity), (voltage,))
-    other = prediction("pendulum").judge((-angle, -velocity), (-voltage,))
+    one = prediction("pendulum").evaluate((angle, velocity), (voltage,))
+    other = prediction("pendulum").evaluate((-angle, -velocity), (-voltage,))
     assert one == pytest.approx(other, abs=0.02)
 
 
 def test_less_than_the_envelope_is_refused_where_gravity_beats_the_motor() -> None:
-    excess, _ = prediction("pendulum").judge((-2.0, 12.0), (-3.0,))
+    excess, _ = prediction("pendulum").evaluate((-2.0, 12.0), (-3.0,))
     assert excess > 0
-    assert prediction("pendulum").judge((0.2, 12.0), (-3.0,))[0] == 0.0
+    assert prediction("pendulum").evaluate((0.2, 12.0), (-3.0,))[0] == 0.0
 
 
 def test_the_margin_falls_towards_the_edge_and_is_0_at_it() -> None:
     speeds = np.linspace(0, 15, 300)
-    margins = [prediction("pendulum").judge((0.3, v), (3.0,))[1] for v in speeds.tolist()]
+    margins = [prediction("pendulum").evaluate((0.3, v), (3.0,))[1] for v in speeds.tolist()]
     assert margins == sorted(margins, reverse=True)
     assert margins[0] == 1.0
     assert margins[-1] == 0.0
@@ -136,7 +136,7 @@ def test_a_command_that_passes_may_be_held_for_ever(
     widths: tuple[float, float],
 ) -> None:
     (covered, dead_band), (c2_spread, c2) = dead_bands, widths
-    if prediction("magman", covered, c2_spread).judge((x, v), u)[0]:
+    if prediction("magman", covered, c2_spread).evaluate((x, v), u)[0]:
         return
     plant = Magman(c1=5.52e-10 * pull, friction=1.613e-2 * friction, c2=1.75e-4 * c2)
     h = 5e-4
@@ -168,7 +168,7 @@ def test_a_command_between_the_last_count_and_the_range_is_judged_as_that_count(
     made = compile_prediction(limits, rig, PENDULUM.period_us * 1e-6)
     assert made is not None
     for state in ((0.3, 5.0), (-2.0, 9.0), (1.0, -30.0)):
-        assert made.judge(state, (beyond,)) == made.judge(state, (whole,))
+        assert made.evaluate(state, (beyond,)) == made.evaluate(state, (whole,))
 
 
 def test_a_coil_s_current_is_judged_with_the_half_count_that_rounding_may_add() -> None:
@@ -178,23 +178,23 @@ def test_a_coil_s_current_is_judged_with_the_half_count_that_rounding_may_add() 
     assert made is not None
     fine = prediction("magman")
     ahead = (0.0, 0.3, 0.0, 0.0)
-    assert made.judge((0.0, 0.1), ahead)[1] < fine.judge((0.0, 0.1), (0.0, 0.32, 0.0, 0.0))[1]
-    assert made.judge((0.0, 0.1), (0.0,) * 4)[1] == fine.judge((0.0, 0.1), (0.0,) * 4)[1]
+    assert made.evaluate((0.0, 0.1), ahead)[1] < fine.evaluate((0.0, 0.1), (0.0, 0.32, 0.0, 0.0))[1]
+    assert made.evaluate((0.0, 0.1), (0.0,) * 4)[1] == fine.evaluate((0.0, 0.1), (0.0,) * 4)[1]
 
 
 def test_coils_that_may_be_narrower_or_wider_are_trusted_less() -> None:
     ahead, below = (0.0, 0.6, 0.0, 0.0), [prediction("magman", c2_spread=s) for s in (0.0, 0.05, 0.1)]
-    margins = [known.judge((0.0, 0.2), ahead)[1] for known in below]
+    margins = [known.evaluate((0.0, 0.2), ahead)[1] for known in below]
     assert margins == sorted(margins, reverse=True)
     assert len(set(margins)) == 3
 
 
 def test_coils_off_passes_up_to_the_envelope_and_a_coil_ahead_much_less() -> None:
     off, ahead = (0.0,) * 4, (0.0, 0.6, 0.0, 0.0)
-    assert prediction("magman").judge((0.0, 0.58), off)[0] == 0.0
-    assert prediction("magman").judge((0.0, 0.605), off)[0] > 0
-    assert prediction("magman").judge((0.0, 0.45), ahead)[0] > 0
-    assert prediction("magman").judge((0.0, 0.3), ahead)[0] == 0.0
+    assert prediction("magman").evaluate((0.0, 0.58), off)[0] == 0.0
+    assert prediction("magman").evaluate((0.0, 0.605), off)[0] > 0
+    assert prediction("magman").evaluate((0.0, 0.45), ahead)[0] > 0
+    assert prediction("magman").evaluate((0.0, 0.3), ahead)[0] == 0.0
 
 
 def test_without_plants_nothing_is_predicted() -> None:

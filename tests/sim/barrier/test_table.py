@@ -58,7 +58,7 @@ def test_the_tick_interpolates_as_the_computation_does(position: float, velocity
     config, box = with_table(SHARED[0])
     barrier = box.barrier()
     prediction = box.prediction(config.limits.setting(config.rig, 0.02))
-    excess, margin = prediction.judge((position, velocity), (tilt,))
+    excess, margin = prediction.evaluate((position, velocity), (tilt,))
     inside = abs(position) <= 0.36 and abs(velocity) <= 0.6
     found = Grid(barrier.header.axes, barrier.values).at(np.array([[position], [velocity], [tilt]]))[0]
     best = float(barrier.values.max()) - barrier.header.slack
@@ -83,7 +83,7 @@ def test_no_number_is_judged_as_outside(bench: Path) -> None:
     config, box = with_table(bench)
     prediction = box.prediction(config.limits.setting(config.rig, 0.02))
     for odd in itertools.product((np.nan, np.inf, -np.inf, 0.0), repeat=2):
-        excess, margin = prediction.judge(odd, (0.0,))
+        excess, margin = prediction.evaluate(odd, (0.0,))
         assert (excess > 0.0) == (odd != (0.0, 0.0))
         assert 0.0 <= margin <= 1.0
 

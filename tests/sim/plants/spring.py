@@ -14,7 +14,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import SafeOutput
 from onrig.runtime.safety.plant_box import (
-    FARTHEST,
+    MAX_PLAUSIBLE,
     PlantBox,
     Prediction,
     Setting,
@@ -81,9 +81,9 @@ class SpringPrediction:
         self._gained_per_v = box.gain_m_per_v_s2 * (1.0 + box.spread) * longest_s
         self._errors = error_bound(box, rig, box.position), error_bound(box, rig, box.velocity)
 
-    def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
+    def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         x, v = abs(observation[self._position]), abs(observation[self._velocity])
-        if not (x < FARTHEST and v < FARTHEST):
+        if not (x < MAX_PLAUSIBLE and v < MAX_PLAUSIBLE):
             return inf, 0.0
         x, v = x + self._errors[0], v + self._errors[1]
         reached = sqrt(v * v + self._stiffest * x * x) + self._gained_per_v * abs(action[0])
