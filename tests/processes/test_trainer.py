@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -75,9 +75,9 @@ class Rig(NamedTuple):
 
 
 @contextmanager
-def trained(folder: Path, how: str = "") -> Iterator[Rig]:
+def trained(folder: Path, how: str = "", settings: Sequence[str] = SETTINGS) -> Iterator[Rig]:
     """A trainer under way in its first episode."""
-    process = subprocess.Popen([sys.executable, "-c", TRAINER, str(folder), how, *SETTINGS])
+    process = subprocess.Popen([sys.executable, "-c", TRAINER, str(folder), how, *settings])
     try:
         until(lambda: running_in(folder) if folder.exists() else None, "the run")
         running = running_in(folder)
