@@ -69,7 +69,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
         "these plants move in 'rad', but 'velocity' is in 'rad/s' at limits.predicted",
     ),
     "twice the same": ("magman", ["limits.predicted.velocity=position"], "expected the velocity of 'position'"),
-    "millivolts": ("pendulum", ["rig.actuators[0].unit=mV"], "driven in 'V', and 'voltage' is in 'mV'"),
+    "millivolts": ("pendulum", ["rig.actuators[0].unit=mV"], "driven in 'V', but 'voltage' is in 'mV'"),
     "filtered measurement": ("pendulum", ["rig.observations[1].cutoff_hz=0.001"], "only an estimate"),
     "filtered away": (
         "pendulum",
@@ -80,7 +80,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "an estimate's error": (
         "pendulum",
         [DERIVED.format(10), ERROR.format(0.5)],
-        "these plants change it by up to 1.11 rad/s meanwhile, 0.5 is given",
+        "these plants change it by up to 1.11 rad/s meanwhile, more than 0.5",
     ),
     "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s, at most 10 s"),
     "lease without a prediction": (
