@@ -187,8 +187,14 @@ TWINS: Final[dict[str, tuple[list[str], str]]] = {
         "the command in force is not a policy input: set rig.previous_command: true",
     ),
     "dead band beyond the range": ([PLAIN, "device.twin.plant.dead_band=3"], "no command moves this plant, since"),
-    "hardly ever written": (["selection.write_probability=0.00001"], "stores some 1 experiences, a batch has 16"),
-    "hardly any steps": (["task.episode_s=0.1", "episodes=2", FIFO], "stores some 10 experiences, a batch has 16"),
+    "hardly ever written": (
+        ["selection.write_probability=0.00001"],
+        "stores about 1 experiences, fewer than a batch of 16",
+    ),
+    "hardly any steps": (
+        ["task.episode_s=0.1", "episodes=2", FIFO],
+        "stores about 10 experiences, fewer than a batch of 16",
+    ),
 }
 
 

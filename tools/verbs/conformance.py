@@ -58,17 +58,17 @@ def _examine(options: Options, device: str) -> int:
     from onrig.hw.transport import LinkError
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
-    from onrig.tools.conformance import Wanted, confirmed, examine
+    from onrig.tools.conformance import Selection, confirmed, examine
     from onrig.tools.device_process import line_to, names_config
     from onrig.tools.load import explain, load
     from onrig.tools.ports import missing_port
 
-    wanted = Wanted(options.only, options.share, options.hands)
+    selection = Selection(options.only, options.share, options.hands)
     if not names_config(device):
         if missing := missing_port(device):
             return complain("conformance", f"{device}: {missing}", ExitCode.HARDWARE)
         confirm = None if options.yes else partial(confirmed, options.share, device)
-        return examine(Serial(device, options.baud), None, wanted, confirm)
+        return examine(Serial(device, options.baud), None, selection, confirm)
     try:
         config = load(device, options.set)
     except ConfigError as error:
@@ -77,6 +77,6 @@ def _examine(options: Options, device: str) -> int:
     confirm = partial(confirmed, options.share, config.device.place) if asks else None
     try:
         with line_to(config) as line:
-            return examine(line, config.rig, wanted._replace(period_us=config.period_us), confirm)
+            return examine(line, config.rig, selection._replace(period_us=config.period_us), confirm)
     except LinkError as error:
         return complain("conformance", str(error), ExitCode.HARDWARE)
