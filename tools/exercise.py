@@ -6,6 +6,7 @@ Plants and boxes are exercised by the checks of twin and prediction (``onrig.too
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from msgspec import UNSET
@@ -30,11 +31,14 @@ def foreign_findings(config: RunConfig) -> Iterator[Finding]:
             continue
         choice, problems = exercise
         subject = f"'{name}' of {registry.key_of(group)}"
-        for path, message in collect_findings(
-            lambda p=problems, c=choice: ((c, m) for m in p(config)), subject, choice
-        ):  # type: ignore[misc]
+        located = partial(_locate, choice, problems, config)
+        for path, message in collect_findings(located, subject, choice):
             text = message if message.startswith(subject) else f"{subject} {message}"
             yield path, f"{text} at {format_path(path)}"
+
+
+def _locate(path: NodePath, problems: Callable[[RunConfig], Iterator[str]], config: RunConfig) -> Iterator[Finding]:
+    return ((path, message) for message in problems(config))
 
 
 def _keeper(config: RunConfig) -> Iterator[str]:

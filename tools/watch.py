@@ -80,7 +80,7 @@ def _lines(watcher: Watcher, alive: Callable[[], bool]) -> int:
     from onrig.tools.watching.screen import one_line
 
     while True:
-        print(one_line(watcher.look()), flush=True)
+        print(one_line(watcher.snapshot()), flush=True)
         deadline_s = time.monotonic() + _LINE_EVERY_S
         while alive() and time.monotonic() < deadline_s:
             time.sleep(0.05)
@@ -98,12 +98,12 @@ def _screen(watcher: Watcher, run: Running, keys: Keyboard, alive: Callable[[], 
     console = Console(file=drawing_stream(sys.stdout))
     unicode = "utf" in (console.encoding or "").lower()
     stop_keys = StopKeys(run)
-    snapshot = watcher.look()
+    snapshot = watcher.snapshot()
     sketch = sketch_of(snapshot.config)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while alive():
             width, height = console.size
-            live.update(screen(snapshot, sketch, stop_keys.footer, width, height, fancy=unicode), refresh=True)
+            live.update(screen(snapshot, sketch, stop_keys.footer, width, height, unicode=unicode), refresh=True)
             if keys.listening:
                 select.select((keys,), (), (), 1 / _REFRESH_HZ)
             else:
@@ -111,7 +111,7 @@ def _screen(watcher: Watcher, run: Running, keys: Keyboard, alive: Callable[[], 
             for key in keys.pressed():
                 if stop_keys.take(key):
                     return ExitCode.OK
-            snapshot = watcher.look()
+            snapshot = watcher.snapshot()
     return ExitCode.OK
 
 

@@ -364,7 +364,7 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "twin of a port": (
         ["twin", "pendulum", "--set", "device={port: {path: /dev/ttyACM0}}"],
         ExitCode.CONFIGURATION,
-        "onrig twin: pendulum names a port; this needs a twin ('device: {twin: ...}')\n",
+        "onrig twin: pendulum uses a port; expected a twin ('device: {twin: ...}')\n",
     ),
     "twin with a link nowhere": (
         ["twin", "pendulum", "--link", "/nowhere/link"],

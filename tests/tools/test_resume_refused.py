@@ -59,7 +59,7 @@ def test_neither_a_configuration_nor_a_run(capsys: pytest.CaptureFixture[str]) -
 
 def test_another_folder_to_go_on_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "--resume", str(folder), "--run-dir", str(folder))
-    assert said == "--run-dir: not allowed with --resume; a resumed run stays in its folder"
+    assert said == "--run-dir: not allowed with --resume; a resumed run remains in its folder"
 
 
 @pytest.mark.parametrize(
