@@ -1,4 +1,4 @@
-"""Active runs of this machine: selection, stop and resumption from another terminal."""
+"""Selection, stop and resumption of this machine's active runs from another terminal."""
 
 from __future__ import annotations
 
@@ -18,84 +18,86 @@ from onrig.tools.terminal import complain
 
 _CONFIRM_TIMEOUT_S: Final = 15.0
 """Time without confirmation after which the loop counts as hung; the device's lease has long expired by then."""
-_NOTICE_S: Final = 2.0
+_INTERIM_S: Final = 2.0
 """Time without confirmation after which the interim state is printed; a fade takes far less."""
 _END_TIMEOUT_S: Final = 60.0
 """Shutdown timeout; the last checkpoint of a large memory takes a while."""
 _POLL_S: Final = 0.001
 _RESUME_S: Final = 5.0
-_SETTLED_S: Final = 0.5
-"""Time after which a resumed run counts as running: a persistent cause, such as a pressed e-stop, stops it within a few
-periods."""
-_WAITING: Final = (State.PAUSED, State.FAULT)
+_MIN_RUNNING_S: Final = 0.5
+"""Time after which a resumed run counts as running: a cause that persists, such as a pressed e-stop, stops it within a
+few periods."""
+_WAITING_STATES: Final = (State.PAUSED, State.FAULT)
 _RESUME_POLL_S: Final = 0.005
 
 
 def stop(run: Path | None, *, now: bool) -> int:
     """Stop a run, actuators first, even if its supervisor hangs, and wait for its end; returns the exit code."""
-    found = choose("stop", run, anywhere=True)  # the output of a stop must name its run
-    if isinstance(found, int):
-        return found
-    asked_ns = time.monotonic_ns()
+    selected = choose("stop", run, anywhere=True)  # the output of a stop must name its run
+    if isinstance(selected, int):
+        return selected
+    request_ns = time.monotonic_ns()
     try:
-        ended = os.pidfd_open(found.pid)
+        end_fd = os.pidfd_open(selected.pid)
     except OSError:
-        ended = -1
+        end_fd = -1
     actuators: Actuators | None
     try:
-        with Remote(found) as remote:
+        with Remote(selected) as remote:
             remote.stop(2 if now else 1)
-            asked_ns = time.monotonic_ns()  # earlier frames do not show the present state
-            actuators = _await_confirmation(remote, ended, asked_ns, found.folder)
+            request_ns = time.monotonic_ns()  # earlier frames do not show the present state
+            actuators = _await_confirmation(remote, end_fd, request_ns, selected.folder)
     except SegmentMissing:
         actuators = None  # it has just ended; its summary has the state
-    except SegmentError as error:  # of another version, say
+    except SegmentError as error:  # such as a run of another version
         actuators = None
-        print(f"{found.folder}: {error}; requested by a signal instead", flush=True)
-        stop_by_signal(found, 2 if now else 1)
-    safe = actuators is not None and actuators.confirmed_safe(asked_ns)
-    if actuators is not None and safe:
+        print(f"{selected.folder}: {error}; the stop was requested by a signal instead", flush=True)
+        stop_by_signal(selected, 2 if now else 1)
+    confirmed = actuators is not None and actuators.confirmed_safe(request_ns)
+    if actuators is not None and confirmed:
         print(
-            f"{found.folder}: {_describe_confirmation(actuators, asked_ns, 'at once' if now else 'faded out')}",
+            f"{selected.folder}: {_describe_confirmation(actuators, request_ns, 'at once' if now else 'faded out')}",
             flush=True,
         )
-    if ended < 0 or not select.select((ended,), (), (), _END_TIMEOUT_S)[0]:
-        return complain("stop", f"{found.folder}: process {found.pid} has not ended; see `ps`", ExitCode.HARDWARE)
-    print(f"{found.folder}: {outcome(found.folder)}, {(time.monotonic_ns() - asked_ns) / 1e9:.1f} s in all")
-    if safe:
+    if end_fd < 0 or not select.select((end_fd,), (), (), _END_TIMEOUT_S)[0]:
+        return complain("stop", f"{selected.folder}: process {selected.pid} has not ended; see `ps`", ExitCode.HARDWARE)
+    print(f"{selected.folder}: {outcome(selected.folder)}, {(time.monotonic_ns() - request_ns) / 1e9:.1f} s in all")
+    if confirmed:
         return ExitCode.OK
     if actuators is not None and actuators.unused:
-        print(f"{found.folder}: no command was sent to the device")
+        print(f"{selected.folder}: no command was sent to the device")
         return ExitCode.OK
     if actuators is not None:
         doubt = actuators.unconfirmed(time.monotonic_ns(), time.time())
     else:
-        doubt = str(read_fields(found.folder / "summary.json").get("actuators") or UNCONFIRMED)
+        doubt = str(read_fields(selected.folder / "summary.json").get("actuators") or UNCONFIRMED)
         if doubt in (SAFE, UNTOUCHED):
             return ExitCode.OK
-    return complain("stop", f"{found.folder}: actuators {doubt}; check the rig", ExitCode.HARDWARE)
+    return complain("stop", f"{selected.folder}: actuators {doubt}; check the rig", ExitCode.HARDWARE)
 
 
-def _await_confirmation(remote: Remote, ended: int, asked_ns: int, folder: Path) -> Actuators:
+def _await_confirmation(remote: Remote, end_fd: int, request_ns: int, folder: Path) -> Actuators:
     """Wait until a frame shows the actuators safe or the run's processes have ended; returns their state."""
-    tell_ns = asked_ns + round(_NOTICE_S * 1e9)
+    interim_ns = request_ns + round(_INTERIM_S * 1e9)
     while True:
-        gone = ended < 0 or bool(select.select((ended,), (), (), 0)[0])
+        has_ended = end_fd < 0 or bool(select.select((end_fd,), (), (), 0)[0])
         actuators = remote.actuators  # after the check: an ended run leaves its final state on the board
         now_ns = time.monotonic_ns()
-        if actuators.confirmed_safe(asked_ns) or gone or now_ns - asked_ns > _CONFIRM_TIMEOUT_S * 1e9:
+        if actuators.confirmed_safe(request_ns) or has_ended or now_ns - request_ns > _CONFIRM_TIMEOUT_S * 1e9:
             return actuators
-        if now_ns > tell_ns:
-            tell_ns = sys.maxsize
+        if now_ns > interim_ns:
+            interim_ns = sys.maxsize
             print(f"{folder}: actuators {actuators.unconfirmed(now_ns, time.time())}", flush=True)
         time.sleep(_POLL_S)
 
 
-def _describe_confirmation(actuators: Actuators, asked_ns: int, how: str) -> str:
+def _describe_confirmation(actuators: Actuators, request_ns: int, manner: str) -> str:
     """Describe the confirmation by a state frame, and its delay."""
-    if actuators.since_ns <= asked_ns:
+    if actuators.since_ns <= request_ns:
         return "device was already disarmed, confirmed by its state frames"
-    return f"actuators safe after {(actuators.since_ns - asked_ns) / 1e6:.0f} ms ({how}), confirmed by a state frame"
+    return (
+        f"actuators safe after {(actuators.since_ns - request_ns) / 1e6:.0f} ms ({manner}), confirmed by a state frame"
+    )
 
 
 def choose(verb: str, run: Path | None, *, anywhere: bool) -> Running | int:
@@ -106,13 +108,13 @@ def choose(verb: str, run: Path | None, *, anywhere: bool) -> Running | int:
     """
     rigs = running_rigs()
     if run is None:
-        found = rigs if anywhere else [rig for rig in rigs if rig.folder.is_relative_to(Path.cwd())]
-        if len(found) == 1:
-            return found[0]
+        candidates = rigs if anywhere else [rig for rig in rigs if rig.folder.is_relative_to(Path.cwd())]
+        if len(candidates) == 1:
+            return candidates[0]
         if not rigs:
             return complain(verb, "no run of this user is active")
-        what = f"{len(found)} runs are active" if found else f"no run below '{Path.cwd()}' is active"
-        return complain(verb, f"{what}; name one of {', '.join(str(rig.folder) for rig in found or rigs)}")
+        problem = f"{len(candidates)} runs are active" if candidates else f"no run below '{Path.cwd()}' is active"
+        return complain(verb, f"{problem}; name one of {', '.join(str(rig.folder) for rig in candidates or rigs)}")
     folder = run.resolve()
     for rig in rigs:
         if rig.folder == folder:
@@ -132,42 +134,42 @@ def outcome(folder: Path) -> str:
 
 def resume(run: Path | None, *, unasked: bool) -> int:
     """Resume a run, without confirmation if ``unasked``; returns the exit code."""
-    found = choose("resume", run, anywhere=False)
-    if isinstance(found, int):
-        return found
-    found.trust_files()
-    rig = _rig_of(found.folder)
+    selected = choose("resume", run, anywhere=False)
+    if isinstance(selected, int):
+        return selected
+    selected.trust_files()
+    rig = _rig_of(selected.folder)
     if run is None and not unasked:
         if not sys.stdin.isatty():
-            return complain("resume", f"{found.folder}: {rig} would move again; confirm with --yes, or name the run")
-        print(f"{found.folder}: {rig} will move again.  Continue? (yes) ", end="", flush=True)
+            return complain("resume", f"{selected.folder}: {rig} would move again; confirm with --yes, or name the run")
+        print(f"{selected.folder}: {rig} will move again.  Continue? (yes) ", end="", flush=True)
         if sys.stdin.readline().strip().lower() != "yes":
             return complain("resume", "not confirmed; nothing was resumed")
     try:
-        with Remote(found) as remote:
+        with Remote(selected) as remote:
             before = State(remote.state)
             if before is State.DISCONNECTED:
-                return complain("resume", f"{found.folder}: its device is not connected; plug it in first")
-            if before not in _WAITING:
-                return complain("resume", f"{found.folder}: nothing to resume, the run is {before.name.lower()}")
+                return complain("resume", f"{selected.folder}: its device is not connected; plug it in first")
+            if before not in _WAITING_STATES:
+                return complain("resume", f"{selected.folder}: nothing to resume, the run is {before.name.lower()}")
             remote.resume()
-            limit = time.monotonic() + _RESUME_S
-            while remote.state == before and time.monotonic() < limit:
+            deadline_s = time.monotonic() + _RESUME_S
+            while remote.state == before and time.monotonic() < deadline_s:
                 time.sleep(_RESUME_POLL_S)
-            settled = time.monotonic() + _SETTLED_S
-            while remote.state != before and time.monotonic() < settled:
+            settled_s = time.monotonic() + _MIN_RUNNING_S
+            while remote.state != before and time.monotonic() < settled_s:
                 time.sleep(_RESUME_POLL_S)
             if remote.state == before:
                 return complain(
                     "resume",
-                    f"{found.folder}: still {before.name.lower()}; the cause persists (see the run's terminal)",
+                    f"{selected.folder}: still {before.name.lower()}; the cause persists (see the run's terminal)",
                     ExitCode.HARDWARE,
                 )
     except SegmentMissing:
-        return complain("resume", f"{found.folder}: the run has just ended")
+        return complain("resume", f"{selected.folder}: the run has just ended")
     except SegmentError as error:
         return complain("resume", f"{error}; resume it with the version of Onrig that runs it", ExitCode.PREFLIGHT)
-    print(f"{found.folder}: {rig} resumed")
+    print(f"{selected.folder}: {rig} resumed")
     return ExitCode.OK
 
 

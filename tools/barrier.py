@@ -30,7 +30,7 @@ _WORKERS: Final = 2
 
 
 def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: int) -> int:
-    """Compute a table, test it, and write it at once when both are done; returns the exit code."""
+    """Compute and test a table, then write its file atomically; returns the exit code."""
     try:
         config = load_without_table(name, overrides)
     except ConfigError as error:
@@ -43,15 +43,15 @@ def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: in
         return complain("safety", problem)
     workers = min(_WORKERS, len(os.sched_getaffinity(0)))
     try:
-        with progress_of(f"{name}, table", 1.0) as done:
-            header, values = compute(config, box, plants, seed, done, workers)
-        with progress_of(f"{name}, test", tests) as told:
-            tested, outcome = examine(config, box, header, values, tests, seed + 1, lambda n: told(float(n)))
+        with progress_of(f"{name}, table", 1.0) as report_share:
+            header, values = compute(config, box, plants, seed, report_share, workers)
+        with progress_of(f"{name}, test", tests) as report:
+            tested, outcome = examine(config, box, header, values, tests, seed + 1, lambda n: report(float(n)))
         digest = write_barrier(path, tested, values)
     except (ValueError, OSError) as error:
         return complain("safety", f"{name}: {error}")
     print(table(outcome.campaign))
-    print(f"{path}: {described(tested)}; sha256 {digest[:12]}")
+    print(f"{path}: {describe(tested)}; sha256 {digest[:12]}")
     return ExitCode.OK
 
 
@@ -69,10 +69,10 @@ def examine(
         data = encode(header, values)
         file = Path(folder) / "table"
         file.write_bytes(data)
-        judge = msgspec.structs.replace(box, table=str(file), sha256=digest_of(data))
-        limits = msgspec.structs.replace(config.limits, predicted=judge)
-        told = progress if callable(progress) else lambda done: None
-        outcome = run_sampled(msgspec.structs.replace(config, limits=limits), judge, episodes, seed, told)
+        tested_box = msgspec.structs.replace(box, table=str(file), sha256=digest_of(data))
+        limits = msgspec.structs.replace(config.limits, predicted=tested_box)
+        report = progress if callable(progress) else lambda done: None
+        outcome = run_sampled(msgspec.structs.replace(config, limits=limits), tested_box, episodes, seed, report)
     rate = upper_bound(outcome.breaches, episodes, CONFIDENCE)
     outside = float(np.max(outcome.outside))
     return msgspec.structs.replace(
@@ -85,23 +85,23 @@ def upper_bound(breaches: int, episodes: int, confidence: float) -> float:
     low, high = breaches / episodes, 1.0
     for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _at_most(breaches, episodes, middle) > 1.0 - confidence else (low, middle)
+        low, high = (middle, high) if _binomial_cdf(breaches, episodes, middle) > 1.0 - confidence else (low, middle)
     return high
 
 
-def _at_most(k: int, n: int, p: float) -> float:
+def _binomial_cdf(k: int, n: int, p: float) -> float:
     """Probability of at most k of n at rate p."""
     if not 0.0 < p < 1.0:
         return 1.0 if p <= 0.0 or k >= n else 0.0
-    logs = np.cumsum(np.log(np.arange(1, n + 1)))
-    of = np.concatenate([[0.0], logs])
+    log_sums = np.cumsum(np.log(np.arange(1, n + 1)))
+    log_factorials = np.concatenate([[0.0], log_sums])
     i = np.arange(k + 1)
-    terms = of[n] - of[i] - of[n - i] + i * np.log(p) + (n - i) * np.log1p(-p)
+    terms = log_factorials[n] - log_factorials[i] - log_factorials[n - i] + i * np.log(p) + (n - i) * np.log1p(-p)
     return float(np.exp(terms).sum())
 
 
-def described(header: Header) -> str:
-    """A table in one line."""
+def describe(header: Header) -> str:
+    """Describe a table in one line."""
     tested, rate = header.tested, ""
     if tested is not None:
         rate = f"; {tested.breaches} breaches in {tested.plants} hostile episodes on other plants: "

@@ -40,7 +40,7 @@ def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
     except ConfigError as error:
         return explain(error)
     if config.device.twin is None:
-        return complain("baseline", f"{name} names a port; a baseline needs a twin ('device: {{twin: ...}}')")
+        return complain("baseline", f"{name} uses a port; a baseline needs a twin ('device: {{twin: ...}}')")
     twin = msgspec.convert(config.device.twin, TwinOptions)
     problems = [*task_model_problems(config.rig, config.task, twin.plant), *exact_problems(twin)]
     if problems:
@@ -49,11 +49,11 @@ def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
     table = _Table(config, model.steps)
     random = random_baseline(model, folder)
     table.line("random controller", random.mean, f"  +- {random.standard_error:.4f} (standard error)")
-    absent = grid_problems(config.rig, config.task, twin.plant)
-    best = -math.inf if absent else _grids(table, model, fineness, twin.noise(config.rig))
+    problems = grid_problems(config.rig, config.task, twin.plant)
+    best = -math.inf if problems else _grids(table, model, fineness, twin.noise(config.rig))
     best = max(best, _sampling(table, model, fineness, random.mean))
-    if absent:
-        print(f"  no fuzzy Q-iteration, no finite-horizon optimum: {'; '.join(absent)}")
+    if problems:
+        print(f"  no fuzzy Q-iteration, no finite-horizon optimum: {'; '.join(problems)}")
     if config.task.normalization is None:
         print(f"normalization: {{random_reward: {random.mean:.5g}, reference_reward: {best:.5g}}}  # for the task")
     return ExitCode.OK
@@ -66,7 +66,7 @@ def task_model(config: RunConfig, twin: TwinOptions) -> TaskModel:
 
 
 class _Table:
-    """Mean rewards per step, one line each, normalised where the task has references."""
+    """Mean rewards per step, one line each, with normalised values if the task has references."""
 
     def __init__(self, config: RunConfig, steps: int) -> None:
         self._scale = scale = config.task.normalization
@@ -83,54 +83,54 @@ class _Table:
 
 
 def _grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> float:
-    """Print what grids of two states give; returns the best mean reward earned."""
+    """Print the scores of the controllers on grids of two states; returns the highest mean reward."""
     folder = cache_folder()
-    earned: list[float] = []
+    rewards: list[float] = []
     for grid in grids_for(model, fineness):
         row = fuzzy_baseline(model, grid, folder)
         name = f"fuzzy-QI {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
         table.line(f"{name}, interpolated", row.reached.interpolated, f"  ({row.iterations} iterations)")
         table.line(f"{name}, look-ahead", row.reached.look_ahead)
-        earned += row.reached
+        rewards += row.reached
     if any(sigma):
         noisy = noisy_baseline(model, grid, sigma, folder)
         error = f"  +- {noisy.standard_error:.4f} (standard error)"
-        table.line("the same, interpolated, best under noise", noisy.mean, error)
+        table.line("the same, interpolated, best controller under noise", noisy.mean, error)
     for grid in horizon_grids_for(model, fineness):
         name = f"horizon {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
         best = optimum_baseline(model, grid, folder, _progress("backward induction"))
         table.line(f"{name}, estimate", best.estimate, "  (no bound)")
         table.line(f"{name}, look-ahead", best.look_ahead)
         table.line(f"{name}, polished", best.polished, "  (earned)")
-        earned += [best.look_ahead, best.polished]
-    return max(earned)
+        rewards += [best.look_ahead, best.polished]
+    return max(rewards)
 
 
 def _sampling(table: _Table, model: TaskModel, fineness: Fineness, random: float) -> float:
     """Print the score of the sampling controller's best episodes for each effort; returns the highest."""
-    unlived = lowest_cut_off_reward(model.task, random)
-    earned: list[float] = []
+    cut_off_reward = lowest_cut_off_reward(model.task, random)
+    rewards: list[float] = []
     for effort in efforts_for(model, fineness):
-        ran = sampling_baseline(model, effort, unlived, cache_folder(), _progress("sampling controller"))
-        scores = ran.mean_rewards(model.steps, unlived)
+        result = sampling_baseline(model, effort, cut_off_reward, cache_folder(), _progress("sampling controller"))
+        scores = result.mean_rewards(model.steps, cut_off_reward)
         n = len(scores)
-        about = [f"+- {scores.std(ddof=1) / math.sqrt(n):.4f}, standard error over {n} episodes"] if n > 1 else []
+        notes = [f"+- {scores.std(ddof=1) / math.sqrt(n):.4f}, standard error over {n} episodes"] if n > 1 else []
         if model.task.terminates:
-            about.append(f"{np.mean(ran.lived >= model.steps):.0%} of episodes to the end")
-        if earned and scores.mean() > max(earned):
-            about.append(f"{scores.mean() - max(earned):+.4f}")
+            notes.append(f"{np.mean(result.lived >= model.steps):.0%} of episodes to the end")
+        if rewards and scores.mean() > max(rewards):
+            notes.append(f"{scores.mean() - max(rewards):+.4f}")
         name = f"sampling MPC, {effort.samples} samples, {effort.horizon * model.period_s:.3g} s"
-        table.line(name, float(scores.mean()), f"  ({'; '.join(about)})" if about else "")
-        earned.append(float(scores.mean()))
-    return max(earned)
+        table.line(name, float(scores.mean()), f"  ({'; '.join(notes)})" if notes else "")
+        rewards.append(float(scores.mean()))
+    return max(rewards)
 
 
-def _progress(what: str) -> Progress:
+def _progress(computation: str) -> Progress:
     """Progress of a long computation, on a terminal only; the line is erased at the end."""
 
     def show(done: int, steps: int) -> None:
         if sys.stderr.isatty():
-            text = f"  {what}: step {done} of {steps}" if done < steps else ""
+            text = f"  {computation}: step {done} of {steps}" if done < steps else ""
             print(f"\r{text:<60}\r", end="", file=drawing_stream(sys.stderr), flush=True)
 
     return show

@@ -1,4 +1,4 @@
-"""Check and explanation of a configuration, or of an experiment with all its cells."""
+"""Check and explanation of a configuration or of an experiment with all its cells."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from onrig.tools.run_facts import in_one_line
 from onrig.tools.terminal import complain, picture_problem, reason, unwritable
 
 
-class Checked(NamedTuple):
+class CheckedRun(NamedTuple):
     """A valid configuration."""
 
     config: RunConfig
     warnings: tuple[Problem, ...]
-    """Doubtful settings, each with its place."""
+    """Doubtful settings, each with its location."""
 
 
-def check(name: str, overrides: Sequence[str] = ()) -> Checked:
+def check(name: str, overrides: Sequence[str] = ()) -> CheckedRun:
     """Check a run's configuration, a path or a shipped name, with overrides such as ``rate_hz=100``.
 
     Raises ConfigError with every problem found.
     """
     warnings: list[Problem] = []
     config = load_for_rig(name, overrides, on_warning=warnings.append)
-    return Checked(config, tuple(warnings))
+    return CheckedRun(config, tuple(warnings))
 
 
 def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
-    """Check, and print tables if ``in_detail``; returns the exit code."""
+    """Check a configuration, and print its tables if ``in_detail``; returns the exit code."""
     if problem := unwritable("plot", plot) or picture_problem("plot", plot):
         return complain("check", problem)
     spec = _experiment(name)
@@ -62,7 +62,7 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
 
 
 def _experiment(name: str) -> Path | None:
-    """Path of an experiment's spec; None if the name is not an experiment's."""
+    """Path of an experiment's spec; None if ``name`` does not name an experiment."""
     for folder in ("", "experiments"):
         try:
             path = find(name, folder)

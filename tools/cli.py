@@ -41,9 +41,9 @@ VERBS: Final = (
     "policy",
     "completion",
 )
-"""Verbs in the order of the help; each a module or package of ``onrig.tools.verbs``."""
+"""Verbs in the order of the help; each is a module or package of ``onrig.tools.verbs``."""
 
-_LABORATORY: Final = ("attack", "soak", "bench faults", "bench learner", "bench learning", "bench seeds")
+_FORMER_VERBS: Final = ("attack", "soak", "bench faults", "bench learner", "bench learning", "bench seeds")
 """Verbs of earlier versions."""
 
 _FOLDER: Final = os.path.join(os.path.dirname(__file__), "verbs")
@@ -86,11 +86,11 @@ def _run_group(group: str, arguments: list[str]) -> int:
 
 def _listing(summaries: dict[str, str]) -> str:
     width = max(map(len, summaries))
-    return "".join(f"  {name:<{width}}  {what}\n" for name, what in summaries.items())
+    return "".join(f"  {name:<{width}}  {text}\n" for name, text in summaries.items())
 
 
 def members(group: str) -> list[str]:
-    """Names of the verbs in a group such as ``policy``; none for a verb."""
+    """Names of the verbs in a group such as ``policy``; empty for a verb."""
     folder = f"{_FOLDER}/{group}"
     names = (name.removesuffix(".py") for name in os.listdir(folder)) if os.path.isdir(folder) else ()
     return sorted(name for name in names if not name.startswith("_"))
@@ -103,8 +103,8 @@ def every_verb() -> list[str]:
 
 def summary(verb: str) -> str:
     """First line of the docstring of a verb's module or package, which is not imported: ``Run a rig``."""
-    place = f"{_FOLDER}/{verb.replace(' ', '/')}"
-    with open(f"{place}/__init__.py" if os.path.isdir(place) else f"{place}.py", encoding="utf-8") as source:
+    path = f"{_FOLDER}/{verb.replace(' ', '/')}"
+    with open(f"{path}/__init__.py" if os.path.isdir(path) else f"{path}.py", encoding="utf-8") as source:
         return source.readline().strip().strip('"').removesuffix(".")
 
 
@@ -130,7 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     verb = arguments[0]
     for former in (verb, " ".join(arguments[:2])):
-        if former in _LABORATORY:
+        if former in _FORMER_VERBS:
             from onrig.tools.terminal import refer_to_laboratory
 
             return refer_to_laboratory(f"onrig {former}", former.split()[-1])

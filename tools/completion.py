@@ -16,14 +16,14 @@ from onrig.tools.options import Argument, arguments_of, verb_module
 
 _SCRIPT: Final = Template(r"""# Completion of onrig's verbs, options and values.
 
-_onrig_kind() {  # what the value of option $$2 of verb $$1 is; fails for an option without a value
+_onrig_kind() {  # kind of the value of option $$2 of verb $$1; fails for an option without a value
     case "$$1 $$2" in
 $valued
         *) return 1 ;;
     esac
 }
 
-_onrig_values() {  # add what completes $$2, of kind $$1
+_onrig_values() {  # add the completions of $$2, of kind $$1
     local IFS=$$'\n' found
     case $$1 in
         config)
@@ -96,15 +96,17 @@ _GROUP: Final = """\
 
 
 def script(shell: str, groups: Mapping[str, Sequence[str]], verbs: Sequence[str]) -> str:
-    """Return the script for a shell; ``groups``: names after each first word, ``verbs``: all verbs with options."""
-    described = {verb: arguments_of(verb_module(verb).Options) for verb in verbs}
+    """Return the script for a shell; ``groups``: verbs of each group, ``verbs``: all verbs with options."""
+    options = {verb: arguments_of(verb_module(verb).Options) for verb in verbs}
     text = _SCRIPT.substitute(
         verbs=",".join([*groups, "--help", "--version"]),
         configs="$'" + "\\n".join(shipped()) + "'",
         experiments="$'" + "\\n".join(shipped("experiments")) + "'",
         groups="\n".join(_GROUP.format(group=group, names=",".join(names)) for group, names in groups.items() if names),
-        valued="\n".join(_valued(verb, a) for verb, found in described.items() for a in found if _has_value(a)),
-        table="\n".join(_row(verb, found) for verb, found in described.items()),
+        valued="\n".join(
+            _value_row(verb, a) for verb, arguments in options.items() for a in arguments if _has_value(a)
+        ),
+        table="\n".join(_row(verb, arguments) for verb, arguments in options.items()),
     )
     return _ZSH + text if shell == "zsh" else text
 
@@ -113,7 +115,7 @@ def _has_value(a: Argument) -> bool:
     return not a.positional and a.type is not bool
 
 
-def _valued(verb: str, a: Argument) -> str:
+def _value_row(verb: str, a: Argument) -> str:
     return f'        "{verb} {a.flag}") echo {_kind(a)} ;;'
 
 

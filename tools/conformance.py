@@ -1,4 +1,4 @@
-"""Conformance of a person's device with the numbered rules of ``hw/PROTOCOL.md``."""
+"""Conformance test of a device against the numbered rules of ``hw/PROTOCOL.md``."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ from onrig.hw.transport import LinkError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.terminal import complain
 
-_LONGEST: Final = 20
-"""Periods of the configured one in the longest period that a check sets."""
-_LEASE: Final = 20
-"""Periods; longer than a busy machine keeps this host waiting."""
+_MAX_PERIOD_RATIO: Final = 20
+"""Ratio of the longest period that a check sets to the configured one."""
+_LEASE_PERIODS: Final = 20
+"""Lease that outlasts the delays of this host on a busy machine."""
 
 
-class Wanted(NamedTuple):
-    """What is to be examined, and how."""
+class Selection(NamedTuple):
+    """Rules to test, and conditions of the test."""
 
     only: tuple[str, ...] = ()
-    """Beginnings of the rules' numbers; empty: all."""
+    """Prefixes of the rules' numbers; empty: all."""
     share: float = 0.1
-    """Of each actuator's range."""
+    """Share of each actuator's range."""
     hands: bool = False
+    """Whether a person assists."""
     period_us: int = 10_000
-    """As near to it as the device can, with periods of half to twenty times as long."""
+    """Desired period; checks also set periods from half of it to twenty times as long."""
 
 
-class _Kept:
-    """A line that stays open when a session closes it: opening a port restarts many boards."""
+class _OpenLine:
+    """Line that stays open when a session closes it, since opening a port restarts many boards."""
 
     def __init__(self, line: Line) -> None:
         self._line, self._transport = line, line.open()
@@ -56,10 +57,10 @@ class _Kept:
         return self._transport.write(data)
 
     def close(self) -> None:
-        """Leave it open."""
+        """Leave the line open."""
 
     def reopen(self) -> None:
-        """Hang up, and call again."""
+        """Close the line and open it again."""
         self._transport.close()
         time.sleep(0.2)
         self._transport = self._line.open()
@@ -69,18 +70,18 @@ class _Kept:
 
 
 class _OnLine:
-    """How to connect, and what a person does where there is one."""
+    """Connection to a device, with the actions of a person if one assists."""
 
     by_hand = True
 
-    def __init__(self, kept: _Kept, rig: Rig, wanted: Wanted, period_us: int, lease: int) -> None:
-        self.kept, self.rig, self.share, self.hands = kept, rig, wanted.share, wanted.hands
+    def __init__(self, open_line: _OpenLine, rig: Rig, selection: Selection, period_us: int, lease: int) -> None:
+        self.open_line, self.rig, self.share, self.hands = open_line, rig, selection.share, selection.hands
         self.period_us, self.lease = period_us, lease
         self._host: Host | None = None
 
     def connect(self) -> Host:
-        self._host = Host(self.kept, self.rig, time, self.share)
-        self._host.wire.forget()  # what was sent while nobody listened
+        self._host = Host(self.open_line, self.rig, time, self.share)
+        self._host.wire.forget()  # frames sent before the connection
         return self._host
 
     def press_estop(self, *, pressed: bool) -> None:
@@ -90,24 +91,24 @@ class _OnLine:
         self._ask("unplug a sensor" if dead else "plug the sensor in again")
 
     def reboot(self) -> None:
-        self._ask("switch the device off and on (its line must stay open)")
+        self._ask("switch the device off and on (its connection must stay open)")
 
     def hang_up(self, host: Host) -> Host:
         if not self.hands:
-            raise CheckSkipped("only a person knows whether the device can tell: --hands")
-        if self._answer("can the device tell that this line is closed (USB, TCP; not a bare UART)? (yes, no)") != "yes":
-            raise CheckSkipped("the device cannot detect it")
-        self.kept.reopen()
+            raise CheckSkipped("a person must state whether the device detects a closed connection: --hands")
+        if self._answer("does the device detect a closed connection (USB, TCP; not a bare UART)? (yes, no)") != "yes":
+            raise CheckSkipped("the device cannot detect a closed connection")
+        self.open_line.reopen()
         return self.connect()
 
     def _ask(self, what: str) -> None:
         if not self.hands:
-            raise CheckSkipped("it needs hands: --hands")
+            raise CheckSkipped("a person must assist: --hands")
         if self._answer(f"{what}, then Enter (s: skip)") == "s":
             raise CheckSkipped("skipped")
 
     def _answer(self, question: str) -> str:
-        """A person's answer; the device's frames are read meanwhile, so that what comes after it is new."""
+        """Return a person's answer; reads the device's frames meanwhile, so that later ones are new."""
         print(f"  > {question} ", end="", flush=True)
         while self._host is not None and not select.select([sys.stdin], [], [], 0)[0]:
             self._host.listen(1)
@@ -123,7 +124,7 @@ class _Lockstep(_OnLine, LockstepConformance):
 
 
 def show_list(only: Sequence[str]) -> int:
-    """Print the rules of the device with the number of checks that show each; returns the exit code."""
+    """Print the rules for devices with the number of checks for each; returns the exit code."""
     found = [check for kind in (PacedConformance, LockstepConformance) for check in checks_of(kind, only)]
     checks = {(check.method, check.rules) for check in found}
     for number, sentence in _rules(only):
@@ -141,60 +142,60 @@ def _rules(only: Sequence[str]) -> Iterator[tuple[str, str]]:
 def examine(
     line: Line,
     rig: Rig | None,
-    wanted: Wanted,
+    selection: Selection,
     confirm: Callable[[Rig], bool] | None,
 ) -> int:
-    """Put the device on a line to the test; returns the exit code: 0, or 4 if a rule is broken or nothing answers.
+    """Test the device on a line; returns the exit code: 0, or 4 if a rule is broken or no device answers.
 
-    ``rig``: what the device must be; None: what it says.  ``confirm`` is asked before anything is driven.
+    ``rig``: expected rig; None: as reported by the device.  ``confirm`` is called before any actuator is driven.
     """
     if not __debug__:
         return complain("conformance", "Python runs without assertions here (-O, PYTHONOPTIMIZE): run it with them")
-    if not any(True for _ in _rules(wanted.only)):
-        unknown = " or ".join(wanted.only)
-        return complain("conformance", f"--only: no rule of the device begins with {unknown}; see --list")
+    if not any(True for _ in _rules(selection.only)):
+        unknown = " or ".join(selection.only)
+        return complain("conformance", f"--only: no rule for devices begins with {unknown}; see --list")
     try:
-        kept = _Kept(line)
+        open_line = _OpenLine(line)
         with contextlib.ExitStack() as held:
-            held.callback(kept.end)
-            rig = rig or rig_of(kept, time)
-            hello = DeviceSession(kept, rig, time).connect()
+            held.callback(open_line.end)
+            rig = rig or rig_of(open_line, time)
+            hello = DeviceSession(open_line, rig, time).connect()
             if confirm is not None and not confirm(rig):
                 return complain("conformance", "not confirmed; nothing was driven", ExitCode.PREFLIGHT)
-            return _examine(kept, rig, hello, wanted)
+            return _examine(open_line, rig, hello, selection)
     except (LinkError, DeviceMismatch, RequestRefused, WireError) as error:
         return complain("conformance", f"{line.place}: {error}", ExitCode.HARDWARE)
 
 
-def _examine(kept: _Kept, rig: Rig, hello: Hello, wanted: Wanted) -> int:
-    period_us = max(min(wanted.period_us, hello.period_max_us // _LONGEST), 2 * hello.period_min_us)
+def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection) -> int:
+    period_us = max(min(selection.period_us, hello.period_max_us // _MAX_PERIOD_RATIO), 2 * hello.period_min_us)
     kind: type[_Paced | _Lockstep] = _Lockstep if hello.time_scale == 0.0 else _Paced
-    subject = kind(kept, rig, wanted, period_us, min(_LEASE, hello.lease_max))
-    tally, checks = Tally(), checks_of(kind, wanted.only)
-    print(f"{kept.name}: device '{hello.rig}', {len(checks)} checks at {period_us / 1000:g} ms", flush=True)
+    subject = kind(open_line, rig, selection, period_us, min(_LEASE_PERIODS, hello.lease_max))
+    tally, checks = Tally(), checks_of(kind, selection.only)
+    print(f"{open_line.name}: device '{hello.rig}', {len(checks)} checks at {period_us / 1000:g} ms", flush=True)
     for check in checks:
         outcome = run(subject, check)
         tally.outcomes.append(outcome)
         if outcome.verdict == "failed":
             print(f"failed: {check.name} ({', '.join(check.rules)})\n  {outcome.why}", flush=True)
-    return conclude(tally, dict(_rules(wanted.only)))
+    return conclude(tally, dict(_rules(selection.only)))
 
 
-def conclude(tally: Tally, wanted: dict[str, str]) -> int:
-    """Print the verdict on each rule that was not found kept, and the count; returns the exit code."""
-    failed, held, unseen = (tally.having(verdict, wanted) for verdict in ("failed", "holds", "not run"))
+def conclude(tally: Tally, rules: dict[str, str]) -> int:
+    """Print the verdict on each rule that did not hold, and the counts; returns the exit code."""
+    failed, held, unseen = (tally.having(verdict, rules) for verdict in ("failed", "holds", "not run"))
     for number in unseen:
         reasons = tally.reasons(number) or ["no check for this kind of device"]
-        print(f"{number} not run ({'; '.join(reasons)}): {wanted[number]}")
+        print(f"{number} not run ({'; '.join(reasons)}): {rules[number]}")
     for number in failed:
-        print(f"{number} FAILED: {wanted[number]}")
-    print(f"{len(wanted)} rules: {len(held)} hold, {len(failed)} failed, {len(unseen)} not run")
+        print(f"{number} FAILED: {rules[number]}")
+    print(f"{len(rules)} rules: {len(held)} hold, {len(failed)} failed, {len(unseen)} not run")
     return ExitCode.HARDWARE if failed else ExitCode.OK
 
 
 def confirmed(share: float, place: str, rig: Rig) -> bool:
-    """Whether a person confirms what will move."""
-    print(f"onrig conformance drives '{rig.name}' on {place} for about a minute, several times to and from:")
+    """Return whether a person confirms the announced motion."""
+    print(f"onrig conformance drives '{rig.name}' on {place} for about a minute, several times between:")
     for a in rig.actuators:
         low, high = (a.safe + share * (end - a.safe) for end in (a.low, a.high))
         print(f"  {a.name}: {low:.4g} to {high:.4g} {a.unit} (safe: {a.safe:.4g})")

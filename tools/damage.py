@@ -22,7 +22,7 @@ FIGURES: Final = ("episodes.csv", "events.jsonl", "summary.json", "timing.json",
 
 
 def matching(*patterns: str) -> Callable[[str], bool]:
-    """Return whether a path in a run folder matches one of the patterns."""
+    """Return a predicate of paths in a run folder: whether one matches any of the patterns."""
     return lambda name: any(fnmatch(name, pattern) for pattern in patterns)
 
 
@@ -42,12 +42,12 @@ def name_damage(verb: str, folder: Path, *patterns: str) -> list[str]:
 
 
 def with_damage(code: int, damage: Sequence[str]) -> int:
-    """Exit code of a verb that continued despite damage."""
+    """Return the exit code of a verb that continued despite damage."""
     return ExitCode.INCOMPLETE if damage and code == ExitCode.OK else code
 
 
 def policy_damage(path: Path) -> str | None:
     """Describe the damage to a policy's file in a run folder; None for other files."""
     index = read_index(path.absolute().parent / Path(POLICY_INDEX).name)
-    wanted = index.get(int(path.stem)) if path.suffix == ".onnx" and path.stem.isdecimal() else None
-    return None if wanted is None else difference(path, wanted)
+    expected = index.get(int(path.stem)) if path.suffix == ".onnx" and path.stem.isdecimal() else None
+    return None if expected is None else difference(path, expected)

@@ -1,4 +1,4 @@
-"""The device that a verb other than `onrig run` is given: a port, or a configuration with its line, twin or driver."""
+"""Device of a verb other than `onrig run`: a port, or a configuration with its line, twin or driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _END_S: Final = 5.0
 
 @contextlib.contextmanager
 def line_to(config: RunConfig) -> Iterator[Line]:
-    """Line to the device, with its process for as long as the context lasts; raises LinkError if that does not start.
+    """Context with the line to the device, whose process ends with it; raises LinkError if the process does not start.
 
     A driver makes its actuators safe when it starts and when it ends.
     """
@@ -58,15 +58,15 @@ def names_config(device: str) -> bool:
 
 
 def _path(child: Child, config: RunConfig, log: Path) -> str:
-    limit, said = time.monotonic() + _START_S, ""
-    while time.monotonic() < limit:
-        ended = child.poll() is not None
+    deadline_s, message = time.monotonic() + _START_S, ""
+    while time.monotonic() < deadline_s:
+        has_ended = child.poll() is not None
         for report in child.reports():
             if report.kind == "ready":
                 return str(report.values["path"])
-            said = report.message
-        if ended:
-            why = said or (log.read_text(errors="replace").strip().splitlines() or ["it ended"])[-1]
-            raise LinkError(f"{config.device.place}: {why}")
+            message = report.message
+        if has_ended:
+            cause = message or (log.read_text(errors="replace").strip().splitlines() or ["it ended"])[-1]
+            raise LinkError(f"{config.device.place}: {cause}")
         time.sleep(0.005)
-    raise LinkError(f"{config.device.place}: it did not start within {_START_S:g} s")
+    raise LinkError(f"{config.device.place}: the process did not start within {_START_S:g} s")

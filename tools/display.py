@@ -31,8 +31,8 @@ class PlainDisplay:
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
-        self._shown_s = self._started_s = time.monotonic()
-        self._last = -1
+        self._last_line_s = self._start_s = time.monotonic()
+        self._last_episode = -1
 
     def show(self, report: Report) -> None:
         """Print warnings, errors and periodic progress."""
@@ -44,12 +44,12 @@ class PlainDisplay:
             now = time.monotonic()
             episode = int(report.values.get("episode") or 0)
             last = episode == self._config.episodes
-            if episode != self._last and (last or now - self._shown_s >= _LINE_EVERY_S):
-                self._shown_s, self._last = now, episode
-                print(progress_line(self._config, report, now - self._started_s), flush=True)
+            if episode != self._last_episode and (last or now - self._last_line_s >= _LINE_EVERY_S):
+                self._last_line_s, self._last_episode = now, episode
+                print(progress_line(self._config, report, now - self._start_s), flush=True)
 
     def close(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is no terminal state to restore."""
 
 
 class RichDisplay:
@@ -95,12 +95,14 @@ class RichDisplay:
 def progress_line(config: RunConfig, report: Report, elapsed_s: float) -> str:
     """Plain progress line with the remaining time."""
     facts = of_progress(config, report.values)
-    left = f", {duration(elapsed_s / facts.episode * (config.episodes - facts.episode))} left" if facts.episode else ""
-    return f"episode {facts.words()['episodes']}, {facts.line()}{left}"
+    remaining = (
+        f", {duration(elapsed_s / facts.episode * (config.episodes - facts.episode))} left" if facts.episode else ""
+    )
+    return f"episode {facts.words()['episodes']}, {facts.line()}{remaining}"
 
 
 def display_for(config: RunConfig) -> Display:
-    """The rich display on a terminal where rich is installed, otherwise plain lines."""
+    """Return the rich display on a terminal if rich is installed, otherwise plain lines."""
     if sys.stdout.isatty():
         try:
             return RichDisplay(config)

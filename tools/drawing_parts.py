@@ -1,4 +1,4 @@
-"""Parts that drawings of rigs share."""
+"""Parts shared by drawings of rigs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def radians_in(config: RunConfig, name: str) -> float:
 
 
 class Goal(NamedTuple):
-    """What the task wants of a signal: a value, or where ``by`` is given the value of that target."""
+    """Goal of the task for a signal: a value, or with ``by`` the value of that target."""
 
     value: float = 0.0
     by: str | None = None
 
 
 def goal_of(config: RunConfig, name: str) -> Goal | None:
-    """What the task wants of a signal; None where it wants nothing."""
+    """Goal of the task for a signal; None without one."""
     task = config.task
     for target, follower in followers(task).items():
         if follower == name:
@@ -52,7 +52,7 @@ def box(x: float, half: float, low: float, high: float) -> tuple[Point, ...]:
 
 
 def words(at: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
-    """A text that stays in its place."""
+    """A text at a fixed position."""
     return Shape(form="text", points=(at,), text=text, colour=colour)
 
 
@@ -62,7 +62,7 @@ def along(goal: Goal, shift: Point) -> dict[str, Point]:
 
 
 def ring(at: Point, radius: float, **turned: Any) -> Shape:
-    """The target of a point that moves."""
+    """A ring that marks the target of a moving point."""
     return Shape(
         form="circle", points=(at,), radius=radius, colour="good", outlined=True, dashed=True, width=2.0, **turned
     )
@@ -79,21 +79,21 @@ def dial() -> Iterator[Shape]:
 def rail(
     config: RunConfig, position: str, y: float, ends_at: tuple[float, float] | None = None, *, ends: bool = True
 ) -> Iterator[Shape]:
-    """A rail along a position's range, with the ends in figures."""
+    """A rail along a position's range, with labelled ends."""
     unit = signal_of(config, position).unit
     low, high = ends_at or span_of(config, position)
     span = high - low
     yield Shape(form="line", points=((low, y), (high, y)), colour="line", width=5.0)
     small = unit == "m" and max(abs(low), abs(high)) < 1.0
     for x in (low, high):
-        told = f"{1000 * x:.4g} mm" if small else f"{x:.4g} {unit}"
-        yield words((x, y + (0.18 if not ends else -0.06) * span), told.replace("-", "−"), "soft")
+        label = f"{1000 * x:.4g} mm" if small else f"{x:.4g} {unit}"
+        yield words((x, y + (0.18 if not ends else -0.06) * span), label.replace("-", "−"), "soft")
         if ends:
             yield Shape(form="line", points=((x, y), (x, y + 0.06 * span)), colour="soft", width=5.0)
 
 
 def aim(config: RunConfig, position: str, top: float) -> Iterator[Shape]:
-    """The target of a position, from the rail up."""
+    """A mark at the target of a position, upwards from the rail."""
     goal = goal_of(config, position)
     if goal is not None:
         moved, x = along(goal, (1.0, 0.0)), goal.value

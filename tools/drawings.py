@@ -1,4 +1,4 @@
-"""Built-in drawings of rigs that turn, of the phase plane and bars, and the choice for a rig."""
+"""Built-in drawings of rotating rigs, of the phase plane and of bars, and the choice for a rig."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from onrig.sim.twin.options import TwinOptions
 from onrig.tools.drawing_parts import TRAIL_S, Goal, along, box, dial, goal_of, radians_in, ring, span_of, words
 
 _PHASE_S: Final = 8.0
-_WIDE: Final = 1.7
-"""Half the width of a phase plane, of half the height 1."""
+_PHASE_HALF_WIDTH: Final = 1.7
+"""Half the width of a phase plane whose half height is 1."""
 
 
 class Pendulum(Drawing, frozen=True, tag="pendulum"):
@@ -47,12 +47,12 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
 
 
 class Wheel(Drawing, frozen=True, tag="wheel"):
-    """The shaft of a motor: a disc with a mark, which is at the right at 0."""
+    """The shaft of a motor: a disc with a mark, which points to the right at angle 0."""
 
     angle: str
 
     def scene(self, config: RunConfig) -> Scene:
-        """The disc, its spokes, and where the mark is to be."""
+        """The disc, its spokes, and the target of the mark."""
         turn = radians_in(config, self.angle)
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         spokes = [(0.62 * math.cos(k), 0.62 * math.sin(k)) for k in (math.tau / 3, 2 * math.tau / 3)]
@@ -72,7 +72,7 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
 
 
 def _on_dial(config: RunConfig, angle: str, turn: float, zero: Point) -> Iterator[Shape]:
-    """The target of an angle on a circle, whose point ``zero`` is the angle 0."""
+    """A mark at the target of an angle on a circle, where the point ``zero`` is angle 0."""
     goal = goal_of(config, angle)
     if goal is None:
         return
@@ -86,7 +86,7 @@ def _on_dial(config: RunConfig, angle: str, turn: float, zero: Point) -> Iterato
 
 
 class Phase(Drawing, frozen=True, tag="phase"):
-    """The phase plane of two signals, with the way of the last seconds."""
+    """The phase plane of two signals, with the trail of the last seconds."""
 
     x: str
     y: str
@@ -94,23 +94,29 @@ class Phase(Drawing, frozen=True, tag="phase"):
     def scene(self, config: RunConfig) -> Scene:
         """Both axes, the target, and the state."""
         (left, right), (bottom, top) = span_of(config, self.x), span_of(config, self.y)
-        wide, tall = 2 * _WIDE / (right - left), 2 / (top - bottom)
+        wide, tall = 2 * _PHASE_HALF_WIDTH / (right - left), 2 / (top - bottom)
         goals = [goal_of(config, name) for name in (self.x, self.y)]
         aim_x, aim_y = (goal or Goal() for goal in goals)
-        at = [(_WIDE * (2 * (v - left) / (right - left) - 1)) for v in (0.0, aim_x.value)]
-        up = [2 * (v - bottom) / (top - bottom) - 1 for v in (0.0, aim_y.value)]
-        axes = [((at[0], -1.0), (at[0], 1.0))] * (left < 0 < right) + [((-_WIDE, up[0]), (_WIDE, up[0]))] * (
-            bottom < 0 < top
-        )
+        x_lines = [(_PHASE_HALF_WIDTH * (2 * (v - left) / (right - left) - 1)) for v in (0.0, aim_x.value)]
+        y_lines = [2 * (v - bottom) / (top - bottom) - 1 for v in (0.0, aim_y.value)]
+        axes = [((x_lines[0], -1.0), (x_lines[0], 1.0))] * (left < 0 < right) + [
+            ((-_PHASE_HALF_WIDTH, y_lines[0]), (_PHASE_HALF_WIDTH, y_lines[0]))
+        ] * (bottom < 0 < top)
         units = {name: signal_of(config, name).unit for name in (self.x, self.y)}
         followed = {**along(aim_x, (wide, 0.0)), **along(aim_y, (0.0, tall))}
         return Scene(
-            (-_WIDE - 0.1, -1.25),
-            (_WIDE + 0.1, 1.25),
+            (-_PHASE_HALF_WIDTH - 0.1, -1.25),
+            (_PHASE_HALF_WIDTH + 0.1, 1.25),
             (
-                Shape(form="polygon", points=box(0.0, _WIDE, -1.0, 1.0), colour="line", outlined=True, width=1.0),
+                Shape(
+                    form="polygon",
+                    points=box(0.0, _PHASE_HALF_WIDTH, -1.0, 1.0),
+                    colour="line",
+                    outlined=True,
+                    width=1.0,
+                ),
                 *(Shape(form="line", points=axis, colour="line", width=1.0) for axis in axes),
-                *((ring((at[1], up[1]), 0.08, moved_by=followed),) if any(goals) else ()),
+                *((ring((x_lines[1], y_lines[1]), 0.08, moved_by=followed),) if any(goals) else ()),
                 words((0.0, 1.13), _axis(self.y, units[self.y], bottom, top), "soft"),
                 words((0.0, -1.13), _axis(self.x, units[self.x], left, right), "soft"),
                 Shape(
@@ -143,7 +149,7 @@ def drawing_of(config: RunConfig) -> Picture:
 
 
 def chosen_drawing(config: RunConfig) -> Drawing:
-    """Return the drawing that a configuration chooses, or the most telling one that its sections allow."""
+    """Return the drawing that a configuration chooses, or the most informative one that its sections allow."""
     options = msgspec.convert(config.view or {}, ViewOptions)
     if options.drawing is not None:
         return options.drawing

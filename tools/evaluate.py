@@ -1,6 +1,6 @@
 """Policy evaluation without a rig: the admission verdict, and episodes on an in-process lockstep twin.
 
-The modules are those of a lockstep run, so the same policy and seed give the same rows, bit for bit.
+The modules are those of a lockstep run, so that the same policy and seed give the same rows, bit for bit.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from onrig.sim.twin.main import twin_options
 
 
 def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
-    """Admission verdict of a rig with an empty memory."""
-    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
-    return admit(model, wanted, desk_probes(wanted, config.seed), admission_limits(config))
+    """Return the admission verdict of a rig with an empty memory."""
+    contract = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+    return admit(model, contract, desk_probes(contract, config.seed), admission_limits(config))
 
 
 def read_model(path: Path, config: RunConfig) -> bytes | Refused:
@@ -51,8 +51,8 @@ def read_model(path: Path, config: RunConfig) -> bytes | Refused:
 def lockstep_session(config: RunConfig) -> DeviceSession:
     """Session with an in-process lockstep twin, configured and limited as for a run.
 
-    Line faults and latency, which the twin's process would inject, are omitted: commands act immediately. It is reset
-    between episodes even if the run's twin has no reset.
+    Line faults and latency, which the twin's process would inject, are omitted: commands act immediately. The twin is
+    reset between episodes even if the run's twin has no reset.
     """
     options = msgspec.structs.replace(twin_options(config), reset=True)
     device = TwinDevice(config.rig, options, config.task.all_starts, time_scale=0.0)
@@ -74,13 +74,13 @@ def lockstep_session(config: RunConfig) -> DeviceSession:
 
 
 _POLICY_ID: Final = 1
-"""Id under which a policy acts here, since its own id may not fit into a record."""
+"""Recorded id of an evaluated policy, whose own id may not fit into a record."""
 
 
 def evaluate(
     config: RunConfig, policy: PolicySession, policy_id: int, episodes: int, seed: int
 ) -> Iterator[EpisodeRow]:
-    """Rows of evaluation episodes, which ``policy_id`` is recorded in; see :func:`play`."""
+    """Yield the rows of evaluation episodes, with ``policy_id`` as the policy; see :func:`play`."""
     accounts = EpisodeAccounts(config.task, config.rate_hz, config.rig)
     for records in play(config, policy, episodes, seed):
         for row in accounts.add(records):
@@ -88,10 +88,10 @@ def evaluate(
 
 
 def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> Iterator[Records]:
-    """Step records of evaluation episodes 1 ... ``episodes`` without noise, each with the device seed and the targets
-    that it has in a run of ``seed``.
+    """Yield the step records of evaluation episodes 1 ... ``episodes``, without noise.
 
-    Raises LinkError if the twin stops answering (for example because its plant diverges).
+    Each episode has the device seed and the targets of the same episode in a run with ``seed``. Raises LinkError if the
+    twin stops answering (for example because its plant diverges).
     """
     session, tick = lockstep_session(config), Tick(msgspec.structs.replace(config, seed=seed))
     layout = record_layout(config)

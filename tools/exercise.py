@@ -1,11 +1,12 @@
-"""Trial of foreign pieces: each is exercised once, and exceptions are reported with file and line.
+"""Checks of third-party plugins: each is exercised once, and exceptions are reported with file and line.
 
-Plants and boxes are tried in the checks of twin and prediction (``onrig.tools.load``).
+Plants and boxes are exercised by the checks of twin and prediction (``onrig.tools.load``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from msgspec import UNSET
@@ -22,17 +23,22 @@ _STRATEGY: Final = ("selection", "strategy")
 
 
 def foreign_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of the foreign pieces of an otherwise valid configuration."""
+    """List the problems of the third-party plugins of an otherwise valid configuration."""
     yield from task_findings(config)
     for group, name in dict.fromkeys(pieces_used(config)):
         exercise = _EXERCISES.get(group)
         if exercise is None or registry.origin_of(group, name) is None:
             continue
-        at, problems = exercise
-        whose = f"'{name}' of {registry.key_of(group)}"
-        for path, message in collect_findings(lambda p=problems, a=at: ((a, m) for m in p(config)), whose, at):  # type: ignore[misc]
-            said = message if message.startswith(whose) else f"{whose} {message}"
-            yield path, f"{said} at {format_path(at)}"
+        choice, problems = exercise
+        subject = f"'{name}' of {registry.key_of(group)}"
+        located = partial(_locate, choice, problems, config)
+        for path, message in collect_findings(located, subject, choice):
+            text = message if message.startswith(subject) else f"{subject} {message}"
+            yield path, f"{text} at {format_path(path)}"
+
+
+def _locate(path: NodePath, problems: Callable[[RunConfig], Iterator[str]], config: RunConfig) -> Iterator[Finding]:
+    return ((path, message) for message in problems(config))
 
 
 def _keeper(config: RunConfig) -> Iterator[str]:
@@ -57,7 +63,7 @@ def _algorithm(config: RunConfig) -> Iterator[str]:
     if settings.selected.on_rig:
         verdict = judge(model_of(config, settings), config)
         if isinstance(verdict, Refused) and verdict.stage != "latency":
-            yield f"has a policy graph that is refused at {verdict.stage}: {verdict.reason}"
+            yield f"exports a policy that is refused at {verdict.stage}: {verdict.reason}"
 
 
 def _drawing(config: RunConfig) -> Iterator[str]:
@@ -74,14 +80,14 @@ def _driver(config: RunConfig) -> Iterator[str]:
     assert settings is not UNSET
     code = registry.home(settings, settings.home)
     if not (isinstance(code, type) and issubclass(code, Driver)):
-        yield f"has '{settings.home}' as its home, which is no class derived from Driver"
+        yield f"has '{settings.home}' as its home, which is not a subclass of Driver"
         return
-    needed = ["sample", "apply", "safe"]
-    needed += [] if settings.watchdog_s is None else ["arm_watchdog", "feed_watchdog"]
-    for name in needed:
+    required = ["sample", "apply", "safe"]
+    required += [] if settings.watchdog_s is None else ["arm_watchdog", "feed_watchdog"]
+    for name in required:
         if getattr(code, name) is getattr(Driver, name):
-            why = f", which its watchdog of {settings.watchdog_s:g} s needs" if "watchdog" in name else ""
-            yield f"has no {name}() of its own{why}"
+            reason = f", which its watchdog of {settings.watchdog_s:g} s needs" if "watchdog" in name else ""
+            yield f"does not define {name}(){reason}"
 
 
 _EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]]]] = {
@@ -91,4 +97,4 @@ _EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]
     registry.DRAWINGS: (("view", "drawing"), _drawing),
     registry.DEVICES: (("device", "driver"), _driver),
 }
-"""By group: path of the choice, and check of the piece."""
+"""By group: path of the choice, and check of the plugin."""

@@ -1,8 +1,8 @@
-"""Trial of a task's expressions and foreign pieces: reward terms, terminations, targets, input transforms,
+"""Checks of a task's expressions and third-party plugins: reward terms, terminations, targets, input transforms,
 resets, exploration processes.
 
 Each is built and evaluated at the middle and the corners of the rig's ranges: shapes, finite values, equal results for
-equal inputs, and batches equal to single evaluations bit for bit. Pieces in the tick are timed against their budget.
+equal inputs, and batches equal to single evaluations bit for bit. Plugins in the tick are timed against their budget.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from onrig.runtime.task import episode_steps
 from onrig.runtime.terminations import ExpressionTermination, Termination
 
 Function = Callable[..., Any]
-_FEW_STEPS: Final = 1000
+_MAX_STEPS: Final = 1000
 
 
 def task_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of the expressions and foreign pieces of a task and of its exploration."""
-    for at, whose, problems in _pieces(config):
+    """List the problems of the expressions and third-party plugins of a task and its exploration."""
+    for location, subject, problems in _pieces(config):
         with np.errstate(all="ignore"):
-            found = [*collect_findings(lambda p=problems, a=at: ((a, m) for m in p()), whose, at)]  # type: ignore[misc]
-        for path, message in found:
-            said = message if message.startswith(whose) else f"{whose} {message}"
-            yield path, f"{said} at {format_path(at)}"
+            findings = [*collect_findings(lambda p=problems, a=location: ((a, m) for m in p()), subject, location)]  # type: ignore[misc]
+        for path, message in findings:
+            text = message if message.startswith(subject) else f"{subject} {message}"
+            yield path, f"{text} at {format_path(location)}"
 
 
 def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Iterator[str]]]]:
-    """Yield path, name and check of each foreign piece and each expression."""
+    """Yield path, name and check of each third-party plugin and each expression."""
     task = config.task
     for name, term in (task.reward.terms or {}).items():
         if registry.is_foreign(term) or isinstance(term, ExpressionTerm):
             yield ("task", "reward", "terms", name), f"the reward term '{name}'", partial(_term, config, term)
     for name, test in (task.terminations or {}).items():
         if registry.is_foreign(test) or isinstance(test, ExpressionTermination):
-            at: NodePath = ("task", "terminations", name)
-            yield at, f"the termination '{name}'", partial(_termination, config, test)
+            path: NodePath = ("task", "terminations", name)
+            yield path, f"the termination '{name}'", partial(_termination, config, test)
     for i, term_ in enumerate(task.inputs or ()):
         if registry.is_foreign(term_.transform):
-            whose = f"the input of kind '{term_.transform.__struct_config__.tag}'"
-            yield ("task", "inputs", i, "form"), whose, partial(_form, config, term_)
+            subject = f"the input of kind '{term_.transform.__struct_config__.tag}'"
+            yield ("task", "inputs", i, "form"), subject, partial(_form, config, term_)
     for name, target in (task.targets or {}).items():
         if registry.is_foreign(target):
             yield ("task", "targets", name), f"the target '{name}'", partial(_target, config, target)
@@ -74,39 +74,40 @@ def _termination(config: RunConfig, test: Termination) -> Iterator[str]:
     if isinstance(test, ExpressionTermination):
         observations = probe_points(config.rig).observation
         for i in np.flatnonzero(np.broadcast_to(test.build_undefined(config.rig)(observations), len(observations)))[:1]:
-            yield f"compares a value that is not finite at {_point([observations], i)}"
+            yield f"compares a non-finite value at {_point([observations], i)}"
 
 
 def _problems(function: Function, arrays: Sequence[NDArray[Any]], type_: type) -> Iterator[str]:
     """List the problems of a function of (k, ...) arrays to one value per row."""
     n = len(arrays[0])
-    given = [array.copy() for array in arrays]
-    many = np.asarray(function(*given))
-    if any(not np.array_equal(a, b) for a, b in zip(given, arrays, strict=True)):
-        yield "changes the arrays that it is given"
+    copies = [array.copy() for array in arrays]
+    batch = np.asarray(function(*copies))
+    if any(not np.array_equal(a, b) for a, b in zip(copies, arrays, strict=True)):
+        yield "changes its argument arrays"
         return
-    if many.shape not in ((), (n,)):
-        yield f"gives values of shape {many.shape} for {n} observations, expected {(n,)}"
+    if batch.shape not in ((), (n,)):
+        yield f"returns values of shape {batch.shape} for {n} observations, expected {(n,)}"
         return
-    if (many.dtype.kind == "b") != (type_ is bool) or many.dtype.kind not in "bfiu":
-        yield f"gives values of type {many.dtype}, expected {'true or false' if type_ is bool else 'numbers'}"
+    if (batch.dtype.kind == "b") != (type_ is bool) or batch.dtype.kind not in "bfiu":
+        yield f"returns values of type {batch.dtype}, expected {'true or false' if type_ is bool else 'numbers'}"
         return
-    many = np.broadcast_to(many, (n,)).astype(type_)
-    bad = np.flatnonzero(~np.isfinite(many))
-    if len(bad):
-        yield f"gives {many[bad[0]]} at {_point(arrays, bad[0])}"
-    again: NDArray[Any] = np.broadcast_to(np.asarray(function(*given)), (n,)).astype(type_)
-    if again.tobytes() != many.tobytes():
-        yield "gives different results for the same input: it must neither draw random numbers nor keep state"
+    batch = np.broadcast_to(batch, (n,)).astype(type_)
+    invalid = np.flatnonzero(~np.isfinite(batch))
+    if len(invalid):
+        yield f"gives {batch[invalid[0]]} at {_point(arrays, invalid[0])}"
+    again: NDArray[Any] = np.broadcast_to(np.asarray(function(*copies)), (n,)).astype(type_)
+    if again.tobytes() != batch.tobytes():
+        yield "returns different results for the same input: it must neither draw random numbers nor keep state"
         return
     for i in range(n):
-        alone = np.asarray(function(*[array[i] for array in given]))
-        if alone.shape != () or alone.astype(type_).tobytes() != many[i].tobytes():
-            yield f"gives {many[i]} in a batch and {alone} alone at {_point(arrays, i)}: use numpy's functions for both"
+        single = np.asarray(function(*[array[i] for array in copies]))
+        if single.shape != () or single.astype(type_).tobytes() != batch[i].tobytes():
+            values = f"{batch[i]} in a batch and {single} alone"
+            yield f"returns {values} at {_point(arrays, i)}: use numpy's functions for both"
             return
-    pairs = [np.stack([array, array]) for array in given]
-    if np.broadcast_to(np.asarray(function(*pairs)), (2, n)).astype(type_).tobytes() != np.stack([many] * 2).tobytes():
-        yield "gives a different result for arrays of two dimensions"
+    pairs = [np.stack([array, array]) for array in copies]
+    if np.broadcast_to(np.asarray(function(*pairs)), (2, n)).astype(type_).tobytes() != np.stack([batch] * 2).tobytes():
+        yield "returns a different result for arrays of two dimensions"
 
 
 def _point(arrays: Sequence[NDArray[Any]], i: int) -> str:
@@ -117,46 +118,46 @@ def _point(arrays: Sequence[NDArray[Any]], i: int) -> str:
 def _in_tick(config: RunConfig, many: Function, one: Function, type_: type) -> Iterator[str]:
     """List the problems of a function of observations called by the tick, in scalar and batched form."""
     observations = probe_points(config.rig).observation
-    found = [*_problems(many, [observations], type_)]
-    yield from found
-    if found:
+    problems = [*_problems(many, [observations], type_)]
+    yield from problems
+    if problems:
         return
     rows = [tuple(row) for row in observations.tolist()]
     for row, value in zip(rows, np.broadcast_to(np.asarray(many(observations)), len(rows)), strict=True):
         if np.asarray(one(row), type_).tobytes() != np.asarray(value, type_).tobytes():
-            yield f"gives {one(row)} for floats and {value} for arrays at the observation {list(row)}"
+            yield f"returns {one(row)} for floats and {value} for arrays at the observation {list(row)}"
             return
     yield from _slow(lambda: one(rows[0]), budget_ns(config.period_us))
 
 
 def _slow(call: Callable[[], object], budget: int) -> Iterator[str]:
-    took = measured_ns(call)
-    if took > budget:
-        yield f"takes {took / 1e3:.0f} us (99 of 100 calls), in the tick its budget is {budget / 1e3:.0f} us"
+    elapsed_ns = measured_ns(call)
+    if elapsed_ns > budget:
+        yield f"takes {elapsed_ns / 1e3:.0f} us (99 of 100 calls), but its budget in the tick is {budget / 1e3:.0f} us"
 
 
 def _form(config: RunConfig, term: PolicyInput) -> Iterator[str]:
     rig, transform = config.rig, term.transform
-    at = [o.name for o in rig.signals].index(term.observation)
-    signal = transform.signal(rig.signals[at])
+    index = [o.name for o in rig.signals].index(term.observation)
+    signal = transform.signal(rig.signals[index])
     if not -np.inf < signal.low < signal.high < np.inf:
         yield f"has a range of {signal.low} to {signal.high}, expected low < high"
-    yield from _in_tick(config, transform.build(at, rig), transform.build_scalar(at, rig), float)
+    yield from _in_tick(config, transform.build(index, rig), transform.build_scalar(index, rig), float)
 
 
 def _target(config: RunConfig, target: Target) -> Iterator[str]:
-    steps = min(episode_steps(config.task, config.rate_hz), _FEW_STEPS)
+    steps = min(episode_steps(config.task, config.rate_hz), _MAX_STEPS)
     times = sample_times(steps, config.period_us * 1e-6)
     first, second = (np.asarray(target.draw(times.copy(), np.random.default_rng(1)), np.float64) for _ in range(2))
     low, high = target.span()
     if first.shape not in ((), times.shape):
         yield f"draws values of shape {first.shape} for {len(times)} times, expected {times.shape}"
     elif not np.isfinite(first).all():
-        yield "draws values that are not finite"
+        yield "draws non-finite values"
     elif first.tobytes() != second.tobytes():
-        yield "draws other values from the same generator: use no other source of randomness"
+        yield "draws different values from equal generators: use no other source of randomness"
     elif first.min() < low or first.max() > high:
-        yield f"draws values from {first.min():g} to {first.max():g}, outside of its span of {low:g} to {high:g}"
+        yield f"draws values from {first.min():g} to {first.max():g}, outside its span of {low:g} to {high:g}"
 
 
 def _reset(config: RunConfig) -> Iterator[str]:
@@ -169,10 +170,10 @@ def _reset(config: RunConfig) -> Iterator[str]:
     for row in probe_points(rig).observation[:, :width].tolist():
         first, second = (tuple(driver.drive(tuple(row), 0.0)) for driver in drivers)
         if len(first) != len(rig.actuators) or not np.isfinite(first).all():
-            yield f"gives the action {first} at the observation {row}, expected {len(rig.actuators)} finite values"
+            yield f"returns the action {first} at the observation {row}, expected {len(rig.actuators)} finite values"
             return
         if first != second:
-            yield f"gives different actions for the same observations: {first} and {second}"
+            yield f"returns different actions for the same observation: {first} and {second}"
             return
     yield from _slow(lambda: drivers[0].drive(tuple(row), 0.0), MAX_BUDGET_NS)
 
@@ -180,13 +181,13 @@ def _reset(config: RunConfig) -> Iterator[str]:
 def _noise(config: RunConfig) -> Iterator[str]:
     process = config.exploration
     if not isinstance(process, ActionNoise):
-        yield "is not an onrig.runtime.explore.settings.ActionNoise"
+        yield "is not a subclass of onrig.runtime.explore.settings.ActionNoise"
         return
-    steps, m = min(episode_steps(config.task, config.rate_hz), _FEW_STEPS), len(config.rig.actuators)
+    steps, m = min(episode_steps(config.task, config.rate_hz), _MAX_STEPS), len(config.rig.actuators)
     first, second = (np.asarray(process.draw(np.random.default_rng(1), steps, m), np.float64) for _ in range(2))
     if first.shape != (steps, m):
         yield f"draws a signal of shape {first.shape} for {steps} steps and {m} actuators, expected {(steps, m)}"
     elif not np.isfinite(first).all():
-        yield "draws a signal with values that are not finite"
+        yield "draws a signal with non-finite values"
     elif first.tobytes() != second.tobytes():
         yield "draws different signals from equal generators: use no other source of randomness"

@@ -26,10 +26,10 @@ from onrig.tools.explain_exploration import exploration_tables
 from onrig.tools.quantity import duration
 from onrig.tools.terminal import Table
 
-_THEN: Final = {
+_REACTIONS: Final = {
     "keep": "the run continues with its last policy and warns",
     "lower": "exploration is scaled by {factor:g} from the next episode on",
-    "fall_back": "the run waits, disarmed, between episodes until the learner answers, {wait:g} s at most",
+    "fall_back": "the run waits, disarmed, between episodes until the learner answers, at most {wait:g} s",
 }
 
 _RATES: Final = ("tau", "actor_lr", "critic_lr", "lr")
@@ -54,29 +54,29 @@ def tables(config: RunConfig) -> Iterator[Table]:
 def _named_pieces(task: Task) -> Table | None:
     """Table of named terms, terminations and targets; None without any."""
     rows = []
-    named = ("reward", task.reward.terms), ("ends the episode", task.terminations), ("target", task.targets)
-    for what, chosen in named:
+    choices = ("reward", task.reward.terms), ("ends the episode", task.terminations), ("target", task.targets)
+    for part, chosen in choices:
         for name, piece in (chosen or {}).items():
             kind, *settings = msgspec.to_builtins(piece).items()
-            shown = [f"{key} {value}" for key, value in settings if key != "content"]  # of a table
-            rows.append((name, what, str(kind[1]), ", ".join(shown) or "-"))
+            values = [f"{key} {value}" for key, value in settings if key != "content"]  # of a table
+            rows.append((name, part, str(kind[1]), ", ".join(values) or "-"))
     return Table("named term", ("part", "kind", "settings"), tuple(rows)) if rows else None
 
 
 def format_range(low: float, high: float) -> str:
-    """Write a range."""
+    """Format a range."""
     return f"{low:.4g} .. {high:.4g}"
 
 
 def release_bounds(low: float, high: float, release: float) -> tuple[float, float]:
-    """Bounds at which the fallback releases control: the middle ``release`` of an envelope."""
+    """Bounds of the middle share ``release`` of an envelope, within which the fallback releases control."""
     centre, half = 0.5 * (low + high), 0.5 * (high - low)
     return centre - release * half, centre + release * half
 
 
 def reuse(config: RunConfig, learner: LearnerSettings) -> float:
-    """Mean number of replays per experience: batch size times updates over experiences written; on-policy: over those
-    in batches."""
+    """Mean number of replays per experience: batch size times updates per stored experience (on-policy: per experience
+    in a batch)."""
     if learner.selected.batch_steps:
         return float(learner.selected.replays)
     if learner.updates_per_transition is not None:
@@ -86,7 +86,7 @@ def reuse(config: RunConfig, learner: LearnerSettings) -> float:
 
 
 def device_seconds(config: RunConfig) -> tuple[float, float]:
-    """Device time of all training and of all evaluation episodes, without resets and waits."""
+    """Device times (s) of all training and of all evaluation episodes, without resets and waits."""
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     return config.episodes * config.task.episode_s, evaluations * config.task.episode_s
 
@@ -215,7 +215,7 @@ def _timing(config: RunConfig) -> Table:
     steps = episode_steps(config.task, config.rate_hz)
     rows = (
         ("period", f"{period_ms:g} ms", f"{config.rate_hz:g} Hz"),
-        ("lease", f"{lease} periods", f"{lease * period_ms:g} ms without a command, then the device goes safe"),
+        ("lease", f"{lease} periods", f"after {lease * period_ms:g} ms without a command the device makes itself safe"),
         ("episode", f"{steps} steps", f"{config.task.episode_s:g} s"),
         ("training", f"{config.episodes} episodes", f"{duration(training)} of device time"),
         (
@@ -246,13 +246,13 @@ def _alterations(selection: Selection) -> Iterator[tuple[str, str, str]]:
             "of the experiences, chosen at random",
         )
     if isinstance(selection.intervened, Weighted):
-        yield "intervened", f"{selection.intervened.weight:g}", "their weight in the critic's loss"
+        yield "intervened", f"{selection.intervened.weight:g}", "weight of such experiences in the critic's loss"
     elif selection.intervened == "drop":
         yield "intervened", "dropped", "experiences in which the shield acted are not stored"
     synthetic = selection.synthetic
     if synthetic is not None:
-        what = f"states redrawn, {synthetic.actions:.1%} actions redrawn, transitions recomputed with the plant"
-        yield "synthetic", f"{synthetic.states:.1%}", what
+        text = f"states redrawn, {synthetic.actions:.1%} actions redrawn, transitions recomputed with the plant"
+        yield "synthetic", f"{synthetic.states:.1%}", text
         if synthetic.refresh < 1:
             yield "", f"{1 - synthetic.refresh:.1%}", "of them are kept when due for replacement"
 
@@ -264,24 +264,24 @@ def _learning(config: RunConfig) -> Table:
     steps = episode_steps(config.task, config.rate_hz)
     layout = layout_of(config)
     stored = capacity * layout.row_bytes / 1e6
-    beside = f", and {strategy.keeper.holds}" if strategy.keeper.holds else ""
-    chosen = learner.selected
-    rates = [f"{name} {getattr(chosen, name):g}" for name in _RATES if hasattr(chosen, name)]
-    horizon = 1.0 / (1.0 - chosen.gamma)
+    keeper_note = f", and {strategy.keeper.holds}" if strategy.keeper.holds else ""
+    algorithm = learner.selected
+    rates = [f"{name} {getattr(algorithm, name):g}" for name in _RATES if hasattr(algorithm, name)]
+    horizon = 1.0 / (1.0 - algorithm.gamma)
     budget = config.selection.capacity_bytes
-    within = "" if budget is None else f", within {budget / 1e6:.3g} MB"
+    budget_note = "" if budget is None else f", within {budget / 1e6:.3g} MB"
     rows = (
         ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
-        ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}{within}"),
-        ("its learner", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and notes"),
+        ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{keeper_note}{budget_note}"),
+        ("learner's memory", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and notes"),
         *_alterations(config.selection),
         ("updates", *_updates(config, learner)),
         ("replay ratio", f"{reuse(config, learner):.3g}", "mean replays per experience"),
-        ("network", chosen.size, ", ".join((learner.algorithm.upper(), *rates))),
-        ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {chosen.gamma:g}"),
-        ("reward scale", f"{chosen.reward_scale:g}", "factor on every reward in learning"),
+        ("network", algorithm.size, ", ".join((learner.algorithm.upper(), *rates))),
+        ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {algorithm.gamma:g}"),
+        ("reward scale", f"{algorithm.reward_scale:g}", "factor on every reward in learning"),
         ("score", measure_of(config.task).title, measure_of(config.task).scale),
-        *_early_end(config, chosen.gamma),
+        *_early_end(config, algorithm.gamma),
     )
     return Table("learning", (), rows)
 
@@ -290,27 +290,27 @@ def _early_end(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]
     """Value of a termination for the learner, if the task has one."""
     if config.task.terminates:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
-        rest = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
-        yield "an early end", f"earns {end.ending:.4g}", f"continuing {rest}, discounted by gamma"
+        alternatives = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
+        yield "an early end", f"earns {end.ending:.4g}", f"continuing {alternatives}, discounted by gamma"
 
 
 def _updates(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
-    """Time and number of updates in the run."""
-    steps, chosen = episode_steps(config.task, config.rate_hz), learner.selected
+    """Times and number of updates in the run."""
+    steps, algorithm = episode_steps(config.task, config.rate_hz), learner.selected
     total = config.episodes * steps
-    if size := chosen.batch_steps:
+    if size := algorithm.batch_steps:
         # In lockstep a policy acts until the end of an episode.
-        each = steps * -(-size // steps) if config.lockstep else size
-        left_out = f", {each - size} more are discarded" if each > size else ""
-        when = f"after {size} experiences of a policy{left_out}"
-        return when, f"{total // each} batches in the run, minibatches of {chosen.batch}"
+        batch_steps = steps * -(-size // steps) if config.lockstep else size
+        discarded = f", {batch_steps - size} more are discarded" if batch_steps > size else ""
+        when = f"after {size} experiences of a policy{discarded}"
+        return when, f"{total // batch_steps} batches in the run, minibatches of {algorithm.batch}"
     if learner.updates_per_transition is not None:
         rate = f"{learner.updates_per_transition:g} per experience"
         updates = round(round(total * config.selection.write_probability) * learner.updates_per_transition)
     else:
         per_episode = learner.updates_per_episode or 0
         rate, updates = f"{per_episode} after each episode", config.episodes * per_episode
-    return rate, f"{updates} in the run, batches of {chosen.batch}"
+    return rate, f"{updates} in the run, batches of {algorithm.batch}"
 
 
 def policy_table(config: RunConfig) -> Table:
@@ -324,17 +324,17 @@ def _probation(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
         return (("probation", "none", "an admitted policy acts until the next one replaces it"),)
     slow = ("  too slow", "-", "not checked in lockstep")
     if terms.slow_ns is not None:
-        of = 100 * terms.slow_ns / config.wall_period_ns
+        percent = 100 * terms.slow_ns / config.wall_period_ns
         slow = (
             "  too slow",
             f"{terms.slow_ticks} ticks in a row",
-            f"of {terms.slow_ns / 1e3:g} us, {of:g} % of the period",
+            f"of {terms.slow_ns / 1e3:g} us, {percent:g} % of the period",
         )
     excess = terms.excess_fallback
     fallback = f"{excess * terms.ticks:g} ticks more" if excess < 1 else "-"
     return (
         ("probation", f"{terms.ticks} ticks", "for a new policy; rollback to its predecessor after:"),
-        ("  no number", "1 tick", "with a non-finite output or one of the wrong shape"),
+        ("  invalid output", "1 tick", "with a non-finite output or one of the wrong shape"),
         slow,
         ("  fallback", fallback, f"in the fallback than under the predecessor, {100 * excess:g} %"),
     )
@@ -343,7 +343,7 @@ def _probation(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
 def _staleness(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
     rules = config.staleness
     if not expects_learner(config):
-        why = "in lockstep the loop waits for it" if config.lockstep else "none is expected"
-        return (("silent learner", "-", why),)
-    then = _THEN[rules.then].format(factor=rules.factor, wait=config.supervision.resume_timeout_s)
-    return (("silent learner", f"{rules.after_s:g} s", then),)
+        reason = "in lockstep the loop waits for it" if config.lockstep else "none is expected"
+        return (("silent learner", "-", reason),)
+    reaction = _REACTIONS[rules.then].format(factor=rules.factor, wait=config.supervision.resume_timeout_s)
+    return (("silent learner", f"{rules.after_s:g} s", reaction),)

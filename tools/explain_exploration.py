@@ -29,7 +29,7 @@ _BUDGETED: Final = {
     "wear_strokes": "wear (full strokes)",
     "driven_s": "time under command (s)",
 }
-_SPENT: Final = {
+_REACTIONS: Final = {
     "episode": "the episode ends",
     "hour": "pause until the budget allows",
     "session": "pause until resumed by an operator",
@@ -49,7 +49,7 @@ def exploration_tables(config: RunConfig) -> Iterator[Table]:
 
 
 def schedule_range(config: RunConfig, exploration: ScheduledNoise) -> tuple[float, float]:
-    """First and last value of the schedule's variable in the run."""
+    """First and last values of the schedule's variable in the run."""
     # Schedules over steps or seconds advance only with noise: not in quiet and evaluation episodes.
     noisy = noisy_episodes(exploration.quiet, config.episodes)
     steps = noisy * episode_steps(config.task, config.rate_hz)
@@ -63,10 +63,10 @@ def schedule_range(config: RunConfig, exploration: ScheduledNoise) -> tuple[floa
 def sample_points(config: RunConfig, exploration: ScheduledNoise) -> list[float]:
     """Sampling points of the schedule: both ends of the run, its quarters, and the schedule's own breakpoints."""
     first, last = schedule_range(config, exploration)
-    every = schedules(exploration.amplitude, [a.name for a in config.rig.actuators])
-    own = {x for points in every for x, _ in points if first <= x <= last}
+    all_schedules = schedules(exploration.amplitude, [a.name for a in config.rig.actuators])
+    breakpoints = {x for points in all_schedules for x, _ in points if first <= x <= last}
     quarters = {float(int(last * q / 4)) for q in (1, 2, 3)}
-    return sorted({first, last, *own, *(q for q in quarters if q > first)})
+    return sorted({first, last, *breakpoints, *(q for q in quarters if q > first)})
 
 
 def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
@@ -75,15 +75,15 @@ def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
     for x in sample_points(config, exploration):
         values = amplitudes(exploration, names, x)
         distinct = dict.fromkeys(f"{v:.3g}" for v in values)
-        written = ", ".join(f"{v:.3g}" for v in values) if len(distinct) > 1 else next(iter(distinct))
+        text = ", ".join(f"{v:.3g}" for v in values) if len(distinct) > 1 else next(iter(distinct))
         match exploration:
             case OwnNoise():
-                most = "of the policy's own noise"
+                maximum = "of the policy's own noise"
             case EpsilonGreedy():
-                most = "of the steps take a random level"
+                maximum = "of the steps take a random level"
             case _:
-                most = _in_units(config, values)
-        rows.append((_LABELS[exploration.over].format(x), written, most))
+                maximum = _in_units(config, values)
+        rows.append((_LABELS[exploration.over].format(x), text, maximum))
     rows.append(("process", "", exploration.in_words()))
     quiet = exploration.quiet
     if quiet is not None:
@@ -103,15 +103,15 @@ def _advance_lines(config: RunConfig, exploration: ScheduledNoise) -> Iterator[s
     names = [a.name for a in config.rig.actuators]
     end = max((points[-1][0] for points in schedules(exploration.amplitude, names)), default=last)
     if end > last:
-        at = _LABELS[exploration.over]
-        yield f"the schedule ends at {at.format(end)}, this run at {at.format(last)} at the latest"
+        label = _LABELS[exploration.over]
+        yield f"the schedule ends at {label.format(end)}, this run no later than {label.format(last)}"
 
 
 def _in_units(config: RunConfig, values: tuple[float, ...]) -> str:
     groups: dict[str, list[str]] = {}
     for a, amplitude in zip(config.rig.actuators, values, strict=True):
         groups.setdefault(f"{amplitude * a.half_range:.3g} {a.unit}", []).append(a.name)
-    return "; ".join(f"{most} ({', '.join(names)})" for most, names in groups.items())
+    return "; ".join(f"{maximum} ({', '.join(names)})" for maximum, names in groups.items())
 
 
 def _gates(exploration: ScheduledNoise) -> Iterator[Table]:
@@ -121,10 +121,10 @@ def _gates(exploration: ScheduledNoise) -> Iterator[Table]:
         rows.append(("near envelope", f"1 .. {near.floor:g}", f"from margin {near.start:g} down to 0, linear"))
     if back_off is not None:
         steps: list[str] = []
-        retreat = BackOffState()
-        while (further := after_trip(back_off, retreat)).level > retreat.level and len(steps) < 8:
-            retreat = further
-            steps.append(f"{back_off_factor(back_off, retreat):.3g}")
+        state = BackOffState()
+        while (next_state := after_trip(back_off, state)).level > state.level and len(steps) < 8:
+            state = next_state
+            steps.append(f"{back_off_factor(back_off, state):.3g}")
         rows.append(("back-off", ", ".join(steps), "after the first trip, the second, ..."))
         rows.append(("", "", f"one step back after {back_off.clean_episodes} episodes with noise and without a trip"))
     if rows:
@@ -134,18 +134,18 @@ def _gates(exploration: ScheduledNoise) -> Iterator[Table]:
 def _budgets(config: RunConfig, budgets: Budgets) -> Table:
     m, steps = len(config.rig.actuators), episode_steps(config.task, config.rate_hz)
     driven_s = steps * config.period_us * 1e-6
-    most = {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
+    maxima = {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
     rows: list[tuple[str, ...]] = []
     for name in QUANTITIES:
         limits = [msgspec.structs.asdict(getattr(budgets, span))[name] for span in SPANS]
         if any(limit is not None for limit in limits):
-            written = ["-" if limit is None else f"{limit:.12g}" for limit in limits]
-            rows.append((_BUDGETED[name], *written, f"{most.get(name, steps):g}"))
+            cells = ["-" if limit is None else f"{limit:.12g}" for limit in limits]
+            rows.append((_BUDGETED[name], *cells, f"{maxima.get(name, steps):g}"))
     t = budgets.temperature
     if t is not None:
         unit = next(s.unit for s in config.rig.sensors if s.name == t.sensor)
         limit = f"{t.warn:g} .. {t.limit:g} {unit}"
         rows.append((f"temperature '{t.sensor}'", limit, limit, limit, f"at the limit: pause for {t.cool_s:g} s"))
-    rows.append(("amplitude falls", *([f"from {100 * budgets.warn:g} % on"] * len(SPANS)), ""))
-    rows.append(("once spent", *(_SPENT[span] for span in SPANS), ""))
+    rows.append(("amplitude falls", *([f"from {100 * budgets.warn:g} %"] * len(SPANS)), ""))
+    rows.append(("once spent", *(_REACTIONS[span] for span in SPANS), ""))
     return Table("budget", ("episode", "any hour", "session", "maximum per episode"), tuple(rows))

@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 
 _TRACE_STEPS: Final = 100
-_NOISE_REACH: Final = 2.6
-_TRIPS_SHOWN: Final = 8
+_NOISE_MARGIN: Final = 2.6
+_MAX_TRIPS: Final = 8
 _FIRST, _LAST, _SCHEDULE, _GATE = BLUE, ORANGE, VIOLET, GREEN
 _UNITS: Final = {"episodes": "training episode", "steps": "training step", "seconds": "time in training (s)"}
-_ONE: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
+_POINT_LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
 
 
 class Row(NamedTuple):
@@ -69,7 +69,7 @@ class Row(NamedTuple):
 def plot_explanation(config: RunConfig, path: Path) -> bool:
     """Draw the picture into a file; False if matplotlib is not installed.
 
-    Raises OSError if the file cannot be written, ValueError for a suffix that matplotlib does not know.
+    Raises OSError if the file cannot be written, ValueError for a suffix that matplotlib does not support.
     """
     bars, rows = limit_bars(config), exploration_rows(config)
     heights = [*(row.height for row in rows), 0.7 + 0.5 * len(bars)]
@@ -78,20 +78,20 @@ def plot_explanation(config: RunConfig, path: Path) -> bool:
     except ImportError:
         return False
     figure.axes[0].get_gridspec().set_height_ratios(heights)  # type: ignore[union-attr]
-    for [place], row in zip(grid, rows, strict=False):
-        beside = place.get_subplotspec().subgridspec(1, len(row.panels))  # type: ignore[union-attr]
-        place.remove()
+    for [cell], row in zip(grid, rows, strict=False):
+        columns = cell.get_subplotspec().subgridspec(1, len(row.panels))  # type: ignore[union-attr]
+        cell.remove()
         for i, draw in enumerate(row.panels):
-            draw(styled(figure.add_subplot(beside[i])))
+            draw(styled(figure.add_subplot(columns[i])))
     draw_limits(grid[-1][0], bars)
-    what = (config.rig.name, config.task.name, f"{config.rate_hz:g} Hz", f"seed {config.seed}")
-    figure.suptitle(", ".join(what), fontsize=11)
+    parts = (config.rig.name, config.task.name, f"{config.rate_hz:g} Hz", f"seed {config.seed}")
+    figure.suptitle(", ".join(parts), fontsize=11)
     save(figure, path)
     return True
 
 
 def exploration_rows(config: RunConfig) -> list[Row]:
-    """Rows to draw, from the top."""
+    """Rows of the picture, from the top."""
     exploration = config.exploration
     gates: list[Callable[[Axes], None]] = []
     rows = []
@@ -110,33 +110,35 @@ def exploration_rows(config: RunConfig) -> list[Row]:
 
 def _schedule(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
     first, last = schedule_range(config, exploration)
-    shown = [first + i * (last - first) / 400 for i in range(401)] if last > first else [first - 0.5, first + 0.5]
+    xs = [first + i * (last - first) / 400 for i in range(401)] if last > first else [first - 0.5, first + 0.5]
     names = [a.name for a in config.rig.actuators]
-    own = dict(zip(names, schedules(exploration.amplitude, names), strict=True))
-    distinct = {points: [n for n in names if own[n] == points] for points in dict.fromkeys(own.values())}
-    for i, (points, its) in enumerate(distinct.items()):
-        amplitude = [interpolate(points, x) for x in shown]
+    by_actuator = dict(zip(names, schedules(exploration.amplitude, names), strict=True))
+    distinct = {
+        points: [n for n in names if by_actuator[n] == points] for points in dict.fromkeys(by_actuator.values())
+    }
+    for i, (points, members) in enumerate(distinct.items()):
+        amplitude = [interpolate(points, x) for x in xs]
         colour = _SCHEDULE if len(distinct) == 1 else PALETTE[i % len(PALETTE)]
-        axes.fill_between(shown, amplitude, color=colour, alpha=0.12 / len(distinct), lw=0)
-        axes.plot(shown, amplitude, color=colour, label=", ".join(its))
+        axes.fill_between(xs, amplitude, color=colour, alpha=0.12 / len(distinct), lw=0)
+        axes.plot(xs, amplitude, color=colour, label=", ".join(members))
         for x, value in points:
             if not first <= x <= last:
                 continue
             axes.plot(x, value, "o", ms=5, color=colour, clip_on=False)
             if len(distinct) == 1:
-                _name_point(axes, f"{value:g} at {_ONE[exploration.over].format(x)}", x, value, x < 0.5 * last)
+                _name_point(axes, f"{value:g} at {_POINT_LABELS[exploration.over].format(x)}", x, value, x < 0.5 * last)
     if len(distinct) == 1 and exploration.over == "episodes":
         for x, colour in ((last, _LAST), (first, _FIRST)):
             axes.plot(x, amplitudes(exploration, names, x)[0], "o", ms=7, color=colour, clip_on=False)
     elif len(distinct) > 1:
         axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=4, frameon=False)
-    axes.set_xlim(shown[0], shown[-1])
+    axes.set_xlim(xs[0], xs[-1])
     axes.set_ylim(0, 1.25)
     axes.set_ylabel("amplitude")
     axes.set_xlabel(_UNITS[exploration.over], labelpad=1)
     quiet = exploration.quiet
-    said = "" if quiet is None else f"; the last {quiet.episodes} of every {quiet.every} episodes without noise"
-    title(axes, f"exploration over the run{said}")
+    suffix = "" if quiet is None else f"; the last {quiet.episodes} of every {quiet.every} episodes without noise"
+    title(axes, f"exploration over the run{suffix}")
 
 
 def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
@@ -151,29 +153,29 @@ def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
 
 
 def _noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
-    """Exploration noise on the first actuator as this run draws it (same random streams), before the gates."""
+    """Draw the exploration noise on the first actuator as in this run (same random streams), before the gates."""
     own, cut = isinstance(exploration, OwnNoise), clip_limit(exploration)
     steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]
-    shown = min(steps, _TRACE_STEPS)
-    time_s = [k * config.period_us * 1e-6 for k in range(shown)]
+    n_shown = min(steps, _TRACE_STEPS)
+    time_s = [k * config.period_us * 1e-6 for k in range(n_shown)]
     first, last = schedule_range(config, exploration)
     for side in (-1, 1):
         axes.axhspan(cut * side, 10 * side, color="0.94", lw=0)
-    loud = next((e for e in range(config.episodes, 1, -1) if not is_quiet(exploration.quiet, e)), 1)
-    for episode, x, colour in ((1, first, _FIRST), (loud, last, _LAST))[:loud]:
+    last_noisy = next((e for e in range(config.episodes, 1, -1) if not is_quiet(exploration.quiet, e)), 1)
+    for episode, x, colour in ((1, first, _FIRST), (last_noisy, last, _LAST))[:last_noisy]:
         raw = raw_signal(exploration, stream(config.seed, Role.EXPLORATION, episode), steps, len(names))
         if raw is None:
             continue
         if episode == 1:
-            axes.plot(time_s, raw[:shown, 0], color="0.7", lw=0.9, label="episode 1, not clipped")
+            axes.plot(time_s, raw[:n_shown, 0], color="0.7", lw=0.9, label="episode 1, not clipped")
         amplitude = amplitudes(exploration, names, x)[0]
         label = f"episode {episode}: clipped, times {amplitude:.3g}"
-        added = amplitude * np.clip(raw[:shown, 0], -cut, cut)
+        added = amplitude * np.clip(raw[:n_shown, 0], -cut, cut)
         axes.step(time_s, added, where="post", color=colour, lw=1.5, label=label)
-    reach_of_noise = _NOISE_REACH + cut - 1.0
-    axes.set_ylim(-reach_of_noise, reach_of_noise)
+    y_limit = _NOISE_MARGIN + cut - 1.0
+    axes.set_ylim(-y_limit, y_limit)
     axes.set_yticks([-2, -1, 0, 1, 2])
-    axes.set_xlim(0, time_s[-1] if shown > 1 else 1)
+    axes.set_xlim(0, time_s[-1] if n_shown > 1 else 1)
     axes.set_xlabel("time in the episode (s)", labelpad=1)
     axes.set_ylabel("the policy's input" if own else "added, normalised")
     title(axes, f"noise on {names[0]}")
@@ -188,11 +190,11 @@ def _near(axes: Axes, near: NearEnvelope) -> None:
 
 def _back_off(axes: Axes, back_off: BackOff) -> None:
     retreats = [BackOffState()]
-    for _ in range(_TRIPS_SHOWN):
+    for _ in range(_MAX_TRIPS):
         retreats.append(after_trip(back_off, retreats[-1]))
     _factor(axes, "after trips", f"trips (one back per {back_off.clean_episodes} clean episodes)")
     axes.step(range(len(retreats)), [back_off_factor(back_off, r) for r in retreats], "o-", where="post", color=_GATE)
-    axes.set_xlim(0, _TRIPS_SHOWN)
+    axes.set_xlim(0, _MAX_TRIPS)
 
 
 def _room(axes: Axes, warn: float) -> None:

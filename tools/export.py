@@ -23,15 +23,15 @@ def export_run(folder: Path, format_: Format, out: Path | None) -> int:
     name = folder.resolve().name
     out = out or Path(f"{name}-v0" if format_ == "minari" else f"{name}-{format_}")
     try:
-        with progress_of("records", float(max(1, _records(run)))) as at:
+        with progress_of("records", float(max(1, _records(run)))) as report:
             done = 0
 
-            def more(records: int) -> None:
+            def add_records(records: int) -> None:
                 nonlocal done
                 done += records
-                at(float(done))
+                report(float(done))
 
-            exported = export(run, format_, out, more)
+            exported = export(run, format_, out, add_records)
     except CannotExport as error:
         return complain("export", str(error), error.code)
     except OSError as error:

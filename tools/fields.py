@@ -18,7 +18,7 @@ from onrig.tools.options import field_docs, one_line
 
 REQUIRED: Final = "required"
 UNBOUNDED: Final = 1e8
-"""Magnitude from which bounds only keep sums finite, and are not shown."""
+"""Magnitude from which bounds only keep sums finite and are not shown."""
 
 
 class Field(NamedTuple):
@@ -28,7 +28,7 @@ class Field(NamedTuple):
     values: str
     """Type and bounds in words."""
     default: str
-    """Default as in YAML; empty if ``meaning`` explains the effect of leaving it out."""
+    """Default as in YAML; empty if ``meaning`` explains the effect of omitting the setting."""
     meaning: str
 
 
@@ -37,7 +37,7 @@ class Section(NamedTuple):
 
     path: str
     variant: str
-    """``KEY: VALUE`` that chooses it; empty for the settings of all variants."""
+    """``KEY: VALUE`` that chooses the variant; empty for the settings of all variants."""
     meaning: str
     fields: tuple[Field, ...]
 
@@ -68,10 +68,10 @@ def _complete(path: str, field: types.Field, parts: Mapping[str, type]) -> types
 
 def _section(path: str, variant: str, struct: types.StructType, fields: Iterable[types.Field]) -> Section:
     docs = field_docs(struct.cls)
-    found = tuple(
+    members = tuple(
         Field(f.encode_name, _values(f.type), _default(f), docs.get(f.name) or _section_summary(f.type)) for f in fields
     )
-    return Section(path, variant, one_line(struct.cls.__doc__ or ""), found)
+    return Section(path, variant, one_line(struct.cls.__doc__ or ""), members)
 
 
 def _section_summary(described: types.Type) -> str:
@@ -86,18 +86,18 @@ def first_sentence(text: str) -> str:
 
 
 def _nested_sections(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) -> Iterator[Section]:
-    """Yield the sections of the mappings in these fields; once for fields with the same mapping."""
-    found: dict[tuple[type, ...], tuple[list[str], list[types.StructType]]] = {}
+    """Yield the sections of the mappings in these fields, once for all fields with the same mapping."""
+    groups: dict[tuple[type, ...], tuple[list[str], list[types.StructType]]] = {}
     for field in fields:
-        placed = list(_structs(field.type))
-        if placed:
-            structs = [struct for _, struct in placed]
-            names, _ = found.setdefault(tuple(struct.cls for struct in structs), ([], structs))
-            names.append(field.encode_name + placed[0][0])
-    for names, structs in found.values():
-        at = _joined(path, " | ".join(names))
-        alone = len(structs) == 1 and not structs[0].tag_field
-        yield from _sections(at, structs[0], parts) if alone else _variants(at, structs, parts)
+        located = list(_structs(field.type))
+        if located:
+            structs = [struct for _, struct in located]
+            names, _ = groups.setdefault(tuple(struct.cls for struct in structs), ([], structs))
+            names.append(field.encode_name + located[0][0])
+    for names, structs in groups.values():
+        location = _joined(path, " | ".join(names))
+        single = len(structs) == 1 and not structs[0].tag_field
+        yield from _sections(location, structs[0], parts) if single else _variants(location, structs, parts)
 
 
 def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str, type]) -> Iterator[Section]:
@@ -106,18 +106,18 @@ def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str
     def key(field: types.Field) -> tuple[str, str, str]:
         return field.encode_name, _values(field.type), _default(field)
 
-    held = Counter(key(field) for struct in structs for field in struct.fields)
-    common = {which for which, count in held.items() if 2 * count > len(structs)}
-    most = max(structs, key=lambda struct: sum(key(field) in common for field in struct.fields))
-    shared = [field for field in most.fields if key(field) in common]
-    apart = [struct for struct in structs if not common <= set(map(key, struct.fields))]
+    counts = Counter(key(field) for struct in structs for field in struct.fields)
+    common = {field_key for field_key, count in counts.items() if 2 * count > len(structs)}
+    fullest = max(structs, key=lambda struct: sum(key(field) in common for field in struct.fields))
+    shared = [field for field in fullest.fields if key(field) in common]
+    others = [struct for struct in structs if not common <= set(map(key, struct.fields))]
     if shared:
-        meaning = f"Of all but `{'`, `'.join(map(_variant, apart))}`." if apart else ""
-        yield _section(path, "", most, shared)._replace(meaning=meaning)
+        meaning = f"For all except `{'`, `'.join(map(_variant, others))}`." if others else ""
+        yield _section(path, "", fullest, shared)._replace(meaning=meaning)
         yield from _nested_sections(path, shared, parts)
     for struct in structs:
         own = [field for field in struct.fields if key(field) not in common]
-        yield _section(path, _variant(struct), struct, struct.fields if struct in apart else own)
+        yield _section(path, _variant(struct), struct, struct.fields if struct in others else own)
         yield from _nested_sections(path, own, parts)
 
 
@@ -169,8 +169,8 @@ def _values(described: types.Type) -> str:
             return " | ".join(map(str, described.values))
         case types.UnionType():
             kinds = [_values(one) for one in described.types if not isinstance(one, types.NoneType)]
-            nothing = ["null"] if len(kinds) < len(described.types) else []
-            return " | ".join(dict.fromkeys([*kinds, *nothing]))
+            null = ["null"] if len(kinds) < len(described.types) else []
+            return " | ".join(dict.fromkeys([*kinds, *null]))
         case types.VarTupleType() | types.ListType():
             item, count = _values(described.item_type), described.max_length
             return f"[{', '.join([item] * count)}]" if count and count == described.min_length else f"[{item}, ...]"
@@ -181,21 +181,21 @@ def _values(described: types.Type) -> str:
     return "section"
 
 
-def _bounds(of: types.IntType | types.FloatType) -> str:
-    low, high = of.ge if of.gt is None else of.gt, of.le if of.lt is None else of.lt
-    above = of.gt is not None or low == SMALLEST
+def _bounds(number: types.IntType | types.FloatType) -> str:
+    low, high = number.ge if number.gt is None else number.gt, number.le if number.lt is None else number.lt
+    exclusive = number.gt is not None or low == SMALLEST
     if low is not None and (low == SMALLEST or low <= -LARGEST):
-        low = 0 if above else None
+        low = 0 if exclusive else None
     if high is not None and high >= UNBOUNDED:
         high = None
-    least, most = (f"{value:.12g}" for value in (low or 0, high or 0))
+    low_text, high_text = (f"{value:.12g}" for value in (low or 0, high or 0))
     words = []
-    if low is not None and high is not None and not above and of.lt is None:
-        words = [f" {least} to {most}"]
+    if low is not None and high is not None and not exclusive and number.lt is None:
+        words = [f" {low_text} to {high_text}"]
     else:
-        words += [f" above {least}" if above else f" from {least}"] if low is not None else []
-        words += [f" below {most}" if of.lt is not None else f" up to {most}"] if high is not None else []
-    return ",".join(words) + (f", multiple of {of.multiple_of}" if of.multiple_of else "")
+        words += [f" above {low_text}" if exclusive else f" from {low_text}"] if low is not None else []
+        words += [f" below {high_text}" if number.lt is not None else f" up to {high_text}"] if high is not None else []
+    return ",".join(words) + (f", multiple of {number.multiple_of}" if number.multiple_of else "")
 
 
 def _default(field: types.Field) -> str:

@@ -1,8 +1,8 @@
 """Initial rig, task, run and README of a plant, copied from its template.
 
-A template is a folder: ``README.md``, ``bench.yaml`` (the words for the steps to the bench), and the files that the
-owner gets.  Onrig's own are ``docs/examples``; a plant of another package may name a folder of its own
-(``Plant.template``), and files for any other plant are generated (``onrig.tools.first_rig_plant``).
+A template is a folder: ``README.md``, ``bench.yaml`` (text for the steps to the bench), and the files to copy.  Onrig's
+own are in ``docs/examples``; a plant of another package may name its own folder (``Plant.template``), and files for any
+other plant are generated (``onrig.tools.first_rig_plant``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MODEL: Final = "mujoco"
 
 def write(folder: Path, plant: str, model: Path | None = None) -> int:
     """Write the files; returns the exit code."""
-    begun: list[Path] = []
+    written: list[Path] = []
     try:
         texts = texts_of(plant, rig_name(folder, plant), model)
     except (NoTemplate, ConfigError) as error:
@@ -50,13 +50,13 @@ def write(folder: Path, plant: str, model: Path | None = None) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            return complain("init", f"'{folder}' is not empty, and files are never overwritten; choose a new folder")
+            return complain("init", f"'{folder}' is not empty, and no file is overwritten; choose a new folder")
         for name, text in texts.items():
-            begun.append(folder / name)
-            begun[-1].write_text(text, encoding="utf-8")
+            written.append(folder / name)
+            written[-1].write_text(text, encoding="utf-8")
     except OSError as error:
         with contextlib.suppress(OSError):  # a partial folder would block the next attempt
-            for path in begun:
+            for path in written:
                 path.unlink(missing_ok=True)
         return complain("init", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
     *others, last = sorted(texts)
@@ -67,25 +67,25 @@ def write(folder: Path, plant: str, model: Path | None = None) -> int:
 
 
 def rig_name(folder: Path, plant: str) -> str:
-    """Name of the rig: that of its folder, truncated to the device's hello."""
+    """Name of the rig: that of its folder, truncated to fit into the device's hello."""
     return (_NOT_PLAIN.sub("-", folder.resolve().name).strip("-") or plant)[:NAME_BYTES].strip("-")
 
 
 def templates() -> dict[str, Path]:
-    """Folders of Onrig's own templates, by the plant's name."""
+    """Folders of Onrig's own templates, by plant."""
     root = Path(str(files("onrig").joinpath("docs", "examples")))
     return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{BENCH}"))}
 
 
 def plants() -> tuple[str, ...]:
-    """Names that ``--plant`` takes."""
+    """Values of ``--plant``."""
     return tuple(dict.fromkeys([*templates(), *registry.names(registry.PLANTS)]))
 
 
 def texts_of(plant: str, name: str, model: Path | None = None) -> dict[str, str]:
     """Return the files by name, for a rig called ``name``.
 
-    Raises NoTemplate for an unknown plant or one without files to begin with, ConfigError for a broken template.
+    Raises NoTemplate for an unknown plant or one without initial files, ConfigError for an invalid template.
     """
     if model is not None and plant != MODEL:
         raise NoTemplate(f"--model is for --plant {MODEL}, not for '{plant}'")
@@ -102,8 +102,8 @@ def texts_of(plant: str, name: str, model: Path | None = None) -> dict[str, str]
 def _read(folder: Path) -> dict[str, str]:
     """Files of a template."""
     try:
-        found = {path.name: read_file(path, MAX_BYTES) for path in sorted(folder.iterdir()) if _is_copied(path)}
-        return {name: content.decode() for name, content in found.items()}
+        contents = {path.name: read_file(path, MAX_BYTES) for path in sorted(folder.iterdir()) if _is_copied(path)}
+        return {name: content.decode() for name, content in contents.items()}
     except (OSError, UnicodeDecodeError) as error:
         raise NoTemplate(f"the template '{folder}' cannot be read: {error}") from None
 
@@ -113,42 +113,42 @@ def _is_copied(path: Path) -> bool:
 
 
 def _named(texts: Mapping[str, str], name: str) -> dict[str, str]:
-    """A template's files for a rig of this name: that in ``rig.yaml``, lines for a port, and the page."""
+    """Adapt a template's files to a rig of this name: the name in ``rig.yaml``, lines for a port, and the README."""
     missing = [file for file in (_README, BENCH) if file not in texts]
     if missing:
         raise NoTemplate(f"the template has no {' and no '.join(missing)}")
     bench = convert(parse_document(texts[BENCH], BENCH), (), Bench)
-    found = {**(dict(_shipped(bench.run)) if bench.run else {}), **texts}
-    del found[BENCH]
+    named_texts = {**(dict(_shipped(bench.run)) if bench.run else {}), **texts}
+    del named_texts[BENCH]
     try:
-        found["rig.yaml"] = _with(
-            found["rig.yaml"], r"^name: .*\n", f'name: "{name}"  # the firmware must report the same name\n'
+        named_texts["rig.yaml"] = _substitute(
+            named_texts["rig.yaml"], r"^name: .*\n", f'name: "{name}"  # the firmware must report the same name\n'
         )
-        found["run.yaml"] = _with(found["run.yaml"], r"^device:\n", _PORT)
+        named_texts["run.yaml"] = _substitute(named_texts["run.yaml"], r"^device:\n", _PORT)
     except KeyError as error:
         raise NoTemplate(f"the template has no {error.args[0]}") from None
-    limits = convert(parse_document(found["run.yaml"], "run.yaml"), ("limits",), Limits)
-    return {**found, _README: page(texts[_README], bench, name, promise_of(limits))}
+    limits = convert(parse_document(named_texts["run.yaml"], "run.yaml"), ("limits",), Limits)
+    return {**named_texts, _README: page(texts[_README], bench, name, promise_of(limits))}
 
 
 def _shipped(run: str) -> Iterator[tuple[str, str]]:
-    """Run, rig and task of a shipped configuration, each naming the file next to it."""
+    """Run, rig and task of a shipped configuration, where the run names the files next to it."""
     text = _origin(run, "")
     for part, folder in (("rig", "rigs"), ("task", "tasks")):
         (used,) = re.findall(rf"^{part}: (.*)$", text, re.MULTILINE)
-        text = _with(text, rf"^{part}: .*\n", f"{part}: {part}.yaml\n")
+        text = _substitute(text, rf"^{part}: .*\n", f"{part}: {part}.yaml\n")
         yield f"{part}.yaml", _origin(used, folder)
     yield "run.yaml", text
 
 
 def _origin(source: str, folder: str) -> str:
-    """Text of a shipped configuration, with its origin in the first line."""
+    """Text of a shipped configuration, preceded by a line with its origin."""
     origin = f"{folder}/{source}".lstrip("/")
     return f"# From `onrig init`, after the shipped {origin}.yaml:\n" + find(source, folder).read_text("utf-8")
 
 
-def _with(text: str, pattern: str, replacement: str) -> str:
+def _substitute(text: str, pattern: str, replacement: str) -> str:
     changed, count = re.subn(pattern, lambda match: replacement, text, flags=re.MULTILINE)
     if count != 1:
-        raise NoTemplate(f"a template has {count} lines {pattern!r}, expected one")
+        raise NoTemplate(f"the template has {count} lines that match {pattern!r}, expected one")
     return changed

@@ -1,6 +1,6 @@
-"""README written by ``onrig init``: what the template says of its twin, then the steps to the bench.
+"""README written by ``onrig init``: the template's text about its twin, then the steps to the bench.
 
-``bench.yaml`` of a template holds the words that depend on its plant.
+``bench.yaml`` of a template contains the text that depends on its plant.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _FIRMWARE: Final = (
 )
 _NO_FIRMWARE: Final = (
     "none ships for this plant: implement `hw/PROTOCOL.md` on a\n"
-    "microcontroller, or let a driver in Python talk to your motor controller, as `docs/devices.md` shows"
+    "microcontroller, or write a driver in Python for your motor controller, as `docs/devices.md` shows"
 )
 _BEHIND: Final = """\
-Before it, write `sensor_error: $behind` under `limits.predicted` in `run.yaml` if the firmware is the one for the
-Pico: its velocity is the slope of the last milliseconds, off from the true one by up to that much, and the promise of
+If the firmware is the one for the Pico, first write `sensor_error: $behind` under `limits.predicted` in `run.yaml`: its
+velocity is the slope of the last milliseconds, which deviates from the true one by up to that much, and the promise of
 the shield depends on it. """
 
 
@@ -31,17 +31,17 @@ class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Parts of the README that depend on the plant."""
 
     run: str = ""
-    """Shipped run whose rig, task and run the template takes, in place of files of its own."""
+    """Shipped run whose rig, task and run files the template uses in place of its own."""
     firmware: str = ""
     """Value of RIG for ``hw/firmware``, if a firmware ships."""
-    at_rest: str = "The rig is at rest: every sensor reads what `task.yaml` has under `start`."
+    at_rest: str = "The rig is at rest: every sensor shows the value under `start` in `task.yaml`."
     """Position in which the sensors read zero."""
-    by_hand: str = "Moved by hand the positive way, positions rise and velocities are positive."
+    by_hand: str = "When you move it by hand in the positive direction, positions rise and velocities are positive."
     """Effect of moving the rig by hand."""
     gentle: str
     """Smallest value for ``sign.py`` that moves the rig; with its unit in ``gentle_words``."""
     gentle_words: str
-    pushed: str = "what it drives moves the positive way"
+    pushed: str = "the driven part moves in the positive direction"
     """Effect of the gentle value if the sign is right."""
     reversed: str = (
         "It moves the other way: swap the motor's leads (or reverse the sensor, if by hand it counted backwards)."
@@ -49,7 +49,7 @@ class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Effect if the sign is wrong, and the remedy."""
     tenth: str
     """Settings for a tenth of the effort."""
-    tenth_why: str = "It may not move at all with so little effort: that is the point of the first try."
+    tenth_why: str = "With so little effort it may not move at all: this is a first try."
     behind: str = ""
     """``limits.predicted.sensor_error`` of the shipped firmware, whose velocity is delayed."""
 
@@ -60,13 +60,12 @@ _PAGE: Final = Template("""\
 
 Before the first step: the names, units, resolutions and limits in `rig.yaml` are those of your firmware (the run
 compares them and refuses any difference; $source), the e-stop cuts the power without any software, the mechanics
-are free to move, nobody is within reach.
+are free to move, and nobody is within reach.
 
 What the shield promises for this rig is, in one word, **$word**: $promise. `check`, the page and
 reports show the same word; Onrig's `runtime/SAFETY.md` states what each assumes.
 
-PORT stands for your port; `onrig ports` lists them. Go on to a step only
-when the one before is right.
+Replace PORT by your port (`onrig ports` lists them). Continue with a step only if the previous one succeeded.
 
 ### 1. Doctor, supply off
 
@@ -75,7 +74,7 @@ onrig ports
 onrig doctor run.yaml --set device.pace=realtime --device PORT
 ```
 
-*Right:* no FAIL; the port has a name under `/dev/serial/by-id` and nobody holds it.
+*Right:* no FAIL; the port has a name under `/dev/serial/by-id`, and no other program has it open.
 
 *Wrong:* a FAIL, with its remedy in the line below: no permission (join the port's group, log in again), open in another
 program (end it), a latency of 16 ms (the udev rule of `onrig service`).
@@ -88,12 +87,12 @@ onrig run run.yaml --set device.pace=realtime --device PORT --dry-run
 
 *Right:* `sound; would run ...`. Nothing was sent to the device.
 
-*Wrong:* exit code 2 and the place in the file, or exit code 4 and the ports that there are.
+*Wrong:* exit code 2 and the location in the file, or exit code 4 and the available ports.
 
 ### 3. Sign, supply current-limited, a hand on the e-stop
 
-`sign.py` is the program in Onrig's `docs/wiring.md`. It arms the device for half a second with one value, to which it
-first limits the device itself.
+`sign.py` is the program in Onrig's `docs/wiring.md`. It limits the device to one value, then arms it for half a second
+with that value.
 
 ```sh
 python sign.py run.yaml PORT 0
@@ -102,15 +101,15 @@ python sign.py run.yaml PORT $gentle
 
 *Right, with 0 and the supply still off:* $at_rest $by_hand
 
-*Right, with 0 and the e-stop pressed:* `the device refused CLEAR_FAULT` because of ESTOP; released, it runs again.
+*Right, with 0 and the e-stop pressed:* `the device refused CLEAR_FAULT` because of ESTOP; once released, it runs again.
 Otherwise stop here: its contact or the firmware is wrong.
 
 *Right, with $gentle ($gentle_words):* $pushed.
 
 *Wrong:* $reversed
-With the wrong sign the fallback accelerates instead of braking: never go on with it. Nothing moves: the supply is off,
-the e-stop is pressed, or the value is below friction and dead band (raise it a little). `no frame, or a fault`: the
-number is the device's fault code (`hw/PROTOCOL.md`, section 2.4).
+With the wrong sign the fallback accelerates instead of braking: never continue with it. If nothing moves, the supply is
+off, the e-stop is pressed, or the value is below friction and dead band (raise it a little). `no frame, or a fault`:
+the number is the device's fault code (`hw/PROTOCOL.md`, section 2.4).
 
 ### 4. Identify
 
@@ -119,12 +118,12 @@ onrig identify run.yaml --set device.pace=realtime --device PORT --effort 0.3 --
 onrig check run.yaml --set identified=identified/identified.yaml
 ```
 
-It says what it will do and asks before it moves anything. It needs scipy (`pip install 'onrig[identify]'`).
+It announces the motion and asks for confirmation first. It needs scipy (`pip install 'onrig[identify]'`).
 
 *Right:* intervals of a few percent, and measured and predicted curves on top of each other in
 `identified/identification.html`; `check` still says `sound`.
 
-*Wrong:* `reversed` and exit code 3: back to step 3. Wide intervals, or parameters under `Not identifiable`: more
+*Wrong:* `reversed` and exit code 3: return to step 3. Wide intervals, or parameters under `Not identifiable`: raise
 `--effort`. A fault: clear its cause and start again.
 
 ### 5. A tenth of the effort
@@ -136,12 +135,12 @@ onrig run run.yaml --set device.pace=realtime --device PORT --set episodes=5 $te
 $tenth_why
 
 *Right:* it ends with `actuators: safe: shown by a state frame from the device` and few missed ticks. Then, in further
-runs: after the e-stop it stands disarmed until `onrig resume`, and so it does after the cable was pulled and plugged in
-again; `onrig stop` fades out.
+runs: after the e-stop, and after the cable was unplugged and plugged in again, it remains disarmed until `onrig
+resume`; `onrig stop` fades the commands out.
 
-*Wrong:* `no command reached the device during a complete lease`: the host is too slow, see `docs/real-time.md`. A reset
-that fails: give `reset` in `task.yaml` more time or effort. Interventions in every tick: an envelope too narrow, or
-step 3.
+*Wrong:* `no command reached the device during a complete lease`: the host is too slow, see `docs/real-time.md`. The
+reset fails: give `reset` in `task.yaml` more time or effort. Interventions in every tick: the envelope is too narrow,
+or step 3 failed.
 
 ### 6. Full
 
@@ -149,20 +148,20 @@ step 3.
 onrig run run.yaml --set device.pace=realtime --device PORT --set identified=identified/identified.yaml --web
 ```
 
-${behind}Widen one limit at a time until `run.yaml` holds as it stands, then write port, pace and `identified:` into it.
+${behind}Widen one limit at a time up to those of `run.yaml`, then write port, pace and `identified:` into it.
 
-*Right:* the learning curve rises over some hundred episodes, interventions fade, and `onrig replay RUN` finds every
-decision equal.
+*Right:* the learning curve rises over some hundred episodes, interventions become rare, and `onrig replay RUN` finds
+every decision equal.
 
-*Wrong:* the return stays low: `onrig report RUN` shows exploration, interventions and timing of each episode. A fault
+*Wrong:* the return remains low: `onrig report RUN` shows exploration, interventions and timing of each episode. A fault
 leaves a post-mortem of its last two seconds in the run folder.
 
-When a run is gone and the device may still be armed: `onrig disarm PORT`.
+If a run has ended and the device may still be armed: `onrig disarm PORT`.
 """)
 
 
 def page(about: str, bench: Bench, name: str, promise: Promise) -> str:
-    """Text of the README of a rig called ``name``: the template's own under this title, then the bench."""
+    """Text of the README of a rig called ``name``: the template's text under this title, then the bench."""
     source = Template(_FIRMWARE if bench.firmware else _NO_FIRMWARE).substitute(firmware=bench.firmware, name=name)
     behind = Template(_BEHIND).substitute(behind=bench.behind) if bench.behind else ""
     titled = re.sub(r"\A# .*$", f"# {name}", about.rstrip("\n"), flags=re.MULTILINE)

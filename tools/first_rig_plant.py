@@ -1,4 +1,4 @@
-"""First rig, task and run of a plant without a template, from its names, units, limits and how far it moves."""
+"""First rig, task and run of a plant without a template, from its names, units, limits and reachable states."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from onrig.sim.plants.integrate import step
 from onrig.sim.plants.plant import Plant
 
 _PERIOD_S: Final = 0.02
-_TRIED: Final = (24, 100)
-"""Plants and periods of random actions that show how far the states go."""
-_USUAL: Final = 0.9
-"""Share of their values within the range; an unstable plant goes on for ever."""
-_COUNTS: Final = 1e4
-"""Least number of counts over a range."""
+_N_TRIALS: Final = (24, 100)
+"""Plants and periods of random actions in the estimate of the states' ranges."""
+_QUANTILE: Final = 0.9
+"""Share of the values within the range; an unstable plant diverges."""
+_MIN_COUNTS: Final = 1e4
+"""Minimum number of counts over a range."""
 
 
 class NoTemplate(ValueError):
-    """Nothing to begin with; one line for the user."""
+    """No initial files for a plant; one line for the user."""
 
 
 class Signal(NamedTuple):
@@ -42,12 +42,12 @@ class Signal(NamedTuple):
     low: float
     high: float
     turns: bool = False
-    """Whether it is an angle without limits."""
+    """Whether the signal is an angle without limits."""
 
     @property
     def counted(self) -> str:
         """Resolution: a power of ten that gives the range enough counts."""
-        return f"{10.0 ** math.floor(math.log10((self.high - self.low) / _COUNTS)):.1e}"
+        return f"{10.0 ** math.floor(math.log10((self.high - self.low) / _MIN_COUNTS)):.1e}"
 
     @property
     def weight(self) -> float:
@@ -64,9 +64,9 @@ def template_of(kind: str) -> Path | None:
 def generated(kind: str) -> dict[str, str]:
     """Files by name of a registered plant with its default parameters; raises NoTemplate."""
     plant = _class_of(kind)
-    needed = [f.encode_name for f in msgspec.structs.fields(plant) if f.required]
-    if needed:
-        raise NoTemplate(f"the plant '{kind}' has no default for {', '.join(needed)}: begin with --plant blank")
+    required = [f.encode_name for f in msgspec.structs.fields(plant) if f.required]
+    if required:
+        raise NoTemplate(f"the plant '{kind}' has no default for {', '.join(required)}: start with --plant blank")
     try:
         return _files(plant(), {"kind": kind})
     except Exception as error:  # of foreign code
@@ -74,22 +74,22 @@ def generated(kind: str) -> dict[str, str]:
 
 
 def modelled(model: Path) -> dict[str, str]:
-    """Files by name of a MuJoCo model, which is among them unless it reads other files; raises NoTemplate."""
+    """Files by name of a MuJoCo model, including the model unless it reads other files; raises NoTemplate."""
     from onrig.sim.plants.mujoco import Mujoco
 
     try:
         plant = Mujoco(model=str(model))
         names = _plain_names([*plant.state_names, *plant.action_names])
         plant = Mujoco(model=str(model), names=names)
-        turning = tuple(s.name for s in _states(plant) if s.turns)
+        wrapping = tuple(s.name for s in _states(plant) if s.turns)
         text = read_file(model, MAX_BYTES).decode()
     except (OSError, ValueError) as error:
         raise NoTemplate(f"{model}: {error}") from None
-    alone = not re.search(r"<include\b|\bfile *=", text)
-    section: dict[str, object] = {"kind": "mujoco", "model": model.name if alone else str(model.resolve())}
-    section |= {key: value for key, value in (("names", names), ("wrap", list(turning))) if value}
-    files = _files(Mujoco(model=str(model), names=names, wrap=turning), section)
-    return {**files, **({model.name: text} if alone else {})}
+    self_contained = not re.search(r"<include\b|\bfile *=", text)
+    section: dict[str, object] = {"kind": "mujoco", "model": model.name if self_contained else str(model.resolve())}
+    section |= {key: value for key, value in (("names", names), ("wrap", list(wrapping))) if value}
+    files = _files(Mujoco(model=str(model), names=names, wrap=wrapping), section)
+    return {**files, **({model.name: text} if self_contained else {})}
 
 
 def _class_of(kind: str) -> type[Plant]:
@@ -101,7 +101,7 @@ def _class_of(kind: str) -> type[Plant]:
 
 
 def _plain_names(names: Sequence[str]) -> dict[str, str]:
-    """Names that a frame can carry, of those that it cannot."""
+    """Replacements for the names that do not fit into a frame."""
     changed: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "x"
@@ -119,15 +119,15 @@ def _plain_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def _states(plant: Plant) -> list[Signal]:
-    """States of a plant with their units and ranges: its own, else found by random actions from its start."""
-    units, spans, found = plant.units, plant.spans, []
-    reached = _reached(plant)
+    """States of a plant with their units and ranges: the plant's own, else estimated with random actions."""
+    units, spans, signals = plant.units, plant.spans, []
+    reach = _reach(plant)
     for i, name in enumerate(plant.state_names):
         unit = units.get(name, "1")
         turns = unit == "rad" and name not in spans and i not in plant.velocities_at
-        low, high = (-math.pi, math.pi) if turns else spans.get(name, (-reached[i], reached[i]))
-        found.append(Signal(name, unit, low, high, turns))
-    return found
+        low, high = (-math.pi, math.pi) if turns else spans.get(name, (-reach[i], reach[i]))
+        signals.append(Signal(name, unit, low, high, turns))
+    return signals
 
 
 def _actions(plant: Plant) -> list[Signal]:
@@ -135,37 +135,37 @@ def _actions(plant: Plant) -> list[Signal]:
     return [Signal(name, plant.units.get(name, "1"), *plant.spans.get(name, (-1.0, 1.0))) for name in names]
 
 
-def _reached(plant: Plant) -> list[float]:
-    """How far each state goes under random actions, rounded up."""
-    n, periods = _TRIED if plant.batched else (_TRIED[0] // 4, _TRIED[1] // 2)
+def _reach(plant: Plant) -> list[float]:
+    """Reach of each state under random actions, rounded up."""
+    n, periods = _N_TRIALS if plant.batched else (_N_TRIALS[0] // 4, _N_TRIALS[1] // 2)
     rng, start = np.random.default_rng(0), _start(plant)
     states = tuple([np.full(n, start[name]) for name in plant.state_names])
-    seen = []
+    samples = []
     with np.errstate(all="ignore"):
         for k in range(periods):
             if k % 5 == 0:
                 actions = tuple([rng.uniform(a.low, a.high, n) for a in _actions(plant)])
             states = step(plant, states, actions, _PERIOD_S)
-            seen.append(np.abs(np.stack(states)))
-    values = np.concatenate(seen, axis=1)
-    usual = [np.quantile(row[np.isfinite(row)], _USUAL) if np.isfinite(row).any() else 1.0 for row in values]
-    return [_round_up(float(x)) if 1e-6 < x < 1e6 else 1.0 for x in usual]
+            samples.append(np.abs(np.stack(states)))
+    values = np.concatenate(samples, axis=1)
+    quantiles = [np.quantile(row[np.isfinite(row)], _QUANTILE) if np.isfinite(row).any() else 1.0 for row in values]
+    return [_round_up(float(x)) if 1e-6 < x < 1e6 else 1.0 for x in quantiles]
 
 
 def _start(plant: Plant) -> dict[str, float]:
-    """0, or the middle of a range without it."""
+    """Start state: 0, or the middle of a range that does not contain 0."""
     middles = {name: 0.0 if low <= 0.0 <= high else 0.5 * (low + high) for name, (low, high) in plant.spans.items()}
     return {name: middles.get(name, 0.0) for name in plant.state_names}
 
 
 def _round_up(x: float) -> float:
-    """The next of 1, 2 and 5 times a power of ten."""
+    """Round up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(x))
     return float(f"{next(m for m in (1, 2, 5, 10) if m * power >= x * (1 - 1e-9)) * power:.3g}")
 
 
 _RIG: Final = Template("""\
-# Generated from the plant '$kind': units, ranges and resolutions are guesses until they are those of your device.
+# Generated from the plant '$kind': units, ranges and resolutions are guesses; replace them by your device's.
 name: $kind
 sensors:
 $sensors
@@ -177,7 +177,7 @@ lease_periods: 5
 safe_output: driven
 """)
 _TASK: Final = Template("""\
-# Generated: keep '$first' at the target below. Replace it by what your rig is to do; docs/your-rig.md has the terms.
+# Generated: keep '$first' at the target below. Replace it by your rig's task; docs/your-rig.md lists the terms.
 name: hold-$first
 episode_s: 5.0
 start: $start
@@ -213,8 +213,8 @@ _ABOUT: Final = Template("""\
 # $kind
 
 Files for the plant `$kind`, generated from its states ($states) and actions ($actions). They pass `onrig check` and
-run; units, ranges and the task are guesses. `rig.yaml` describes what is bolted to the bench, `task.yaml` what it is to
-do, `run.yaml` how it learns that and within which limits. Commands are typed in this folder.
+run; units, ranges and the task are guesses. `rig.yaml` describes the hardware on the bench, `task.yaml` its task,
+`run.yaml` the learning and its limits. Enter the commands in this folder.
 
 ## On its twin
 
@@ -234,27 +234,27 @@ tenth: "--set 'limits.range={$ranges}' --set task.episode_s=2"
 
 
 def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
-    """A template's files."""
+    """Files of a template for a plant."""
     states, actions = _states(plant), _actions(plant)
     velocity = states[plant.velocities_at[-1]]
     first = next((s for i, s in enumerate(states) if i not in plant.velocities_at), states[0])
     start, actuator = _start(plant), actions[0]
-    words: dict[str, Any] = {
+    values: dict[str, Any] = {
         "kind": section["kind"],
         "states": ", ".join(f"`{s.name}`" for s in states),
         "actions": ", ".join(f"`{a.name}`" for a in actions),
         "sensors": "\n".join(
-            f"  - {{name: {s.name}, unit: {_word(s.unit)}, resolution: {s.counted}{', wrap: true' * s.turns}"
+            f"  - {{name: {s.name}, unit: {_yaml_word(s.unit)}, resolution: {s.counted}{', wrap: true' * s.turns}"
             f"{'' if s.turns else f', low: {10 * s.low:g}, high: {10 * s.high:g}'}}}"
             for s in states
         ),
         "actuators": "\n".join(
-            f"  - {{name: {a.name}, unit: {_word(a.unit)}, resolution: {a.counted}, low: {a.low:g}, high: {a.high:g}, "
-            f"safe: {_safe(a):g}}}"
+            f"  - {{name: {a.name}, unit: {_yaml_word(a.unit)}, resolution: {a.counted}, low: {a.low:g}, "
+            f"high: {a.high:g}, safe: {_safe(a):g}}}"
             for a in actions
         ),
         "observations": "\n".join(
-            f"  - {{name: {s.name}, unit: {_word(s.unit)}, low: {s.low!r}, high: {s.high!r}}}" for s in states
+            f"  - {{name: {s.name}, unit: {_yaml_word(s.unit)}, low: {s.low!r}, high: {s.high!r}}}" for s in states
         ),
         "plant": json.dumps(section),
         "start": "{" + ", ".join(f"{name}: {value:g}" for name, value in start.items()) + "}",
@@ -271,19 +271,19 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
         "gentle": f"{_gentle(actuator):g}",
         "ranges": ", ".join(f"{a.name}: [{_near(a, a.low):g}, {_near(a, a.high):g}]" for a in actions),
     }
-    every = {"rig.yaml": _RIG, "task.yaml": _TASK, "run.yaml": _RUN, "README.md": _ABOUT, "bench.yaml": _BENCH}
-    return {file: text.substitute(words) for file, text in every.items()}
+    templates = {"rig.yaml": _RIG, "task.yaml": _TASK, "run.yaml": _RUN, "README.md": _ABOUT, "bench.yaml": _BENCH}
+    return {file: text.substitute(values) for file, text in templates.items()}
 
 
 def _inputs(states: Sequence[Signal]) -> str:
-    """Section with cosine and sine of the angles that turn; empty without any."""
+    """Section with cosine and sine of the angles without limits; empty without any."""
     if not any(s.turns for s in states):
         return ""
     forms = [(s.name, form) for s in states for form in (("cos", "sin") if s.turns else ("value",))]
     return "inputs:\n" + "".join(f"  - {{observation: {name}, form: {form}}}\n" for name, form in forms)
 
 
-def _word(unit: str) -> str:
+def _yaml_word(unit: str) -> str:
     return f'"{unit}"' if unit == "1" else unit
 
 
@@ -292,7 +292,7 @@ def _safe(a: Signal) -> float:
 
 
 def _near(a: Signal, end: float) -> float:
-    """A tenth of the way from the safe output to an end."""
+    """Value a tenth of the way from the safe output to an end."""
     return _safe(a) + 0.1 * (end - _safe(a))
 
 

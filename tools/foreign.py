@@ -1,4 +1,4 @@
-"""Foreign pieces chosen by a configuration, and their record in ``meta.json``."""
+"""Third-party plugins chosen by a configuration, and their record in ``meta.json``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.twin.options import TwinOptions
 
 KEY: Final = "pieces"
-"""Key in ``meta.json``; absent without foreign pieces."""
-_SHOWN: Final = 12
+"""Key in ``meta.json``; absent without third-party plugins."""
+_HASH_DIGITS: Final = 12
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A foreign piece with its origin and version."""
+    """A third-party plugin with its origin and version."""
 
     group: str
     name: str
@@ -32,11 +32,11 @@ class Piece(msgspec.Struct, frozen=True):
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.source} {self.version}".rstrip() + f" (sha256 {self.sha256[:_SHOWN]})"
+        return f"{self.source} {self.version}".rstrip() + f" (sha256 {self.sha256[:_HASH_DIGITS]})"
 
 
 def pieces_used(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
-    """Groups and names that a checked configuration chooses from the registry, Onrig's own included."""
+    """Yield the groups and names that a checked configuration chooses from the registry, including Onrig's own."""
     strategy = parse_strategy(config.selection.strategy)
     yield registry.RETENTIONS, strategy.retention
     yield registry.SAMPLERS, parts_of_sampling(strategy.sampling).name
@@ -53,7 +53,7 @@ def pieces_used(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
 
 
 def _chosen_in(value: object) -> Iterator[tuple[str, str]]:
-    """Registered structs within a section, with their kinds."""
+    """Yield the group and kind of each registered struct within a section."""
     if isinstance(value, msgspec.Struct):
         kind = value.__struct_config__.tag
         for group in registry.GROUPS if isinstance(kind, str) else ():
@@ -70,27 +70,27 @@ def _chosen_in(value: object) -> Iterator[tuple[str, str]]:
 
 
 def pieces_of(*configs: RunConfig | StepRun) -> list[Piece]:
-    """The foreign pieces of configurations, in order of group and name."""
+    """Third-party plugins of configurations, sorted by group and name."""
     used = {choice for config in configs for choice in pieces_used(config)}
-    found = ((group, name, registry.origin_of(group, name)) for group, name in sorted(used))
-    return [Piece(group, name, *origin) for group, name, origin in found if origin is not None]
+    origins = ((group, name, registry.origin_of(group, name)) for group, name in sorted(used))
+    return [Piece(group, name, *origin) for group, name, origin in origins if origin is not None]
 
 
 def record_pieces(pieces: list[Piece]) -> dict[str, object]:
-    """Entry of the pieces in ``meta.json``."""
+    """Entry of the plugins in ``meta.json``."""
     return {KEY: msgspec.to_builtins(pieces)} if pieces else {}
 
 
 def difference(meta: Mapping[str, object], pieces: list[Piece]) -> str | None:
     """Describe the first difference from a ``meta.json``, in one line; None if equal or not recorded."""
-    before = msgspec.convert(meta.get(KEY, []), list[Piece])
-    here = {(piece.group, piece.name): piece for piece in pieces}
-    for was in before:
-        now = here.get((was.group, was.name))
-        same = now is not None and (was.version, was.sha256) == (now.version, now.sha256)
-        if not same:
-            is_now = "is Onrig's own" if now is None else f"is {now}"
+    recorded = msgspec.convert(meta.get(KEY, []), list[Piece])
+    present = {(piece.group, piece.name): piece for piece in pieces}
+    for old in recorded:
+        new = present.get((old.group, old.name))
+        equal = new is not None and (old.version, old.sha256) == (new.version, new.sha256)
+        if not equal:
+            now = "Onrig's own" if new is None else str(new)
             return (
-                f"'{was.name}' of {registry.key_of(was.group)} was {was} and {is_now} here: restore the run's version"
+                f"'{old.name}' of {registry.key_of(old.group)} was {old} and is {now} here: restore the run's version"
             )
     return None

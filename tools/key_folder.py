@@ -27,7 +27,7 @@ from onrig.tools.terminal import complain
 
 
 def make_keys(folder: Path, name: str = LEARNER) -> int:
-    """Generate a learner's keys (in a new folder the rig's as well) without overwriting any; returns the exit code."""
+    """Generate a learner's keys, and in a new folder the rig's, without overwriting any; returns the exit code."""
     if not is_name(name):
         return complain(
             "keys", f"--learner: '{name}' is not a valid name; use letters, digits, '.', '-', '_', not 'rig'"
@@ -37,28 +37,28 @@ def make_keys(folder: Path, name: str = LEARNER) -> int:
     except KeyFault as error:
         return complain("keys", str(error), ExitCode.PREFLIGHT)
     except FileExistsError as error:
-        taken = error.filename2 or error.filename
-        return complain("keys", f"{taken}: keys exist already and are never overwritten; choose another NAME")
+        existing = error.filename2 or error.filename
+        return complain("keys", f"{existing}: keys exist already and are never overwritten; choose another NAME")
     except OSError as error:
         return complain("keys", f"{folder}: {error.strerror or error}")
-    print(f"rig {fingerprint_of(rig)}: {folder / RIG} goes to the rig (link.keys)")
-    print(f"{name} {fingerprint_of(learner)}: {folder / name} goes to the learner (--keys)")
+    print(f"rig {fingerprint_of(rig)}: copy {folder / RIG} to the rig (link.keys)")
+    print(f"{name} {fingerprint_of(learner)}: copy {folder / name} to the learner (--keys)")
     return ExitCode.OK
 
 
 def _begin(folder: Path, name: str) -> tuple[Pair, Pair]:
     """Generate the keys of a rig and its first learner, all or none."""
     rig, learner = new_pair(), new_pair()
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:
-        for part in (fresh / RIG, fresh / RIG / ALLOWED, fresh / name):
+        for part in (temporary / RIG, temporary / RIG / ALLOWED, temporary / name):
             part.mkdir(mode=0o700)
-        write_key(fresh / RIG / SECRET, rig, with_secret=True, whose="the rig")
-        write_key(fresh / RIG / ALLOWED / f"{name}.key", learner, with_secret=False, whose=name)
-        _write_learner(fresh / name, learner, rig, name)
-        fresh.rename(folder)
+        write_key(temporary / RIG / SECRET, rig, with_secret=True, whose="the rig")
+        write_key(temporary / RIG / ALLOWED / f"{name}.key", learner, with_secret=False, whose=name)
+        _write_learner(temporary / name, learner, rig, name)
+        temporary.rename(folder)
     except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     return rig, learner
 

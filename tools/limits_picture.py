@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 _MARGIN: Final = 0.35
 """Margin drawn beyond the outermost bound."""
-_FARTHEST: Final = 3.0
+_MAX_POSITION: Final = 3.0
 
 _FALLBACK, _HOLDS, _POLICY, _RIG, _CONFIGURED = "#f4b6b0", "#f7dfa5", "#bfe3c3", "0.88", "#a9d3e8"
 _COLOURS: Final = {
     "the fallback acts": _FALLBACK,
-    "it retains control once it acts": _HOLDS,
+    "the fallback continues to act": _HOLDS,
     "the policy acts": _POLICY,
     "range of the rig": _RIG,
     "configured range": _CONFIGURED,
@@ -40,7 +40,7 @@ _MARKS: Final = {
 
 @dataclass
 class LimitBar:
-    """One row: stretches and marks at normalised positions, with the bounds labelled in SI."""
+    """One row: stretches and marks at normalised positions, with bounds labelled in SI units."""
 
     label: str
     stretches: list[tuple[str, float, float]] = field(default_factory=list)
@@ -64,7 +64,7 @@ def _scaled(low: float, high: float) -> Callable[[float], float]:
 
 
 def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
-    at = _scaled(o.low, o.high)
+    scaled = _scaled(o.low, o.high)
     reward = config.task.reward
     bar = LimitBar(labelled(o.name, o.unit), below=[(-1.0, f"{o.low:.4g}"), (1.0, f"{o.high:.4g}")])
     envelope = config.limits.envelope.get(o.name)
@@ -75,49 +75,49 @@ def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
         infinity = float("inf")
         bar.stretches += [
             ("the fallback acts", -infinity, infinity),
-            ("it retains control once it acts", at(envelope.low), at(envelope.high)),
-            ("the policy acts", at(low), at(high)),
+            ("the fallback continues to act", scaled(envelope.low), scaled(envelope.high)),
+            ("the policy acts", scaled(low), scaled(high)),
         ]
-        bar.above = [(at(v), f"{v:.4g}") for v in (envelope.low, low, high, envelope.high)]
-    bar.marks += [("the episode ends", at(bound)) for bound in config.task.terminate.get(o.name, ())]
+        bar.above = [(scaled(v), f"{v:.4g}") for v in (envelope.low, low, high, envelope.high)]
+    bar.marks += [("the episode ends", scaled(bound)) for bound in config.task.terminate.get(o.name, ())]
     if reward.wall is not None and reward.wall.observation == o.name:
-        bar.marks += [("wall", at(reward.wall.low)), ("wall", at(reward.wall.high))]
+        bar.marks += [("wall", scaled(reward.wall.low)), ("wall", scaled(reward.wall.high))]
     starts = [start[o.name] for _, start in corners_of(config.task.all_starts) if o.name in start]
-    bar.marks += [("start", at(place)) for place in dict.fromkeys(starts)]
+    bar.marks += [("start", scaled(place)) for place in dict.fromkeys(starts)]
     target = reward.target.get(o.name)
     if target is not None:
-        bar.marks += [("target", at(t)) for t in ({target, -target} if o.name in reward.folded else {target})]
+        bar.marks += [("target", scaled(t)) for t in ({target, -target} if o.name in reward.folded else {target})]
     return bar
 
 
 def _actuator_bar(config: RunConfig, a: Actuator) -> LimitBar:
-    at = _scaled(a.low, a.high)
+    scaled = _scaled(a.low, a.high)
     low, high = config.limits.range.get(a.name, (a.low, a.high))
     bar = LimitBar(
         labelled(a.name, a.unit),
-        stretches=[("range of the rig", -1.0, 1.0), ("configured range", at(low), at(high))],
-        marks=[("safe output", at(a.safe))],
+        stretches=[("range of the rig", -1.0, 1.0), ("configured range", scaled(low), scaled(high))],
+        marks=[("safe output", scaled(a.safe))],
         below=[(-1.0, f"{a.low:.4g}"), (1.0, f"{a.high:.4g}")],
     )
     if (low, high) != (a.low, a.high):
-        bar.above = [(at(low), f"{low:.4g}"), (at(high), f"{high:.4g}")]
+        bar.above = [(scaled(low), f"{low:.4g}"), (scaled(high), f"{high:.4g}")]
     rate = config.limits.rate_per_s.get(a.name)
     if rate is not None:
         step = rate * config.period_us * 1e-6
-        bar.tick_reach = at(max(a.safe - step, low)), at(min(a.safe + step, high))
+        bar.tick_reach = scaled(max(a.safe - step, low)), scaled(min(a.safe + step, high))
     return bar
 
 
 def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
     """Draw the rows, first on top."""
-    bounds = [abs(x) for bar in bars for _, *ends in bar.stretches for x in ends if abs(x) < _FARTHEST]
+    bounds = [abs(x) for bar in bars for _, *ends in bar.stretches for x in ends if abs(x) < _MAX_POSITION]
     reach = max([1.0, *bounds]) + _MARGIN
-    shown: set[str] = set()
+    labelled_texts: set[str] = set()
 
     def label(text: str) -> str | None:
-        fresh = text not in shown
-        shown.add(text)
-        return text if fresh else None
+        is_new = text not in labelled_texts
+        labelled_texts.add(text)
+        return text if is_new else None
 
     for row, bar in enumerate(bars):
         for meaning, low, high in bar.stretches:

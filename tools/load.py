@@ -42,12 +42,12 @@ from onrig.tools.twin_findings import coverage_findings, twin_findings, twin_war
 
 
 def sections() -> dict[NodePath, type]:
-    """Types of the sections that other packages own; raises ValueError for a broken file of an algorithm or sampler."""
+    """Types of the sections of other packages; raises ValueError for an invalid file of an algorithm or sampler."""
     return {("device", "twin"): TwinOptions, ("learner",): settings_type(), ("view",): ViewOptions}
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Load a configuration and check all that plants and trials need; raises ConfigError with every problem."""
+    """Load a configuration with the checks of plants and trials; raises ConfigError with every problem."""
     return load_run(name, overrides, sections, Rules(refuse=plant_findings))
 
 
@@ -89,7 +89,7 @@ def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
 def on_port(config: RunConfig, path: str) -> RunConfig:
     """Replace the configuration's twin by a device on a port; the pace is kept."""
     port, box = config.device.port, sampled_box(config)
-    if box is not None and config.device.twin is not None:  # the plant that its table is computed for
+    if box is not None and config.device.twin is not None:  # the table was computed for the twin's plant
         plant = msgspec.to_builtins(nominal_plant(config, box))
         predicted = msgspec.structs.replace(box, plant=plant)
         config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, predicted=predicted))
@@ -125,9 +125,9 @@ def plant_findings(config: RunConfig) -> Iterator[Finding]:
 def _plant_checks(config: RunConfig, *, with_table: bool) -> Iterator[Finding]:
     if _learns(config):
         yield from _learning(config)
-    found = [*twin_findings(config)]
-    yield from found
-    if (box := sampled_box(config)) is not None and not found and not any(findings(config)):
+    problems_of_twin = [*twin_findings(config)]
+    yield from problems_of_twin
+    if (box := sampled_box(config)) is not None and not problems_of_twin and not any(findings(config)):
         problems = [*plant_problems(config, box)]
         if with_table and not problems:
             problems = [*table_problems(config, box)]
@@ -141,17 +141,17 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from twin_warnings(config)
     if _learns(config) and config.task.terminates:
         yield from _early_end_warnings(config, learner.selected.gamma)
-    needed, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
-    if _learns(config) and steps < needed:
+    batch_steps, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
+    if _learns(config) and steps < batch_steps:
         path = ("learner", learner.algorithm, "steps")
-        message = f"the run has {steps} steps, a batch {needed}: the policy never changes"
-        yield path, f"{message}; give more episodes or smaller batches, at {'.'.join(path)}"
+        message = f"the run has {steps} steps, fewer than a batch of {batch_steps}: the policy never changes"
+        yield path, f"{message}; set more episodes or smaller batches, at {'.'.join(path)}"
 
     share = config.selection.write_probability
-    if _learns(config) and not needed and steps * share < learner.batch:
-        at = "selection.write_probability" if share < 1 else "episodes"
-        message = f"the run stores some {steps * share:.3g} experiences, a batch has {learner.batch}"
-        yield path_steps(at), f"{message}: the policy never changes; give more of them, at {at}"
+    if _learns(config) and not batch_steps and steps * share < learner.batch:
+        setting = "selection.write_probability" if share < 1 else "episodes"
+        message = f"the run stores about {steps * share:.3g} experiences, fewer than a batch of {learner.batch}"
+        yield path_steps(setting), f"{message}: the policy never changes; raise {setting}, at {setting}"
 
 
 def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
@@ -159,11 +159,11 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
     end = early_end(config.task, config.rig, steps, gamma)
     if not end.pays:
         return
-    like = "random actions earn" if config.task.normalization is not None else "the start state earns"
+    comparison = "random actions earn" if config.task.normalization is not None else "the start state earns"
     message = (
-        f"an early end is worth {end.ending:.4g}, living on as {like} {end.typical:.4g} (discounted by {gamma:g}), so "
-        f"the learner is paid to end: set reward.terminal below {end.typical:.4g}, or raise reward.alive, at "
-        "task.terminate"
+        f"an early end is worth {end.ending:.4g}, continuing as {comparison} {end.typical:.4g} (discounted by "
+        f"{gamma:g}): the learner is rewarded for ending; set reward.terminal below {end.typical:.4g}, or raise "
+        "reward.alive, at task.terminate"
     )
     yield ("task", "terminate"), message
 
@@ -176,8 +176,8 @@ def _learns(config: RunConfig) -> bool:
 
 def _learning(config: RunConfig) -> Iterator[Finding]:
     learner = learner_settings(config.learner)
-    for at, message in settings_problems(learner, lockstep=config.lockstep):
-        yield ("learner", *path_steps(at)), f"{message} at {'.'.join(('learner', at)) if at else 'learner'}"
+    for path, message in settings_problems(learner, lockstep=config.lockstep):
+        yield ("learner", *path_steps(path)), f"{message} at {'.'.join(('learner', path)) if path else 'learner'}"
     batch, capacity = learner.batch, _capacity(config)
     if 0 < capacity < batch:
         message = (
@@ -185,77 +185,78 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
             f"learner.{learner.algorithm}.batch"
         )
         yield ("learner", learner.algorithm, "batch"), message
-    for at, message in strategy_problems(learner, config.selection.strategy):
-        yield path_steps(at), f"{message} at {at}"
+    for path, message in strategy_problems(learner, config.selection.strategy):
+        yield path_steps(path), f"{message} at {path}"
 
 
 def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
-    """List the settings that a rig refuses; unless it ``learns`` itself, a policy file may be of another algorithm."""
+    """List the settings that a rig refuses; unless it ``learns``, its policy file may be from another algorithm."""
     learner = learner_settings(config.learner)
-    for at, message in rig_problems(learner, len(config.rig.actuators)):
-        yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
+    for path, message in rig_problems(learner, len(config.rig.actuators)):
+        yield ("learner", *path_steps(path)), f"{message} at learner.{path}"
     if learns:
-        for at, message in learner.selected.run_problems(learner.algorithm, config, _capacity(config)):
-            yield path_steps(at), f"{message} at {at}"
+        for path, message in learner.selected.run_problems(learner.algorithm, config, _capacity(config)):
+            yield path_steps(path), f"{message} at {path}"
     problem = process_problem(learner, config.exploration)
     if problem is not None and (learns or learner.algorithm != type(learner)().algorithm):
-        at, message = problem
-        yield ("exploration", at), f"{message} at exploration.{at}"
+        path, message = problem
+        yield ("exploration", path), f"{message} at exploration.{path}"
 
 
 def rig_findings(config: RunConfig) -> Iterator[Finding]:
-    """List further problems for which `onrig run` refuses to begin a run."""
-    found = list(resumption_findings(config))
-    yield from found
-    if not found and _learns(config) and not any(findings(config)):
-        for at, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
-            yield path_steps(at), f"{message} at {at}"
+    """List further problems because of which `onrig run` refuses to begin a run."""
+    problems = list(resumption_findings(config))
+    yield from problems
+    if not problems and _learns(config) and not any(findings(config)):
+        for path, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
+            yield path_steps(path), f"{message} at {path}"
         yield from beginning_findings(config)
     if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"no file '{config.policy}' at policy"
-    elif config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
+    elif config.policy is not None and not problems and not any(findings(config)):  # probing it needs a valid rig
         yield from _policy_findings(config)
 
 
 def resumption_findings(config: RunConfig) -> Iterator[Finding]:
     """List problems that also prevent the resumption of a run."""
-    found = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
+    problems = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
     if _learns(config):
-        found += _on_rig(config, learns=config.local_learner)
-    yield from found
+        problems += _on_rig(config, learns=config.local_learner)
+    yield from problems
     port = config.device.port
     if port is not None and (reason := no_port(port.path)) is not None:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
     yield from coverage_findings(config)
     plants = config.limits.predicted
     # Built-in families take tenths of a second to build, and are covered by tests.
-    if plants is not None and is_foreign(plants) and not found and not any(findings(config)):
+    if plants is not None and is_foreign(plants) and not problems and not any(findings(config)):
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
-        at: NodePath = ("limits", "predicted")
-        yield from collect_findings(lambda: prediction_trial(limits, rig, period_s), box_name(plants), at)
-    if not found and not any(findings(config)):
+        path: NodePath = ("limits", "predicted")
+        yield from collect_findings(lambda: prediction_trial(limits, rig, period_s), box_name(plants), path)
+    if not problems and not any(findings(config)):
         yield from foreign_findings(config)
 
 
 def _memory_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report a memory too large for this machine, which a run would only discover after starting its processes."""
+    """Report a memory too large for this machine, which a run would discover only after starting its processes."""
     capacity = _capacity(config)
     if not capacity or capacity > MOST_CAPACITY:
         return
     try:
         strategy = parse_strategy(config.selection.strategy)
-    except ValueError:  # reported as a finding of its own
+    except ValueError:  # reported by another check
         return
     thinned = config.selection.write_probability < 1
-    needed = bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
-    there = machine_bytes()
-    if needed > there:
+    required = bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
+    available = machine_bytes()
+    if required > available:
         name = "strategy" if config.selection.capacity is None else "capacity"
-        at = "capacity_bytes" if config.selection.capacity_bytes is not None else name
-        message = (
-            f"{capacity} experiences take {needed / 1e9:.3g} GB, this machine has {there / 1e9:.3g} GB: keep fewer"
+        setting = "capacity_bytes" if config.selection.capacity_bytes is not None else name
+        sizes = f"need {required / 1e9:.3g} GB, this machine has {available / 1e9:.3g} GB"
+        yield (
+            ("selection", setting),
+            f"{capacity} experiences {sizes}: keep fewer (selection.capacity) at selection.{setting}",
         )
-        yield ("selection", at), f"{message} (selection.capacity) at selection.{at}"
 
 
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:

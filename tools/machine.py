@@ -54,7 +54,7 @@ class Machine:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether it exists."""
+        """Whether the path exists."""
         return (self.root / path).exists()
 
     def link(self, path: str) -> str | None:
@@ -70,7 +70,7 @@ class Machine:
         return min(limits, default=None)
 
     def cpus_to_use(self) -> float:
-        """Number of CPUs that this process can keep busy: its affinity mask or its quota, whichever is less."""
+        """Number of CPUs that this process can keep busy: the smaller of its affinity mask and its quota."""
         allowed = len(os.sched_getaffinity(0))
         quota = self.cpu_quota()
         return allowed if quota is None else min(allowed, quota)
@@ -85,7 +85,7 @@ class Machine:
             group = PurePosixPath(path.lstrip("/"))
             for mount in mounts:
                 # Inside a container the process's own group may be mounted at the top, regardless of its outer path.
-                yield from (f"{mount}/{at}" for at in (group, *group.parents))
+                yield from (f"{mount}/{path}" for path in (group, *group.parents))
 
     def _cpu_limit(self, folder: str) -> float | None:
         words = (self.text(f"{folder}/cpu.max") or "").split()  # version 2: "50000 100000", "max 100000"

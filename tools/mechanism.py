@@ -1,4 +1,4 @@
-"""Drawing of any mechanism: shapes given one by one, such as those that a plant derives from its model."""
+"""Drawing of any mechanism from a list of shapes, such as those that a plant derives from its model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.drawing import Drawing, Point, Scene, Shape, signal_of
 
 _POSES: Final = 200
-"""Random poses within the signals' ranges, by which the visible rectangle is chosen."""
+"""Number of random poses within the signals' ranges that determine the visible rectangle."""
 _MARGIN: Final = 0.08
 
 
@@ -21,7 +21,7 @@ class Shapes(Drawing, frozen=True, tag="shapes"):
     shapes: tuple[Shape, ...]
 
     def scene(self, config: RunConfig) -> Scene:
-        """The shapes, in a rectangle that holds them wherever the signals are within their ranges."""
+        """The shapes, in a rectangle that contains them for all values of the signals."""
         names = {motion.by for shape in self.shapes for motion in shape.every_motion}
         spans = {name: (signal_of(config, name).low, signal_of(config, name).high) for name in sorted(names)}
         draw = random.Random(0)

@@ -55,7 +55,7 @@ Json = Annotated[
 
 
 class UsageError(Exception):
-    """Missing arguments; one line for the user."""
+    """Missing or contradictory arguments; one line for the user."""
 
 
 class Argument(NamedTuple):
@@ -115,24 +115,24 @@ def _argument(name: str, hint: Any, default: object, kw_only: bool, doc: str) ->
 
 def _help(doc: str, default: object) -> str:
     text = plain(doc).removesuffix(".")
-    told = default in (MISSING, None, False, (), "") or "default" in text
-    return text if told else f"{text} (default: {f'{default:g}' if isinstance(default, float) else default})"
+    complete = default in (MISSING, None, False, (), "") or "default" in text
+    return text if complete else f"{text} (default: {f'{default:g}' if isinstance(default, float) else default})"
 
 
 @cache
 def field_docs(cls: type) -> dict[str, str]:
     """Docstrings of a class's attributes, inherited ones included, each as one line."""
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__annotations__" not in base.__dict__:
             continue
         (defined,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(defined, ast.ClassDef)
-        for before, after in zip(defined.body, defined.body[1:], strict=False):
-            match before, after:
+        for statement, following in zip(defined.body, defined.body[1:], strict=False):
+            match statement, following:
                 case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc)))):
-                    found[name] = one_line(doc)
-    return found
+                    docs[name] = one_line(doc)
+    return docs
 
 
 def one_line(doc: str) -> str:
@@ -167,7 +167,7 @@ def parser_of(verb: str, module: types.ModuleType) -> VerbParser:
 
 
 def usage(verb: str, arguments: Sequence[Argument]) -> str:
-    """One line: ``onrig watch [RUN] [--once] [--plain]``."""
+    """Usage line: ``onrig watch [RUN] [--once] [--plain]``."""
     return " ".join([f"onrig {verb}", *(a.usage for a in sorted(arguments, key=lambda a: not a.positional))])
 
 
@@ -189,20 +189,20 @@ def _add(parser: argparse.ArgumentParser, a: Argument) -> None:
     if a.type is bool:
         parser.add_argument(*names, action="store_true", help=help_)
         return
-    how: dict[str, Any] = {"metavar": a.value.metavar, "type": _reader(a), "help": help_}
+    keywords: dict[str, Any] = {"metavar": a.value.metavar, "type": _reader(a), "help": help_}
     if a.positional and (a.many or not a.required):
-        how["nargs"] = ("+" if a.required else "*") if a.many else "?"
+        keywords["nargs"] = ("+" if a.required else "*") if a.many else "?"
     elif a.many:
-        how["action"] = "append"
+        keywords["action"] = "append"
     if a.value.alone is not None:
-        how |= {"nargs": "?", "const": a.value.alone}
+        keywords |= {"nargs": "?", "const": a.value.alone}
     if not a.positional:
-        how["required"] = a.required
-    parser.add_argument(*names, default=None if a.default is MISSING or a.many else a.default, **how)
+        keywords["required"] = a.required
+    parser.add_argument(*names, default=None if a.default is MISSING or a.many else a.default, **keywords)
 
 
 def _reader(a: Argument) -> Callable[[str], object]:
-    """Function that turns a word into the argument's value; its errors are for the user."""
+    """Return the function that converts a word into the argument's value; its errors are for the user."""
 
     def read(word: str) -> object:
         if a.choices and word not in a.choices:
@@ -212,15 +212,15 @@ def _reader(a: Argument) -> Callable[[str], object]:
         try:
             value: object = a.type(word)
         except ValueError:
-            what = "a whole number" if a.type is int else "a number"
-            raise argparse.ArgumentTypeError(f"expected {what}, got '{word}'") from None
+            expected = "a whole number" if a.type is int else "a number"
+            raise argparse.ArgumentTypeError(f"expected {expected}, got '{word}'") from None
         return value
 
     return read
 
 
 def description(doc: str) -> str:
-    """A docstring's paragraphs, wrapped for the terminal."""
+    """Format a docstring's paragraphs for the terminal."""
     columns = min(shutil.get_terminal_size().columns, 120)
     return "\n\n".join(textwrap.fill(plain(one_line(part)), columns) for part in doc.strip().split("\n\n"))
 
@@ -229,9 +229,9 @@ def run_verb(verb: str, arguments: list[str]) -> int:
     """Parse the arguments and run the verb; returns the exit code."""
     module = verb_module(verb)
     parser = parser_of(verb, module)
-    given = vars(parser.parse_args(arguments))
-    many = {argument.name for argument in arguments_of(module.Options) if argument.many}
-    options = module.Options(**{name: tuple(v or ()) if name in many else v for name, v in given.items()})
+    values = vars(parser.parse_args(arguments))
+    repeated = {argument.name for argument in arguments_of(module.Options) if argument.many}
+    options = module.Options(**{name: tuple(v or ()) if name in repeated else v for name, v in values.items()})
     if getattr(options, "trust", False):
         from onrig.runtime.python_files import trust_everything
 

@@ -13,7 +13,7 @@ from onrig.tools.terminal import Table, write_json
 
 
 def show(json_file: str | None, machine: Machine | None = None) -> int:
-    """Print the table, or JSON instead (``-``), or both with a file for the JSON; returns the exit code."""
+    """Print the table, JSON (``json_file`` is ``-``), or the table with JSON in a file; returns the exit code."""
     machine = machine or Machine()
     ports = read_ports(machine)
     if json_file != "-":
@@ -50,13 +50,13 @@ def as_data(port: PortFacts) -> dict[str, object]:
 
 
 def rows(ports: list[PortFacts]) -> tuple[tuple[str, ...], ...]:
-    """One row of text for each port."""
+    """Table rows, one for each port."""
     return tuple(
         (
             port.device,
             "-" if port.usb is None else port.usb.name or f"{port.usb.vendor}:{port.usb.product}",
             "-" if port.usb is None else port.usb.serial or "-",
-            "yes" if (why := access_problem(port)) is None else f"no: {why}",
+            "yes" if (problem := access_problem(port)) is None else f"no: {problem}",
             ", ".join(port.holders) or "nobody",
             port.lasting or "-",
         )
@@ -68,4 +68,4 @@ def access_problem(port: PortFacts) -> str | None:
     """Reason why this user cannot open a free port, or None."""
     if not port.accessible:
         return f"no permission (group {port.group})"
-    return "the kernel's console is on this line" if port.console else None
+    return "the kernel's console uses this port" if port.console else None

@@ -11,7 +11,7 @@ from onrig.tools.machine import Machine
 
 _PATTERNS: Final = ("dev/ttyUSB*", "dev/ttyACM*", "dev/ttyAMA*")
 _BY_ID: Final = "dev/serial/by-id"
-_LINK_FILE_BYTES: Final = 4096
+_MAX_LINK_FILE_BYTES: Final = 4096
 UDEV_COMMAND: Final = "onrig service CONFIG --write"
 """Command that writes a udev rule for the rig's port."""
 
@@ -22,7 +22,7 @@ class UsbIdentity(NamedTuple):
     vendor: str
     product: str
     serial: str
-    """Serial number; empty if the adapter has none; then two of a kind cannot be distinguished."""
+    """Serial number; empty if the adapter has none, so that two of a kind cannot be distinguished."""
     name: str = ""
     """Manufacturer and product."""
 
@@ -38,14 +38,14 @@ class PortFacts(NamedTuple):
     """Name under /dev/serial/by-id; empty if it has none."""
     is_terminal: bool
     accessible: bool
-    """Whether its permissions let this user open it."""
+    """Whether its permissions allow this user to open it."""
     group: str
     latency_ms: int | None
     """FTDI's latency timer; None for other adapters."""
     holders: tuple[str, ...]
     """``NAME (pid N)`` of the processes that have it open, as far as this user can see them."""
     console: bool
-    """Whether the kernel's console is on this line."""
+    """Whether the kernel's console uses this port."""
     usb: UsbIdentity | None = None
     """None if the port is not a USB adapter."""
 
@@ -57,27 +57,27 @@ class PortFacts(NamedTuple):
 
 def read_ports(machine: Machine) -> list[PortFacts]:
     """USB and board serial ports, by device file."""
-    found = {path for pattern in _PATTERNS for path in machine.glob(pattern)}
-    found |= {device for link in machine.glob(f"{_BY_ID}/*") if (device := _device_of(machine, link)) is not None}
-    return [read_port(machine, f"/{path}") for path in sorted(found)]
+    paths = {path for pattern in _PATTERNS for path in machine.glob(pattern)}
+    paths |= {device for link in machine.glob(f"{_BY_ID}/*") if (device := _device_of(machine, link)) is not None}
+    return [read_port(machine, f"/{path}") for path in sorted(paths)]
 
 
 def read_port(machine: Machine, path: str) -> PortFacts:
     """Facts about the port at ``path``, which may be missing."""
-    inside = path.lstrip("/")
-    device = _device_of(machine, inside)
+    relative = path.lstrip("/")
+    device = _device_of(machine, relative)
     if device is None:
         return PortFacts(path, "", "", False, False, "", None, (), False)
-    at = machine.path(device)
+    file = machine.path(device)
     name = Path(device).name
     lasting = next((f"/{link}" for link in machine.glob(f"{_BY_ID}/*") if _device_of(machine, link) == device), "")
     return PortFacts(
         path,
         f"/{device}",
         lasting,
-        at.is_char_device(),
-        os.access(at, os.R_OK | os.W_OK),
-        _group_name(machine, at.stat().st_gid),
+        file.is_char_device(),
+        os.access(file, os.R_OK | os.W_OK),
+        _group_name(machine, file.stat().st_gid),
         machine.number(f"sys/bus/usb-serial/devices/{name}/latency_timer"),
         _holders(machine, f"/{device}"),
         any(w.partition(",")[0] == f"console={name}" for w in (machine.text("proc/cmdline") or "").split()),
@@ -86,13 +86,13 @@ def read_port(machine: Machine, path: str) -> PortFacts:
 
 
 def persistent_name(path: str, machine: Machine | None = None) -> str:
-    """Name by id of a port given as its device file, under which it is found after replugging; else ``path``."""
+    """Name by id of the port at ``path``, which remains the same after replugging; ``path`` if it has none."""
     port = read_port(machine or Machine(), path)
     return port.lasting if port.lasting and port.path == port.device else path
 
 
 def _device_of(machine: Machine, path: str) -> str | None:
-    """Follow links under the root; the device's path without its leading slash, None for a dangling link."""
+    """Follow links under the root; returns the device's path without leading slash, None for a dangling link."""
     for _ in range(8):
         target = machine.link(path)
         if target is None:
@@ -127,28 +127,28 @@ class InterferingProgram(NamedTuple):
 
 def interfering_programs(machine: Machine) -> list[InterferingProgram]:
     """Find the programs of this machine that interfere with serial ports."""
-    found = []
+    programs = []
     running = {machine.text(f"proc/{pid}/comm") for pid in pids(machine)}
     if "ModemManager" in running:
         remedy = (
             f"sudo systemctl disable --now ModemManager, or keep it off the rig's port by a udev rule: {UDEV_COMMAND}"
         )
-        found.append(
+        programs.append(
             InterferingProgram("modem-manager", "ModemManager probes every serial port that is plugged in", remedy)
         )
     rules = [path for path in machine.glob("usr/lib/udev/rules.d/*brltty*.rules") if not _masked(machine, path)]
     if rules or "brltty" in running:
         masks = " ".join(f"sudo ln -s /dev/null /etc/udev/rules.d/{Path(path).name};" for path in rules)
         remedy = f"sudo apt remove brltty{f', or {masks} sudo udevadm control --reload' if masks else ''}; replug"
-        does = (
+        description = (
             "brltty claims common USB adapters (CH340, CP210x, FTDI) as Braille displays: the port vanishes immediately"
         )
-        found.append(InterferingProgram("brltty", does, remedy))
-    return found
+        programs.append(InterferingProgram("brltty", description, remedy))
+    return programs
 
 
 def _masked(machine: Machine, rule: str) -> bool:
-    """Whether the administrator has replaced a udev rule by one of the same name."""
+    """Whether the administrator has replaced a udev rule with one of the same name."""
     name = Path(rule).name
     return machine.exists(f"etc/udev/rules.d/{name}") or machine.link(f"etc/udev/rules.d/{name}") is not None
 
@@ -163,17 +163,17 @@ def _usb_identity(machine: Machine, name: str) -> UsbIdentity | None:
     link = machine.path(f"sys/class/tty/{name}/device")
     if not link.exists():
         return None
-    at = link.resolve()
+    folder = link.resolve()
     root = machine.root.resolve()
-    while at != at.parent and at.is_relative_to(root):
-        if (at / "idVendor").is_file():
-            inside = at.relative_to(root)
+    while folder != folder.parent and folder.is_relative_to(root):
+        if (folder / "idVendor").is_file():
+            relative = folder.relative_to(root)
             vendor, product, serial, maker, title = (
-                machine.text(str(inside / file)) or ""
+                machine.text(str(relative / file)) or ""
                 for file in ("idVendor", "idProduct", "serial", "manufacturer", "product")
             )
             return UsbIdentity(vendor, product, serial, f"{maker} {title}".strip())
-        at = at.parent
+        folder = folder.parent
     return None
 
 
@@ -201,18 +201,18 @@ def no_port(path: str, machine: Machine | None = None) -> str | None:
     if stat.S_ISREG(mode):
         try:
             with Path(path).open(errors="replace") as file:
-                inside = file.read(_LINK_FILE_BYTES).strip()
+                content = file.read(_MAX_LINK_FILE_BYTES).strip()
         except OSError:
-            inside = ""
-        if inside.startswith("/dev/"):
-            return f"not a serial port; it names a port: use --device {inside}"
+            content = ""
+        if content.startswith("/dev/"):
+            return f"not a serial port, but a file that names one: use --device {content}"
     return f"not a serial port; {list_ports(machine)}"
 
 
 def list_ports(machine: Machine | None = None) -> str:
     """List the ports of this machine in one line, each with its holders."""
-    found = read_ports(machine or Machine())
-    if not found:
+    ports = read_ports(machine or Machine())
+    if not ports:
         return "this machine has no USB or board serial ports: plug the device in, or start `onrig twin`"
-    names = (p.name + (f" (open in {', '.join(p.holders)})" if p.holders else "") for p in found)
+    names = (p.name + (f" (open in {', '.join(p.holders)})" if p.holders else "") for p in ports)
     return f"ports: {', '.join(names)}"

@@ -32,16 +32,16 @@ class PlainProgress:
     def __init__(self, total: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._total: Final = total
         self._clock: Final = clock
-        self._started_s = self._shown_s = clock()
+        self._start_s = self._last_line_s = clock()
         self._done = 0.0
-        self._what = ""
+        self._step = ""
 
-    def begin_step(self, what: str) -> None:
+    def begin_step(self, step: str) -> None:
         """Show the current step, unless a line was printed just before."""
-        self._what = what
+        self._step = step
         now = self._clock()
-        if now - self._shown_s >= _LINE_EVERY_S:
-            self._shown_s = now
+        if now - self._last_line_s >= _LINE_EVERY_S:
+            self._last_line_s = now
             sys.stderr.write(self.line() + "\n")
             sys.stderr.flush()
 
@@ -52,12 +52,12 @@ class PlainProgress:
     def line(self) -> str:
         """Current progress line."""
         share = self._done / self._total
-        elapsed_s = self._clock() - self._started_s
-        left = f", about {elapsed_s * (1 - share) / share:.0f} s left" if share > 0.02 else ""
-        return f"{share:4.0%}  {self._what}{left}"
+        elapsed_s = self._clock() - self._start_s
+        remaining = f", about {elapsed_s * (1 - share) / share:.0f} s left" if share > 0.02 else ""
+        return f"{share:4.0%}  {self._step}{remaining}"
 
     def close(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is no terminal state to restore."""
 
 
 class RichProgress:
@@ -105,15 +105,15 @@ def progress_for(total: float) -> Progress:
 
 @contextlib.contextmanager
 def progress_of(what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Progress of one task: a context manager whose function receives how much of ``total`` is done."""
+    """Show the progress of one task: context with a function that receives the completed part of ``total``."""
     so_far = 0.0
     with contextlib.closing(progress_for(total)) as progress:
 
-        def at(done: float) -> None:
+        def report(done: float) -> None:
             nonlocal so_far
             progress.finish_step(done - so_far)
             progress.begin_step(what)
             so_far = done
 
-        at(0.0)
-        yield at
+        report(0.0)
+        yield report

@@ -8,75 +8,75 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from onrig.learner.trials.intervals import Bounds, Paired
 
-_SHORT: Final = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
-_NOTHING: Final = 1e-9
-"""Seconds that are none."""
+_TIME_UNITS: Final = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
+_ZERO_S: Final = 1e-9
+"""Duration below which ``0 s`` is shown."""
 _SIZES: Final = (("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_LEAST: Final = 1e-3
-"""Estimates below it are written with a power of ten."""
-_GROUPED: Final = 10_000
+_MIN_PLAIN: Final = 1e-3
+"""Estimates below it have a power of ten."""
+_MIN_GROUPED: Final = 10_000
 
 
 def duration(seconds: float) -> str:
-    """Three digits below a minute, then the two units that matter: ``12 µs``, ``1.25 s``, ``1 h 07 min``."""
+    """Format a duration: three digits below a minute, otherwise two units (``12 µs``, ``1.25 s``, ``1 h 07 min``)."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     if seconds >= 60:
         return f"{minutes} min {rest:02d} s"
-    if seconds < _NOTHING:
+    if seconds < _ZERO_S:
         return "0 s"
-    unit, scale = next(((u, s) for u, s in _SHORT if float(f"{seconds / s:.3g}") < 1000), _SHORT[-1])
+    unit, scale = next(((u, s) for u, s in _TIME_UNITS if float(f"{seconds / s:.3g}") < 1000), _TIME_UNITS[-1])
     return f"{seconds / scale:.3g} {unit}"
 
 
 def count(n: float) -> str:
-    """Whole number, its thousands separated from 10,000 on."""
-    return f"{n:,.0f}" if abs(n) >= _GROUPED else f"{n:.0f}"
+    """Format a whole number, with separated thousands from 10,000."""
+    return f"{n:,.0f}" if abs(n) >= _MIN_GROUPED else f"{n:.0f}"
 
 
 def size(n: float) -> str:
-    """Bytes, in decimal multiples."""
+    """Format bytes in decimal multiples."""
     unit, scale = next((u, s) for u, s in reversed(_SIZES) if n >= s or s == 1)
     return f"{n / scale:.3g} {unit}"
 
 
 def unit_text(unit: str) -> str:
-    """Unit in its usual notation."""
+    """Format a unit in its usual notation."""
     return unit.replace("^2", "²").replace("^3", "³")
 
 
 def labelled(name: str, unit: str) -> str:
-    """Name of a quantity with its unit, for an axis."""
+    """Label of an axis: name of a quantity with its unit."""
     return f"{name} ({unit_text(unit)})"
 
 
 def bounded(
     bounds: Bounds | Paired, digits: int | None = None, unit: str = "", *, signed: bool = False, at_least: bool = False
 ) -> str:
-    """Estimate with the bounds of its interval, if any, and its unit: ``0.912 [0.901, 0.923] s``.
+    """Format an estimate with the bounds of its interval, if any, and its unit: ``0.912 [0.901, 0.923] s``.
 
-    ``digits``: decimals, by default such that the interval's width has two significant digits.
+    ``digits``: decimals; default: two significant digits of the interval's width.
     """
-    values, known = (bounds.value, bounds.low, bounds.high), not math.isnan(bounds.low)
+    values, has_interval = (bounds.value, bounds.low, bounds.high), not math.isnan(bounds.low)
     power = 0
     if digits is None:
         largest = max(abs(v) for v in values if not math.isnan(v))
-        power = math.floor(math.log10(largest)) if 0 < largest < _LEAST else 0
-        width = (bounds.high - bounds.low if known else largest) / 10.0**power
+        power = math.floor(math.log10(largest)) if 0 < largest < _MIN_PLAIN else 0
+        width = (bounds.high - bounds.low if has_interval else largest) / 10.0**power
         digits = max(0, 1 - math.floor(math.log10(width))) if width > 0 else 0
     form = f"{'+' if signed else ''}.{min(digits, 12)}f"
     value, low, high = (f"{v / 10.0**power:{form}}" for v in values)
-    shown = f"{'≥ ' if at_least else ''}{value}" + (f" [{low}, {high}]" if known else "")
+    text = f"{'≥ ' if at_least else ''}{value}" + (f" [{low}, {high}]" if has_interval else "")
     if power:
-        shown = f"({shown})" if known else shown
-        shown += f"·10{str(power).translate(_SUPERSCRIPTS)}"
-    return f"{shown} {unit_text(unit)}".rstrip()
+        text = f"({text})" if has_interval else text
+        text += f"·10{str(power).translate(_SUPERSCRIPTS)}"
+    return f"{text} {unit_text(unit)}".rstrip()
 
 
 def share_of(n: int, trials: int) -> str:
-    """How many trials reached a level, with the lower bound of the share of all trials (95 %, one-sided)."""
+    """Format the number of trials that reached a level, with a lower bound of the share (95 %, one-sided)."""
     from onrig.learner.trials.intervals import share_at_least
 
     return f"{n} of {trials} (at least {100 * share_at_least(n, trials):.0f} %)"

@@ -1,4 +1,4 @@
-"""Drawings of what moves along a line: a slider, a cart with a pole, a ball on a beam, a ball above magnets."""
+"""Drawings of mechanisms along a line: a slider, a cart with a pole, a ball on a beam, a ball above magnets."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class CartPole(Drawing, frozen=True, tag="cartpole"):
     position: str
     angle: str
     upright: float = 0.0
-    """Angle of the pole that stands."""
+    """Angle of the upright pole."""
     clockwise: bool = True
-    """Sense of positive angles."""
+    """Direction of positive angles."""
     length: AboveZero | None = None
-    """As drawn, in the position's unit; a fifth of the rail by default."""
+    """Drawn length in the position's unit; default: a fifth of the rail."""
 
     def scene(self, config: RunConfig) -> Scene:
         """Rail, ends, target, cart and pole."""
@@ -57,9 +57,9 @@ class CartPole(Drawing, frozen=True, tag="cartpole"):
         tip = (-length * math.sin(zero), pivot + length * math.cos(zero))
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn, "about": (0.0, pivot), "moved_by": moved}
         swing = signal_of(config, self.angle)
-        hangs = max(abs(turn * (end - self.upright)) for end in (swing.low, swing.high)) > 0.5 * math.pi
+        below = max(abs(turn * (end - self.upright)) for end in (swing.low, swing.high)) > 0.5 * math.pi
         return Scene(
-            (low - 0.1 * span, min(-0.1 * span, pivot - 1.15 * length if hangs else 0.0)),
+            (low - 0.1 * span, min(-0.1 * span, pivot - 1.15 * length if below else 0.0)),
             (high + 0.1 * span, max(0.26 * span, pivot + 1.15 * length)),
             (
                 *rail(config, self.position, 0.0),
@@ -73,13 +73,13 @@ class CartPole(Drawing, frozen=True, tag="cartpole"):
 
 
 class Beam(Drawing, frozen=True, tag="beam"):
-    """A ball that rolls on a beam, which a signal tilts about the middle of the ball's range."""
+    """A ball that rolls on a beam; a signal tilts the beam about the middle of the ball's range."""
 
     position: str
     angle: str
     """Observation or actuator."""
     clockwise: bool = False
-    """Sense of positive angles."""
+    """Direction of positive angles."""
 
     def scene(self, config: RunConfig) -> Scene:
         """Stand, beam, target and ball."""
@@ -161,23 +161,23 @@ class Track(Drawing, frozen=True, tag="track"):
         )  # fmt: skip
 
     def picture(self, config: RunConfig) -> Picture:
-        """The scene, and what a terminal of three lines needs of it."""
+        """The scene, and its data for a terminal of three lines."""
         low, high, walled = self._track(config)
         actuators = [a.name for a in config.rig.actuators]
         goal = goal_of(config, self.position)
-        magnets = [(at, actuators.index(name)) for name, at in self.magnets.items() if name in actuators]
+        magnets = [(x, actuators.index(name)) for name, x in self.magnets.items() if name in actuators]
         track = {
             "position": [o.name for o in config.rig.signals].index(self.position),
             "low": low,
             "high": high,
             "walls": walled,
             "target": goal.value if goal is not None and goal.by is None else None,
-            "magnets": [{"at": at, "actuator": actuator} for at, actuator in magnets],
+            "magnets": [{"at": x, "actuator": actuator} for x, actuator in magnets],
         }
         return {**super().picture(config), "track": track}
 
     def _track(self, config: RunConfig) -> tuple[float, float, bool]:
-        """Both ends, and whether they are walls."""
+        """Positions of both ends, and whether they are walls."""
         wall = config.task.reward.wall
         if wall is not None and wall.observation == self.position:
             return wall.low, wall.high, True

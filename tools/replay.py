@@ -23,9 +23,9 @@ _NO_MCAP: Final = "reading a log needs mcap: pip install 'onrig[log]'"
 
 
 def replay(folder: Path, tolerance: float) -> int:
-    """Replay a run; returns the exit code: 0 equal, 70 a difference, 6 equal but incomplete, 2 nothing to replay."""
+    """Replay a run; returns the exit code: 0 equal, 70 different, 6 equal but incomplete, 2 nothing to replay."""
     if not (folder / "config.yaml").is_file():
-        return complain("replay", f"'{folder}' holds no run (config.yaml)")
+        return complain("replay", f"'{folder}' contains no run (config.yaml)")
     if not 0 <= tolerance <= 1:
         return complain("replay", f"--tolerance: expected 0 to 1, got {tolerance:g}")
     if find_spec("mcap") is None:
@@ -34,8 +34,8 @@ def replay(folder: Path, tolerance: float) -> int:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return complain("replay", str(error.problems[0]))
-    if what := difference(read_fields(folder / "meta.json"), pieces_of(config)):
-        return complain("replay", f"'{folder}': {what}")
+    if changed := difference(read_fields(folder / "meta.json"), pieces_of(config)):
+        return complain("replay", f"'{folder}': {changed}")
     damage = name_damage("replay", folder, *LOGS, *POLICIES)
     return with_damage(_replay(folder, config, tolerance), damage)
 
@@ -46,20 +46,22 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
 
     if not log_files(folder):
         return complain(
-            "replay", f"'{folder}' holds no log (log.mcap): it was run with log.mcap=false, or without mcap"
+            "replay", f"'{folder}' contains no log (log.mcap): the run had log.mcap=false, or mcap was not installed"
         )
     verification = Verification(config, folder, tolerance)
     progress = progress_for(max(count_steps(folder), 1))
     done = 0
 
-    def more(records: int) -> None:
+    def add_records(records: int) -> None:
         nonlocal done
         done += records
         progress.begin_step(f"{done} ticks")
         progress.finish_step(records)
 
     try:
-        verification.run(read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names), more)
+        verification.run(
+            read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names), add_records
+        )
     except OtherEvaluator as error:
         return complain("replay", str(error))
     except LogDamagedError as error:
@@ -67,14 +69,14 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
     finally:
         progress.close()
     try:
-        counted = verification.missing_ticks()
+        counts = verification.missing_ticks()
     except (OSError, ValueError) as error:
         return complain("replay", f"{folder / 'episodes.csv'}: {reason(error)}", ExitCode.INTERNAL)
-    print(table(folder, verification, counted))
-    return verdict(verification, counted)
+    print(table(folder, verification, counts))
+    return verdict(verification, counts)
 
 
-def verdict(verification: Verification, counted: Counted) -> int:
+def verdict(verification: Verification, counts: Counted) -> int:
     """Determine the exit code; problems go to stderr."""
     comparison = verification.comparison
     if comparison.first is not None:
@@ -83,16 +85,16 @@ def verdict(verification: Verification, counted: Counted) -> int:
         return complain("replay", verification.altered[0], ExitCode.INTERNAL)
     if not comparison.ticks.total():
         return complain("replay", "nothing could be verified")
-    if counted.present < counted.expected:
-        return complain("replay", f"equal, but {_absent(counted)}", ExitCode.INCOMPLETE)
+    if counts.present < counts.expected:
+        return complain("replay", f"equal, but {_absent(counts)}", ExitCode.INCOMPLETE)
     return ExitCode.OK
 
 
-def _absent(counted: Counted) -> str:
-    return f"{counted.expected - counted.present} of the run's {counted.expected} ticks are not in its log"
+def _absent(counts: Counted) -> str:
+    return f"{counts.expected - counts.present} of the run's {counts.expected} ticks are not in its log"
 
 
-def table(folder: Path, verification: Verification, counted: Counted) -> Table:
+def table(folder: Path, verification: Verification, counts: Counted) -> Table:
     """Table of compared, different and unverifiable ticks."""
     comparison = verification.comparison
     episodes, ticks = verification.episodes, comparison.ticks
@@ -102,12 +104,12 @@ def table(folder: Path, verification: Verification, counted: Counted) -> Table:
         ("ticks compared", f"{ticks.total()} ({', '.join(f'{ticks[k]} {k.name.lower()}' for k in Kind if ticks[k])})"),
         ("ticks that differ", str(comparison.differing)),
     ]
-    named = {name: comparison.fields[name] for name in (*comparison.decisions, *comparison.fields)}
-    rows += [(f"  {name}", str(count)) for name, count in named.items()]
-    rows += [("not verified", f"{count} ticks: {why}") for why, count in verification.unverified.most_common()]
+    by_field = {name: comparison.fields[name] for name in (*comparison.decisions, *comparison.fields)}
+    rows += [(f"  {name}", str(count)) for name, count in by_field.items()]
+    rows += [("not verified", f"{count} ticks: {reason}") for reason, count in verification.unverified.most_common()]
     rows += [("", line) for line in verification.missing]
-    if counted.present < counted.expected:
-        rows.append(("not verified", _absent(counted)))
+    if counts.present < counts.expected:
+        rows.append(("not verified", _absent(counts)))
     rows += [("altered", line) for line in verification.altered]
     rows += [("log", line) for line in (*verification.remarks, _volume(folder, verification))]
     return Table(f"replay of {folder}", (), tuple(rows))

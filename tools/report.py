@@ -26,10 +26,10 @@ from onrig.tools.quantity import size
 from onrig.tools.run_facts import in_one_line, kept_by_shield, of_summary, promise_in_words
 from onrig.tools.terminal import Table, complain, drawn, unwritable, unwritable_folder
 
-RISEN: Final = 0.8
-"""Normalised performance whose first episode is the rise time (de Bruin et al. 2018, §5.1)."""
+RISE_LEVEL: Final = 0.8
+"""Normalised performance that defines the rise time (de Bruin et al. 2018, §5.1)."""
 _PAPER: Final = "de Bruin et al. 2018"
-_RULE_FOR: Final = "FULL[Uniform]"
+_RULE_STRATEGY: Final = "FULL[Uniform]"
 _SUMMARISED: Final = ("memory", "learner", "policies", "ticks", "time of a tick", "lateness", "shield", "faults")
 
 Values = NDArray[np.float64]
@@ -49,7 +49,7 @@ class Curve(NamedTuple):
 
 
 def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path | None) -> int:
-    """Report a run (to the page ``out`` or to ``tensorboard``) or an experiment (to ``pages``); returns the exit
+    """Report a run (into the page ``out`` or ``tensorboard``) or an experiment (into ``pages``); returns the exit
     code."""
     outputs = (
         unwritable("out", out),
@@ -68,18 +68,20 @@ def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path
             from onrig.tools.reports.experiment import report_experiment
 
             if out is not None or tensorboard is not None:
-                return complain("report", f"'{folder}' holds an experiment: --out and --tensorboard are for runs")
+                return complain("report", f"'{folder}' contains an experiment: --out and --tensorboard are for runs")
             return report_experiment(folder, pages)
-        what = f"holds no run (config.yaml) and no experiment ({SPEC})" if folder.is_dir() else "is no folder"
-        return complain("report", f"'{folder}' {what}")
+        problem_text = (
+            f"contains no run (config.yaml) and no experiment ({SPEC})" if folder.is_dir() else "is not a folder"
+        )
+        return complain("report", f"'{folder}' {problem_text}")
     if pages is not None:
-        return complain("report", f"'{folder}' holds a run: --pages is for experiments")
+        return complain("report", f"'{folder}' contains a run: --pages is for experiments")
     try:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return explain(error)
     damage = name_damage("report", folder, *FIGURES, *POLICIES)
-    for name, reason in read_run(folder, config).unusable.items():  # also of a run that has no checksums yet
+    for name, reason in read_run(folder, config).unusable.items():  # includes a run without checksums yet
         if not any(f"{folder}: {name} " in line for line in damage):
             damage.append(f"{folder}: {name} cannot be used: {reason}")
             complain("report", damage[-1])
@@ -130,23 +132,23 @@ def report_table(folder: Path, config: RunConfig) -> Table:
 
 
 def learning_curves(folder: Path, config: RunConfig) -> tuple[Curve, Curve]:
-    """Training curve, and the curve used for performance: of evaluation episodes if available."""
+    """Training curve, and the curve of the performance: evaluation episodes if available, else training."""
     episodes, column = read_episodes(folder), measure_of(config.task).column
     train, evaluation = (episode_columns(episodes, kind) for kind in ("train", "eval"))
-    taken = np.cumsum(train["steps"])
-    training = Curve("train", train["episode"], taken, train[column])
+    total_steps = np.cumsum(train["steps"])
+    training = Curve("train", train["episode"], total_steps, train[column])
     if not len(evaluation["episode"]):
         return training, training
     # An evaluation episode has the number of the preceding training episode.
-    before = np.searchsorted(train["episode"], evaluation["episode"], "right")
-    steps = np.concatenate(([0.0], taken))[before]
+    preceding = np.searchsorted(train["episode"], evaluation["episode"], "right")
+    steps = np.concatenate(([0.0], total_steps))[preceding]
     return training, Curve("eval", evaluation["episode"], steps, evaluation[column])
 
 
-def rise_time(curve: Curve, level: float = RISEN) -> int | None:
+def rise_time(curve: Curve, level: float = RISE_LEVEL) -> int | None:
     """First episode with a score of at least ``level``, or None."""
-    reached = np.flatnonzero(curve.score >= level)
-    return int(curve.episode[reached[0]]) if len(reached) else None
+    episodes = np.flatnonzero(curve.score >= level)
+    return int(curve.episode[episodes[0]]) if len(episodes) else None
 
 
 def best_stretch(curve: Curve, length: int = 20) -> tuple[float, int, int] | None:
@@ -156,8 +158,8 @@ def best_stretch(curve: Curve, length: int = 20) -> tuple[float, int, int] | Non
         return None
     total = np.cumsum(np.concatenate(([0.0], curve.score)))
     means = (total[n:] - total[:-n]) / n
-    at = int(np.argmax(means))
-    return float(means[at]), int(curve.episode[at]), int(curve.episode[at + n - 1])
+    start = int(np.argmax(means))
+    return float(means[start]), int(curve.episode[start]), int(curve.episode[start + n - 1])
 
 
 def _strategy(config: RunConfig) -> str:
@@ -176,11 +178,11 @@ def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]
     if not summary:
         yield "ended", "no summary.json: the run is still running or was killed"
         return
-    told = of_summary(config, summary).words()
-    yield "ended", f"{told.get('ended', '?')}, episode {told['episodes']}"
-    yield from ((name, told[name]) for name in _SUMMARISED if name in told)
+    facts = of_summary(config, summary).words()
+    yield "ended", f"{facts.get('ended', '?')}, episode {facts['episodes']}"
+    yield from ((name, facts[name]) for name in _SUMMARISED if name in facts)
     yield "shield keeps", kept_by_shield(config)
-    yield "promise", promise_in_words(config, withdrawn="promise" in told)
+    yield "promise", promise_in_words(config, withdrawn="promise" in facts)
 
 
 def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -195,13 +197,15 @@ def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tupl
     if best is not None:
         yield f"{'return, ' * raw}best 20", f"{best[0]:{form}} (training, episodes {best[1]} to {best[2]})"
     if raw:
-        yield "rise time", f"unknown: {RISEN:g} is a level of normalised rewards, set task.normalization"
+        yield "rise time", f"unknown: {RISE_LEVEL:g} is a normalised reward; set task.normalization"
         return
-    risen = rise_time(curve)
-    how = "evaluation" if curve.kind == "eval" else "training"
+    rise_episode = rise_time(curve)
+    kind = "evaluation" if curve.kind == "eval" else "training"
     yield (
         "rise time",
-        f"{RISEN:g} first in episode {risen} ({how})" if risen else f"{RISEN:g} was never reached ({how})",
+        f"{RISE_LEVEL:g} first in episode {rise_episode} ({kind})"
+        if rise_episode
+        else f"{RISE_LEVEL:g} was never reached ({kind})",
     )
 
 
@@ -212,17 +216,17 @@ def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     if config.task.normalization is None:
         yield "rule of thumb", "not applicable: it needs normalised rewards (task.normalization)"
         return
-    found = rule_of_thumb(curve.steps, curve.score)
-    if found is None:
+    result = rule_of_thumb(curve.steps, curve.score)
+    if result is None:
         yield "rule of thumb", "not applicable: the run ended no better than random actions"
         return
-    needed = size(found.experiences * layout_of(config).row_bytes)
-    yield "rule of thumb", f"a memory of about {found.experiences} experiences ({needed})"
+    memory = size(result.experiences * layout_of(config).row_bytes)
+    yield "rule of thumb", f"a memory of about {result.experiences} experiences ({memory})"
     yield (
         "",
-        f"with which the run reached {RULE_LEVEL:.0%} of its final performance of {found.final:.3f} ({_PAPER}, §8.5)",
+        f"with which the run reached {RULE_LEVEL:.0%} of its final performance of {result.final:.3f} ({_PAPER}, §8.5)",
     )
-    if not found.settled:
+    if not result.settled:
         yield "", "but performance was still rising: more may be needed"
-    if str(parse_strategy(config.selection.strategy)) != _RULE_FOR:
-        yield "", f"but the rule is for runs with {_RULE_FOR}, which this is not"
+    if str(parse_strategy(config.selection.strategy)) != _RULE_STRATEGY:
+        yield "", f"but the rule is for runs with {_RULE_STRATEGY}, which this is not"

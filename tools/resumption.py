@@ -22,9 +22,9 @@ from onrig.tools.beginning import as_begun
 from onrig.tools.foreign import difference, pieces_of
 from onrig.tools.load import load_for_rig, on_port, sections
 
-_PATIENCE_S: Final = 30.0
-"""Grace for the orphaned processes of a killed supervisor, which save their data and exit."""
-_SHOWN: Final = 5
+_ORPHAN_TIMEOUT_S: Final = 30.0
+"""Time for the orphaned processes of a killed supervisor to save their data and exit."""
+_MAX_DIFFERENCES: Final = 5
 
 
 class CannotResume(Exception):
@@ -34,20 +34,20 @@ class CannotResume(Exception):
 def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str], port: str | None = None) -> Resumption:
     """Return the data for resuming the run in ``folder``: its configuration with the permitted changes.
 
-    The run's configuration is the one in its newest checkpoint.  ``name``: the configuration given on the command line
-    instead of ``config.yaml``, if any; ``port``: current port of the run's device. Raises CannotResume, also for a
-    damaged file that the run needs, and ConfigError for an invalid configuration.
+    The run's configuration is in its newest checkpoint.  ``name``: configuration from the command line that replaces
+    ``config.yaml``, if any; ``port``: current port of the run's device. Raises CannotResume, also for a damaged file
+    that the run needs, and ConfigError for an invalid configuration.
     """
     path = folder / "config.yaml"
     if not path.is_file():
-        raise CannotResume(f"'{folder}' holds no run: config.yaml is missing")
+        raise CannotResume(f"'{folder}' contains no run: config.yaml is missing")
     if (running := running_in(folder)) is not None:
         raise CannotResume(
             f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
             "its pause"
         )
     if name is not None:
-        load_run(name, overrides)  # the files that it names become trusted, also in the run's own configuration
+        load_run(name, overrides)  # its files become trusted, also in the run's own configuration
     wait_for_folder(folder)
     evidence = evidence_of(folder)
     point = evidence.point
@@ -62,52 +62,57 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
         run = on_port(run, on_device)
     config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
     config = as_begun(config, run)
-    differ = changes(run, config)
-    if differ.refused:
-        found = [str(difference) for difference in differ.refused]
-        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        said = "; ".join(found[:_SHOWN])
-        raise CannotResume(f"this is not the configuration of the run in '{folder}': {said}{more}")
+    changed = changes(run, config)
+    if changed.refused:
+        differences = [str(difference) for difference in changed.refused]
+        more = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
+        shown = "; ".join(differences[:_MAX_DIFFERENCES])
+        raise CannotResume(f"this is not the configuration of the run in '{folder}': {shown}{more}")
     recorded = recorded_executor(read_fields(folder / "meta.json"), RESUMES)
     recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
-    if what := difference_here(recorded):
-        raise CannotResume(f"the run in '{folder}' was {what}")
-    if what := difference(read_fields(folder / "meta.json"), pieces_of(config)):
-        raise CannotResume(f"'{folder}': {what}")
+    if mismatch := difference_here(recorded):
+        raise CannotResume(f"the run in '{folder}' was {mismatch}")
+    if mismatch := difference(read_fields(folder / "meta.json"), pieces_of(config)):
+        raise CannotResume(f"'{folder}': {mismatch}")
     damaged = _damaged(folder, evidence, config, learned_here=run.local_learner and config.local_learner)
-    done = _episodes_done(folder)
-    if done is not None and done >= config.episodes:
-        raise CannotResume(f"the run in '{folder}' is complete with {done} episodes; --set episodes=N extends it to N")
+    episodes_done = _episodes_done(folder)
+    if episodes_done is not None and episodes_done >= config.episodes:
+        raise CannotResume(
+            f"the run in '{folder}' is complete with {episodes_done} episodes; --set episodes=N extends it to N"
+        )
     if recorded is None:
         sys.stderr.write(f"{folder}: meta.json does not record its executor; it continues with {executor()}\n")
-    return Resumption(config, differ.permitted, damaged, "" if point is None else point.run)
+    return Resumption(config, changed.permitted, damaged, "" if point is None else point.run)
 
 
 def _damaged(folder: Path, evidence: Evidence, config: RunConfig, *, learned_here: bool) -> list[str]:
-    """Return and report the damaged files that the run does not need; raises CannotResume for others. ``learned_here``:
-    whether the folder holds the learner's states.
+    """Report and return the damaged files that the run does not need; raises CannotResume for others.
+
+    ``learned_here``: whether the folder contains the learner's states.
     """
-    compared = evidence.point is not None  # compared field by field instead
-    found = faults(folder, evidence, lambda name: not (compared and name == "config.yaml"), lockstep=config.lockstep)
+    has_checkpoint = evidence.point is not None  # compared field by field instead
+    damage = faults(
+        folder, evidence, lambda name: not (has_checkpoint and name == "config.yaml"), lockstep=config.lockstep
+    )
     if evidence.point is not None and config.lockstep and learned_here:
         name = f"learner/{state_name(evidence.counts['closed'])}"
-        if what := state_fault(folder / name, evidence.point.run):
-            found.append(Fault(name, what, Grade.ESSENTIAL))
-    essential = [str(fault) for fault in found if fault.grade is Grade.ESSENTIAL]
+        if state_problem := state_fault(folder / name, evidence.point.run):
+            damage.append(Fault(name, state_problem, Grade.ESSENTIAL))
+    essential = [str(fault) for fault in damage if fault.grade is Grade.ESSENTIAL]
     if essential:
-        more = f"; and {len(essential) - _SHOWN} more" if len(essential) > _SHOWN else ""
-        said = "; ".join(essential[:_SHOWN])
-        raise CannotResume(f"'{folder}' has changed since the run ended: {said}{more}; restore it from a backup")
-    for fault in found:
-        lost = ": the run ends as incomplete" if fault.grade is Grade.LOST else ""
-        sys.stderr.write(f"{folder}: {fault}{lost}\n")
-    return [fault.name for fault in found if fault.grade is Grade.LOST]
+        more = f"; and {len(essential) - _MAX_DIFFERENCES} more" if len(essential) > _MAX_DIFFERENCES else ""
+        shown = "; ".join(essential[:_MAX_DIFFERENCES])
+        raise CannotResume(f"'{folder}' has changed since the run ended: {shown}{more}; restore it from a backup")
+    for fault in damage:
+        consequence = ": the run ends as incomplete" if fault.grade is Grade.LOST else ""
+        sys.stderr.write(f"{folder}: {fault}{consequence}\n")
+    return [fault.name for fault in damage if fault.grade is Grade.LOST]
 
 
 def wait_for_folder(folder: Path) -> None:
     """Wait until the previous processes have released the run folder; raises CannotResume."""
     try:
-        os.close(claim(folder, _PATIENCE_S))
+        os.close(claim(folder, _ORPHAN_TIMEOUT_S))
     except FolderBusy as error:
         raise CannotResume(f"{error}; wait for it to end, or stop it") from None
     except OSError as error:

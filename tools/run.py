@@ -43,8 +43,8 @@ def run_shown(
             parse_address(web)
         if dry_run:
             config = plan.config
-            what = f"would run {config.episodes} episodes at {config.rate_hz:g} Hz into {plan.folder}"
-            print(f"{plan.name}: sound; {what}")
+            summary = f"would run {config.episodes} episodes at {config.rate_hz:g} Hz into {plan.folder}"
+            print(f"{plan.name}: sound; {summary}")
             return ExitCode.OK
         return _run(plan, web)
     except ConfigError as error:
@@ -78,20 +78,20 @@ def _warn_of_disk_space(config: RunConfig, folder: Path) -> None:
     from onrig.tools.doctor.run_needs import whole_run_bytes
 
     disk = os.statvfs(folder)
-    free, needed = disk.f_bavail * disk.f_frsize, whole_run_bytes(config)
-    if free < needed:
-        remedy = "make room, or see log.max_bytes and log.decimation"
-        line = f"{free / 1e6:.0f} MB are free, and the whole run may take {needed / 1e6:.0f} MB; {remedy}"
-        print(f"onrig run: {folder}: {line}", file=sys.stderr)
+    free, required = disk.f_bavail * disk.f_frsize, whole_run_bytes(config)
+    if free < required:
+        remedy = "free some space, or see log.max_bytes and log.decimation"
+        warning = f"{free / 1e6:.0f} MB are free, but the complete run may need {required / 1e6:.0f} MB; {remedy}"
+        print(f"onrig run: {folder}: {warning}", file=sys.stderr)
 
 
 def _supervise(plan: Plan, take_back: Callable[[], None]) -> int:
     display = display_for(plan.config)
-    said: list[str] = []
+    messages: list[str] = []
 
     def show(report: Report) -> None:
         if report.kind == "error":
-            said.append(report.message)
+            messages.append(report.message)
         display.show(report)
 
     keys = keyboard()
@@ -101,7 +101,7 @@ def _supervise(plan: Plan, take_back: Callable[[], None]) -> int:
             terminal.enter_context(keys)
             print(HELP, flush=True)
         ended = supervise(plan, show, take_back, keys, signals=True)
-    if ended.code != ExitCode.OK and ended.reason not in said:
+    if ended.code != ExitCode.OK and ended.reason not in messages:
         print(f"onrig run: {ended.reason}", file=sys.stderr)
     if ended.actuators:
         _print_actuators(ended.actuators)
@@ -123,15 +123,15 @@ def _print_actuators(verdict: str) -> None:
 @contextlib.contextmanager
 def _ignore_interrupts() -> Iterator[None]:
     """Ignore Ctrl-C during the short conclusion of a finished run."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 def _conclude(folder: Path, config: RunConfig) -> None:
-    """Draw the learning curve and print the main results."""
+    """Draw the learning curve, and print the main results."""
     from onrig.tools.reports.run.charts import draw_learning_curve
 
     summary = read_fields(folder / "summary.json")
@@ -140,8 +140,8 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     facts = of_summary(config, summary)
     for name in ("performance", "ticks", "time of a tick", "shield"):
         if text := facts.words().get(name):
-            over = f", last {LAST} training episodes ({facts.measure.scale})" if name == "performance" else ""
-            print(f"{name}: {text}{over}")
+            period = f", last {LAST} training episodes ({facts.measure.scale})" if name == "performance" else ""
+            print(f"{name}: {text}{period}")
     picture = drawn("learning_curve.png", lambda: draw_learning_curve(folder, config), _say)
     print(f"see {picture or folder}")
     _show_post_mortems(folder, config)
@@ -155,10 +155,10 @@ def _show_post_mortems(folder: Path, config: RunConfig) -> None:
     """Plot the run's last post-mortem (`onrig report` plots all); without matplotlib, print its path."""
     from onrig.runtime.supervise.post_mortem import post_mortems
 
-    found = post_mortems(folder)
-    if not found:
+    paths = post_mortems(folder)
+    if not paths:
         return
     from onrig.tools.reports.run.fault_picture import draw_last_post_mortem
 
     drawn("the post-mortem", lambda: draw_last_post_mortem(folder, config), _say)
-    print(f"{len(found)} post-mortem{'s' if len(found) > 1 else ''}, the last one in {found[-1]}")
+    print(f"{len(paths)} post-mortem{'s' if len(paths) > 1 else ''}, the last one in {paths[-1]}")

@@ -1,4 +1,4 @@
-"""A rig's run from its plan to its end, without a terminal: `onrig.run`."""
+"""A run from its plan to its end, without a terminal: `onrig.run`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Ended(NamedTuple):
     folder: Path
     config: RunConfig
     code: ExitCode
-    """``OK``, ``INCOMPLETE`` where data are missing, ``INTERRUPTED`` where it was stopped; otherwise why it failed."""
+    """``OK``, ``INCOMPLETE`` if data are missing, ``INTERRUPTED`` if it was stopped; otherwise the kind of failure."""
     reason: str
     actuators: str
     """State of the actuators at the end, as confirmed by the device; empty for a run whose loop never started."""
@@ -69,7 +69,7 @@ class Ended(NamedTuple):
 
 
 class RunFailed(Failure):
-    """A run that a fault, its device or its processes ended; ``ended`` describes it."""
+    """A run was ended by a fault, its device or its processes; ``ended`` describes it."""
 
     def __init__(self, ended: Ended) -> None:
         super().__init__(f"{ended.folder}: {ended.reason}", ended.code)
@@ -85,12 +85,12 @@ def run(
     resume: str | Path | None = None,
     progress: Callable[[RunFacts], object] = lambda facts: None,
 ) -> Ended:
-    """Run the rig of a configuration to its end, from a notebook, a program or a thread; installs no signal handlers.
+    """Run a configuration to its end, from a notebook, a program or a thread; installs no signal handlers.
 
     ``name``: path or shipped name; ``device``: port of a real device; ``resume``: folder of a run to continue;
-    ``progress`` receives what is known of the run a few times a second (``facts.line()`` is it in words); an exception
-    that it raises ends the run in order and then propagates. Ctrl-C ends the processes at once, the actuators first.
-    Returns also if `onrig stop` ended the run. Raises ConfigError, Failure if it cannot start, and RunFailed.
+    ``progress`` receives the facts of the run a few times per second (``facts.line()`` formats them); if it raises an
+    exception, the run ends in order and the exception propagates. Ctrl-C ends the processes at once, the actuators
+    first. Returns also if `onrig stop` ended the run. Raises ConfigError, Failure if the run cannot start, RunFailed.
     """
     plan = plan_run(name, overrides, _path(run_dir), device, _path(resume))
 
@@ -113,18 +113,18 @@ def run(
 
 
 class _Stop(Keyboard):
-    """Stops a run, in order, because a caller's function raised an exception."""
+    """Source of a stop request, in order, after a caller's function has raised an exception."""
 
     def __init__(self) -> None:
         self.cause: BaseException | None = None
 
     @property
     def listening(self) -> bool:
-        """There is nothing to wait for."""
+        """Whether a request may arrive; always."""
         return False
 
     def requests(self) -> list[Request]:
-        """Stop as a key would."""
+        """Stop requests, as from a key."""
         return [] if self.cause is None else [Request.STOP]
 
 
@@ -148,24 +148,24 @@ def plan_run(
     if config.actor is not UNSET:
         raise Failure("actor: a Python program acts in this run; start it from there, with onrig.make")
     if device is not None and config.device.line is None:
-        raise Failure(f"--device: the run to resume uses {config.device.place}; leave out --device")
+        raise Failure(f"--device: the run to resume uses {config.device.place}; omit --device")
     line = config.device.line
     port = None if line is None else line.place
     if port is not None and isinstance(line, Serial):
         missing = missing_port(port)
         if missing is not None:
             raise Failure(f"{port}: {missing}", ExitCode.HARDWARE)
-        wrong = no_port(port)
-        if wrong is not None:
-            raise Failure(f"{port}: {wrong}")
+        not_a_port = no_port(port)
+        if not_a_port is not None:
+            raise Failure(f"{port}: {not_a_port}")
         port = persistent_name(port)
     folder = resume or run_dir or fresh_folder(Path("runs"), Path(str(name)).resolve().stem)
     try:
-        why = occupied_by(folder) if resume is None else None
+        occupied = occupied_by(folder) if resume is None else None
     except OSError as error:
         raise Failure(f"--run-dir: '{folder}' cannot be read: {error.strerror or error}") from None
-    if why:
-        raise Failure(f"--run-dir: '{folder}' {why}; choose another folder")
+    if occupied:
+        raise Failure(f"--run-dir: '{folder}' {occupied}; choose another folder")
     plan = Plan(str(name or resume), config, folder, port, resumption)
     if problem := _start_problem(config, folder, plan.option):
         raise Failure(*problem)
@@ -173,7 +173,7 @@ def plan_run(
 
 
 def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
-    """Check folder, keys and log before the start; returns the exit code of a problem, or None."""
+    """Check folder, keys and log before the start; returns a message and an exit code, or None."""
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
     if option == "--run-dir" and (problem := unwritable_folder("run-dir", folder)):
@@ -197,8 +197,8 @@ def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, E
 
 @contextlib.contextmanager
 def opened(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
-    """Hold the run's folder, new or reopened; yields the configuration as resolved, and a function that takes back what
-    was written for a run that never starts.  Raises Failure."""
+    """Context that holds the run's folder, new or reopened; yields the resolved configuration, and a function that
+    removes the written files of a run that never starts.  Raises Failure."""
     settle_loop_cpu()
     config, folder, resumption = plan.config, plan.folder, plan.resumption
     with contextlib.ExitStack() as held:
@@ -213,15 +213,15 @@ def opened(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
         except (CannotResume, FolderBusy) as error:
             raise Failure(f"{plan.option}: {error}") from None
         except OSError as error:
-            where = error.filename or folder
-            raise Failure(f"{plan.option}: '{where}' cannot be written: {error.strerror or error}") from None
+            path = error.filename or folder
+            raise Failure(f"{plan.option}: '{path}' cannot be written: {error.strerror or error}") from None
         yield config, take_back
 
 
 def supervise(
     plan: Plan, show: OnReport, take_back: Callable[[], None], keys: Keyboard | None = None, *, signals: bool = False
 ) -> Ended:
-    """Run in an open folder to the end; ``signals``: whether this process's signals stop the run."""
+    """Run to the end in an open folder; ``signals``: whether this process's signals stop the run."""
     resumes = plan.resumption is not None
     supervisor = Supervisor(plan.config, plan.folder, plan.port, show, keys, resumes=resumes, signals=signals)
     try:

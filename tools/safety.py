@@ -33,17 +33,17 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
 
     breaches = 0
     for name, config in zip(names, configs, strict=True):
-        for where, run, episodes in (("the tick's pure core", run_core, core), ("the twin's stack", run_stack, stack)):
+        for stage, run, episodes in (("the tick's pure core", run_core, core), ("the twin's stack", run_stack, stack)):
             if not episodes:
                 continue
             try:
-                with progress_of(f"{name}, {where}", episodes) as told:
-                    campaign = run(config, episodes, seed, told)
+                with progress_of(f"{name}, {stage}", episodes) as report:
+                    campaign = run(config, episodes, seed, report)
             except ValueError as error:
                 return complain("safety", f"{name}: {error}")
             broken = sum(t.breaches for t in campaign.values())
             worst = min(t.worst_margin for t in campaign.values())
-            print(f"{name}: {episodes} episodes through {where}: {broken} breaches, worst margin {worst:.2%}")
+            print(f"{name}: {episodes} episodes through {stage}: {broken} breaches, worst margin {worst:.2%}")
             print(table(campaign), flush=True)
             breaches += broken
     return ExitCode.SAFETY if breaches else ExitCode.OK
@@ -60,7 +60,7 @@ def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
         draw_safe_set(configs, path)
     except ImportError:
         return complain("safety", "a picture needs matplotlib: pip install 'onrig[viz]'")
-    except Exception as error:  # matplotlib's own have no common base
+    except Exception as error:  # matplotlib's exceptions have no common base
         return complain("safety", f"--plot: '{path}' cannot be written: {reason(error)}")
     print(f"drawn: {path}")
     return ExitCode.OK

@@ -18,15 +18,17 @@ from onrig.tools.terminal import complain
 _INDENT: Final = "    "
 _HEAD: Final = """# Settings
 
-Every setting of a run's configuration, as `onrig settings --markdown` prints them; `onrig settings limits` shows one
+All settings of a run's configuration, as printed by `onrig settings --markdown`; `onrig settings limits` shows one
 section in a terminal. [configs/README.md](../configs/README.md) explains how they work together, `onrig check RUN
---explain` the values of a run. Quantities are in SI units. What has no default may be left out unless it is *required*.
+--explain` the values of a run. Quantities are in SI units. A setting without a default is optional unless it is
+*required*.
 """
 
 
 def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
-    """Print the settings at these paths, or a list of sections, including those of a configuration's pieces in files;
-    returns the exit code.
+    """Print the settings at these paths, or the list of sections; returns the exit code.
+
+    ``of``: configuration whose plugins in files are included.
     """
     try:
         if of is not None:
@@ -41,40 +43,42 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
         print("\n".join(overview(sections)))
         return ExitCode.OK
     for path in paths:
-        found = below(sections, path)
-        if not found:
-            known = [s.path for s in sections] + [
+        selected = below(sections, path)
+        if not selected:
+            names = [s.path for s in sections] + [
                 f"{s.path}.{f.name}".removeprefix(".") for s in sections for f in s.fields
             ]
             return complain(
-                "settings", f"unknown setting '{path}'{hint(path, known)}; `onrig settings` lists the sections"
+                "settings", f"unknown setting '{path}'{hint(path, names)}; `onrig settings` lists the sections"
             )
-        print("\n".join(line for section in found for line in text(section, shutil.get_terminal_size().columns)))
+        print("\n".join(line for section in selected for line in text(section, shutil.get_terminal_size().columns)))
     return ExitCode.OK
 
 
 def below(sections: Sequence[Section], path: str) -> list[Section]:
     """Return the sections at and below a path; for a single setting, its section reduced to it."""
-    given = path.split(".")
-    agreeing = [(section, len(section.names) - len(given)) for section in sections if _agree(section.names, given)]
-    if found := [section for section, further in agreeing if further >= 0]:
-        return found
-    around = [
-        section._replace(fields=tuple(field for field in section.fields if field.name == given[-1]))
-        for section, further in agreeing
-        if further == -1
+    path_parts = path.split(".")
+    matching = [
+        (section, len(section.names) - len(path_parts)) for section in sections if _matches(section.names, path_parts)
     ]
-    return [section for section in around if section.fields or section.variant.startswith(f"{given[-1]}: ")]
+    if deeper := [section for section, depth in matching if depth >= 0]:
+        return deeper
+    reduced = [
+        section._replace(fields=tuple(field for field in section.fields if field.name == path_parts[-1]))
+        for section, depth in matching
+        if depth == -1
+    ]
+    return [section for section in reduced if section.fields or section.variant.startswith(f"{path_parts[-1]}: ")]
 
 
-def _agree(names: Sequence[str], given: Sequence[str]) -> bool:
-    """Return whether a section's path and a given one agree in their common length; list marks are optional."""
-    pairs = zip(names, given, strict=False)
-    return all(there in ("NAME", one) or one in there.replace("[]", "").split(" | ") for there, one in pairs)
+def _matches(names: Sequence[str], path_parts: Sequence[str]) -> bool:
+    """Return whether a section's path and a given one agree over their common length; list marks are optional."""
+    pairs = zip(names, path_parts, strict=False)
+    return all(name in ("NAME", part) or part in name.replace("[]", "").split(" | ") for name, part in pairs)
 
 
 def overview(sections: Sequence[Section]) -> Iterator[str]:
-    """One line for each section."""
+    """Yield one line for each section."""
     titles = [_title(section) or "(top level)" for section in sections]
     width = max(map(len, titles))
     for title, section in zip(titles, sections, strict=True):
@@ -82,7 +86,7 @@ def overview(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def text(section: Section, columns: int) -> Iterator[str]:
-    """A section for a terminal."""
+    """Yield the lines of a section for a terminal."""
     yield _title(section) or "(top level)"
     yield from textwrap.wrap(_plain(section.meaning), columns, initial_indent=_INDENT, subsequent_indent=_INDENT)
     for field in section.fields:
@@ -93,7 +97,7 @@ def text(section: Section, columns: int) -> Iterator[str]:
 
 
 def page(sections: Sequence[Section]) -> str:
-    """All sections as Markdown."""
+    """Return all sections as Markdown."""
     parts = [_HEAD]
     for section in sections:
         depth = "##" if section.path.count(".") == 0 and not section.variant else "###"

@@ -1,7 +1,7 @@
 """Terminal input and output of the verbs: argument parser, one-line errors, tables, printable text.
 
 All output of the verbs is made printable here.  Verbs that draw (progress bars, `onrig watch`) write control characters
-through `drawing_stream` and escape foreign text themselves. Slow imports are avoided for `onrig stop` and `onrig
+through `drawing_stream` and escape untrusted text themselves. Slow imports are avoided for `onrig stop` and `onrig
 doctor`.
 """
 
@@ -32,7 +32,7 @@ class StreamLost(Exception):
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output cannot be written: {error.strerror or error}")
         self.reader_left = isinstance(error, BrokenPipeError)
-        """Whether it was a pipe whose reader has finished, such as ``head``."""
+        """Whether the output was a pipe whose reader has ended, such as ``head``."""
 
 
 class PrintableStream:
@@ -62,7 +62,7 @@ class PrintableStream:
             raise StreamLost(error) from None
 
     def writelines(self, lines: list[str]) -> None:
-        """Write each."""
+        """Write all lines."""
         for line in lines:
             self.write(line)
 
@@ -74,17 +74,17 @@ class PrintableStream:
 def printable_streams() -> Iterator[None]:
     """Context in which standard output and standard error escape unprintable characters."""
     out, err = sys.stdout, sys.stderr
-    mine = (cast(TextIO, PrintableStream(out)), cast(TextIO, PrintableStream(err)))
-    sys.stdout, sys.stderr = mine
+    escaping = (cast(TextIO, PrintableStream(out)), cast(TextIO, PrintableStream(err)))
+    sys.stdout, sys.stderr = escaping
     try:
         yield
     finally:
-        if (sys.stdout, sys.stderr) == mine:
+        if (sys.stdout, sys.stderr) == escaping:
             sys.stdout, sys.stderr = out, err
 
 
 def drawing_stream(stream: TextIO) -> TextIO:
-    """Underlying stream, for callers that move the cursor."""
+    """Return the underlying stream, for callers that move the cursor."""
     return cast(TextIO, getattr(stream, "beneath", stream))
 
 
@@ -143,8 +143,8 @@ def picture_problem(option: str, path: Path | None) -> str | None:
     return f"--{option}: expected a file that ends in {', '.join(PICTURES)}, got '{path}'"
 
 
-def drawn(picture: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
-    """Draw a picture that illustrates a result; any failure only costs the picture, with one line to ``say``.
+def drawn(name: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
+    """Draw a picture of a result; a failure is reported to ``say`` in one line and has no other effect.
 
     Returns None, without a message, if matplotlib is missing.
     """
@@ -153,14 +153,14 @@ def drawn(picture: str, draw: Callable[[], T], say: Callable[[str], object]) -> 
     except ImportError:
         return None
     except Exception as error:  # matplotlib's back ends, fonts and extensions have no common base
-        say(f"{picture} was not drawn: {reason(error)}")
+        say(f"{name} was not drawn: {reason(error)}")
         return None
 
 
 def reason(error: Exception) -> str:
     """Format an error as one line."""
-    said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    return said.splitlines()[0]
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return text.splitlines()[0]
 
 
 def unwritable(option: str, path: Path | None) -> str | None:
@@ -169,24 +169,24 @@ def unwritable(option: str, path: Path | None) -> str | None:
         return None
     folder = path.absolute().parent
     if not folder.is_dir():
-        return f"--{option}: there is no folder '{path.parent}'"
+        return f"--{option}: no such folder '{path.parent}'"
     if path.is_dir():
         return f"--{option}: '{path}' is a folder"
     # Links are followed; pipes and terminals are written to directly.
-    whole = not path.exists() or path.is_file()
-    able = os.access(path.resolve().parent if whole else path, os.W_OK)
-    return None if able else f"--{option}: '{path}' cannot be written: Permission denied"
+    replaceable = not path.exists() or path.is_file()
+    writable = os.access(path.resolve().parent if replaceable else path, os.W_OK)
+    return None if writable else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
 def unwritable_folder(option: str, path: Path | None) -> str | None:
     """Message for an unwritable output folder, for checks before long computations; None if it can be written."""
     if path is None:
         return None
-    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder))
-    if not there.is_dir():
-        return f"--{option}: '{there}' is not a folder"
-    able = os.access(there, os.W_OK | os.X_OK)
-    return None if able else f"--{option}: '{path}' cannot be written: Permission denied"
+    existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder))
+    if not existing.is_dir():
+        return f"--{option}: '{existing}' is not a folder"
+    writable = os.access(existing, os.W_OK | os.X_OK)
+    return None if writable else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
 def write_json(verb: str, text: str, file: str) -> int:
@@ -209,10 +209,10 @@ def missing_library() -> str | None:
     """Message for a missing C library and its cost, or None."""
     from onrig.hw.native import COST, state
 
-    found = state()
-    if found.library is not None:
+    library = state()
+    if library.library is not None:
         return None
-    return f"no C library ({found.reason}): {COST}; `onrig doctor` shows how to install it"
+    return f"no C library ({library.reason}): {COST}; `onrig doctor` shows how to install it"
 
 
 def warn_missing_library(verb: str) -> None:
@@ -228,7 +228,7 @@ def refer_to_laboratory(command: str, name: str) -> int:
 
 
 def align(rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
-    """Rows in columns, the first to the left, the others to the right unless they are words (not ``numbers``)."""
+    """Align rows in columns: the first to the left, the others to the right, or to the left unless ``numbers``."""
     widths = [max(len(row[k]) for row in rows if k < len(row)) for k in range(max(map(len, rows)))]
     lines = [
         (

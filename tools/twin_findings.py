@@ -28,7 +28,7 @@ from onrig.sim.twin.options import (
 
 
 def twin_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of a twin, alone and with the rest of its configuration."""
+    """List the problems of a twin, by itself and with the rest of its configuration."""
     if config.device.twin is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
         at_plant: NodePath = ("device", "twin", "plant")
@@ -47,7 +47,7 @@ def twin_findings(config: RunConfig) -> Iterator[Finding]:
             reason = "in lockstep the twin must be able to reset itself: set it to true, or choose another device.pace"
             yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
         elif not twin.reset and config.task.reset is None:
-            reason = "nothing returns this twin to the start of an episode: set it to true, or give the task a reset"
+            reason = "nothing returns this twin to the start of an episode: set it to true, or add a reset to the task"
             yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
         elif not twin.reset:
             yield from reset_findings(config)
@@ -59,8 +59,8 @@ def _plant(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
     """List the mismatches between twin and rig, and the problems with its plant's results."""
     rows = rows_of(config.task.all_starts)
     problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]
-    for at, message in dict.fromkeys(problems):
-        yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
+    for path, message in dict.fromkeys(problems):
+        yield ("device", "twin", *path_steps(path)), f"{message} at device.twin.{path}"
     if not problems and config.rate_hz >= MIN_RATE_HZ:
         start = middle_of(config.task.all_starts)
         trial = trial_problems(twin.plant, config.rig, start, config.period_us * 1e-6, twin.substeps)
@@ -91,15 +91,15 @@ def _deviations(config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
 
 
 def twin_warnings(config: RunConfig) -> Iterator[Finding]:
-    """Warn of a twin that behaves differently from what its rig can observe."""
+    """Warn of behaviour of a twin that its rig cannot observe."""
     if config.device.twin is None:
         return
     twin = msgspec.convert(config.device.twin, TwinOptions)
     ranges = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
-    largest = max(max(map(abs, bounds)) for bounds in ranges.values())
-    for at, message in twin_advice(twin, largest, config.period_us):
-        yield ("device", "twin", *path_steps(at)), f"{message}, at device.twin.{at}"
+    max_command = max(max(map(abs, bounds)) for bounds in ranges.values())
+    for setting, message in twin_advice(twin, max_command, config.period_us):
+        yield ("device", "twin", *path_steps(setting)), f"{message}, at device.twin.{setting}"
     delay_s = min(twin.latency_us, config.period_us) * 1e-6 + (twin.plant.delay_s or 0.0)
-    if message_of_delay := unobserved_delay(config, delay_s):
-        at = "latency_us" if twin.latency_us else "plant.delay_s"
-        yield ("device", "twin", *path_steps(at)), f"{message_of_delay}, at device.twin.{at}"
+    if delay_problem := unobserved_delay(config, delay_s):
+        setting = "latency_us" if twin.latency_us else "plant.delay_s"
+        yield ("device", "twin", *path_steps(setting)), f"{delay_problem}, at device.twin.{setting}"

@@ -1,4 +1,4 @@
-"""View of a running rig in a terminal, also over ssh, without affecting the run."""
+"""View of a running rig in a terminal, local or over ssh, without any effect on the run."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ if TYPE_CHECKING:
 
 _REFRESH_HZ: Final = 8.0
 _LINE_EVERY_S: Final = 2.0
-_REALLY: Final = "stop the run? y: fade out and end, any other key: cancel"
-_AGAIN: Final = "stopping; s again: disarm now"
+_CONFIRM_TEXT: Final = "stop the run? y: fade out and end, any other key: cancel"
+_STOPPING_TEXT: Final = "stopping; s again: disarm now"
 
 
 def watch(run: Path | None, *, once: bool, plain: bool) -> int:
-    """Watch until the run ends or somebody presses q; returns the exit code."""
-    found = choose("watch", run, anywhere=True)
-    if isinstance(found, int):
-        return found
+    """Watch until the run ends or q is pressed; returns the exit code."""
+    selected = choose("watch", run, anywhere=True)
+    if isinstance(selected, int):
+        return selected
     from onrig.runtime.view.run_view import RunView
     from onrig.tools.watching.snapshot import Watcher
 
     try:
-        with RunView.of(found) as view:
+        with RunView.of(selected) as view:
             watcher = Watcher(view)
             if once:
                 return _lines(watcher, lambda: False)
-            alive = _alive(found.pid)
+            alive = _alive(selected.pid)
             keys = keyboard()
             if plain or keys is None or not sys.stdout.isatty() or not _has_rich():
                 code = _lines(watcher, alive)
             else:
                 with keys:
-                    code = _screen(watcher, found, keys, alive)
-            gone = not alive()
+                    code = _screen(watcher, selected, keys, alive)
+            has_ended = not alive()
     except SegmentMissing:
-        gone, code = True, ExitCode.OK
+        has_ended, code = True, ExitCode.OK
     except SegmentError as error:
         return complain("watch", f"{error}; watch it with the version of Onrig that runs it", ExitCode.PREFLIGHT)
     except ConfigError as error:
         from onrig.tools.load import explain
 
         return explain(error)
-    if gone:
-        print(f"{found.folder}: {outcome(found.folder)}")
+    if has_ended:
+        print(f"{selected.folder}: {outcome(selected.folder)}")
     return code
 
 
@@ -80,15 +80,15 @@ def _lines(watcher: Watcher, alive: Callable[[], bool]) -> int:
     from onrig.tools.watching.screen import one_line
 
     while True:
-        print(one_line(watcher.look()), flush=True)
-        until = time.monotonic() + _LINE_EVERY_S
-        while alive() and time.monotonic() < until:
+        print(one_line(watcher.snapshot()), flush=True)
+        deadline_s = time.monotonic() + _LINE_EVERY_S
+        while alive() and time.monotonic() < deadline_s:
             time.sleep(0.05)
         if not alive():
             return ExitCode.OK
 
 
-def _screen(watcher: Watcher, found: Running, keys: Keyboard, alive: Callable[[], bool]) -> int:
+def _screen(watcher: Watcher, run: Running, keys: Keyboard, alive: Callable[[], bool]) -> int:
     from rich.console import Console
     from rich.live import Live
 
@@ -96,31 +96,31 @@ def _screen(watcher: Watcher, found: Running, keys: Keyboard, alive: Callable[[]
     from onrig.tools.watching.screen import screen
 
     console = Console(file=drawing_stream(sys.stdout))
-    fancy = "utf" in (console.encoding or "").lower()
-    asks = StopKeys(found)
-    snapshot = watcher.look()
+    unicode = "utf" in (console.encoding or "").lower()
+    stop_keys = StopKeys(run)
+    snapshot = watcher.snapshot()
     sketch = sketch_of(snapshot.config)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while alive():
             width, height = console.size
-            live.update(screen(snapshot, sketch, asks.footer, width, height, fancy=fancy), refresh=True)
+            live.update(screen(snapshot, sketch, stop_keys.footer, width, height, unicode=unicode), refresh=True)
             if keys.listening:
                 select.select((keys,), (), (), 1 / _REFRESH_HZ)
             else:
                 time.sleep(1 / _REFRESH_HZ)
             for key in keys.pressed():
-                if asks.take(key):
+                if stop_keys.take(key):
                     return ExitCode.OK
-            snapshot = watcher.look()
+            snapshot = watcher.snapshot()
     return ExitCode.OK
 
 
 class StopKeys:
     """Key bindings: q quits, s asks whether to stop, y confirms."""
 
-    def __init__(self, found: Running) -> None:
-        self._found = found
-        self._asked = False
+    def __init__(self, run: Running) -> None:
+        self._run = run
+        self._confirming = False
         self._level = 0
 
     @property
@@ -128,12 +128,12 @@ class StopKeys:
         """The last line of the screen."""
         from onrig.tools.watching.screen import KEYS
 
-        return _REALLY if self._asked else _AGAIN if self._level else KEYS
+        return _CONFIRM_TEXT if self._confirming else _STOPPING_TEXT if self._level else KEYS
 
     def take(self, key: str) -> bool:
-        """Handle one key; True to quit."""
-        if self._asked:
-            self._asked = False
+        """Handle one key; returns True to quit."""
+        if self._confirming:
+            self._confirming = False
             if key == "y":
                 self._stop()
             return False
@@ -142,10 +142,10 @@ class StopKeys:
         if key == "s" and self._level:
             self._stop()  # a second request needs no confirmation
         elif key == "s":
-            self._asked = True
+            self._confirming = True
         return False
 
     def _stop(self) -> None:
         self._level = min(self._level + 1, 2)
-        with contextlib.suppress(SegmentError), Remote(self._found) as remote:
+        with contextlib.suppress(SegmentError), Remote(self._run) as remote:
             remote.stop(self._level)

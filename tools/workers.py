@@ -1,7 +1,7 @@
-"""Worker processes: a Python module in a process of its own, called by lines of JSON on its stdin.
+"""Worker processes: each runs a Python module and is called by lines of JSON on its stdin.
 
-A call is a method's name and its arguments.  A worker replies with lines of JSON: one when it has come up; for each
-call any number of notes on its progress, then its value, or why there is none.
+A call consists of a method's name and its arguments.  A worker replies with lines of JSON: one when it is ready; for
+each call any number of progress notes, then its value or the reason why there is none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 class Unavailable(Exception):
-    """A worker cannot do what it was called for; gives the reason."""
+    """A worker cannot execute its call; the message gives the reason."""
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):
@@ -42,13 +42,13 @@ class Note(msgspec.Struct, frozen=True, tag=True):
 
 
 class Value(msgspec.Struct, frozen=True, tag=True):
-    """Result of a call; null when the worker has come up."""
+    """Result of a call; null when the worker is ready."""
 
     value: msgspec.Raw
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """A call (or, at the start, any) that the worker cannot do."""
+    """A call that the worker cannot execute; at the start: any call."""
 
     reason: str
 
@@ -68,7 +68,7 @@ class WorkerProcess:
     """Handle of a worker; a context that ends it."""
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
-        self._rest = b""
+        self._partial_line = b""
         self._stderr: Final = tempfile.TemporaryFile()  # noqa: SIM115
         self._process: Final = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
@@ -91,17 +91,17 @@ class WorkerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     def call(self, method: str, *arguments: object) -> None:
         """Send a call."""
-        with suppress(BrokenPipeError):  # it is gone, which `replies` reports
+        with suppress(BrokenPipeError):  # it has ended, which `replies` reports
             self._in.write(msgspec.json.encode((method, arguments)) + b"\n")
             self._in.flush()
 
     def replies(self) -> Iterator[Reply | None]:
-        """Yield the replies that have arrived; None last when the process is gone."""
+        """Yield the replies that have arrived; None last if the process has ended."""
         while True:
             try:
                 data = os.read(self.fd, 1 << 20)
@@ -110,7 +110,7 @@ class WorkerProcess:
             if not data:
                 yield None
                 return
-            *lines, self._rest = (self._rest + data).split(b"\n")
+            *lines, self._partial_line = (self._partial_line + data).split(b"\n")
             for line in lines:
                 yield _REPLY.decode(line)
 
@@ -124,7 +124,7 @@ class WorkerProcess:
         return bool(select.select([self.fd], (), (), within_s)[0])
 
     def answer(self) -> msgspec.Raw:
-        """Wait for the value of the last call, or for the worker to come up; raises Unavailable."""
+        """Wait for the value of the last call, or for the worker to be ready; raises Unavailable."""
         while True:
             select.select([self.fd], (), ())
             for reply in self.replies():
@@ -138,33 +138,33 @@ class WorkerProcess:
 
     @property
     def stderr_lines(self) -> str:
-        """What the process has written to stderr."""
-        # By position: the process shares the file's offset.
+        """Output of the process on stderr."""
+        # Read by position, since the process shares the file's offset.
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
     def end_reason(self) -> str:
-        """Wait for the end of the process and return how it ended."""
+        """Wait for the end of the process; returns its cause."""
         code = self._process.wait()
         lines = self.stderr_lines.strip().splitlines()
         if code == -signal.SIGKILL:
             return "its worker was killed (out of memory?)"
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return f"its worker ended {how}: {lines[-1] if lines else 'no output'}"
+        manner = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return f"its worker ended {manner}: {lines[-1] if lines else 'no output'}"
 
     def stop(self) -> None:
         """Ask the process to end."""
         self._process.terminate()
 
     def close(self) -> None:
-        """Wait for the end of the process, which is killed if it does not end soon; `stop` first."""
+        """Wait for the end of the process, and kill it if it does not end soon; call `stop` first."""
         try:
             self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         for stream in (self._in, self._out, self._stderr):
-            with suppress(BrokenPipeError):  # closing flushes what could not be sent
+            with suppress(BrokenPipeError):  # closing flushes unsent data
                 stream.close()
 
     def __enter__(self) -> Self:
@@ -176,16 +176,16 @@ class WorkerProcess:
 
 
 class Channel:
-    """A worker's own end: calls from stdin, replies to what was its stdout; whatever else is printed goes to stderr."""
+    """A worker's side: reads calls from stdin and replies on stdout; all other output is redirected to stderr."""
 
     def __init__(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the caller handles it
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of the group; the caller handles it
         die_with_parent()
         self._out = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)  # libraries print
 
     def note(self, value: object) -> None:
-        """Report progress of the call that is being done."""
+        """Report progress of the current call."""
         self.reply(Note(msgspec.Raw(msgspec.json.encode(value))))
 
     def reply(self, reply: Reply) -> None:
@@ -194,14 +194,14 @@ class Channel:
         self._out.flush()
 
     def serve(self, start_up: Callable[[], object], turn: Callable[[], None] | None = None) -> None:
-        """Answer calls of methods of what ``start_up`` returns until stdin ends; ``turn`` runs while there are none."""
+        """Execute calls on the object from ``start_up`` until stdin ends; ``turn`` runs while there are none."""
         try:
             subject = start_up()
         except Unavailable as reason:
             self.reply(Refused(str(reason)))
             return
         self.reply(Value(msgspec.Raw(b"null")))
-        with suppress(BrokenPipeError):  # the caller is gone
+        with suppress(BrokenPipeError):  # the caller has ended
             while True:
                 while turn is not None and not select.select([sys.stdin], (), (), 0)[0]:
                     turn()
@@ -213,7 +213,7 @@ class Channel:
 
 
 def execute_call(call: Callable[..., object], arguments: list[msgspec.Raw]) -> Answer:
-    """Call a function with arguments in JSON, decoded as its annotations say."""
+    """Call a function with arguments in JSON, decoded according to its annotations."""
     hints = get_type_hints(call)
     types = [hints[name] for name in inspect.signature(call).parameters]
     try:

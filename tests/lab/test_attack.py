@@ -15,7 +15,7 @@ from tests.lab.pages import attack_line, attack_markdown, attack_text
     [
         (["--seed", "-1"], "--seed"),
         (["--only", "garbage,nonsense"], "'nonsense'"),
-        (["--json", "nowhere/at/all.json"], "--json: there is no folder 'nowhere/at'"),
+        (["--json", "nowhere/at/all.json"], "--json: no such folder 'nowhere/at'"),
         (["--out", "/dev/null/x"], "--out: '/dev/null/x' cannot be written: Not a directory"),
     ],
 )

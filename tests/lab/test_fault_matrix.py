@@ -27,8 +27,8 @@ def frame(n: int, status: int, *, answers: int = 0, tau_us: int = PERIOD_US, lat
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--json", "nowhere/x.json", "--json: there is no folder 'nowhere'"),
-        ("--markdown", "nowhere/x.md", "--markdown: there is no folder 'nowhere'"),
+        ("--json", "nowhere/x.json", "--json: no such folder 'nowhere'"),
+        ("--markdown", "nowhere/x.md", "--markdown: no such folder 'nowhere'"),
         ("--keep", str(Path(__file__).parent), f"--keep: '{Path(__file__).parent}' is not empty"),
     ],
 )

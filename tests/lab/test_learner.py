@@ -256,4 +256,4 @@ def test_a_strategy_advances_without_updates() -> None:
 
 def test_a_missing_folder_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert learner.main(["--json", "no/such/folder/x.json"]) == 2
-    assert capsys.readouterr().err == "python -m tests.lab.learner: --json: there is no folder 'no/such/folder'\n"
+    assert capsys.readouterr().err == "python -m tests.lab.learner: --json: no such folder 'no/such/folder'\n"

@@ -146,7 +146,7 @@ def test_final_and_reached_are_means_of_twenty_evaluations(
         ([*RUN, "--set", "episodes=4"], "evaluate_every is 5, episodes 4"),
         (["pendulun"], "did you mean 'pendulum'?"),
         ([*RUN, "--against", "it's"], "--against: No closing quotation"),
-        ([*RUN, "--json", "nowhere/x.json"], "--json: there is no folder 'nowhere'"),
+        ([*RUN, "--json", "nowhere/x.json"], "--json: no such folder 'nowhere'"),
     ],
 )
 def test_incomparable_runs_are_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

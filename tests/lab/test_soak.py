@@ -17,7 +17,7 @@ from tests.lab.soak import main
         (["--every", "0"], "--every"),
         (["--minutes", "1", "--every", "61"], "--every"),
         (["--seed", "-1"], "--seed"),
-        (["--json", "nowhere/at/all.json"], "--json: there is no folder 'nowhere/at'"),
+        (["--json", "nowhere/at/all.json"], "--json: no such folder 'nowhere/at'"),
         (["--plot", "x.foo"], "--plot: expected a file that ends in .png, .svg, .pdf, got 'x.foo'"),
         (["--keep", "/dev/null"], "--keep: '/dev/null' cannot be written: File exists"),
     ],

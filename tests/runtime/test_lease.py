@@ -59,7 +59,7 @@ def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
 
 
 def test_nobody_attends_a_service() -> None:
-    with pytest.raises(Refused, match=r"nobody attends a service, and safe within 0.12 s"):
+    with pytest.raises(Refused, match=r"a service runs unattended, and safe within 0.12 s"):
         describe(driven(None, attended=True), "pendulum", (), None, "root", False, False, Machine())
 
 

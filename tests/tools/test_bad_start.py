@@ -257,7 +257,7 @@ def test_a_link_file_is_no_port_but_names_one(tmp_path: Path) -> None:
     link.write_text("/dev/pts/7\n")
     failed = start(tmp_path, "pendulum", "--device", str(link))
     assert failed.code == ExitCode.CONFIGURATION
-    assert f"{link}: not a serial port; it names a port: use --device /dev/pts/7" in failed.line
+    assert f"{link}: not a serial port, but a file that names one: use --device /dev/pts/7" in failed.line
 
 
 def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
@@ -364,12 +364,12 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "twin of a port": (
         ["twin", "pendulum", "--set", "device={port: {path: /dev/ttyACM0}}"],
         ExitCode.CONFIGURATION,
-        "onrig twin: pendulum names a port; this needs a twin ('device: {twin: ...}')\n",
+        "onrig twin: pendulum uses a port; expected a twin ('device: {twin: ...}')\n",
     ),
     "twin with a link nowhere": (
         ["twin", "pendulum", "--link", "/nowhere/link"],
         ExitCode.CONFIGURATION,
-        "onrig twin: --link: there is no folder '/nowhere'\n",
+        "onrig twin: --link: no such folder '/nowhere'\n",
     ),
     "twin with a folder for its link": (
         ["twin", "pendulum", "--link", "/dev"],

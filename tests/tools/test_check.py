@@ -140,7 +140,7 @@ def test_the_explanation_gives_limits_schedules_sizes_and_times(
         "u has std 7.2, 89 % of it is clipped",
         " selection FULL[Uniform] 100000 experiences, 500 episodes",
         " buffer 4 MB 40 bytes per experience",
-        " its learner 5.2 MB mirror, sampler, links and notes",
+        " learner's memory 5.2 MB mirror, sampler, links and notes",
         " updates 100 after each episode 50000 in the run, batches of 16",
         " replay ratio 8 ",
         " run length 1 h 06 min of device time, without resets",
@@ -235,7 +235,7 @@ def test_the_schedule_is_shown_at_its_own_points_inside_the_run() -> None:
 def test_bars_place_limits_in_normalised_units() -> None:
     angle, velocity, voltage = limit_bars(load("pendulum", ["limits.range.voltage=[-1.5, 3]"]))
     assert sorted(angle.marks) == [("start", 0.0), ("target", -1.0), ("target", 1.0)]
-    assert velocity.stretches[1:] == [("it retains control once it acts", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
+    assert velocity.stretches[1:] == [("the fallback continues to act", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
     assert voltage.stretches[1] == ("configured range", -0.5, 1.0)
 
 

@@ -69,7 +69,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
         "these plants move in 'rad', but 'velocity' is in 'rad/s' at limits.predicted",
     ),
     "twice the same": ("magman", ["limits.predicted.velocity=position"], "expected the velocity of 'position'"),
-    "millivolts": ("pendulum", ["rig.actuators[0].unit=mV"], "driven in 'V', and 'voltage' is in 'mV'"),
+    "millivolts": ("pendulum", ["rig.actuators[0].unit=mV"], "driven in 'V', but 'voltage' is in 'mV'"),
     "filtered measurement": ("pendulum", ["rig.observations[1].cutoff_hz=0.001"], "only an estimate"),
     "filtered away": (
         "pendulum",
@@ -80,7 +80,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "an estimate's error": (
         "pendulum",
         [DERIVED.format(10), ERROR.format(0.5)],
-        "these plants change it by up to 1.11 rad/s meanwhile, 0.5 is given",
+        "these plants change it by up to 1.11 rad/s meanwhile, more than 0.5",
     ),
     "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s, at most 10 s"),
     "lease without a prediction": (
@@ -187,8 +187,14 @@ TWINS: Final[dict[str, tuple[list[str], str]]] = {
         "the command in force is not a policy input: set rig.previous_command: true",
     ),
     "dead band beyond the range": ([PLAIN, "device.twin.plant.dead_band=3"], "no command moves this plant, since"),
-    "hardly ever written": (["selection.write_probability=0.00001"], "stores some 1 experiences, a batch has 16"),
-    "hardly any steps": (["task.episode_s=0.1", "episodes=2", FIFO], "stores some 10 experiences, a batch has 16"),
+    "hardly ever written": (
+        ["selection.write_probability=0.00001"],
+        "stores about 1 experiences, fewer than a batch of 16",
+    ),
+    "hardly any steps": (
+        ["task.episode_s=0.1", "episodes=2", FIFO],
+        "stores about 10 experiences, fewer than a batch of 16",
+    ),
 }
 
 

@@ -24,7 +24,7 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.cli import main
-from onrig.tools.conformance import Wanted, conclude, confirmed, examine
+from onrig.tools.conformance import Selection, conclude, confirmed, examine
 from onrig.tools.load import load
 from tests.tools.devices import PtyDevice
 
@@ -174,7 +174,7 @@ def test_every_rule_has_a_sentence() -> None:
 
 def test_a_device_on_a_port_says_itself_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     with PtyDevice(CONFIG) as device:
-        assert examine(Serial(device.port), None, Wanted(("P2",)), None) == ExitCode.OK
+        assert examine(Serial(device.port), None, Selection(("P2",)), None) == ExitCode.OK
     assert "device 'pendulum'" in capsys.readouterr().out
 
 
@@ -184,7 +184,7 @@ def test_nothing_is_driven_that_a_person_does_not_confirm(
     monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
     with PtyDevice(CONFIG) as device:
         line = Serial(device.port)
-        code = examine(line, None, Wanted(("P4",), 0.2), lambda rig: confirmed(0.2, line.place, rig))
+        code = examine(line, None, Selection(("P4",), 0.2), lambda rig: confirmed(0.2, line.place, rig))
         assert not device.armed_ever
     assert code == ExitCode.PREFLIGHT
     told = capsys.readouterr()
@@ -205,7 +205,7 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("hands")
 def test_hands_are_asked_for_and_may_be_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with PtyDevice(CONFIG) as device:
-        assert examine(Serial(device.port), None, Wanted(("P252",), hands=True), None) == ExitCode.OK
+        assert examine(Serial(device.port), None, Selection(("P252",), hands=True), None) == ExitCode.OK
     said = capsys.readouterr().out
     assert "unplug a sensor, then Enter (s: skip)" in said
     assert "P252 not run (skipped)" in said
@@ -215,7 +215,7 @@ def test_a_port_without_a_device_and_wrong_arguments_are_told(capsys: pytest.Cap
     assert main(["conformance", "/dev/nothing"]) == ExitCode.HARDWARE
     assert "no such port" in capsys.readouterr().err
     assert main(["conformance", "pendulum", "--only", "X9"]) == ExitCode.CONFIGURATION
-    assert "no rule of the device begins with X9" in capsys.readouterr().err
+    assert "no rule for devices begins with X9" in capsys.readouterr().err
     assert main(["conformance", "pendulum", "--share", "2"]) == ExitCode.CONFIGURATION
     assert main(["conformance"]) == ExitCode.CONFIGURATION
 

@@ -45,10 +45,10 @@ def test_sound_pieces_pass() -> None:
 BROKEN = [
     ("raises", r"raises KeyError: 'table' \(.*foreign\.py, line \d+\)"),
     ("infinite", "gives inf at the observation "),
-    ("random", "gives different results for the same input"),
-    ("whole", r"gives values of shape \(9, 2\) for 9 observations"),
+    ("random", "returns different results for the same input"),
+    ("whole", r"returns values of shape \(9, 2\) for 9 observations"),
     ("alone", "alone at the observation"),
-    ("changes", "changes the arrays"),
+    ("changes", "changes its argument arrays"),
 ]
 
 
@@ -56,10 +56,10 @@ BROKEN = [
     ("how", "message"),
     [
         BROKEN[0],
-        ("infinite", "draws values that are not finite"),
-        ("random", "draws other values from the same generator"),
+        ("infinite", "draws non-finite values"),
+        ("random", "draws different values from equal generators"),
         ("shape", r"draws values of shape \(200,\) for 201 times"),
-        ("beyond", "draws values from 2 to 6, outside of its span of -1 to 1"),
+        ("beyond", "draws values from 2 to 6, outside its span of -1 to 1"),
     ],
 )
 def test_a_broken_target_is_told_with_what_is_wrong(how: str, message: str) -> None:
@@ -87,14 +87,14 @@ def test_a_broken_form_is_told_with_what_is_wrong(how: str, message: str) -> Non
 
 def test_a_termination_says_true_or_false() -> None:
     (message,) = said(bringing(terminations={"mine": Condition("infinite")}))
-    assert "gives values of type float64, expected true or false" in message
+    assert "returns values of type float64, expected true or false" in message
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (bringing(reset=Home(within=WITHIN, how="infinite")), "gives the action (inf,)"),
-        (bringing(reset=Home(within=WITHIN, how="whole")), "gives the action (0.0, 0.0)"),
+        (bringing(reset=Home(within=WITHIN, how="infinite")), "returns the action (inf,)"),
+        (bringing(reset=Home(within=WITHIN, how="whole")), "returns the action (0.0, 0.0)"),
         (bringing(exploration=Noise(how="whole")), "draws a signal of shape (200, 2) for 200 steps and 1 actuators"),
         (bringing(exploration=Noise(how="random")), "draws different signals from equal generators"),
     ],
@@ -113,13 +113,13 @@ def test_resets_and_processes_are_tried(config: RunConfig, message: str) -> None
 def test_what_runs_in_the_tick_keeps_its_budget(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exercise_task, "measured_ns", lambda call: 2_500_000)
     (message,) = said(config)
-    assert "takes 2500 us (99 of 100 calls), in the tick its budget is 2000 us" in message
+    assert "takes 2500 us (99 of 100 calls), but its budget in the tick is 2000 us" in message
 
 
 EXPRESSIONS = [
     ("terms", ExpressionTerm("log(velocity)"), "gives -inf at the observation [0.0, 0.0], the action [0.0]"),
     ("terms", ExpressionTerm("where(1 / angle > 1, 1, 0)"), "gives nan at the observation [0.0, 0.0]"),
-    ("terminations", ExpressionTermination("1 / angle > 1"), "compares a value that is not finite at the observation"),
+    ("terminations", ExpressionTermination("1 / angle > 1"), "compares a non-finite value at the observation"),
 ]
 
 

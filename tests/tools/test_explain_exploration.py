@@ -42,7 +42,7 @@ def test_gates_and_budgets_have_tables_where_there_are_any() -> None:
         " trips 2 - - 200",
         " energy (s of full effort) - 900 - 16",
         " wear (full strokes) - - 1000000 800",
-        " amplitude falls from 70 % on from 70 % on from 70 % on",
+        " amplitude falls from 70 % from 70 % from 70 %",
         " once spent the episode ends pause until the budget allows pause until resumed by an operator",
     ):
         assert f"{line}\n" in f"{told}\n"

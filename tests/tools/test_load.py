@@ -248,7 +248,7 @@ def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...]
 def test_a_run_that_is_shorter_than_a_batch_is_warned_of(episodes: int, warned: bool) -> None:
     told: list[Problem] = []
     load_for_rig("pendulum", ["recipe=pendulum-ppo", f"episodes={episodes}"], on_warning=told.append)
-    said = "the run has 1800 steps, a batch 2000: the policy never changes"
+    said = "the run has 1800 steps, fewer than a batch of 2000: the policy never changes"
     assert [said in str(problem) for problem in told] == [True] * warned
 
 
@@ -282,8 +282,8 @@ FALLS = "task.terminate={velocity: [-6, 6]}"
 @pytest.mark.parametrize(
     ("overrides", "warned"),
     [
-        ([FALLS], "worth 0, living on as random actions earn -3270 (discounted by 0.95)"),
-        ([FALLS, "task.normalization=null"], "worth 0, living on as the start state earns -3141"),
+        ([FALLS], "worth 0, continuing as random actions earn -3270 (discounted by 0.95)"),
+        ([FALLS, "task.normalization=null"], "worth 0, continuing as the start state earns -3141"),
         ([FALLS, "task.reward.terminal=-1000"], "worth -1000, living on"),
         ([FALLS, "task.reward.terminal=-4000"], ""),
         ([FALLS, "task.normalization=null", "task.reward.alive=200"], ""),

@@ -163,7 +163,7 @@ def test_settings_that_are_taken_for_options_are_settings() -> None:
 def test_an_option_in_place_of_a_configuration_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--web", "pendulum"])
-    assert "'pendulum' is no port; put the configuration first: onrig run pendulum --web" in capsys.readouterr().err
+    assert "'pendulum' is not a port; put the configuration first: onrig run pendulum --web" in capsys.readouterr().err
 
 
 def test_an_annotation_that_is_no_argument_is_refused() -> None:

@@ -117,7 +117,7 @@ def test_what_is_no_file_is_named_and_waited_for_never(
 
 @pytest.mark.parametrize(
     ("what", "said"),
-    [("no run", "holds no run (config.yaml)"), ("no log", "holds no log (log.mcap)")],
+    [("no run", "contains no run (config.yaml)"), ("no log", "holds no log (log.mcap)")],
 )
 def test_where_there_is_nothing_to_replay_one_line_says_so(
     tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], what: str, said: str
@@ -201,7 +201,7 @@ def test_native_policies_are_not_replayed_without_the_library(
     assert cli.main(["replay", str(run.folder)]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == (
         f"onrig replay: its policies' actions were computed by {executor_of(variant())}; here it would be numpy, which "
-        f"rounds differently: put ONRIG_NATIVE={variant()} before the command; or allow for it with --tolerance\n"
+        f"rounds differently: put ONRIG_NATIVE={variant()} before the command; or accept differences with --tolerance\n"
     )
     monkeypatch.setattr(recomputation, "library", lambda: None)
     assert cli.main(["replay", str(run.folder), "--tolerance", "1e-5"]) == ExitCode.OK

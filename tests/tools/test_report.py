@@ -162,8 +162,8 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert main(["report", str(tmp_path)]) == 2
     assert main(["report", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"onrig report: '{tmp_path}' holds no run (config.yaml) and no experiment (spec.yaml)",
-        f"onrig report: '{tmp_path / 'none'}' is no folder",
+        f"onrig report: '{tmp_path}' contains no run (config.yaml) and no experiment (spec.yaml)",
+        f"onrig report: '{tmp_path / 'none'}' is not a folder",
     ]
 
 

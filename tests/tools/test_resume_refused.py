@@ -46,7 +46,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         said = refused(capsys, "--resume", str(place))
-        assert said == f"--resume: '{place}' holds no run: config.yaml is missing"
+        assert said == f"--resume: '{place}' contains no run: config.yaml is missing"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -59,7 +59,7 @@ def test_neither_a_configuration_nor_a_run(capsys: pytest.CaptureFixture[str]) -
 
 def test_another_folder_to_go_on_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "--resume", str(folder), "--run-dir", str(folder))
-    assert said == "--run-dir: not allowed with --resume; a resumed run stays in its folder"
+    assert said == "--run-dir: not allowed with --resume; a resumed run remains in its folder"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_run_that_is_running(
 def test_a_run_whose_processes_still_write(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(resumption, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(resumption, "_ORPHAN_TIMEOUT_S", 0.0)
     before = content(folder)
     held = claim(folder, 0.0)
     try:
@@ -161,7 +161,7 @@ def test_a_run_whose_processes_still_write(
 
 def test_a_port_instead_of_the_runs_own_twin(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "--resume", str(folder), "--device", "/dev/ttyNOWHERE7")
-    assert said == "--device: the run to resume uses a twin; leave out --device"
+    assert said == "--device: the run to resume uses a twin; omit --device"
 
 
 def test_the_runs_own_configuration_may_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,7 +160,7 @@ def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         (["pendulun"], "no 'pendulun'"),
         (["pendulum", "--set", "device={port: {path: /dev/null}}", "--episodes", "0"], "needs a twin"),
         (["pendulum", "--episodes", "0", "--lockstep", "0"], "tests nothing"),
-        (["magman", "--plot", "/nowhere/at/all.png"], "--plot: there is no folder '/nowhere/at'"),
+        (["magman", "--plot", "/nowhere/at/all.png"], "--plot: no such folder '/nowhere/at'"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

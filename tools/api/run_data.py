@@ -1,7 +1,7 @@
 """A run's folder as arrays: `onrig.open_run`.
 
-Everything is read on first use, by the readers of `onrig report` and `onrig replay`, from a run that is under way, was
-killed, or has finished.  docs/data.md lists the columns with their units.
+Everything is read on first use, with the readers of `onrig report` and `onrig replay`, from a run that is in progress,
+was killed, or has finished.  docs/data.md lists the columns with their units.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ _PAUSE_S: Final = 0.1
 
 
 class NoRun(Failure):
-    """A folder that holds no run, or none that this version reads."""
+    """A folder without a run, or with a run that this version cannot read."""
 
 
 class DataMissing(Failure):
-    """A part of a run that its folder does not have."""
+    """A part of a run that is missing from its folder."""
 
 
 def open_run(path: str | Path) -> RunData:
@@ -83,7 +83,7 @@ def open_run(path: str | Path) -> RunData:
     """
     folder = Path(path)
     if not (folder / "config.yaml").is_file():
-        raise NoRun(f"'{folder}' holds no run (config.yaml)")
+        raise NoRun(f"'{folder}' contains no run (config.yaml)")
     running = running_in(folder)
     if running is not None:
         running.trust_files()
@@ -96,7 +96,7 @@ def open_run(path: str | Path) -> RunData:
 class RunData:
     """Data of one run: tables of NumPy arrays, each read on first use and then kept.
 
-    A run under way grows: open it again for what is new.
+    A run in progress grows: open it again to read new data.
     """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
@@ -104,9 +104,9 @@ class RunData:
         self.config: Final = config
         """Resolved configuration."""
         self.observations: Final = Normalisation.of(config.signals)
-        """Map of the policy inputs between SI and the memory's units: ``.si(experiences["observation"])``."""
+        """Map between SI units and the memory's units of the policy inputs: ``.si(experiences["observation"])``."""
         self.actions: Final = Normalisation.of(config.rig.actuators)
-        """The same map of the actions."""
+        """The same map for the actions."""
 
     def __repr__(self) -> str:
         return f"<{self.state} run {self.folder}: {self.config.rig.name} {self.config.task.name}>"
@@ -146,7 +146,7 @@ class RunData:
         return record_schema(self.config)
 
     def record_batches(self) -> Iterator[Table]:
-        """The step records in batches of some thousand, for a log larger than memory; raises DataMissing."""
+        """Step records in batches of some thousand, for a log larger than memory; raises DataMissing."""
         self.require_log()
         from onrig.runtime.log.reading import LogDamagedError, read_records
 
@@ -158,19 +158,20 @@ class RunData:
             raise DataMissing(str(error)) from None
 
     def require_log(self) -> None:
-        """Raise DataMissing where the run has no log, or the library that reads it is missing."""
+        """Raise DataMissing if the run has no log or the library that reads it is missing."""
         if find_spec("mcap") is None:
             raise DataMissing("reading a log needs mcap: pip install 'onrig[log]'")
         from onrig.runtime.log.staged_file import log_files
 
         if not log_files(self.folder):
-            raise DataMissing(f"'{self.folder}' holds no log (log.mcap): it ran with log.mcap=false, or without mcap")
+            reason = "the run had log.mcap=false, or mcap was not installed"
+            raise DataMissing(f"'{self.folder}' contains no log (log.mcap): {reason}")
 
     @cached_property
     def experiences(self) -> Table:
         """Experiences in the memory at its newest checkpoint, oldest first; raises DataMissing.
 
-        Observations and actions are normalised, [low, high] to [-1, 1], as the learner sees them.
+        Observations and actions are normalised, [low, high] to [-1, 1], as the learner receives them.
         """
         parts = [experience_table(self.config, rows) for rows in self.experience_rows()]
         return joined(experience_schema(self.config), parts)
@@ -183,7 +184,7 @@ class RunData:
             yield storage.rows(slots[start : start + at_once])
 
     def _memory(self) -> Memory:
-        """The memory; tried again in a run under way, whose replay process may just have removed a segment."""
+        """Load the memory; retries, since the replay process of a run in progress may just have removed a segment."""
         view = RunView(self.folder, self.config)
         for attempt in range(_ATTEMPTS):
             memory = view.memory()
@@ -196,7 +197,7 @@ class RunData:
 
     @cached_property
     def policies(self) -> Table:
-        """Policies that the rig admitted, with size, checksum, and whether the file is there."""
+        """Policies that the rig admitted, with size, checksum, and presence of the file."""
         index = read_index(self.folder / POLICY_INDEX)
         ids = sorted(index)
         columns = {
@@ -218,28 +219,28 @@ class RunData:
     @cached_property
     def events(self) -> Table:
         """Lines of ``events.jsonl``: time, kind, number of events in the line, and all its fields as a mapping."""
-        view, found = RunView(self.folder, self.config), list[Event]()
-        while more := view.events():
-            found += more
+        view, events_read = RunView(self.folder, self.config), list[Event]()
+        while batch := view.events():
+            events_read += batch
         columns = {
-            "t_unix_s": np.array([e.t_unix_s for e in found], "<f8"),
-            "kind": np.array([e.kind for e in found], "O"),
-            "count": np.array([e.times for e in found], "<i8"),
-            "fields": np.array([*(e.fields for e in found), None], "O")[:-1],
+            "t_unix_s": np.array([e.t_unix_s for e in events_read], "<f8"),
+            "kind": np.array([e.kind for e in events_read], "O"),
+            "count": np.array([e.times for e in events_read], "<i8"),
+            "fields": np.array([*(e.fields for e in events_read), None], "O")[:-1],
         }
         return Table(EVENT_SCHEMA, columns)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What the folder lacks compared with a run that ended by itself, one line each."""
+        """Data missing from the folder compared with a completed run, one line each."""
         lines = []
         state = self.state
         if state != "finished":
-            how = "is still running" if state == "running" else "was killed: it has no summary"
-            lines.append(f"the run {how}")
-        whole = self.summary.get("whole")
-        if isinstance(whole, dict):
-            lines += [str(line) for line in whole.get("lost", ())]
+            state_text = "is still running" if state == "running" else "was killed: it has no summary"
+            lines.append(f"the run {state_text}")
+        completeness = self.summary.get("whole")
+        if isinstance(completeness, dict):
+            lines += [str(line) for line in completeness.get("lost", ())]
         if find_spec("mcap") is not None:
             from onrig.runtime.log.reading import unfinished
 

@@ -27,11 +27,11 @@ class Field(NamedTuple):
 
     name: str
     dtype: np.dtype[Any]
-    """Of a component."""
+    """Type of a component."""
     components: tuple[str, ...] = ()
     """Names of a vector's components, in order; empty for a scalar."""
     units: tuple[str, ...] = ("",)
-    """SI unit of each component (of the scalar); ``1`` for normalised values, empty for numbers without a unit."""
+    """SI unit of each component or of the scalar; ``1`` for normalised values, empty for numbers without a unit."""
 
 
 Schema = tuple[Field, ...]
@@ -71,13 +71,15 @@ class Table(Mapping[str, NDArray[Any]]):
 
     @property
     def units(self) -> dict[str, str | tuple[str, ...]]:
-        """Unit of each column; of a vector, one for each component."""
+        """Unit of each column; for a vector, the units of its components."""
         return {f.name: f.units if f.components else f.units[0] for f in self.schema}
 
     def flat(self) -> dict[str, NDArray[Any]]:
         """Columns of one dimension: a vector's components become ``NAME.COMPONENT``."""
         return {
-            name: self[f.name] if at is None else self[f.name][:, at] for f in self.schema for name, at in flat_names(f)
+            name: self[f.name] if index is None else self[f.name][:, index]
+            for f in self.schema
+            for name, index in flat_names(f)
         }
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -94,35 +96,38 @@ class Table(Mapping[str, NDArray[Any]]):
 
 
 def flat_names(f: Field) -> list[tuple[str, int | None]]:
-    """Names of a column's components, each with its position; of a scalar, its name alone."""
-    return [(f"{f.name}.{c}", at) for at, c in enumerate(f.components)] if f.components else [(f.name, None)]
+    """Names of a column's components, each with its index; for a scalar, its name and None."""
+    return [(f"{f.name}.{c}", index) for index, c in enumerate(f.components)] if f.components else [(f.name, None)]
 
 
 def joined(schema: Schema, parts: Sequence[Table]) -> Table:
     """Join tables of one schema, in order."""
     empty = {f.name: np.zeros((0, len(f.components)) if f.components else 0, f.dtype) for f in schema}
-    return Table(schema, {name: np.concatenate([none, *(p[name] for p in parts)]) for name, none in empty.items()})
+    return Table(
+        schema,
+        {name: np.concatenate([empty_column, *(p[name] for p in parts)]) for name, empty_column in empty.items()},
+    )
 
 
 def record_schema(config: RunConfig) -> Schema:
     """Columns of the step records (`onrig.runtime.record.Step`), in the order of the log."""
     rig = config.rig
-    per: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    signals_by_axis: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         "stage": (STAGES, ("ns",) * len(STAGES)),
         "sensor": (tuple(s.name for s in rig.sensors), tuple(s.unit for s in rig.sensors)),
         "signal": (tuple(s.name for s in rig.signals), tuple(s.unit for s in rig.signals)),
         "input": (config.input_names, tuple(s.unit for s in config.signals)),
         "actuator": (tuple(a.name for a in rig.actuators), tuple(a.unit for a in rig.actuators)),
     }
-    return tuple(_of_record(f, per) for f in record_layout(config).fields)
+    return tuple(_of_record(f, signals_by_axis) for f in record_layout(config).fields)
 
 
-def _of_record(f: RecordField, per: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> Field:
+def _of_record(f: RecordField, signals_by_axis: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> Field:
     dtype = np.dtype(f"<{f.stored.code}")
     if f.stored.per == "tick":
         unit = next((unit for suffix, unit in _TIME_UNITS.items() if f.name.endswith(suffix)), "")
         return Field(f.name, dtype, (), (_NORMALISED if f.name == "exploration" else unit,))
-    names, units = per[f.stored.per]
+    names, units = signals_by_axis[f.stored.per]
     if f.stored.unit == "counts":
         units = ("count",) * len(names)
     elif f.stored.per == "actuator" and f.stored.unit != "SI":
@@ -131,8 +136,8 @@ def _of_record(f: RecordField, per: Mapping[str, tuple[tuple[str, ...], tuple[st
 
 
 def experience_schema(config: RunConfig) -> Schema:
-    """Columns of the memory's experiences: what its rows hold, bit for bit, with the meta word taken apart."""
-    signals, actions = (tuple(s.name for s in of) for of in (config.signals, config.rig.actuators))
+    """Columns of the memory's experiences: the content of its rows, bit for bit, with the meta word decoded."""
+    signals, actions = (tuple(s.name for s in group) for group in (config.signals, config.rig.actuators))
 
     def vector(name: str, components: tuple[str, ...]) -> Field:
         return Field(name, np.dtype("<f4"), components, (_NORMALISED,) * len(components))

@@ -1,4 +1,4 @@
-"""Checks of ``onrig doctor``: one module per subject, each with a thin reader of facts and a pure verdict.
+"""Checks of ``onrig doctor``: one module per subject, each with a thin reader of facts and pure checks of them.
 
 Only the standard library is imported until the wheels are known to work: a wheel that crashes the interpreter must not
 crash the doctor.

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from onrig.tools.doctor.finding import PAGE, Check, Needs, failed, passed, warned
 from onrig.tools.machine import Machine
 
-_SLOW: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
+_SLOW_SOURCES: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
 """Clock sources that take a microsecond or more per read, or tick in milliseconds."""
 _SOURCES: Final = "sys/devices/system/clocksource/clocksource0"
 _TIME_ERROR: Final = 5
@@ -32,7 +32,7 @@ class ClockFacts(NamedTuple):
 
 
 def read_clocks(machine: Machine) -> ClockFacts:
-    """Read it."""
+    """Read the facts about the clock source, its resolution and the time of day."""
     return ClockFacts(
         machine.text(f"{_SOURCES}/current_clocksource"),
         machine.text(f"{_SOURCES}/available_clocksource") or "",
@@ -51,12 +51,12 @@ def _synchronised() -> bool | None:
     return None if answer < 0 else answer != _TIME_ERROR
 
 
-def judge_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
-    """Judge it."""
+def check_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
+    """Findings on the clock source, its resolution and the time of day."""
     if facts.source is None:
         yield passed("clocksource", "this machine does not show it")
-    elif facts.source in _SLOW:
-        better = [s for s in facts.available.split() if s not in _SLOW]
+    elif facts.source in _SLOW_SOURCES:
+        better = [s for s in facts.available.split() if s not in _SLOW_SOURCES]
         path = f"/{_SOURCES}/current_clocksource"
         remedy = (
             f"echo {better[0]} | sudo tee {path}" if better else "see in `dmesg` why the kernel rejected a better one"
@@ -79,8 +79,8 @@ def judge_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
 
 
 def examine_clocks(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge."""
-    yield from judge_clocks(read_clocks(machine), needs)
+    """Read the facts about the clock source, its resolution and the time of day, and check them."""
+    yield from check_clocks(read_clocks(machine), needs)
 
 
 _PI_FLAGS: Final = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
@@ -110,7 +110,7 @@ class FrequencyFacts(NamedTuple):
 
 
 def read_frequency(machine: Machine) -> FrequencyFacts:
-    """Read it; queries vcgencmd if the kernel does not show the Raspberry Pi's flags."""
+    """Read the facts; queries vcgencmd if the kernel does not show the Raspberry Pi's flags."""
     governors = {}
     for path in machine.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"):
         governors[int(path.split("/")[4].removeprefix("cpu"))] = machine.text(path) or "?"
@@ -120,10 +120,10 @@ def read_frequency(machine: Machine) -> FrequencyFacts:
     counts = [
         machine.number(p) for p in machine.glob("sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count")
     ]
-    known = [c for c in counts if c is not None]
+    known_counts = [c for c in counts if c is not None]
     degrees = [machine.number(p) for p in machine.glob("sys/class/thermal/thermal_zone*/temp")]
     hottest = max((d / 1000 for d in degrees if d is not None), default=None)
-    return FrequencyFacts(governors, flags, sum(known) if known else None, hottest)
+    return FrequencyFacts(governors, flags, sum(known_counts) if known_counts else None, hottest)
 
 
 def flags_of(text: str) -> int | None:
@@ -139,14 +139,14 @@ def _query_firmware() -> int | None:
     if command is None:
         return None
     try:
-        done = subprocess.run([command, "get_throttled"], capture_output=True, text=True, timeout=5, check=True)
+        result = subprocess.run([command, "get_throttled"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return flags_of(done.stdout)
+    return flags_of(result.stdout)
 
 
-def judge_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
-    """Judge it."""
+def check_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
+    """Findings on temperature, frequency governors and throttling."""
     yield _governor(facts, needs)
     yield _throttling(facts)
     if facts.hottest_c is None:
@@ -175,12 +175,12 @@ def _governor(facts: FrequencyFacts, needs: Needs) -> Check:
 
 def _throttling(facts: FrequencyFacts) -> Check:
     if facts.pi_flags is not None:
-        now = [what for bit, what in _BITS.items() if facts.pi_flags >> bit & 1]
-        before = [what for bit, what in _BITS.items() if facts.pi_flags >> (bit + 16) & 1]
-        if now:
-            return failed("throttling", f"{', '.join(now)} (flags {facts.pi_flags:#x})", _SUPPLY)
-        if before:
-            return warned("throttling", f"since boot: {', '.join(before)} (flags {facts.pi_flags:#x})", _SUPPLY)
+        active = [text for bit, text in _BITS.items() if facts.pi_flags >> bit & 1]
+        past = [text for bit, text in _BITS.items() if facts.pi_flags >> (bit + 16) & 1]
+        if active:
+            return failed("throttling", f"{', '.join(active)} (flags {facts.pi_flags:#x})", _SUPPLY)
+        if past:
+            return warned("throttling", f"since boot: {', '.join(past)} (flags {facts.pi_flags:#x})", _SUPPLY)
         return passed("throttling", "none since boot")
     if facts.throttle_counts:
         found = f"cores were slowed down by heat {facts.throttle_counts} times since boot"
@@ -189,5 +189,5 @@ def _throttling(facts: FrequencyFacts) -> Check:
 
 
 def examine_frequency(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge."""
-    yield from judge_frequency(read_frequency(machine), needs)
+    """Read the facts; queries vcgencmd if the kernel does not show the Raspberry Pi's flags."""
+    yield from check_frequency(read_frequency(machine), needs)

@@ -19,7 +19,7 @@ from onrig.runtime.control.realtime import (
 from onrig.tools.doctor.finding import Check, Needs, passed, warned
 from onrig.tools.machine import Machine, cpus_as_text, with_kernel_argument
 
-_PROCESSES: Final = 4
+_N_PROCESSES: Final = 4
 """Processes of a run: device or its twin, control, replay, learner."""
 
 
@@ -40,7 +40,7 @@ class CpuFacts(NamedTuple):
 
 
 def read_cpus(machine: Machine) -> CpuFacts:
-    """Read it."""
+    """Read the facts about the loop's CPU."""
     allowed: set[int] = set()
     for line in (machine.text("proc/self/status") or "").splitlines():
         if line.startswith("Cpus_allowed_list:"):
@@ -57,8 +57,8 @@ def read_cpus(machine: Machine) -> CpuFacts:
     )
 
 
-def judge_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
-    """Judge the share of processor time; no finding without an effective limit."""
+def check_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
+    """Findings on the share of processor time; none without an effective limit."""
     quota = facts.quota
     if quota is None or quota >= len(facts.allowed):
         return
@@ -69,8 +69,8 @@ def judge_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
             "once exhausted, all processes stop for the rest of the quota's period (often 100 ms), the loop included"
         )
         yield needs.punctuality("cpu-quota", f"{found}; {stops}", remedy)
-    elif quota < _PROCESSES:
-        yield warned("cpu-quota", f"{found}; a run has {_PROCESSES} processes, and slows down accordingly", remedy)
+    elif quota < _N_PROCESSES:
+        yield warned("cpu-quota", f"{found}; a run has {_N_PROCESSES} processes, and slows down accordingly", remedy)
     else:
         yield passed("cpu-quota", found)
 
@@ -91,19 +91,19 @@ def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
     return quietest(facts.allowed, facts.interrupted_hz)
 
 
-def judge_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Check]:
-    """Judge it."""
+def check_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Check]:
+    """Findings on the loop's CPU."""
     cpu = loop_cpu(facts, needs)
-    have = f"this machine has CPU {cpus_as_text(facts.online)}"
+    online = f"this machine has CPU {cpus_as_text(facts.online)}"
     if not needs.realtime:
-        yield passed("cpu", f"{have}; in lockstep the loop runs on any")
+        yield passed("cpu", f"{online}; in lockstep the loop runs on any")
         return
     if cpu is None:
-        why = "realtime.cpu is null" if needs.cpu is None else f"only CPU {cpus_as_text(facts.allowed)} is available"
-        yield warned("cpu", f"{why}: the loop shares it with all", "give the loop a CPU of its own: realtime: {cpu: N}")
+        reason = "realtime.cpu is null" if needs.cpu is None else f"only CPU {cpus_as_text(facts.allowed)} is available"
+        yield warned("cpu", f"{reason}: the loop shares it with all", "give the loop its own CPU: realtime: {cpu: N}")
         return
     if cpu not in facts.online:
-        yield needs.punctuality("cpu", f"realtime.cpu is {cpu}, but {have}", "set realtime: {cpu: auto}")
+        yield needs.punctuality("cpu", f"realtime.cpu is {cpu}, but {online}", "set realtime: {cpu: auto}")
         return
     if facts.cpuset is not None and cpu not in facts.cpuset:
         found = f"realtime.cpu is {cpu}, but the control group allows {cpus_as_text(facts.cpuset)}"
@@ -119,7 +119,7 @@ def _isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
         return passed("cpu", f"the loop gets CPU {cpu}, isolated{ticks}")
     if facts.isolated:
         found = f"the loop gets CPU {cpu}, but CPU {shown} is the isolated one (auto never takes an isolated one)"
-        return warned("cpu", found, f"say so in the configuration: realtime: {{cpu: {max(facts.isolated)}}}")
+        return warned("cpu", found, f"set it in the configuration: realtime: {{cpu: {max(facts.isolated)}}}")
     found = f"the loop gets CPU {cpu} of {cpus_as_text(facts.online)}; other programs may run there, too"
     if len(facts.online) < 3:
         return passed("cpu", f"{found} (too few CPUs to isolate one)")
@@ -129,42 +129,42 @@ def _isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
 
 
 def examine_cpus(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge."""
+    """Read the facts about the loop's CPU, and check them."""
     facts = read_cpus(machine)
-    yield from judge_cpus(facts, needs, machine)
-    yield from judge_quota(facts, needs)
+    yield from check_cpus(facts, needs, machine)
+    yield from check_quota(facts, needs)
 
 
-_NAMED: Final = 4
+_MAX_NAMED: Final = 4
 
 
-def judge_interrupts(
-    interrupts: Sequence[Interrupt], up_s: float, cpu: int, others: set[int], machine: Machine
+def check_interrupts(
+    interrupts: Sequence[Interrupt], uptime_s: float, cpu: int, others: set[int], machine: Machine
 ) -> Iterator[Check]:
     """Findings on interrupts of the loop's ``cpu`` that ``others`` could handle."""
-    if not interrupts or up_s <= 0:
+    if not interrupts or uptime_s <= 0:
         return
-    rates = [(i.counts.get(cpu, 0) / up_s, i) for i in interrupts if cpu in i.served_by]
-    often = sorted(((rate, i) for rate, i in rates if rate >= MATTERS_HZ), key=lambda found: -found[0])
-    if not often:
+    rates = [(i.counts.get(cpu, 0) / uptime_s, i) for i in interrupts if cpu in i.served_by]
+    frequent = sorted(((rate, i) for rate, i in rates if rate >= MATTERS_HZ), key=lambda found: -found[0])
+    if not frequent:
         yield passed("interrupts", f"no device interrupts CPU {cpu} once a second or more")
         return
-    named = ", ".join(f"{i.device or 'a device'} ({i.number}): {rate:.3g}/s" for rate, i in often[:_NAMED])
-    more = f" and {len(often) - _NAMED} more" if len(often) > _NAMED else ""
-    numbers = " ".join(str(i.number) for _, i in often)
+    names = ", ".join(f"{i.device or 'a device'} ({i.number}): {rate:.3g}/s" for rate, i in frequent[:_MAX_NAMED])
+    more = f" and {len(frequent) - _MAX_NAMED} more" if len(frequent) > _MAX_NAMED else ""
+    numbers = " ".join(str(i.number) for _, i in frequent)
     allowed = cpus_as_text(others)
-    now = f"for n in {numbers}; do echo {allowed} | sudo tee /proc/irq/$n/smp_affinity_list; done"
-    found = f"devices interrupt the loop's CPU {cpu}: {named}{more}"
-    for_good = with_kernel_argument(machine, f"irqaffinity={allowed}")
-    yield warned("interrupts", found, f"{now} (until the next boot); for good: {for_good}")
+    command = f"for n in {numbers}; do echo {allowed} | sudo tee /proc/irq/$n/smp_affinity_list; done"
+    found = f"devices interrupt the loop's CPU {cpu}: {names}{more}"
+    permanent = with_kernel_argument(machine, f"irqaffinity={allowed}")
+    yield warned("interrupts", found, f"{command} (until the next boot); for good: {permanent}")
 
 
 def examine_interrupts(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge; no finding in lockstep, or without another CPU."""
+    """Findings on interrupts; none in lockstep, or without another CPU."""
     facts = read_cpus(machine)
     cpu = loop_cpu(facts, needs)
     if not needs.realtime or cpu is None or not facts.online - {cpu}:
         return
-    yield from judge_interrupts(
+    yield from check_interrupts(
         read_interrupts(machine.root), uptime_s(machine.root), cpu, facts.online - {cpu}, machine
     )

@@ -1,4 +1,4 @@
-"""Examination of this machine: fitness for a rig, with remedies.
+"""Examination of this machine's fitness for a rig, with remedies.
 
 Wheels are checked first, each in a separate process; only then are they imported.
 """
@@ -17,10 +17,10 @@ from onrig.tools.doctor import clocks, cpus, kernel, memory, ports
 from onrig.tools.doctor.finding import Check, Needs, Verdict, as_data, exit_code, warned
 from onrig.tools.doctor.wheels import (
     WheelFacts,
+    check_wheels,
     examine_native,
     examine_python,
     is_importable,
-    judge_all,
     read_all,
     required_wheels,
 )
@@ -29,12 +29,12 @@ from onrig.tools.terminal import complain, drawing_stream, unwritable, write_jso
 
 Subject = Callable[[Machine, Needs], Iterable[Check]]
 
-_BEFORE: Final[tuple[tuple[str, Subject], ...]] = (
+_FIRST_SUBJECTS: Final[tuple[tuple[str, Subject], ...]] = (
     ("kernel", kernel.examine_kernel),
     ("python", examine_python),
     ("c-library", examine_native),
 )
-_AFTER: Final[tuple[tuple[str, Subject], ...]] = (
+_LATER_SUBJECTS: Final[tuple[tuple[str, Subject], ...]] = (
     ("sched-fifo", kernel.examine_scheduling),
     ("cpu", cpus.examine_cpus),
     ("interrupts", cpus.examine_interrupts),
@@ -44,7 +44,7 @@ _AFTER: Final[tuple[tuple[str, Subject], ...]] = (
     ("disk", memory.examine_disk),
     ("ports", ports.examine_ports),
 )
-_CORE: Final = ("numpy", "onnxruntime", "pyyaml", "msgspec", "pyzmq", "pyserial")
+_CORE_WHEELS: Final = ("numpy", "onnxruntime", "pyyaml", "msgspec", "pyzmq", "pyserial")
 """Wheels without which no configuration can be read."""
 _COLOURS: Final = {Verdict.PASS: "32", Verdict.WARN: "33", Verdict.FAIL: "31"}
 _NAME_WIDTH: Final = 17
@@ -53,9 +53,10 @@ _NAME_WIDTH: Final = 17
 def examine_machine(
     name: str | None, overrides: Sequence[str], device: str | None, run_dir: Path, json_file: str | None, *, quick: bool
 ) -> int:
-    """Examine the machine and print, or write JSON to a file (``-``: standard output); returns the exit code."""
+    """Examine the machine, and print the findings or write them as JSON (``-``: to standard output); returns the exit
+    code."""
     wheels = read_all(required_wheels(None))
-    ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE)
+    ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
     needs = Needs(folder=run_dir, port=device)
     if name is not None and ready:
         from onrig.runtime.config.problem import ConfigError
@@ -71,7 +72,7 @@ def examine_machine(
         return complain("doctor", problem)
     lines = _Lines(quiet=json_file == "-")
     checks = []
-    for check in examine(Machine(), needs, wheels, quick=quick, on_progress=lines.measuring):
+    for check in examine(Machine(), needs, wheels, quick=quick, on_progress=lines.show_remaining):
         checks.append(check)
         lines.show(check)
     lines.close(checks)
@@ -87,15 +88,15 @@ def examine(
     wheels: Sequence[WheelFacts],
     *,
     quick: bool,
-    on_progress: Callable[[float], None] = lambda left_s: None,
+    on_progress: Callable[[float], None] = lambda remaining_s: None,
 ) -> Iterator[Check]:
     """Findings of all subjects; a check that crashes is reported and does not stop the others."""
-    ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE)
-    for name, subject in _BEFORE:
+    ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
+    for name, subject in _FIRST_SUBJECTS:
         yield from _guarded(name, partial(subject, machine, needs))
     shown = {w.package for w in required_wheels(needs.learner)}
-    yield from judge_all(f for f in wheels if f.wheel.package in shown)
-    for name, subject in _AFTER:
+    yield from check_wheels(f for f in wheels if f.wheel.package in shown)
+    for name, subject in _LATER_SUBJECTS:
         yield from _guarded(name, partial(subject, machine, needs))
     if not ready:
         found = "keys, loop and configuration were not checked: a required library does not work"
@@ -134,16 +135,16 @@ class _Lines:
             return
         self._wipe()
         verdict = check.verdict.value
-        drawn = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m" if self._coloured else verdict
-        drawing_stream(sys.stdout).write(drawn)
+        coloured_verdict = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m" if self._coloured else verdict
+        drawing_stream(sys.stdout).write(coloured_verdict)
         print(f"  {check.name:<{_NAME_WIDTH}}  {check.found}", flush=True)
         if check.remedy:
             print(f"      {'':<{_NAME_WIDTH}}  -> {check.remedy}", flush=True)
 
-    def measuring(self, left_s: float) -> None:
+    def show_remaining(self, remaining_s: float) -> None:
         """Show the remaining time of the measurement on a terminal."""
         if self._terminal and not self._quiet:
-            drawing_stream(sys.stdout).write(f"\r      measuring the loop: {left_s:.0f} s left ")
+            drawing_stream(sys.stdout).write(f"\r      measuring the loop: {remaining_s:.0f} s left ")
             sys.stdout.flush()
             self._waiting = True
 
@@ -162,7 +163,7 @@ class _Lines:
 
 
 def is_configuration(word: str) -> bool:
-    """Return whether a word given as a file is probably meant as the configuration, judged by its name."""
+    """Return whether the name of an output file suggests that the configuration was meant."""
     if word.endswith((".yaml", ".yml")):
         return True
     return (Path(__file__).parents[2] / "configs" / f"{word}.yaml").is_file()

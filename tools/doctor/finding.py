@@ -13,7 +13,7 @@ class Verdict(enum.Enum):
 
     PASS = "PASS"
     WARN = "WARN"
-    """The rig runs, but worse than possible, or a problem may appear later."""
+    """The rig works, but not as well as possible, or a problem may appear later."""
     FAIL = "FAIL"
     """The requested run cannot work."""
 

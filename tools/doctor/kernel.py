@@ -29,7 +29,7 @@ class KernelFacts(NamedTuple):
 
 
 def read_kernel(machine: Machine) -> KernelFacts:
-    """Read it."""
+    """Read the facts about the kernel."""
     return KernelFacts(
         machine.text("proc/sys/kernel/ostype") or platform.system(),
         machine.text("proc/sys/kernel/osrelease") or platform.release(),
@@ -39,11 +39,11 @@ def read_kernel(machine: Machine) -> KernelFacts:
     )
 
 
-def judge_kernel(facts: KernelFacts, needs: Needs) -> Iterator[Check]:
-    """Judge it."""
+def check_kernel(facts: KernelFacts, needs: Needs) -> Iterator[Check]:
+    """Findings on the kernel."""
     found = f"{facts.system} {facts.release} on {facts.architecture}"
     if facts.system != "Linux":
-        yield warned("kernel", found, "a rig is driven from Linux; elsewhere only its twin runs, without real time")
+        yield warned("kernel", found, "a rig needs Linux; other systems run only its twin, without real time")
         return
     if facts.architecture.startswith(("armv6", "armv7", "i386", "i586", "i686")):
         yield failed("kernel", f"{found}: 32 bits", "install a 64-bit system: onnxruntime has no 32-bit wheels")
@@ -59,8 +59,8 @@ def judge_kernel(facts: KernelFacts, needs: Needs) -> Iterator[Check]:
 
 
 def examine_kernel(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge."""
-    yield from judge_kernel(read_kernel(machine), needs)
+    """Read the facts about the kernel, and check them."""
+    yield from check_kernel(read_kernel(machine), needs)
 
 
 _PROBE: Final = """
@@ -85,12 +85,12 @@ _UNLIMITED: Final = -1
 
 
 class SchedulingFacts(NamedTuple):
-    """Results of the trial, and the limits."""
+    """Results of the attempt, and the limits."""
 
     fifo_error: str
-    """Why SCHED_FIFO was not granted; empty if granted."""
+    """Reason why SCHED_FIFO was not granted; empty if granted."""
     lock_error: str
-    """Why locking all memory of a small process failed; empty if it worked."""
+    """Reason why locking all memory of a small process failed; empty if it succeeded."""
     rtprio: int
     memlock_bytes: int
     """-1: no limit."""
@@ -101,19 +101,19 @@ class SchedulingFacts(NamedTuple):
 
 
 def try_scheduling(priority: int) -> tuple[str, str]:
-    """Request SCHED_FIFO and locked memory in a child; returns the reasons of refusal, empty if granted."""
+    """Request SCHED_FIFO and locked memory in a child; returns the reasons for refusal, empty if granted."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-P", "-c", _PROBE, str(priority)], capture_output=True, timeout=_TIMEOUT_S, check=True
         )
-        said = json.loads(done.stdout)
-        return str(said["fifo"]), str(said["lock"])
+        reasons = json.loads(result.stdout)
+        return str(reasons["fifo"]), str(reasons["lock"])
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
         return (f"the attempt itself failed: {error}",) * 2
 
 
 def read_scheduling(machine: Machine, needs: Needs) -> SchedulingFacts:
-    """Read the limits of this process and try."""
+    """Read the limits of this process, and attempt real-time scheduling in a child."""
     fifo, lock = try_scheduling(max(1, needs.priority))
     rtprio, memlock = _limit(machine, "Max realtime priority"), _limit(machine, "Max locked memory")
     return SchedulingFacts(
@@ -127,14 +127,14 @@ def read_scheduling(machine: Machine, needs: Needs) -> SchedulingFacts:
     )
 
 
-def grant(user: str, what: str, value: str) -> str:
-    """Return the command that grants a limit to a user from the next login on."""
-    line = f"{user} - {what} {value}"
+def grant_command(user: str, item: str, value: str) -> str:
+    """Return the command that grants a limit to a user from the next login."""
+    line = f"{user} - {item} {value}"
     return f"echo '{line}' | sudo tee -a /etc/security/limits.d/onrig.conf, then log out and in again"
 
 
-def judge_scheduling(facts: SchedulingFacts, needs: Needs, user: str) -> Iterator[Check]:
-    """Judge it."""
+def check_scheduling(facts: SchedulingFacts, needs: Needs, user: str) -> Iterator[Check]:
+    """Findings on scheduling permissions and locked memory."""
     yield _fifo(facts, needs, user)
     yield _throttling(facts, needs)
     yield _lock(facts, needs, user)
@@ -150,9 +150,9 @@ def _fifo(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if facts.throttle_runtime_us == 0:
         return needs.punctuality("sched-fifo", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
     if facts.rtprio == _UNLIMITED or facts.rtprio >= needs.priority:
-        remedy = "a control group or container prevents it: start outside of it, or grant it real-time bandwidth"
+        remedy = "a control group or container prevents it: start outside it, or grant it real-time bandwidth"
         return needs.punctuality("sched-fifo", found, remedy)
-    return needs.punctuality("sched-fifo", found, grant(user, "rtprio", "99"))
+    return needs.punctuality("sched-fifo", found, grant_command(user, "rtprio", "99"))
 
 
 def _throttling(facts: SchedulingFacts, needs: Needs) -> Check:
@@ -185,7 +185,7 @@ def _lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     # A finite limit is worse than none: locking succeeds first, and later allocations fail.
     found = f"{size}, the loop locks up to {_LOOP_BYTES >> 20} MiB"
     found += f" ({facts.lock_error})" if facts.lock_error else ""
-    return needs.punctuality("memory-lock", found, grant(user, "memlock", "unlimited"))
+    return needs.punctuality("memory-lock", found, grant_command(user, "memlock", "unlimited"))
 
 
 def _limit(machine: Machine, name: str) -> int:
@@ -206,5 +206,5 @@ def _has_capability(status: str, bit: int) -> bool:
 
 
 def examine_scheduling(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge."""
-    yield from judge_scheduling(read_scheduling(machine, needs), needs, getpass.getuser())
+    """Read the facts about scheduling permissions and locked memory, and check them."""
+    yield from check_scheduling(read_scheduling(machine, needs), needs, getpass.getuser())

@@ -26,7 +26,7 @@ class MemoryFacts(NamedTuple):
 
 
 def read_memory(machine: Machine) -> MemoryFacts:
-    """Read it."""
+    """Read the facts about memory, swap and shared memory."""
     available = None
     for line in (machine.text("proc/meminfo") or "").splitlines():
         if line.startswith("MemAvailable:"):
@@ -45,16 +45,16 @@ def read_memory(machine: Machine) -> MemoryFacts:
     return MemoryFacts(available, swaps, free, size, writable)
 
 
-def judge_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
-    """Judge it."""
-    want = needs.memory_bytes
+def check_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
+    """Findings on memory, swap and shared memory."""
+    required = needs.memory_bytes
     if facts.available is None:
         yield passed("memory", "this machine does not report free memory")
-    elif facts.available < want:
-        found = f"{_mib(facts.available)} available, a run takes about {_mib(want)}"
+    elif facts.available < required:
+        found = f"{_mib(facts.available)} available, a run takes about {_mib(required)}"
         yield warned("memory", found, "end other programs, or bound the run's memory: selection: {capacity_bytes: N}")
     else:
-        yield passed("memory", f"{_mib(facts.available)} available, a run takes about {_mib(want)}")
+        yield passed("memory", f"{_mib(facts.available)} available, a run takes about {_mib(required)}")
     used = sum(facts.swaps.values())
     if facts.swaps and (used or not needs.lock_memory):
         found = f"swap on {', '.join(facts.swaps)}, {_mib(used)} in use: replay and learner may wait for it"
@@ -81,13 +81,13 @@ def _mib(n: int) -> str:
 
 
 def examine_memory(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge."""
-    yield from judge_memory(read_memory(machine), needs)
+    """Read the facts about memory, swap and shared memory, and check them."""
+    yield from check_memory(read_memory(machine), needs)
 
 
 _GENERAL_BYTES: Final = 200 << 20
-_VOLATILE: Final = ("tmpfs", "ramfs")
-_REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph")
+_VOLATILE_KINDS: Final = ("tmpfs", "ramfs")
+_REMOTE_KINDS: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph")
 
 
 class DiskFacts(NamedTuple):
@@ -105,7 +105,7 @@ class DiskFacts(NamedTuple):
 
 
 def mount_of(mounts: str, path: Path) -> tuple[str, str, bool]:
-    """Find (mount point, kind, read-only) of ``path`` (absolute) in the text of /proc/mounts; the last one counts."""
+    """Find (mount point, kind, read-only) of ``path`` (absolute) in the text of /proc/mounts; the last entry wins."""
     found = ("/", "?", False)
     for line in mounts.splitlines():
         fields = line.split()
@@ -118,41 +118,41 @@ def mount_of(mounts: str, path: Path) -> tuple[str, str, bool]:
 
 
 def read_disk(machine: Machine, needs: Needs) -> DiskFacts:
-    """Read it."""
+    """Read the facts about the disk."""
     folder = needs.folder.absolute()
-    there = folder
-    while not there.exists():
-        there = there.parent
-    status = os.statvfs(there)
-    mount, kind, read_only = mount_of(machine.text("proc/mounts") or "", there.resolve())
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    status = os.statvfs(existing)
+    mount, kind, read_only = mount_of(machine.text("proc/mounts") or "", existing.resolve())
     free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
-    obstacle = None if there.is_dir() else there
-    return DiskFacts(folder, mount, kind, read_only, os.access(there, os.W_OK), free, size, obstacle)
+    obstacle = None if existing.is_dir() else existing
+    return DiskFacts(folder, mount, kind, read_only, os.access(existing, os.W_OK), free, size, obstacle)
 
 
-def judge_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
-    """Judge it."""
-    want = needs.disk_bytes or _GENERAL_BYTES
-    where = f"{facts.folder} ({facts.kind} on {facts.mount})"
-    room = f"{_gb(facts.free_bytes)} free of {_gb(facts.size_bytes)}"
+def check_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
+    """Findings on the disk."""
+    required = needs.disk_bytes or _GENERAL_BYTES
+    location = f"{facts.folder} ({facts.kind} on {facts.mount})"
+    space = f"{_gb(facts.free_bytes)} free of {_gb(facts.size_bytes)}"
     elsewhere = "run elsewhere: onrig run ... --run-dir DIR"
-    estimate = f"a run may take {_gb(want)}" if needs.disk_bytes else "enough for a long run is more"
+    estimate = f"a run may take {_gb(required)}" if needs.disk_bytes else "a long run needs more"
     if facts.obstacle is not None:
         yield failed("disk", f"{facts.folder} cannot be a folder: {facts.obstacle} is a file", elsewhere)
     elif facts.read_only:
-        yield failed("disk", f"{where} is read-only", f"sudo mount -o remount,rw {facts.mount}")
+        yield failed("disk", f"{location} is read-only", f"sudo mount -o remount,rw {facts.mount}")
     elif not facts.writable:
-        yield failed("disk", f"{where} is not writable by this user", elsewhere)
-    elif facts.free_bytes < want:
-        yield failed("disk", f"{where}: {room}, {estimate}", f"remove old runs, or {elsewhere}")
-    elif facts.kind in _VOLATILE:
-        yield warned("disk", f"{where}: {room}, lost at the next boot", elsewhere)
-    elif facts.kind in _REMOTE:
-        yield warned("disk", f"{where}: {room}, over the network, which slows down checkpoints", elsewhere)
-    elif facts.free_bytes < 2 * want:
-        yield warned("disk", f"{where}: {room}, {estimate}", f"remove old runs, or {elsewhere}")
+        yield failed("disk", f"{location} is not writable by this user", elsewhere)
+    elif facts.free_bytes < required:
+        yield failed("disk", f"{location}: {space}, {estimate}", f"remove old runs, or {elsewhere}")
+    elif facts.kind in _VOLATILE_KINDS:
+        yield warned("disk", f"{location}: {space}, lost at the next boot", elsewhere)
+    elif facts.kind in _REMOTE_KINDS:
+        yield warned("disk", f"{location}: {space}, over the network, which slows down checkpoints", elsewhere)
+    elif facts.free_bytes < 2 * required:
+        yield warned("disk", f"{location}: {space}, {estimate}", f"remove old runs, or {elsewhere}")
     else:
-        yield passed("disk", f"{where}: {room}" + (f", {estimate}" if needs.disk_bytes else ""))
+        yield passed("disk", f"{location}: {space}" + (f", {estimate}" if needs.disk_bytes else ""))
 
 
 def _gb(n: int) -> str:
@@ -160,5 +160,5 @@ def _gb(n: int) -> str:
 
 
 def examine_disk(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge."""
-    yield from judge_disk(read_disk(machine, needs), needs)
+    """Read the facts about the disk, and check them."""
+    yield from check_disk(read_disk(machine, needs), needs)

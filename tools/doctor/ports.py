@@ -14,31 +14,31 @@ from onrig.tools.ports import UDEV_COMMAND, PortFacts, interfering_programs, rea
 _LATENCY_MS: Final = 1
 
 
-def judge_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
-    """Judge the configured port."""
+def check_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
+    """Findings on the configured port."""
     path = facts.path
     if not facts.device:
         yield failed("port", f"{path}: no such port", "plug the device in; `onrig ports` lists the ports")
         return
-    leads = path if path == facts.device else f"{path} ({facts.device})"
+    port = path if path == facts.device else f"{path} ({facts.device})"
     if not facts.is_terminal:
-        yield failed("port", f"{leads}: not a serial port", "name the port itself at device.port.path")
+        yield failed("port", f"{port}: not a serial port", "name the port itself at device.port.path")
         return
     if not facts.accessible:
         remedy = f"sudo usermod -aG {facts.group} {user}, then log out and in again"
-        yield failed("port", f"{leads}: no permission (group {facts.group})", remedy)
+        yield failed("port", f"{port}: no permission (group {facts.group})", remedy)
     elif facts.console:
         remedy = "sudo raspi-config: Interface, Serial Port, no login shell; or remove console= from the command line"
-        yield failed("port", f"{leads}: the kernel's console is on this line", remedy)
+        yield failed("port", f"{port}: the kernel's console uses this port", remedy)
     elif facts.lasting and path != facts.lasting and path == facts.device:
         remedy = f"write device: {{port: {{path: {facts.lasting}}}}}"
-        yield warned("port", f"{leads}: the name may change when it is plugged in again", remedy)
+        yield warned("port", f"{port}: the name may change when it is plugged in again", remedy)
     else:
-        yield passed("port", leads)
+        yield passed("port", port)
     yield from _latency(facts)
     if facts.holders:
         remedy = "end it first: onrig stop, or the program itself"
-        yield failed("port-holder", f"{leads} is open in {', '.join(facts.holders)}", remedy)
+        yield failed("port-holder", f"{port} is open in {', '.join(facts.holders)}", remedy)
     else:
         yield passed("port-holder", "not open in any process visible to this user")
 
@@ -49,10 +49,10 @@ def _latency(facts: PortFacts) -> Iterator[Check]:
     name = Path(facts.device).name
     if facts.latency_ms > _LATENCY_MS:
         command = f"echo 1 | sudo tee /sys/bus/usb-serial/devices/{name}/latency_timer"
-        found = f"{facts.device}: the FTDI adapter holds data for {facts.latency_ms} ms (Onrig asks it for less)"
+        found = f"{facts.device}: the FTDI adapter delays data by {facts.latency_ms} ms (Onrig requests less)"
         yield warned("port-latency", found, f"{command}    (for good, by a udev rule: {UDEV_COMMAND})")
     else:
-        yield passed("port-latency", f"{facts.device}: the FTDI adapter holds data for {facts.latency_ms} ms")
+        yield passed("port-latency", f"{facts.device}: the FTDI adapter delays data by {facts.latency_ms} ms")
 
 
 def summarise_ports(ports: list[PortFacts]) -> Check:
@@ -72,9 +72,9 @@ def summarise_ports(ports: list[PortFacts]) -> Check:
 
 
 def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Judge the configured port, or all of them."""
+    """Findings on the configured port, or on all ports."""
     if needs.port is not None:
-        yield from judge_ports(read_port(machine, needs.port), needs, os.environ.get("USER") or "$USER")
+        yield from check_ports(read_port(machine, needs.port), needs, os.environ.get("USER") or "$USER")
     else:
         found = read_ports(machine)
         yield summarise_ports(found)
@@ -85,11 +85,11 @@ def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
 
 
 def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Check the keys as a run would; needs zmq."""
+    """Findings on the keys, as checked by a run; needs zmq."""
     if needs.config is None:
         return
     if not needs.listens:
-        yield passed("keys", "none needed: no access from outside")
+        yield passed("keys", "none needed: the rig accepts no remote connections")
         return
     if needs.keys is None:
         found = "plain loopback: any user of this machine may connect, unencrypted"

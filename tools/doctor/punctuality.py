@@ -24,16 +24,16 @@ from onrig.tools.machine import Machine
 LONG_S: Final = 10.0
 QUICK_S: Final = 1.0
 _START_TIMEOUT_S: Final = 30.0
-_TICKS: Final = (20, 100_000)
-_LATE_SHARE: Final = 0.1
-"""Share of the period above which p99.9 gives a warning: the rest must suffice for policy and line."""
+_TICK_RANGE: Final = (20, 100_000)
+_MAX_LATE_SHARE: Final = 0.1
+"""Share of the period above which p99.9 gives a warning: the rest must suffice for policy and transmission."""
 
 OnProgress = Callable[[float], None]
 """Receives the remaining seconds."""
 
 
 class Latency(NamedTuple):
-    """cyclictest's wake-ups, in microseconds."""
+    """Latencies measured by cyclictest, in microseconds."""
 
     p50: float
     p99: float
@@ -46,7 +46,7 @@ class LoopFacts(NamedTuple):
 
     answer: Answer | None
     problem: str
-    """Reason for a missing answer."""
+    """Reason why there is no answer."""
     cyclictest: Latency | None
     """Simultaneous result of cyclictest; None if it is not installed or fails."""
     preempt_rt: bool
@@ -54,48 +54,48 @@ class LoopFacts(NamedTuple):
 
 def ticks_in(seconds: float, rate_hz: float) -> int:
     """Number of ticks to measure."""
-    low, high = _TICKS
+    low, high = _TICK_RANGE
     return min(high, max(low, round(seconds * rate_hz)))
 
 
 def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> LoopFacts:
-    """Measure, next to cyclictest if that is installed."""
+    """Measure the loop, simultaneously with cyclictest if it is installed."""
     settings = RealTime(needs.priority, needs.cpu, needs.lock_memory)
     ticks = ticks_in(seconds, needs.rate_hz)
     seconds = ticks / needs.rate_hz
     request = Request(round(1e9 / needs.rate_hz), ticks, settings)
     preempt_rt = machine.number("sys/kernel/realtime") == 1
     arguments = [sys.executable, "-m", "onrig.tools.doctor.punctuality", msgspec.json.encode(request).decode()]
-    ours = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    theirs = None
+    loop_process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    cyclictest_process = None
     try:
-        _await_ready(ours)
+        _await_ready(loop_process)
         program = cyclictest.find()
         if program is not None and needs.priority > 0:
             cpu, period_us = loop_cpu(settings), round(needs.period_us)
             command = cyclictest.command(
                 program, cpu=cpu, priority=needs.priority, period_us=period_us, seconds=seconds
             )
-            theirs = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        until = time.monotonic() + seconds + _START_TIMEOUT_S
+            cyclictest_process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        deadline_s = time.monotonic() + seconds + _START_TIMEOUT_S
         while True:
             try:
-                out, err = ours.communicate(timeout=0.5)
+                out, err = loop_process.communicate(timeout=0.5)
                 break
             except subprocess.TimeoutExpired:
-                left = until - time.monotonic()
-                if left <= 0:
+                remaining_s = deadline_s - time.monotonic()
+                if remaining_s <= 0:
                     return LoopFacts(
                         None, f"the loop did not end in {seconds + _START_TIMEOUT_S:.0f} s", None, preempt_rt
                     )
-                on_progress(max(0.0, left - _START_TIMEOUT_S))
-        beside = None if theirs is None else _result_of(theirs)
-        if ours.returncode:
+                on_progress(max(0.0, remaining_s - _START_TIMEOUT_S))
+        latency = None if cyclictest_process is None else _result_of(cyclictest_process)
+        if loop_process.returncode:
             lines = err.decode(errors="replace").strip().splitlines()
-            return LoopFacts(None, lines[-1] if lines else f"code {ours.returncode}", beside, preempt_rt)
-        return LoopFacts(msgspec.json.decode(out, type=Answer), "", beside, preempt_rt)
+            return LoopFacts(None, lines[-1] if lines else f"code {loop_process.returncode}", latency, preempt_rt)
+        return LoopFacts(msgspec.json.decode(out, type=Answer), "", latency, preempt_rt)
     finally:
-        for process in (ours, theirs):
+        for process in (loop_process, cyclictest_process):
             if process is not None:
                 if process.poll() is None:
                     process.kill()
@@ -103,7 +103,7 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
 
 
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the first line; if it is missing, the later output has the reason."""
+    """Wait for the first line; if it is missing, later output gives the reason."""
     if process.stdout is not None and select.select((process.stdout,), (), (), _START_TIMEOUT_S)[0]:
         os.read(process.stdout.fileno(), len(READY))
 
@@ -116,30 +116,32 @@ def _result_of(process: subprocess.Popen[str]) -> Latency | None:
     return Latency(*(us[name] or 0.0 for name in Latency._fields))
 
 
-def judge_loop(facts: LoopFacts, needs: Needs) -> Check:
-    """Verdict: a stock kernel guarantees nothing, so at most WARN; PREEMPT_RT can FAIL."""
+def check_loop(facts: LoopFacts, needs: Needs) -> Check:
+    """Check the latencies: at most WARN for a stock kernel, which guarantees nothing; PREEMPT_RT can FAIL."""
     answer = facts.answer
     if answer is None:
-        return warned("loop", f"could not be measured: {facts.problem}", "run `onrig doctor` again, and report it")
+        return warned(
+            "loop", f"could not be measured: {facts.problem}", "run `onrig doctor` again; if it recurs, report it"
+        )
     period = needs.period_us
-    under = f"SCHED_FIFO {needs.priority}" if answer.fifo else "the ordinary scheduler"
+    scheduler = f"SCHED_FIFO {needs.priority}" if answer.fifo else "the ordinary scheduler"
     found = (
-        f"{answer.ticks} ticks at {needs.rate_hz:g} Hz under {under}: late by p50 {answer.p50:.0f}, "
+        f"{answer.ticks} ticks at {needs.rate_hz:g} Hz under {scheduler}: late by p50 {answer.p50:.0f}, "
         f"p99 {answer.p99:.0f}, p99.9 {answer.p999:.0f}, max {answer.max:.0f} us; missed {answer.missed}"
     )
     figures = {"p50_us": answer.p50, "p99_us": answer.p99, "p999_us": answer.p999, "max_us": answer.max}
     figures |= {"ticks": float(answer.ticks), "missed": float(answer.missed), "period_us": period}
     if facts.cyclictest is not None:
-        p50, p99, p999, top = facts.cyclictest
-        found += f" (cyclictest: p50 {p50:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}, max {top:.0f} us)"
+        p50, p99, p999, maximum = facts.cyclictest
+        found += f" (cyclictest: p50 {p50:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}, max {maximum:.0f} us)"
         figures |= {"cyclictest_p50_us": p50, "cyclictest_p99_us": p99, "cyclictest_p999_us": p999}
-        figures["cyclictest_max_us"] = top
-    if not answer.missed and answer.p999 <= _LATE_SHARE * period:
+        figures["cyclictest_max_us"] = maximum
+    if not answer.missed and answer.p999 <= _MAX_LATE_SHARE * period:
         return Check("loop", Verdict.PASS, found, "", figures)
     if not needs.realtime:
         return Check("loop", Verdict.PASS, f"{found}; in lockstep nothing is ever late", "", figures)
-    stalls = facts.cyclictest is not None and facts.cyclictest.p999 > _LATE_SHARE * period
-    if stalls:
+    machine_stalls = facts.cyclictest is not None and facts.cyclictest.p999 > _MAX_LATE_SHARE * period
+    if machine_stalls:
         remedy = f"the machine itself stalls (cyclictest as well): end other programs; {PAGE}"
     elif not answer.fifo:
         remedy = f"grant SCHED_FIFO (see sched-fifo above); {PAGE}"
@@ -150,8 +152,8 @@ def judge_loop(facts: LoopFacts, needs: Needs) -> Check:
 
 
 def examine_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> Iterator[Check]:
-    """Measure, and judge."""
-    yield judge_loop(read_loop(machine, needs, seconds, on_progress), needs)
+    """Read the facts about the loop's wake-up latency, and check them."""
+    yield check_loop(read_loop(machine, needs, seconds, on_progress), needs)
 
 
 READY: Final = b"ready\n"
@@ -184,40 +186,40 @@ class Answer(msgspec.Struct, frozen=True):
 
 def pace(period_ns: int, ticks: int) -> tuple[array[int], int]:
     """Wake up ``ticks`` times; returns the lateness of each (ns) and the number of missed periods."""
-    late = array("q", bytes(8 * ticks))
+    lateness_ns = array("q", bytes(8 * ticks))
     now, sleep = time.monotonic_ns, time.sleep
     missed = 0
-    due = now() + period_ns
+    due_ns = now() + period_ns
     for i in range(-max(_WARM_UP_TICKS, _WARM_UP_NS // period_ns), ticks):
         # Python's absolute sleep rounds; a second sleep covers the remainder.
-        while (left := due - now()) > 0:
-            sleep(left * 1e-9)
-        behind = now() - due
+        while (remaining_ns := due_ns - now()) > 0:
+            sleep(remaining_ns * 1e-9)
+        delay_ns = now() - due_ns
         if i >= 0:
-            late[i] = behind
-            missed += behind // period_ns
-        due += period_ns * (1 + behind // period_ns)
-    return late, missed
+            lateness_ns[i] = delay_ns
+            missed += delay_ns // period_ns
+        due_ns += period_ns * (1 + delay_ns // period_ns)
+    return lateness_ns, missed
 
 
 def measure(request: Request, on_ready: Callable[[], None] = lambda: None) -> Answer:
-    """Enter real time, and measure."""
+    """Measure under real-time scheduling."""
     warnings = enter_realtime(request.realtime)
     freeze_collector()
     on_ready()
-    late, missed = pace(request.period_ns, request.ticks)
+    lateness_ns, missed = pace(request.period_ns, request.ticks)
     fifo = hasattr(os, "SCHED_FIFO") and os.sched_getscheduler(0) == os.SCHED_FIFO
     histogram = DurationHistogram()
-    histogram.add(np.frombuffer(late, np.int64))
+    histogram.add(np.frombuffer(lateness_ns, np.int64))
     us = {name: value or 0.0 for name, value in histogram.summary_us().items()}
     return Answer(request.ticks, missed, us["p50"], us["p99"], us["p999"], us["max"], fifo, warnings)
 
 
-def _say_ready() -> None:
+def _print_ready() -> None:
     os.write(1, READY)
 
 
 if __name__ == "__main__":
     die_with_parent()
-    answer = measure(msgspec.json.decode(sys.argv[1], type=Request), _say_ready)
+    answer = measure(msgspec.json.decode(sys.argv[1], type=Request), _print_ready)
     os.write(1, msgspec.json.encode(answer) + b"\n")

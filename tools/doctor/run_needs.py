@@ -1,4 +1,4 @@
-"""Requirements of a configured run; imports the configuration packages, so it requires working wheels."""
+"""Requirements of a configured run; imports the configuration packages, which need working wheels."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from onrig.runtime.task import episode_steps
 from onrig.tools.doctor.finding import Needs
 
 _CHECKPOINT_GROWTH: Final = 3.5
-"""Largest size of a memory's rows on disk, as a multiple of the memory (``onrig.runtime.replay.checkpoint``)."""
+"""Maximum size of a memory's rows on disk, as a multiple of the memory (``onrig.runtime.replay.checkpoint``)."""
 _ORDER_BYTES: Final = 3 * 16
-"""Order segments on disk, per slot."""
+"""Bytes of order segments on disk, per slot."""
 _STAMP_BYTES: Final = 12
 _SOCKETS_BYTES: Final = 64 << 10
-_LOGGED: Final = 2.0
-"""Bytes of log per byte of a record, with names and time stamps; a generous estimate."""
+_LOG_BYTES_PER_RECORD_BYTE: Final = 2.0
+"""Bytes of log per byte of a record, including names and time stamps; a generous estimate."""
 _POLICY_BYTES: Final = 64 << 10
-"""Bytes of a policy, of which there is one per training episode; above those of the shipped networks."""
+"""Bytes of a policy, one per training episode; more than those of the shipped networks."""
 _RIG_BYTES: Final = 300 << 20
 """Memory of control, replay and supervisor (locked), measured on a small x86 machine."""
 _LEARNER_BYTES: Final = 300 << 20
@@ -73,13 +73,13 @@ def disk_bytes(config: RunConfig, record_bytes: int) -> int:
     ticks = (config.episodes + evaluations) * (episode_steps(config.task, config.rate_hz) + 1)
     row = layout_of(config).row_bytes + _STAMP_BYTES
     slots = min(capacity_of(config), config.episodes * episode_steps(config.task, config.rate_hz))
-    kept = slots * (_CHECKPOINT_GROWTH * row + _ORDER_BYTES)
-    return round(kept + config.episodes * _POLICY_BYTES + _log_bytes(config, ticks * record_bytes))
+    memory = slots * (_CHECKPOINT_GROWTH * row + _ORDER_BYTES)
+    return round(memory + config.episodes * _POLICY_BYTES + _log_bytes(config, ticks * record_bytes))
 
 
 def _log_bytes(config: RunConfig, record_bytes: int) -> float:
-    """Size of the log, and the space that it leaves for the memory."""
+    """Size of the log, including the space that it leaves for the memory."""
     if config.log.mcap is False:
         return 0.0
-    logged = record_bytes * _LOGGED / config.log.decimation
-    return config.log.keep_free_bytes + min(logged, config.log.max_bytes or logged)
+    total = record_bytes * _LOG_BYTES_PER_RECORD_BYTE / config.log.decimation
+    return config.log.keep_free_bytes + min(total, config.log.max_bytes or total)

@@ -81,17 +81,17 @@ def read_wheel(wheel: Wheel) -> WheelFacts:
         return WheelFacts(wheel, None, 0, "")
     command = [sys.executable, "-P", "-c", wheel.code]  # -P: a numpy.py in this folder is not the library
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return WheelFacts(wheel, version, None, "")
     except OSError as error:
         return WheelFacts(wheel, version, 1, str(error))
-    lines = done.stderr.strip().splitlines()
-    return WheelFacts(wheel, version, done.returncode, lines[-1] if lines else "")
+    lines = result.stderr.strip().splitlines()
+    return WheelFacts(wheel, version, result.returncode, lines[-1] if lines else "")
 
 
 def read_all(wheels: Iterable[Wheel], reader: Callable[[Wheel], WheelFacts] = read_wheel) -> list[WheelFacts]:
-    """Exercise several, two at a time."""
+    """Exercise several libraries, two at a time."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(reader, wheels))
 
@@ -102,12 +102,12 @@ def required_wheels(needs_learner: bool | None) -> list[Wheel]:
 
 
 def is_importable(facts: WheelFacts) -> bool:
-    """Return whether it can be imported here."""
+    """Return whether the library can be imported here."""
     return facts.version is not None and facts.code == 0
 
 
-def judge_wheel(facts: WheelFacts) -> Check:
-    """Judge one."""
+def check_wheel(facts: WheelFacts) -> Check:
+    """Finding on one library."""
     wheel, version = facts.wheel, facts.version
     name = f"wheel-{wheel.package}"
     pip = f"{sys.executable} -m pip install"
@@ -122,21 +122,21 @@ def judge_wheel(facts: WheelFacts) -> Check:
         found, remedy = f"{version}: did not start in {_TIMEOUT_S:g} s", f"{pip} --force-reinstall {wheel.package}"
     elif facts.code < 0:
         try:
-            what = signal.Signals(-facts.code).name
+            cause = signal.Signals(-facts.code).name
         except ValueError:
-            what = f"signal {-facts.code}"
-        why = ": it uses instructions that this processor lacks" if what == "SIGILL" else ""
-        found = f"{version}: dies with {what}{why}"
+            cause = f"signal {-facts.code}"
+        hint = ": it uses instructions that this processor lacks" if cause == "SIGILL" else ""
+        found = f"{version}: dies with {cause}{hint}"
     else:
         found = f"{version}: {facts.last_line or f'ends with code {facts.code}'}"
         remedy = f"{pip} --force-reinstall {wheel.package}"
     return warned(name, found, remedy) if wheel.torch else failed(name, found, remedy)
 
 
-def judge_all(facts: Iterable[WheelFacts]) -> Iterator[Check]:
-    """Judge all exercised libraries."""
+def check_wheels(facts: Iterable[WheelFacts]) -> Iterator[Check]:
+    """Findings on all exercised libraries."""
     for one in facts:
-        yield judge_wheel(one)
+        yield check_wheel(one)
 
 
 _OLDEST = (3, 11)
@@ -144,39 +144,41 @@ _NEWEST = (3, 13)
 """Newest Python version tested."""
 
 
-def judge_python(version: tuple[int, int], full: str, *, gil: bool, isolated: bool) -> Iterator[Check]:
-    """Judge the Python version, the interpreter lock, and the virtual environment."""
-    where = "in a virtual environment" if isolated else "the system's own"
-    found = f"Python {full}, {where}"
+def check_python(version: tuple[int, int], full: str, *, gil: bool, isolated: bool) -> Iterator[Check]:
+    """Findings on the Python version, the interpreter lock, and the virtual environment."""
+    environment = "in a virtual environment" if isolated else "the system's own"
+    found = f"Python {full}, {environment}"
     if version < _OLDEST:
         yield failed("python", f"{found}: too old", "sudo apt install python3.11 python3.11-venv, then make setup")
     elif version > _NEWEST:
         newest = ".".join(map(str, _NEWEST))
-        yield warned("python", f"{found}: newer than what Onrig is tested with", f"take Python 3.11 to {newest}")
+        yield warned(
+            "python", f"{found}: newer than the versions that Onrig is tested with", f"use Python 3.11 to {newest}"
+        )
     elif not gil:
-        yield warned("python", f"{found}: without interpreter lock, never tested", "take an ordinary build of Python")
+        yield warned("python", f"{found}: without interpreter lock, not tested", "use an ordinary build of Python")
     else:
         yield passed("python", found)
 
 
 def examine_python(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge."""
+    """Read the facts about this Python, and check them."""
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     isolated = sys.prefix != sys.base_prefix
-    yield from judge_python(sys.version_info[:2], platform.python_version(), gil=bool(gil), isolated=isolated)
+    yield from check_python(sys.version_info[:2], platform.python_version(), gil=bool(gil), isolated=isolated)
 
 
-def judge_native(found: native.State, python: str) -> Check:
-    """Judge the loaded variant of the C library."""
-    if found.library is not None:
-        return passed("c-library", found.variant)
-    what = f"none: {found.reason}; {native.COST}"
-    if "ONRIG_NATIVE" in found.reason:
-        return warned("c-library", what, "unset ONRIG_NATIVE")
+def check_native(library: native.State, python: str) -> Check:
+    """Finding on the loaded variant of the C library."""
+    if library.library is not None:
+        return passed("c-library", library.variant)
+    reason = f"none: {library.reason}; {native.COST}"
+    if "ONRIG_NATIVE" in library.reason:
+        return warned("c-library", reason, "unset ONRIG_NATIVE")
     build = f"sudo apt install gcc libc6-dev, then {python} {Path(native.__file__).parent / 'build.py'}"
-    return warned("c-library", what, build)
+    return warned("c-library", reason, build)
 
 
 def examine_native(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge."""
-    yield judge_native(native.state(), sys.executable)
+    """Read the facts about the C library, and check them."""
+    yield check_native(native.state(), sys.executable)

@@ -1,4 +1,4 @@
-"""Export of a run: all of it, or nothing, in a folder of its own."""
+"""Atomic export of a run into a new folder."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _LIBRARIES: Final[dict[Format, tuple[str, ...]]] = {
 
 
 class Exported(NamedTuple):
-    """What was exported."""
+    """Result of an export."""
 
     folder: Path
     counts: dict[str, int]
     """Rows of each table, or episodes and steps of a data set."""
     missing: tuple[str, ...]
-    """What the run's data lack, one line each."""
+    """Missing data of the run, one line each."""
     absent: tuple[str, ...]
     """Parts that the run never had, one line each."""
 
@@ -44,7 +44,7 @@ class Exported(NamedTuple):
 def export(run: RunData, format_: Format, out: Path, progress: Progress = lambda records: None) -> Exported:
     """Export a run into the new folder ``out``, which appears once it is complete.
 
-    Raises CannotExport, and OSError without leaving a part of it.
+    Raises CannotExport, and OSError without leaving a partial export.
     """
     absent = next((name for name in _LIBRARIES[format_] if find_spec(name) is None), None)
     if absent is not None:
@@ -78,7 +78,7 @@ def _write(source: Source, format_: Format, folder: Path, name: str) -> dict[str
 
 @contextmanager
 def _unfinished(out: Path) -> Iterator[Path]:
-    """Folder next to ``out`` that becomes ``out`` at the end; what a killed export left there is removed first."""
+    """Context with a folder next to ``out`` that becomes ``out`` at the end; removes the files of a killed export."""
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     folder = out.absolute().parent / f".{out.name}.partial"
     folder.mkdir(exist_ok=True)

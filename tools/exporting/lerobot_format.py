@@ -1,6 +1,6 @@
 """LeRobot data set, layout v3.0 (huggingface/lerobot, ``lerobot/datasets``): frames in Parquet, without videos.
 
-A frame is one transition; ``next.observation.state`` holds the observation after it, the final one of an episode too.
+A frame is one transition; ``next.observation.state`` is the observation after it, including an episode's final one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from onrig.tools.exporting.source import Source
 
 VERSION: Final = "v3.0"
-_CHUNK: Final = 1000
-"""Files in a folder at most."""
+_MAX_FILES_PER_FOLDER: Final = 1000
+"""Maximum number of files in a folder."""
 _FILE_MB: Final = 100
-_PLACE: Final = "chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-DATA_PATH: Final = f"data/{_PLACE}"
-EPISODES_PATH: Final = f"meta/episodes/{_PLACE}"
+_FILE_PATH: Final = "chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+DATA_PATH: Final = f"data/{_FILE_PATH}"
+EPISODES_PATH: Final = f"meta/episodes/{_FILE_PATH}"
 _ACTIONS: Final = {"policy": "action.proposed", "explored": "action.explored", "commanded": "action.commanded"}
-"""Features of the actions that were not applied, by the field of the record."""
+"""Features of the actions other than the applied one, by field of the record."""
 _INDICES: Final = ("frame_index", "episode_index", "index", "task_index")
 
 _INDEX: Final = "__index_level_0__"
@@ -43,7 +43,7 @@ _PANDAS: Final = {
     ],
     "pandas_version": "2.0",
 }
-"""Description by which pandas reads the column of the tasks as the table's index."""
+"""Metadata that makes pandas read the column of tasks as the table's index."""
 
 Values = NDArray[Any]
 
@@ -53,7 +53,7 @@ class Feature(NamedTuple):
 
     dtype: str
     names: tuple[str, ...] | None
-    """Of a vector's components."""
+    """Names of a vector's components."""
 
     @property
     def shape(self) -> tuple[int]:
@@ -61,7 +61,7 @@ class Feature(NamedTuple):
 
     @property
     def arrow(self) -> pyarrow.DataType:
-        """Its Arrow type: a list of fixed length for a vector."""
+        """Arrow type: a list of fixed length for a vector."""
         import pyarrow
 
         kind = pyarrow.bool_() if self.dtype == "bool" else pyarrow.from_numpy_dtype(np.dtype(self.dtype))
@@ -70,7 +70,7 @@ class Feature(NamedTuple):
 
 def features_of(config: RunConfig) -> dict[str, Feature]:
     """Columns of the frames by name."""
-    seen, actions = tuple(s.name for s in config.signals), tuple(a.name for a in config.rig.actuators)
+    inputs, actions = tuple(s.name for s in config.signals), tuple(a.name for a in config.rig.actuators)
     scalars = {
         "next.reward": "float32",
         "next.done": "bool",
@@ -81,10 +81,10 @@ def features_of(config: RunConfig) -> dict[str, Feature]:
         "timestamp": "float32",
     }
     return {
-        "observation.state": Feature("float32", seen),
+        "observation.state": Feature("float32", inputs),
         "action": Feature("float32", actions),
         **{name: Feature("float32", actions) for name in _ACTIONS.values()},
-        "next.observation.state": Feature("float32", seen),
+        "next.observation.state": Feature("float32", inputs),
         **{name: Feature(dtype, None) for name, dtype in scalars.items()},
         **{name: Feature("int64", None) for name in _INDICES},
     }
@@ -92,11 +92,11 @@ def features_of(config: RunConfig) -> dict[str, Feature]:
 
 def write_lerobot(source: Source, folder: Path) -> dict[str, int]:
     """Write the data set into ``folder``; returns its episodes and frames.  Raises CannotExport and OSError."""
-    config, found = source.run.config, source.pieces()
+    config, pieces = source.run.config, source.pieces()
     features = features_of(config)
     episodes = _Episodes(f"{config.task.name} on {config.rig.name}")
     with _Frames(folder, features) as frames:
-        for piece in found:
+        for piece in pieces:
             columns = _columns(config, piece, len(episodes.rows), frames.total)
             episodes.add(piece, columns, frames.write(columns))
     episodes.write(folder)
@@ -106,7 +106,7 @@ def write_lerobot(source: Source, folder: Path) -> dict[str, int]:
         "total_episodes": len(episodes.rows),
         "total_frames": frames.total,
         "total_tasks": 1,
-        "chunks_size": _CHUNK,
+        "chunks_size": _MAX_FILES_PER_FOLDER,
         "data_files_size_in_mb": _FILE_MB,
         "video_files_size_in_mb": 500,
         "fps": int(config.rate_hz) if config.rate_hz.is_integer() else config.rate_hz,
@@ -128,13 +128,13 @@ def write_lerobot(source: Source, folder: Path) -> dict[str, int]:
 def _columns(config: RunConfig, piece: Piece, episode: int, first: int) -> dict[str, Values]:
     """Columns of one episode's frames."""
     records, n = piece.records, piece.steps
-    acting, seen = records[:-1], records["input" if config.input_names else "observation"]
+    acting, observations = records[:-1], records["input" if config.input_names else "observation"]
     frame = np.arange(n)
     return {
-        "observation.state": seen[:-1],
+        "observation.state": observations[:-1],
         "action": acting["applied"],
         **{name: acting[field] for field, name in _ACTIONS.items()},
-        "next.observation.state": seen[1:],
+        "next.observation.state": observations[1:],
         "next.reward": acting["reward"].astype(np.float32),
         "next.done": piece.terminated | piece.truncated,
         "next.truncated": piece.truncated,
@@ -150,13 +150,13 @@ def _columns(config: RunConfig, piece: Piece, episode: int, first: int) -> dict[
 
 
 class _Frames:
-    """Writer of the frames, a file after the other; a context manager."""
+    """Writer of the frames, one file after another; a context manager."""
 
     def __init__(self, folder: Path, features: Mapping[str, Feature]) -> None:
         self.total = 0
         self._folder, self._features = folder, features
         self._writer: Any = None
-        self._at, self._file_bytes = -1, 0
+        self._file, self._file_bytes = -1, 0
 
     def __enter__(self) -> _Frames:
         return self
@@ -174,14 +174,14 @@ class _Frames:
         table = pyarrow.table([_arrow(columns[n], f) for n, f in self._features.items()], schema=schema)
         if self._writer is None or self._file_bytes + table.nbytes > _FILE_MB << 20:
             self.__exit__()
-            self._at, self._file_bytes = self._at + 1, 0
-            path = self._folder / DATA_PATH.format(**_place(self._at))
+            self._file, self._file_bytes = self._file + 1, 0
+            path = self._folder / DATA_PATH.format(**_file_indices(self._file))
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pyarrow.parquet.ParquetWriter(path, schema, compression="snappy")
         self._writer.write_table(table)
         self._file_bytes += table.nbytes
         self.total += table.num_rows
-        return self._at
+        return self._file
 
 
 def _arrow(values: Values, feature: Feature) -> pyarrow.Array:
@@ -191,8 +191,8 @@ def _arrow(values: Values, feature: Feature) -> pyarrow.Array:
     return flat if feature.names is None else pyarrow.FixedSizeListArray.from_arrays(flat, len(feature.names))
 
 
-def _place(file: int) -> dict[str, int]:
-    return {"chunk_index": file // _CHUNK, "file_index": file % _CHUNK}
+def _file_indices(file: int) -> dict[str, int]:
+    return {"chunk_index": file // _MAX_FILES_PER_FOLDER, "file_index": file % _MAX_FILES_PER_FOLDER}
 
 
 _Stats = dict[str, dict[str, list[Any]]]
@@ -213,7 +213,7 @@ class _Episodes:
         self._stats: list[_Stats] = []
 
     def add(self, piece: Piece, columns: Mapping[str, Values], file: int) -> None:
-        """Add one episode, whose frames are in a file."""
+        """Add one episode with its frames in the file number ``file``."""
         first, n = int(columns["index"][0]), piece.steps
         self._stats.append({name: _statistics(values) for name, values in columns.items()})
         self.rows.append(
@@ -221,8 +221,8 @@ class _Episodes:
                 "episode_index": len(self.rows),
                 "tasks": [self._task],
                 "length": n,
-                "data/chunk_index": file // _CHUNK,
-                "data/file_index": file % _CHUNK,
+                "data/chunk_index": file // _MAX_FILES_PER_FOLDER,
+                "data/file_index": file % _MAX_FILES_PER_FOLDER,
                 "dataset_from_index": first,
                 "dataset_to_index": first + n,
                 "onrig.episode": piece.episode,
@@ -236,11 +236,11 @@ class _Episodes:
         )
 
     def write(self, folder: Path) -> None:
-        """Write the table, and that of the task, whose name is the index that pandas sees."""
+        """Write the table of episodes, and the table of the task, whose name is the index for pandas."""
         import pyarrow
         import pyarrow.parquet
 
-        path = folder / EPISODES_PATH.format(**_place(0))
+        path = folder / EPISODES_PATH.format(**_file_indices(0))
         path.parent.mkdir(parents=True)
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(self.rows), path)
         tasks = pyarrow.table({"task_index": [0], _INDEX: [self._task]})
@@ -248,17 +248,17 @@ class _Episodes:
         pyarrow.parquet.write_table(tasks, folder / "meta/tasks.parquet")
 
     def total(self) -> _Stats:
-        """Statistics of all frames, from those of the episodes."""
-        return {name: _together([stats[name] for stats in self._stats]) for name in (self._stats or [{}])[0]}
+        """Statistics of all frames, computed from those of the episodes."""
+        return {name: _join_statistics([stats[name] for stats in self._stats]) for name in (self._stats or [{}])[0]}
 
 
 def _statistics(values: Values) -> dict[str, list[Any]]:
-    wide = (values if values.ndim > 1 else values[:, None]).astype(np.float64)
-    return {**{name: reduce(wide).tolist() for name, reduce in _REDUCERS.items()}, "count": [len(wide)]}
+    matrix = (values if values.ndim > 1 else values[:, None]).astype(np.float64)
+    return {**{name: reduce(matrix).tolist() for name, reduce in _REDUCERS.items()}, "count": [len(matrix)]}
 
 
-def _together(parts: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Join the statistics of several episodes: the variance within them, and that of their means."""
+def _join_statistics(parts: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    """Join the statistics of several episodes: variance within the episodes plus variance of their means."""
     count = np.array([p["count"][0] for p in parts], np.float64)
     share = (count / math.fsum(count))[:, None]
     means, deviations = (np.array([p[name] for p in parts]) for name in ("mean", "std"))

@@ -22,7 +22,8 @@ _ID: Final = re.compile(r"[-\w]+-v\d+")
 def write_minari(source: Source, folder: Path, name: str) -> dict[str, int]:
     """Write the data set into ``folder/data``; returns its episodes and steps.  Raises CannotExport and OSError.
 
-    Actions are the applied ones; ``infos`` holds every field of the step records, (n + 1,) each, in the log's types.
+    Actions are the applied ones; ``infos`` contains every field of the step records, (n + 1,) each, with the log's
+    types.
     """
     from gymnasium.spaces import Box
     from minari.dataset.minari_storage import MinariStorage

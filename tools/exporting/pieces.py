@@ -21,9 +21,9 @@ class Piece(NamedTuple):
     episode: int
     kind: Kind
     part: int
-    """Number of the piece within its episode, from 0; more than one only where frames were missing."""
+    """Index of the piece within its episode; greater than 0 only after missing frames."""
     records: Records
-    """(n + 1,); the decisions of the last one belong to no step."""
+    """(n + 1,); the decisions in the last record belong to no step."""
     end: End
     """``terminated``, ``truncated`` (time limit, stop or fault), ``gap`` (a frame is missing after the last
     observation) or ``unfinished`` (the log ends here)."""
@@ -59,38 +59,38 @@ def pieces(batches: Iterable[Records]) -> Iterator[Piece]:
 
 class _Splitter:
     def __init__(self) -> None:
-        self._open: list[Records] = []
-        self._last: tuple[int, int] = (-1, -1)
+        self._open_batches: list[Records] = []
+        self._last_episode: tuple[int, int] = (-1, -1)
         self._part = 0
 
     def add(self, batch: Records) -> Iterator[Piece]:
-        """Take the next records; yield the pieces that they close."""
+        """Add the next records; yields the pieces that they complete."""
         if not len(batch):
             return
-        joined = np.concatenate([self._open[-1][-1:], batch]) if self._open else batch
+        joined = np.concatenate([self._open_batches[-1][-1:], batch]) if self._open_batches else batch
         first, second = joined[:-1], joined[1:]
         breaks = np.flatnonzero(~(within_episode(first, second) & adjoining(first, second))) + 1
         start = 0
-        for end in (breaks - bool(self._open)).tolist():  # positions in the batch
-            self._open.append(batch[start:end])
+        for end in (breaks - bool(self._open_batches)).tolist():  # positions in the batch
+            self._open_batches.append(batch[start:end])
             yield from self._close(final=False)
             start = end
-        self._open.append(batch[start:])
+        self._open_batches.append(batch[start:])
 
     def finish(self) -> Iterator[Piece]:
         """Yield the piece at the end of the log."""
         yield from self._close(final=True)
 
     def _close(self, *, final: bool) -> Iterator[Piece]:
-        records = np.concatenate(self._open) if self._open else None
-        self._open = []
+        records = np.concatenate(self._open_batches) if self._open_batches else None
+        self._open_batches = []
         if records is None or not len(records):
             return
-        of = int(records["episode"][0]), int(records["kind"][0])
-        if len(records) < _LEAST or of[1] == Kind.RESET:
+        episode = int(records["episode"][0]), int(records["kind"][0])
+        if len(records) < _MIN_RECORDS or episode[1] == Kind.RESET:
             return
-        self._part = self._part + 1 if of == self._last else 0
-        self._last = of
+        self._part = self._part + 1 if episode == self._last_episode else 0
+        self._last_episode = episode
         flags = int(records["flags"][-1])
         if flags & Flag.TERMINATED:
             end: End = "terminated"
@@ -98,8 +98,8 @@ class _Splitter:
             end = "truncated"
         else:
             end = "unfinished" if final else "gap"
-        yield Piece(of[0], Kind(of[1]), self._part, records, end)
+        yield Piece(episode[0], Kind(episode[1]), self._part, records, end)
 
 
-_LEAST: Final = 2
-"""Records of a transition."""
+_MIN_RECORDS: Final = 2
+"""Number of records in a transition."""

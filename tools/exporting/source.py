@@ -1,4 +1,4 @@
-"""A run as the formats of `onrig export` read it."""
+"""Streamed data of a run for the formats of `onrig export`."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ from onrig.tools.exporting.pieces import Piece, pieces
 
 CONFIG: Final = "config.yaml"
 Progress = Callable[[int], None]
-"""Receives how many further records were exported."""
+"""Receives the number of further exported records."""
 
 
 class CannotExport(Failure):
-    """An export that cannot begin."""
+    """The export cannot begin."""
 
 
 class Source:
-    """A run as the formats read it: its tables, episodes and provenance, each streamed once."""
+    """Tables, episodes and provenance of a run, each streamed once."""
 
     def __init__(self, run: RunData, progress: Progress) -> None:
         self.run: Final = run
         self._progress: Final = progress
-        self._closed: set[tuple[str, int]] = set()
+        self._closed_episodes: set[tuple[str, int]] = set()
         self.absent: list[str] = []
         """Parts of the run that it never had, one line each."""
 
     def records(self) -> Iterator[Table]:
-        """The step records; none for a run without a log."""
+        """Yield the step records; none for a run without a log."""
         try:
             for batch in self.run.record_batches():
                 closing = batch["flags"] & Flag.NO_ACTION != 0
                 kinds, episodes = batch["kind"][closing].tolist(), batch["episode"][closing].tolist()
-                self._closed |= {(Kind(k).name.lower(), e) for k, e in zip(kinds, episodes, strict=True)}
+                self._closed_episodes |= {(Kind(k).name.lower(), e) for k, e in zip(kinds, episodes, strict=True)}
                 yield batch
                 self._progress(batch.rows)
         except DataMissing as error:
             self.absent.append(str(error))
 
     def pieces(self) -> Iterator[Piece]:
-        """The episodes; raises CannotExport for a run whose log does not hold every tick."""
+        """Yield the episodes; raises CannotExport for a run whose log does not contain every tick."""
         if self.run.config.log.decimation > 1:
-            what = f"'{self.run.folder}' logged only some ticks (log.decimation), which make no transitions"
-            raise CannotExport(f"{what}; export its memory: --format parquet")
+            reason = f"the log of '{self.run.folder}' has only some of the ticks (log.decimation) and no transitions"
+            raise CannotExport(f"{reason}; export its memory: --format parquet")
         try:
             self.run.require_log()
         except DataMissing as error:
             raise CannotExport(f"{error}; export its memory: --format parquet") from None
-        return pieces(_packed(batch) for batch in self.records())
+        return pieces(_pack(batch) for batch in self.records())
 
     def experiences(self) -> Iterator[Table]:
-        """The memory; none for a run without a checkpoint of it."""
+        """Yield the experiences in the memory; none for a run without a checkpoint."""
         try:
             for rows in self.run.experience_rows():
                 yield experience_table(self.run.config, rows)
@@ -70,7 +70,7 @@ class Source:
 
     @property
     def provenance(self) -> dict[str, object]:
-        """Where the data come from."""
+        """Origin of the data."""
         meta, config = self.run.meta, read_file(self.run.folder / CONFIG, MAX_BYTES)
         return {
             "run": self.run.folder.resolve().name,
@@ -87,18 +87,18 @@ class Source:
         }
 
     def missing(self) -> tuple[str, ...]:
-        """What the run's data lack, after `records` or `pieces` was read to its end."""
+        """Missing data of the run, one line each; valid once `records` or `pieces` was read to its end."""
         rows = {
             (str(kind), int(e)) for kind, e in zip(*(self.run.episodes[n] for n in ("kind", "episode")), strict=True)
         }
-        unlogged = len(rows - self._closed) if not self.absent and self.run.config.log.decimation == 1 else 0
+        unlogged = len(rows - self._closed_episodes) if not self.absent and self.run.config.log.decimation == 1 else 0
         lines = list(self.run.missing)
         if unlogged:
             lines.append(f"{unlogged} of {len(rows)} episodes in episodes.csv are not complete in the log")
         return tuple(lines)
 
 
-def _packed(table: Table) -> NDArray[np.void]:
+def _pack(table: Table) -> NDArray[np.void]:
     """Records in one structured array, as `onrig.runtime.record.RecordLayout.dtype` lays them out."""
     types = [(f.name, f.dtype, (len(f.components),)) if f.components else (f.name, f.dtype) for f in table.schema]
     records = np.empty(table.rows, np.dtype(types))

@@ -1,4 +1,4 @@
-"""Tables of a run as Parquet or CSV files; a vector's components are columns of their own, ``observation.angle``."""
+"""Tables of a run as Parquet or CSV files, with one column for each component of a vector: ``observation.angle``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FIELDS: Final = "fields.json"
 
 
 def write_tables(source: Source, folder: Path, format_: Literal["parquet", "csv"]) -> dict[str, int]:
-    """Write ``records``, ``episodes``, ``experiences``, ``policies`` and ``events``, and the units of their columns in
-    ``fields.json``; returns the rows of each.  Raises OSError."""
+    """Write ``records``, ``episodes``, ``experiences``, ``policies`` and ``events``, and the units of their columns to
+    ``fields.json``; returns the number of rows of each.  Raises OSError."""
     run = source.run
     tables: dict[str, tuple[Schema, Iterable[Table]]] = {
         "records": (run.record_schema, source.records()),
@@ -43,23 +43,23 @@ def write_tables(source: Source, folder: Path, format_: Literal["parquet", "csv"
 
 
 def read_table(path: Path, schema: Schema) -> Table:
-    """Read a table that `write_tables` wrote as Parquet; raises OSError, KeyError or ValueError for another one."""
+    """Read a Parquet table written by `write_tables`; raises OSError, KeyError or ValueError for any other file."""
     import pyarrow.parquet
 
-    found = pyarrow.parquet.read_table(path)
+    parquet = pyarrow.parquet.read_table(path)
     columns: dict[str, NDArray[Any]] = {}
     for f in schema:
-        parts = [found[name].to_numpy(zero_copy_only=False).astype(f.dtype) for name, _ in flat_names(f)]
+        parts = [parquet[name].to_numpy(zero_copy_only=False).astype(f.dtype) for name, _ in flat_names(f)]
         columns[f.name] = np.stack(parts, axis=1) if f.components else parts[0]
     return Table(schema, columns)
 
 
 def _units(schema: Schema) -> dict[str, dict[str, str]]:
-    return {name: {"type": f.dtype.str, "unit": f.units[at or 0]} for f in schema for name, at in flat_names(f)}
+    return {name: {"type": f.dtype.str, "unit": f.units[index or 0]} for f in schema for name, index in flat_names(f)}
 
 
-def _plain(table: Table) -> dict[str, NDArray[Any]]:
-    """Flat columns; mappings as JSON."""
+def _flat_columns(table: Table) -> dict[str, NDArray[Any]]:
+    """Columns of one dimension, with mappings as JSON."""
     return {
         name: np.array([v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in values], "O")
         if values.dtype.kind == "O"
@@ -72,22 +72,24 @@ def _write_parquet(path: Path, schema: Schema, tables: Iterable[Table], provenan
     import pyarrow
     import pyarrow.parquet
 
-    fields = [_arrow_field(f, name, at) for f in schema for name, at in flat_names(f)]
+    fields = [_arrow_field(f, name, index) for f in schema for name, index in flat_names(f)]
     arrow = pyarrow.schema(fields, metadata={"onrig.provenance": provenance})
     rows = 0
     with pyarrow.parquet.ParquetWriter(path, arrow, compression="zstd") as writer:
         for table in tables:
-            arrays = [pyarrow.array(values, f.type) for values, f in zip(_plain(table).values(), fields, strict=True)]
+            arrays = [
+                pyarrow.array(values, f.type) for values, f in zip(_flat_columns(table).values(), fields, strict=True)
+            ]
             writer.write_table(pyarrow.table(arrays, schema=arrow))
             rows += table.rows
     return rows
 
 
-def _arrow_field(f: Field, name: str, at: int | None) -> pyarrow.Field:
+def _arrow_field(f: Field, name: str, index: int | None) -> pyarrow.Field:
     import pyarrow
 
     kind = pyarrow.string() if f.dtype.kind in "OU" else pyarrow.from_numpy_dtype(f.dtype)
-    return pyarrow.field(name, kind, nullable=False, metadata={"unit": f.units[at or 0]})
+    return pyarrow.field(name, kind, nullable=False, metadata={"unit": f.units[index or 0]})
 
 
 def _write_csv(path: Path, schema: Schema, tables: Iterable[Table], provenance: bytes) -> int:
@@ -96,12 +98,12 @@ def _write_csv(path: Path, schema: Schema, tables: Iterable[Table], provenance: 
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([name for f in schema for name, _ in flat_names(f)])
         for table in tables:
-            writer.writerows(zip(*(_texts(values) for values in _plain(table).values()), strict=True))
+            writer.writerows(zip(*(_texts(values) for values in _flat_columns(table).values()), strict=True))
             rows += table.rows
     return rows
 
 
 def _texts(values: NDArray[Any]) -> list[Any]:
-    """Values with all digits that distinguish them: the shortest text of a float32 as well."""
+    """Format values with the digits that distinguish them; for a float32, the shortest text."""
     texts: list[Any] = values.astype(str).tolist() if values.dtype.kind == "f" else values.tolist()
     return texts

@@ -1,1 +1,1 @@
-"""Re-running a recorded run through the loop's pure core, decision by decision."""
+"""Replay of a recorded run through the loop's pure core, decision by decision."""

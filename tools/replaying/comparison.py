@@ -1,4 +1,4 @@
-"""Comparing a recomputed step with its record, field by field."""
+"""Comparison of a recomputed step with its record, field by field."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy.typing as npt
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.record import CRC, FIELDS, Flag, Kind, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig, record_layout
-from onrig.tools.replaying.recorded import Recorded
+from onrig.tools.replaying.recorded import RecordedStep
 
 
 def decisions_in(layout: RecordLayout) -> list[str]:
-    """Recomputed fields of a record, in the order in which they are decided; everything else is taken from it."""
+    """Recomputed fields of a record, in the order of their decisions; all others are copied from the record."""
     decisions = {f.name for f in layout.fields if f.stored.source == "decision"}
     return [f.name for f in FIELDS if f.name in decisions]
 
 
-_ENTRUSTED: Final = int(Flag.PROBATION | Flag.ROLLED_BACK)
+_COPIED_FLAGS: Final = int(Flag.PROBATION | Flag.ROLLED_BACK)
 
 
 class Difference(NamedTuple):
@@ -34,8 +34,8 @@ class Difference(NamedTuple):
     recomputed: str
 
     def __str__(self) -> str:
-        where = f"episode {self.episode} ({self.kind.name.lower()}), tick {self.tick}"
-        return f"{where}: {self.field} is recorded as {self.recorded}, comes out as {self.recomputed}"
+        location = f"episode {self.episode} ({self.kind.name.lower()}), tick {self.tick}"
+        return f"{location}: {self.field} is recorded as {self.recorded}, recomputed as {self.recomputed}"
 
 
 class Comparison:
@@ -56,56 +56,65 @@ class Comparison:
         }
         self._scales = {f.name: scales.get((f.stored.per, f.stored.unit), 1.0) for f in FIELDS}
         self.ticks: Counter[Kind] = Counter()
-        """Records compared whole."""
+        """Number of completely compared records, by kind of episode."""
         self.differing = 0
-        """Of these, those with a difference."""
+        """Number of records with a difference."""
         self.fields: Counter[str] = Counter()
         """Differences by field."""
         self.first: Difference | None = None
-        self._last = -1
+        self._last_seq = -1
 
-    def take(self, step: Step, record: Recorded, *, but: tuple[str, ...] = ()) -> None:
-        """Compare one record, but for the fields in ``but``."""
+    def take(self, step: Step, record: RecordedStep, *, excluded: tuple[str, ...] = ()) -> None:
+        """Compare one record, except for the fields in ``excluded``."""
         self._layout.pack_into(self._buffer, 0, record.seq, self._layout.values(step))
         self.ticks[record.step.kind] += 1
-        written = record.row.tobytes()
-        if self._buffer == written:
+        recorded_bytes = record.row.tobytes()
+        if self._buffer == recorded_bytes:
             return
         computed = np.frombuffer(self._buffer, self._layout.dtype)[0]
-        found = [name for name in self.decisions if name not in but and not self._equal(name, computed, record.row)]
-        # Where its decisions are right but it is not as the loop sealed it, something else in it was changed.
-        if not found and not self._tolerance and not but and not self._layout.sealed(memoryview(written)):
-            found = [CRC.name]
-        self.note(record, *((name, str(record.row[name]), str(computed[name])) for name in found))
+        differing = [
+            name for name in self.decisions if name not in excluded and not self._equal(name, computed, record.row)
+        ]
+        # If all decisions are equal but the bytes differ from those that the loop wrote, another field was changed.
+        if (
+            not differing
+            and not self._tolerance
+            and not excluded
+            and not self._layout.sealed(memoryview(recorded_bytes))
+        ):
+            differing = [CRC.name]
+        self.note(record, *((name, str(record.row[name]), str(computed[name])) for name in differing))
 
-    def take_policy(self, policy: tuple[float, ...], record: Recorded) -> None:
-        """Compare a policy's answer alone, shape (m,)."""
+    def take_policy(self, policy: tuple[float, ...], record: RecordedStep) -> None:
+        """Compare only a policy's answer, shape (m,)."""
         answer = np.array(policy, np.float32)
-        told = record.row["policy"]
-        if not self._near("policy", answer, told):
-            self.note(record, ("policy", str(told), str(answer)))
+        recorded = record.row["policy"]
+        if not self._near("policy", answer, recorded):
+            self.note(record, ("policy", str(recorded), str(answer)))
 
-    def note(self, record: Recorded, *found: tuple[str, str, str]) -> None:
+    def note(self, record: RecordedStep, *differences: tuple[str, str, str]) -> None:
         """Count differences (field, recorded, recomputed) of one record."""
-        if not found:
+        if not differences:
             return
-        self.differing += record.seq != self._last
-        self._last = record.seq
-        for name, was, is_ in found:
+        self.differing += record.seq != self._last_seq
+        self._last_seq = record.seq
+        for name, recorded, recomputed in differences:
             self.fields[name] += 1
             if self.first is None:
-                self.first = Difference(record.step.episode, record.step.kind, record.step.tick, name, was, is_)
+                self.first = Difference(
+                    record.step.episode, record.step.kind, record.step.tick, name, recorded, recomputed
+                )
 
     def _equal(self, name: str, computed: np.void, row: npt.NDArray[np.void]) -> bool:
-        mine, theirs = np.asarray(computed[name]), np.asarray(row[name])
+        ours, theirs = np.asarray(computed[name]), np.asarray(row[name])
         if name == "flags":
-            return bool((mine | _ENTRUSTED) == (theirs | _ENTRUSTED))
-        return mine.tobytes() == theirs.tobytes() or self._near(name, mine, theirs)
+            return bool((ours | _COPIED_FLAGS) == (theirs | _COPIED_FLAGS))
+        return ours.tobytes() == theirs.tobytes() or self._near(name, ours, theirs)
 
-    def _near(self, name: str, mine: npt.NDArray[np.generic], theirs: npt.NDArray[np.generic]) -> bool:
-        if not self._tolerance or mine.dtype.kind not in "fi":
+    def _near(self, name: str, ours: npt.NDArray[np.generic], theirs: npt.NDArray[np.generic]) -> bool:
+        if not self._tolerance or ours.dtype.kind not in "fi":
             return False
-        a, b = mine.astype(np.float64), theirs.astype(np.float64)
+        a, b = ours.astype(np.float64), theirs.astype(np.float64)
         bound = self._tolerance * np.asarray(self._scales[name])
         if name == "command":
             bound = bound + 1.0

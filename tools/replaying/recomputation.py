@@ -1,9 +1,7 @@
-"""The loop once more: the tick's stages over recorded frames, in the order in which ``onrig.runtime.control.loop`` has
-them.
+"""Recomputation of the loop's decisions: the stages of the tick over recorded frames, in the loop's order.
 
-Told to it are the frames, the clock, which policy acted, whether a roll-back took place, that the command was being
-faded out, that the line closed, and how far the exploration was restrained from outside; everything else it decides
-anew.
+Copied from the records are the frames, the clock, the policy that acted, a rollback, the fading of the command, the
+closing of the connection, and an external restraint of the exploration; everything else is recomputed.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.starts import drawn_start, middle_of
 from onrig.runtime.tracking import PLANT_ROLES
 from onrig.tools.replaying.comparison import Comparison
-from onrig.tools.replaying.recorded import Counts, PolicyShelf, Recorded, frame_of, take_circumstances
+from onrig.tools.replaying.recorded import Counts, PolicyCache, RecordedStep, copy_circumstances, frame_of
 
 LOST: Final = "records before them in the episode were lost"
 NO_STATE: Final = "the state of the exploration was lost with records before the episode"
@@ -41,28 +39,28 @@ _TRAINER: Final = "a trainer acted (its actions were taken from the records)"
 NO_PERTURBED: Final = "the policy file is missing, and parameter noise needs it"
 UNFINISHED: Final = "the frame that completed them was not recorded"
 
-_SENT: Final = 256
-"""Commands that one in force may be among: a lease holds it for 255 periods at most."""
-_COMPLETION: Final = ("applied", "reward", "flags")
-_DRAWN: Final = ("policy", "mean", "std", "drawn", "amplitude", "explored", "exploration")
-"""What a stochastic policy decides."""
-_ACTED: Final = (*_DRAWN, "commanded", "command", "rule", "amount", "margin")
-"""What a record that closes its episode holds nothing of."""
+_MAX_SENT: Final = 256
+"""Number of latest commands to keep: a lease holds a command for at most 255 periods."""
+_COMPLETED_FIELDS: Final = ("applied", "reward", "flags")
+_POLICY_FIELDS: Final = ("policy", "mean", "std", "drawn", "amplitude", "explored", "exploration")
+"""Fields decided by a stochastic policy."""
+_ACTION_FIELDS: Final = (*_POLICY_FIELDS, "commanded", "command", "rule", "amount", "margin")
+"""Fields that are empty in the record that closes an episode."""
 
 
 class _Pending(NamedTuple):
     step: Step
-    record: Recorded
-    but: tuple[str, ...]
+    record: RecordedStep
+    excluded: tuple[str, ...]
 
 
 class Recomputation:
-    """One session of the loop (from its start to its end), record by record."""
+    """Recomputation of one session of the loop (from its start to its end), record by record."""
 
     def __init__(
-        self, config: RunConfig, shelf: PolicyShelf, comparison: Comparison, unverified: Counter[str], tolerant: bool
+        self, config: RunConfig, policies: PolicyCache, comparison: Comparison, unverified: Counter[str], tolerant: bool
     ) -> None:
-        self._config, self._shelf, self._comparison, self._unverified = config, shelf, comparison, unverified
+        self._config, self._policies, self._comparison, self._unverified = config, policies, comparison, unverified
         self._tolerant = tolerant
         self._explorer = Explorer(config)
         self._tick = Tick(config, self._explorer)
@@ -73,35 +71,35 @@ class Recomputation:
         self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
         self._states: dict[int, Mapping[str, float]] = {}
         self._closed_at: dict[int, tuple[Kind, int]] = {}
-        self._closed = (Kind.TRAIN, 0)
-        """Kind and number of the episode that was closed last."""
+        self._last_closed = (Kind.TRAIN, 0)
+        """Kind and number of the last closed episode."""
         self._state_known = True
-        self._began = self._resumes = False
+        self._started = self._resumes = False
         self._next_tick = 0
         self._pending: _Pending | None = None
-        self._latest: Recorded | None = None
+        self._latest: RecordedStep | None = None
         self._sent: dict[int, Counts] = {}
-        """Latest commands by the frame that they answer."""
+        """Latest commands, by the frame that they answer."""
         self._answered: tuple[float, ...] | None = None
-        self._within = False
-        """Whether the episode of the next record is being followed."""
-        self._lost = LOST
+        self._following = False
+        """Whether the current episode is being recomputed."""
+        self._lost_reason = LOST
         self.episodes: Counter[Kind] = Counter()
 
-    # -- what comes in -------------------------------------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------------------------------------
 
-    def keep(self, tick: int, explorer: Mapping[str, float], closed: tuple[Kind, int]) -> None:
-        """Take the state before the record number ``tick``: of the exploration, empty at the beginning of a run, and
-        the episode that was closed last."""
+    def add_state(self, tick: int, explorer: Mapping[str, float], closed: tuple[Kind, int]) -> None:
+        """Add the recorded state before record number ``tick``: the exploration's (empty at the start of a run) and the
+        last closed episode."""
         self._states[tick] = explorer
         self._closed_at[tick] = closed
 
-    def take(self, record: Recorded) -> None:
-        """Take the next record."""
-        if not self._began:
-            self._began = True
+    def take(self, record: RecordedStep) -> None:
+        """Add the next record."""
+        if not self._started:
+            self._started = True
             self._next_tick = record.step.tick
-            self._resumes = record.step.tick > 0  # with what was kept before, or it is not known
+            self._resumes = record.step.tick > 0  # the exploration's state is then recorded, or unknown
             self._state_known = record.step.tick == 0
         if record.step.tick != self._next_tick:
             self._gap()
@@ -109,50 +107,50 @@ class Recomputation:
         if record.first:
             self._abandon()
             self._begin(record)
-        if self._within:
+        if self._following:
             self._follow(record)
         else:
-            self._unverified[self._lost] += 1
+            self._unverified[self._lost_reason] += 1
 
     def end(self) -> None:
-        """There are no more records."""
+        """End the session: there are no more records."""
         self._abandon()
 
     def _gap(self) -> None:
         self._abandon()
-        self._within, self._lost = False, LOST
+        self._following, self._lost_reason = False, LOST
         self._state_known = False
 
     def _abandon(self) -> None:
-        """The record in progress is the last that is known of its episode: what completed it was never told."""
+        """Give up the pending record, whose completing frame was not recorded."""
         if self._pending is not None:
-            step, record, but = self._pending
+            step, record, excluded = self._pending
             step.tau_us, step.u_start, step.u_end = record.step.tau_us, record.step.u_start, record.step.u_end
-            self._compare(_Pending(step, record, (*but, *_COMPLETION)))
+            self._compare(_Pending(step, record, (*excluded, *_COMPLETED_FIELDS)))
             self._unverified[UNFINISHED] += 1
-        if self._within:
-            self._within = False
+        if self._following:
+            self._following = False
             self._state_known = False
         self._pending = None
 
     # -- an episode ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, record: Recorded) -> None:
+    def _begin(self, record: RecordedStep) -> None:
         self._set_state(record)
-        self._within = True
+        self._following = True
         tick, kind = self._tick, record.step.kind
         self.episodes[kind] += 1
         if kind is Kind.RESET:
             tick.begin(record.step.episode, kind, [])
             if self._reset is None:
-                self._within, self._lost = False, "the configuration has no reset controller"
+                self._following, self._lost_reason = False, "the configuration has no reset controller"
             else:
                 self._reset.head_for(self._start_after(record.step.episode))
                 self._reset.begin()
                 self._answer_to = begin_episode(tick, by_reset(self._reset))
             return
         if not (self._state_known or self._historyless):
-            self._within, self._lost = False, NO_STATE
+            self._following, self._lost_reason = False, NO_STATE
             return
         explorer = self._explorer
         self._begin_exploration(record)
@@ -161,32 +159,32 @@ class Recomputation:
         if explorer.perturbs and explorer.is_exploring and not record.last:
             policy = self._session(record)
             if policy is None:
-                self._within, self._lost = False, NO_PERTURBED
+                self._following, self._lost_reason = False, NO_PERTURBED
                 self._state_known = False
                 return
             try:
                 perturbed = PolicySession(explorer.perturb(policy.model, record.step.episode), native=policy.native)
             except ModelRefused:
-                perturbed = None  # as the loop goes on without
+                perturbed = None  # the loop also continues without it
         tick.begin(record.step.episode, kind, signal, perturbed)
         ends = tick.is_over if self._config.actor is UNSET else self._is_over
         self._answer_to = begin_episode(tick, self._act, ends=ends, fade=self._fade)
 
     def _is_over(self, state: State, terminated: bool) -> bool:
-        """Whether an episode in which a trainer acts ends with this frame: the trainer may end it at any."""
+        """Whether an episode in which a trainer acts ends with this frame; the trainer may end it at any frame."""
         by_trainer = self._record.last and not self._record.cut_off
         return self._tick.is_over(state, terminated) or by_trainer
 
     def _start_after(self, episode: int) -> dict[str, float]:
-        """Start of the episode that a reset leads to: the evaluation that is due after a training episode, or the next
+        """Start state of the episode after a reset: an evaluation if due after the training episode, else the next
         training episode."""
-        every, config = self._config.evaluate_every, self._config
-        due = bool(every) and episode > 0 and episode % every == 0 and self._closed != (Kind.EVAL, episode)
+        interval, config = self._config.evaluate_every, self._config
+        due = bool(interval) and episode > 0 and episode % interval == 0 and self._last_closed != (Kind.EVAL, episode)
         kind, number = (Kind.EVAL, episode) if due else (Kind.TRAIN, episode + 1)
         return drawn_start(config.task.all_starts, device_seed(config.seed, PLANT_ROLES[kind], number))
 
-    def _begin_exploration(self, record: Recorded) -> None:
-        """Start the episode's exploration; a silent learner's restraint shows in the first amplitude."""
+    def _begin_exploration(self, record: RecordedStep) -> None:
+        """Start the episode's exploration; the first amplitude shows whether a silent learner restrained it."""
         explorer, staleness = self._explorer, self._config.staleness
         explorer.restrain(1.0)
         explorer.begin_episode(record.step.kind, record.step.episode)
@@ -196,27 +194,31 @@ class Recomputation:
                 explorer.restrain(staleness.factor)
                 explorer.begin_episode(record.step.kind, record.step.episode)
 
-    def _set_state(self, record: Recorded) -> None:
-        """Compare the exploration's state with the recorded one, and continue from that."""
+    def _set_state(self, record: RecordedStep) -> None:
+        """Compare the exploration's state with the recorded one, and continue from the latter."""
         resumed, self._resumes = self._resumes, False
-        kept = self._states.pop(record.step.tick, None)
-        self._closed = self._closed_at.pop(record.step.tick, self._closed)
-        rested = self._explorer.pause_due is not None
+        recorded_state = self._states.pop(record.step.tick, None)
+        self._last_closed = self._closed_at.pop(record.step.tick, self._last_closed)
+        paused = self._explorer.pause_due is not None
         for tick in [t for t in self._states if t < record.step.tick]:
             del self._states[tick]
             self._closed_at.pop(tick, None)
-        if kept is None:
-            if rested:  # the length of the pause was not recorded
+        if recorded_state is None:
+            if paused:  # the length of the pause was not recorded
                 self._state_known = False
-        elif self._state_known and not rested and kept:
-            if dict(kept) != self._explorer.state():
-                mine = self._explorer.state()
-                names = sorted(n for n in {*kept, *mine} if kept.get(n, 0.0) != mine.get(n, 0.0))
-                was, is_ = ({n: s.get(n, 0.0) for n in names} for s in (kept, mine))
-                self._comparison.note(record, ("state of the exploration", str(was), str(is_)))
-                self._restore(kept)
+        elif self._state_known and not paused and recorded_state:
+            if dict(recorded_state) != self._explorer.state():
+                recomputed_state = self._explorer.state()
+                names = sorted(
+                    n
+                    for n in {*recorded_state, *recomputed_state}
+                    if recorded_state.get(n, 0.0) != recomputed_state.get(n, 0.0)
+                )
+                recorded, recomputed = ({n: s.get(n, 0.0) for n in names} for s in (recorded_state, recomputed_state))
+                self._comparison.note(record, ("state of the exploration", str(recorded), str(recomputed)))
+                self._restore(recorded_state)
         else:
-            self._restore(kept)
+            self._restore(recorded_state)
             if resumed:
                 self._explorer.begin_session()
             self._state_known = True
@@ -227,56 +229,56 @@ class Recomputation:
             self._explorer.restore(state)
         self._tick = Tick(self._config, self._explorer)
 
-    def _follow(self, record: Recorded) -> None:
+    def _follow(self, record: RecordedStep) -> None:
         pending, self._pending = self._pending, None
         previous = None if pending is None else pending.record
         u_start, u_end = self._outputs(record) if previous is None else ((), ())
         state = frame_of(record, previous, u_start, u_end)
         self._latest = record
         self._sent[record.step.frame] = record.step.command
-        if len(self._sent) > _SENT:
+        if len(self._sent) > _MAX_SENT:
             del self._sent[next(iter(self._sent))]
         self._record, self._answered = record, None
         answer = self._answer_to(state)
         step = answer.step
-        take_circumstances(step, record)
+        copy_circumstances(step, record)
         if pending is not None:
             if self._terms is not None:
                 self._terms.complete(pending.step, step)
             self._compare(pending)
         if step.kind is Kind.RESET:
-            going = self._reset is not None and self._reset.progress is Progress.GOING
-            if going and not answer.over:
+            resetting = self._reset is not None and self._reset.progress is Progress.GOING
+            if resetting and not answer.over:
                 self._pending = _Pending(step, record, ())
             else:
                 self._compare(_Pending(step, record, ()))
-                self._within = False
+                self._following = False
             return
         if answer.over:
             step.policy_id = record.step.policy_id
         if answer.over or (record.last and not record.cut_off):
-            self._compare(_Pending(step, record, () if answer.over else _ACTED))
+            self._compare(_Pending(step, record, () if answer.over else _ACTION_FIELDS))
             self._close()
             return
-        but: tuple[str, ...] = ()
+        excluded: tuple[str, ...] = ()
         if self._answered is None:
             self._unverified[NO_POLICY if self._config.actor is UNSET else _TRAINER] += 1
-            but = _DRAWN if self._config.stochastic else ("policy",)
+            excluded = _POLICY_FIELDS if self._config.stochastic else ("policy",)
             if self._config.stochastic and record.step.flags & Flag.FADED:  # the record does not hold the action drawn
-                but = _ACTED
+                excluded = _ACTION_FIELDS
         elif self._tolerant:
             self._comparison.take_policy(self._answered, record)
         if record.cut_off:
             step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
-            self._compare(_Pending(step, record, but))
+            self._compare(_Pending(step, record, excluded))
             self._close()
             return
-        self._pending = _Pending(step, record, but)
+        self._pending = _Pending(step, record, excluded)
 
     def _act(self, step: Step) -> None:
-        """Ask the policy that acted; where it is missing, or differences are tolerated, its recorded answer counts."""
+        """Evaluate the policy that acted; if it is missing or differences are tolerated, copy its recorded answer."""
         record = self._record
-        if record.last and not record.cut_off:  # which nobody was asked for
+        if record.last and not record.cut_off:  # no policy was evaluated
             return
         if record.step.flags & Flag.ROLLED_BACK:
             self._tick.drop_perturbed()
@@ -288,35 +290,35 @@ class Recomputation:
         if session is None:
             step.policy_id = record.step.policy_id
             step.flags |= record.step.flags & (Flag.RESTRAINED | Flag.HELD)
-            _answer_as(step, record.step)
+            _copy_answer(step, record.step)
             return
         self._tick.ask(step, session, record.step.policy_id)
         self._answered = step.policy
         if self._tolerant:
-            _answer_as(step, record.step)
+            _copy_answer(step, record.step)
 
-    def _session(self, record: Recorded) -> PolicySession | None:
-        """Session of the policy that acted, for the evaluator that did; with tolerance for one that is here."""
+    def _session(self, record: RecordedStep) -> PolicySession | None:
+        """Session of the policy that acted, with the recorded evaluator, or with tolerance any available one."""
         if self._config.actor is not UNSET:
             return None
         native = bool(record.step.flags & Flag.NATIVE)
-        return self._shelf.take(record.step.policy_id, native=native and not (self._tolerant and library() is None))
+        return self._policies.take(record.step.policy_id, native=native and not (self._tolerant and library() is None))
 
     def _close(self) -> None:
-        """The episode is over."""
-        self._within = False
-        self._closed = self._record.step.kind, self._record.step.episode
+        """End the episode."""
+        self._following = False
+        self._last_closed = self._record.step.kind, self._record.step.episode
         self._explorer.end_episode()
 
     def _compare(self, pending: _Pending) -> None:
-        self._comparison.take(pending.step, pending.record, but=pending.but)
+        self._comparison.take(pending.step, pending.record, excluded=pending.excluded)
 
-    def _outputs(self, record: Recorded) -> tuple[Counts, Counts]:
+    def _outputs(self, record: RecordedStep) -> tuple[Counts, Counts]:
         """Outputs at the start and the end of the period before an episode's first sample (counts).
 
-        The frame was not recorded with them, but it names the frame that the output answers: the safe output after an
-        arming or a reset, otherwise one of the commands on the way to the start.  A frame that does not follow the
-        latest one ends a period without a switch, for nothing was sent in it.
+        They were not recorded with the frame, but it names the frame that the output answers: the safe output after
+        arming or a reset, otherwise one of the reset's commands.  A frame that does not follow the latest one ends a
+        period without a switch, since nothing was sent in it.
         """
         step, latest = record.step, self._latest
         if step.status & Status.SAFE and not record.last:
@@ -326,10 +328,15 @@ class Recomputation:
         return latest.step.u_end if follows and latest is not None else u_end, u_end
 
 
-def _answer_as(step: Step, told: Step) -> None:
-    """Take a policy's answer from a record."""
-    step.policy = told.policy
-    if told.drawn and all(map(isfinite, told.policy)):
-        step.mean, step.std, step.drawn, step.amplitude = told.mean, told.std, told.drawn, told.amplitude
-        if not told.flags & Flag.FADED:
-            step.explored = told.explored
+def _copy_answer(step: Step, recorded: Step) -> None:
+    """Copy a policy's answer from a record."""
+    step.policy = recorded.policy
+    if recorded.drawn and all(map(isfinite, recorded.policy)):
+        step.mean, step.std, step.drawn, step.amplitude = (
+            recorded.mean,
+            recorded.std,
+            recorded.drawn,
+            recorded.amplitude,
+        )
+        if not recorded.flags & Flag.FADED:
+            step.explored = recorded.explored

@@ -1,4 +1,4 @@
-"""Recorded data of a run: configuration, step records, their frames, and policies by id."""
+"""RecordedStep data of a run: configuration, step records, their frames, and policies by id."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import FIELDS, Flag, RecordLayout, Step
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
-_TOLD: Final = tuple(f.name for f in FIELDS if f.stored.source == "loop")
+_COPIED_FIELDS: Final = tuple(f.name for f in FIELDS if f.stored.source == "loop")
 
 
-class Recorded(NamedTuple):
-    """A record of the run, and the step that it was made of."""
+class RecordedStep(NamedTuple):
+    """A record of the run, and the step decoded from it."""
 
     row: npt.NDArray[np.void]
     """The record itself, shape ()."""
@@ -29,33 +29,33 @@ class Recorded(NamedTuple):
 
     @property
     def first(self) -> bool:
-        """Whether an episode begins here."""
+        """Whether an episode begins with this record."""
         return bool(self.step.flags & Flag.FIRST)
 
     @property
     def last(self) -> bool:
-        """Whether a training or evaluation episode was closed here."""
+        """Whether a training or evaluation episode was closed with this record."""
         return bool(self.step.flags & Flag.NO_ACTION)
 
     @property
     def cut_off(self) -> bool:
-        """Whether it was closed here because the line was."""
+        """Whether the episode was closed because the connection was."""
         return bool(self.step.flags & Flag.CUT_OFF)
 
 
-def recorded(layout: RecordLayout, row: npt.NDArray[np.void]) -> Recorded:
-    """Take one record, shape ()."""
-    return Recorded(row, int(row["seq"]), layout.step(row))
+def recorded_step(layout: RecordLayout, row: npt.NDArray[np.void]) -> RecordedStep:
+    """Decode one record, shape ()."""
+    return RecordedStep(row, int(row["seq"]), layout.step(row))
 
 
 Counts = tuple[int, ...]
 
 
-def frame_of(record: Recorded, previous: Recorded | None, u_start: Counts, u_end: Counts) -> State:
-    """Reconstruct the state frame behind a record.
+def frame_of(record: RecordedStep, previous: RecordedStep | None, u_start: Counts, u_end: Counts) -> State:
+    """Reconstruct the state frame of a record.
 
-    Its report on the period before it is in the ``previous`` record of the episode; ``u_start`` and ``u_end`` are those
-    of an episode's first frame.  The lease, which no decision reads, is 0.
+    Its report on the preceding period is in the ``previous`` record of the episode; ``u_start`` and ``u_end`` are those
+    of an episode's first frame.  The lease, which no decision uses, is 0.
     """
     tau_us = 0
     if previous is not None:
@@ -68,17 +68,17 @@ def frame_of(record: Recorded, previous: Recorded | None, u_start: Counts, u_end
     )
 
 
-def take_circumstances(step: Step, record: Recorded) -> None:
-    """Copy into a step what the loop's clock and accounts told: numbers, times, and what was missed before it."""
-    for name in _TOLD:
+def copy_circumstances(step: Step, record: RecordedStep) -> None:
+    """Copy the values of the loop's clock and accounts into a step: numbers, times, and missed ticks before it."""
+    for name in _COPIED_FIELDS:
         setattr(step, name, getattr(record.step, name))
 
 
-_KEPT: Final = 8
+_MAX_SESSIONS: Final = 8
 
 
-class PolicyShelf:
-    """Builds the session of a policy when it is first asked for, and keeps the last ones."""
+class PolicyCache:
+    """Cache of policy sessions, which are built on first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -87,7 +87,7 @@ class PolicyShelf:
         """Policies that cannot be loaded, with the reason."""
 
     def take(self, policy_id: int, *, native: bool) -> PolicySession | None:
-        """Return the session of a policy for the evaluator that acted; None (and noted) where there is none."""
+        """Return the session of a policy with an evaluator; None, and an entry in ``missing``, if there is none."""
         key = (policy_id, native)
         if key in self._sessions:
             self._sessions.move_to_end(key)
@@ -101,6 +101,6 @@ class PolicyShelf:
         except ModelRefused as refusal:
             self.missing[policy_id] = f"{path}: {refusal}"
         self._sessions[key] = session
-        if len(self._sessions) > _KEPT:
+        if len(self._sessions) > _MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return session

@@ -1,4 +1,4 @@
-"""Verifying a whole run: its log files in order, each session of the loop by itself."""
+"""Verification of a complete run: its log files in order, each session of the loop by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onrig.runtime.run_state.completeness import Counted
 from onrig.runtime.run_state.episodes import EpisodeAccounts, read_rows
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.recomputation import Recomputation
-from onrig.tools.replaying.recorded import PolicyShelf, recorded
+from onrig.tools.replaying.recorded import PolicyCache, recorded_step
 
 _CONFIG: Final = "config.yaml"
 _ROWS: Final = "episodes.csv"
@@ -28,28 +28,28 @@ _DECIMATED: Final = "the log holds only some of the ticks (log.decimation)"
 
 
 class OtherEvaluator(Exception):
-    """Policies were evaluated by a variant of the C library that is not in use here; the message names both."""
+    """Policies were evaluated by another variant of the C library than here; the message names both."""
 
 
 class Verification:
-    """Verifies the parts of a run's log and holds the result."""
+    """Verification of the parts of a run's log, with the result."""
 
     def __init__(self, config: RunConfig, folder: Path, tolerance: float = 0.0) -> None:
         self._folder = folder
         self._tolerant = tolerance > 0.0
         self._layout = record_layout(config)
-        self._shelf = PolicyShelf(folder / "policies")
+        self._policies = PolicyCache(folder / "policies")
         self.comparison = Comparison(config, tolerance)
         self.unverified: Counter[str] = Counter()
         """Records not fully verified, by reason."""
         self.episodes: Counter[Kind] = Counter()
-        self._accounted = config.task, config.rate_hz, config.rig
-        self._accounts = EpisodeAccounts(*self._accounted)
+        self._accounts_arguments = config.task, config.rate_hz, config.rig
+        self._accounts = EpisodeAccounts(*self._accounts_arguments)
         self._logged: dict[tuple[str, int], int] = {}
-        """Records of each episode in the log, the most complete of its repetitions."""
+        """Number of records of each episode in the log, in its most complete repetition."""
         self.sessions = 0
         self.records = 0
-        """In the log."""
+        """Number of records in the log."""
         self.remarks: list[str] = []
         """Remarks on the files."""
         self.altered: list[str] = []
@@ -57,15 +57,15 @@ class Verification:
         self._session = ""
         self._seq = -1
         self._core: Recomputation | None = None
-        self._whole, self._library = True, "none"
+        self._undecimated, self._library = True, "none"
 
     @property
     def missing(self) -> list[str]:
         """Policies that could not be loaded, with the reason."""
-        return list(self._shelf.missing.values())
+        return list(self._policies.missing.values())
 
     def run(self, parts: Iterable[Part], progress: Callable[[int], None] = lambda records: None) -> None:
-        """Go through a log; ``progress`` hears of so many more records done."""
+        """Verify a log; ``progress`` receives the number of further verified records."""
         for part in parts:
             match part:
                 case LogStart():
@@ -74,7 +74,7 @@ class Verification:
                     self._keep(part)
                 case LogEnd():
                     if not part.complete:
-                        self.remarks.append(f"{part.path.name} was not finished: read to its last whole chunk")
+                        self.remarks.append(f"{part.path.name} was not finished: it is read to its last complete chunk")
                 case Event():
                     pass
                 case _:
@@ -83,7 +83,8 @@ class Verification:
         self._finish()
 
     def missing_ticks(self) -> Counted:
-        """Records of the episodes in ``episodes.csv``, and those of them in the log; raises OSError or ValueError."""
+        """Count the records of the episodes in ``episodes.csv``, and those of them in the log; raises OSError or
+        ValueError."""
         expected = present = 0
         for row in read_rows(self._folder / _ROWS).rows:
             records = row.steps + 1
@@ -92,22 +93,22 @@ class Verification:
         return Counted(expected, present)
 
     def _begin(self, part: LogStart) -> None:
-        written_under = part.attachments.get(_CONFIG, b"")
-        self.altered = []  # the last file's counts: a run that is resumed may go on with more episodes, say
-        if written_under != read_file(self._folder / _CONFIG, MAX_BYTES):
-            self.altered = [f"{_CONFIG} is not the one that {part.path.name} was written under"]
+        config_text = part.attachments.get(_CONFIG, b"")
+        self.altered = []  # only the last file's findings count: a resumed run may have other settings
+        if config_text != read_file(self._folder / _CONFIG, MAX_BYTES):
+            self.altered = [f"{_CONFIG} differs from the configuration in {part.path.name}"]
         session = part.metadata.get("session", "")
         if session != self._session:
             self._finish()
             self._session, self._seq = session, -1
             self.sessions += 1
             try:
-                config = read_resolved(written_under, str(part.path))
+                config = read_resolved(config_text, str(part.path))
             except ConfigError as error:
                 message = error.problems[0].message
                 raise LogDamagedError(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
-            self._core = Recomputation(config, self._shelf, self.comparison, self.unverified, self._tolerant)
-        self._whole = part.metadata.get("decimation") == "1"
+            self._core = Recomputation(config, self._policies, self.comparison, self.unverified, self._tolerant)
+        self._undecimated = part.metadata.get("decimation") == "1"
         self._library = part.metadata.get("library", "none")
 
     def _keep(self, part: Kept) -> None:
@@ -115,23 +116,23 @@ class Verification:
         if self._core is not None and isinstance(tick, int) and isinstance(explorer, dict):
             kind = Kind.EVAL if part.fields.get("evaluated") is True else Kind.TRAIN
             episode = part.fields.get("episode")
-            closed = kind, episode if isinstance(episode, int) else 0
-            self._core.keep(tick, {str(k): float(v) for k, v in explorer.items()}, closed)
+            episode_closed = kind, episode if isinstance(episode, int) else 0
+            self._core.add_state(tick, {str(k): float(v) for k, v in explorer.items()}, episode_closed)
 
     def _take(self, records: Records) -> None:
         core = self._core
         self.records += len(records)
-        if core is None or not self._whole:
+        if core is None or not self._undecimated:
             self.unverified[_DECIMATED] += len(records)
             return
         native = not self._tolerant and (records["flags"] & Flag.NATIVE).any()
-        if native and (what := evaluator_difference(self._library)):
-            raise OtherEvaluator(f"its policies' actions were {what}; or allow for it with --tolerance")
-        fresh = records[records["seq"] > self._seq]  # a replay process that was started anew takes some once more
-        for closed in self._accounts.add(fresh):
-            self._count(closed.kind, closed.episode, closed.steps + 1)
-        for row in fresh:
-            record = recorded(self._layout, row)
+        if native and (difference := evaluator_difference(self._library)):
+            raise OtherEvaluator(f"its policies' actions were {difference}; or accept differences with --tolerance")
+        new_records = records[records["seq"] > self._seq]  # a restarted replay process logs some records again
+        for episode in self._accounts.add(new_records):
+            self._count(episode.kind, episode.episode, episode.steps + 1)
+        for row in new_records:
+            record = recorded_step(self._layout, row)
             self._seq = record.seq
             core.take(record)
 
@@ -143,6 +144,6 @@ class Verification:
             self._core.end()
             for sums in self._accounts.state():
                 self._count(Kind(sums.kind).name.lower(), sums.episode, sums.steps)
-            self._accounts = EpisodeAccounts(*self._accounted)
+            self._accounts = EpisodeAccounts(*self._accounts_arguments)
             self.episodes.update(self._core.episodes)
             self._core = None

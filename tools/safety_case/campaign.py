@@ -1,7 +1,7 @@
 """Adversarial campaign against the shield: policies, sampled plants, and tallies.
 
-Policies are evaluated by the tick like any other. They know the rig's limits and may query the prediction that judges
-them. Each plant defines its hostile actions.
+The tick evaluates these policies like any other. They know the rig's limits and may query the shield's prediction. Each
+plant defines its hostile actions.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from onrig.sim.plants.plant import Command
 from onrig.sim.plants.registry import simulated
 from onrig.tools.terminal import align
 
-Wish = Sequence[float] | None
-Law = Callable[[Sequence[float]], Wish]
+Proposal = Sequence[float] | None
+Law = Callable[[Sequence[float]], Proposal]
 
-_STEPS: Final = 12
-"""Halvings in the search for the strongest command that still passes."""
-_NONSENSE: Final[tuple[Callable[[int], Wish], ...]] = (
+_N_HALVINGS: Final = 12
+"""Number of halvings in the search for the strongest command that still passes."""
+_INVALID_ACTIONS: Final[tuple[Callable[[int], Proposal], ...]] = (
     lambda m: (math.nan,) * m,
     lambda m: (math.inf,) * m,
     lambda m: (-math.inf,) * m,
@@ -52,10 +52,10 @@ class Adversary:
 
     def ask(self, question: Sequence[float]) -> tuple[float, ...]:
         """Return the action for an observation."""
-        wish = self._law(question)
-        if wish is None:
+        proposal = self._law(question)
+        if proposal is None:
             raise RuntimeError("no answer")
-        return tuple(wish)
+        return tuple(proposal)
 
 
 def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random], Law]]:
@@ -72,13 +72,13 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
 
     def bang_bang(rng: random.Random) -> Law:
         held: list[float] = []
-        left = 0
+        remaining = 0
 
-        def law(observation: Sequence[float]) -> Wish:
-            nonlocal held, left
-            if left == 0:
-                held, left = [rng.choice(r) for r in ranges], rng.randint(1, 25)
-            left -= 1
+        def law(observation: Sequence[float]) -> Proposal:
+            nonlocal held, remaining
+            if remaining == 0:
+                held, remaining = [rng.choice(r) for r in ranges], rng.randint(1, 25)
+            remaining -= 1
             return held
 
         return law
@@ -90,7 +90,7 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
         return lambda observation: strongest_that_passes(prediction, observation, push(observation), rig)
 
     def broken(rng: random.Random) -> Law:
-        return lambda observation: rng.choice(_NONSENSE)(m) if rng.random() < 0.2 else push(observation)
+        return lambda observation: rng.choice(_INVALID_ACTIONS)(m) if rng.random() < 0.2 else push(observation)
 
     def replay(rng: random.Random) -> Law:
         return aim
@@ -107,20 +107,20 @@ def strongest_that_passes(prediction: Prediction, observation: Sequence[float], 
         return push
     rest = tuple([a.safe for a in rig.actuators])
     weak, strong = 0.0, 1.0
-    for _ in range(_STEPS):
+    for _ in range(_N_HALVINGS):
         share = 0.5 * (weak + strong)
-        tried = tuple([r + share * (p - r) for r, p in zip(rest, push, strict=True)])
-        weak, strong = (weak, share) if prediction.evaluate(observation, tried)[0] else (share, strong)
+        command = tuple([r + share * (p - r) for r, p in zip(rest, push, strict=True)])
+        weak, strong = (weak, share) if prediction.evaluate(observation, command)[0] else (share, strong)
     return tuple([r + weak * (p - r) for r, p in zip(rest, push, strict=True)])
 
 
 SUBSTEPS: Final = 8
-"""Runge-Kutta steps per period; near a magnet the twin's two cannot distinguish a breach from an error."""
+"""Runge-Kutta steps per period; near a magnet the twin's two steps cannot distinguish a breach from an error."""
 State = tuple[Array, ...]
 
 
 def draw(nominal: Array, spread: float, n: int, rng: np.random.Generator) -> Array:
-    """Draw parameters (p, n): half of them vertices of the box, half anywhere in it."""
+    """Draw parameters (p, n): half of them at vertices of the box, half anywhere in it."""
     inside = rng.uniform(-1.0, 1.0, (len(nominal), n))
     corners = rng.choice([-1.0, 1.0], (len(nominal), n))
     return np.asarray(nominal[:, None] * (1.0 + spread * np.where(rng.random(n) < 0.5, corners, inside)))
@@ -157,7 +157,7 @@ class Tally:
     worst_margin: float = 1.0
 
     def add(self, margin: float) -> None:
-        """Close an episode, given its worst margin."""
+        """Add an episode with its worst margin."""
         self.episodes += 1
         self.breaches += margin < 0
         self.worst_margin = min(self.worst_margin, margin)
@@ -168,8 +168,8 @@ Campaign = dict[str, Tally]
 
 def table(campaign: Campaign) -> str:
     """Table per policy and in total: episodes, ticks, breaches, worst margin, and share of each rule."""
-    shown = [r for r in Rule if r is not Rule.NONE and any(t.rules[r] for t in campaign.values())]
-    heads = ["policy", "episodes", "ticks", "breaches", "worst margin", *[r.name.lower() for r in shown]]
+    rules = [r for r in Rule if r is not Rule.NONE and any(t.rules[r] for t in campaign.values())]
+    heads = ["policy", "episodes", "ticks", "breaches", "worst margin", *[r.name.lower() for r in rules]]
     total = Tally()
     for t in campaign.values():
         total.episodes += t.episodes
@@ -179,6 +179,6 @@ def table(campaign: Campaign) -> str:
         total.rules.update(t.rules)
     rows = [heads]
     for name, t in [*campaign.items(), ("all", total)]:
-        shares = [f"{t.rules[r] / max(t.ticks, 1):.2%}" for r in shown]
+        shares = [f"{t.rules[r] / max(t.ticks, 1):.2%}" for r in rules]
         rows.append([name, str(t.episodes), str(t.ticks), str(t.breaches), f"{t.worst_margin:.2%}", *shares])
     return align(rows)

@@ -1,5 +1,5 @@
-"""Episodes through the tick's pure core: adversarial policies, plants of the box, sensor errors, delays, lost frames,
-and a dying host in each episode.
+"""Episodes through the tick's pure core, with adversarial policies, plants of the box, sensor errors, delays, lost
+frames, and the death of the host in each episode.
 
 The plants are advanced as a batch; every decision is the scalar one of ``onrig.runtime.control.tick``. After a lost
 frame the previous command remains in force, at most for the duration of the lease. After the host's death the last
@@ -43,10 +43,10 @@ LANES: Final = 300
 """Number of episodes in a batch."""
 LOSSES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per episode."""
-_CHANGING: Final = 0.3
-"""Share of episodes whose plant varies in every period, as far as the guarantee covers it."""
-_AT_REST: Final = 0.3
-_EXPOSED: Final = 0.5
+_VARYING_SHARE: Final = 0.3
+"""Share of episodes whose plant varies in every period, within the guarantee."""
+_AT_REST_SHARE: Final = 0.3
+_EXPOSED_SHARE: Final = 0.5
 """Share of episodes in which the host dies after a command with a small margin, if any."""
 _SMALL_MARGIN: Final = 0.1
 """Margin that counts as small."""
@@ -55,31 +55,31 @@ AFTERMATH_S: Final = 2.0
 
 
 class SensorModel(NamedTuple):
-    """Model of the two relevant sensors: counts of (place, velocity) with bounded errors."""
+    """Model of the two relevant sensors: counts of (position, velocity) with bounded errors."""
 
     resolutions: Array
-    more: Array
+    extra_error: Array
     """Error in addition to the rounding to counts."""
     order: tuple[int, ...]
     """Index of the quantity that each sensor of the rig reads."""
 
     def read(self, state: Array, rng: np.random.Generator) -> list[tuple[int, ...]]:
         """Return the counts of each lane, in the order of the rig's sensors."""
-        seen = state + self.more[:, None] * rng.uniform(-1.0, 1.0, state.shape)
-        counts = np.rint(seen / self.resolutions[:, None]).astype(np.int64)[list(self.order)]
+        readings = state + self.extra_error[:, None] * rng.uniform(-1.0, 1.0, state.shape)
+        counts = np.rint(readings / self.resolutions[:, None]).astype(np.int64)[list(self.order)]
         return [tuple(c) for c in counts.T.tolist()]
 
 
 class Death:
-    """Time of a host's death: after its answer to a random frame, or to the next one with a small margin."""
+    """Time of the host's death: after its answer to a random frame, or to the next frame with a small margin."""
 
     def __init__(self, frames: int, rng: random.Random) -> None:
-        self._from, self._last = rng.randint(1, frames), frames
-        self._exposed = rng.random() < _EXPOSED
+        self._first, self._last = rng.randint(1, frames), frames
+        self._exposed = rng.random() < _EXPOSED_SHARE
 
     def occurs(self, frame: int, margin: float) -> bool:
         """Return whether the host dies after answering this frame."""
-        return frame >= self._from and (not self._exposed or margin < _SMALL_MARGIN or frame >= self._last)
+        return frame >= self._first and (not self._exposed or margin < _SMALL_MARGIN or frame >= self._last)
 
 
 class Lane:
@@ -95,7 +95,7 @@ class Lane:
         self.answer_to = begin_episode(tick, by_policy(tick, cast(PolicySession, Adversary(law)), 1), ends=never)
 
     def loses_frame(self, frame: int, lease_periods: int) -> bool:
-        """Return whether a frame is lost; counts the lease."""
+        """Return whether a frame is lost; counts the periods of the lease."""
         lost = frame > 1 and self.unanswered < lease_periods - 1 and self.loss and self.rng.random() < self.loss
         if self.alive and not lost:
             self.unanswered = 0
@@ -107,13 +107,13 @@ class Lane:
 
 
 def sensor_model_of(config: RunConfig, box: PlantBox) -> SensorModel:
-    """Return the sensor model of a rig, whose sensors must measure place and velocity."""
-    rig, seen = config.rig, (box.place, box.velocity)
-    names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in seen]
+    """Return the sensor model of a rig, whose sensors must measure position and velocity."""
+    rig, observed = config.rig, (box.place, box.velocity)
+    names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in observed]
     if sorted(names) != sorted(s.name for s in rig.sensors):
-        raise ValueError(f"rig '{rig.name}' must measure place and velocity only")
+        raise ValueError(f"rig '{rig.name}' must measure position and velocity only")
     resolutions = np.array([next(s.resolution for s in rig.sensors if s.name == n) for n in names])
-    bounds = np.array([error_bound(box, rig, n) for n in seen])
+    bounds = np.array([error_bound(box, rig, n) for n in observed])
     return SensorModel(
         resolutions, np.maximum(bounds - 0.5 * resolutions, 0.0), tuple(names.index(s.name) for s in rig.sensors)
     )
@@ -127,37 +127,46 @@ def run_core(
     if box is None:
         raise ValueError("limits.predicted is not set: the shield guarantees nothing to test")
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    sight, plant = sensor_model_of(config, box), simulated(box).of_box(box, config.rig)
-    made = laws(box, setting)
+    sensor_model, plant = sensor_model_of(config, box), simulated(box).of_box(box, config.rig)
+    factories = laws(box, setting)
     ticks = [Tick(config) for _ in range(min(LANES, episodes))]
-    campaign: Campaign = {name: Tally() for name in made}
-    names, done = list(made), 0
+    campaign: Campaign = {name: Tally() for name in factories}
+    names, done = list(factories), 0
     frames = episode_steps(config.task, config.rate_hz)
     while done < episodes:
         n = min(len(ticks), episodes - done)
         rng = np.random.default_rng((seed, done))
         lanes = []
         for i in range(n):
-            own = random.Random(f"{seed} {done + i}")
+            generator = random.Random(f"{seed} {done + i}")
             name = names[(done + i) % len(names)]
-            lanes.append(Lane(ticks[i], made[name](own), name, own.choice(LOSSES), Death(frames, own), own))
-        _run_lanes(config, box, plant, sight, lanes, rng, campaign)
+            lanes.append(
+                Lane(
+                    ticks[i],
+                    factories[name](generator),
+                    name,
+                    generator.choice(LOSSES),
+                    Death(frames, generator),
+                    generator,
+                )
+            )
+        _run_lanes(config, box, plant, sensor_model, lanes, rng, campaign)
         done += n
         progress(done)
     return campaign
 
 
 def start_states(plant: Plant, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator) -> State:
-    """Draw places and velocities (n,) of the safe set: at rest or anywhere in it."""
+    """Draw positions and velocities (n,) of the safe set: at rest or anywhere in it."""
     place, low, high = plant.safe_states(box, setting, n, rng)
-    return place, np.where(rng.random(n) < _AT_REST, 0.0, rng.uniform(low, high))
+    return place, np.where(rng.random(n) < _AT_REST_SHARE, 0.0, rng.uniform(low, high))
 
 
 def _run_lanes(
     config: RunConfig,
     box: PlantBox,
     plant: Plant,
-    sight: SensorModel,
+    sensor_model: SensorModel,
     lanes: list[Lane],
     rng: np.random.Generator,
     campaign: Campaign,
@@ -169,19 +178,19 @@ def _run_lanes(
     names, nominal = list(box.nominal), np.array(list(box.nominal.values()))
     varying = np.array([name in box.varying for name in names])
     parameters = draw(nominal, box.spread, n, rng)
-    largest = dead_band_of(box)
-    dead_bands = draw_dead_bands(largest, n, rng) if largest else None
-    apart = {
+    max_dead_band = dead_band_of(box)
+    dead_bands = draw_dead_bands(max_dead_band, n, rng) if max_dead_band else None
+    separate = {
         name: draw(np.array([value]), spread, n, rng)[0] for name, (value, spread) in apart_of(box).items() if spread
     }
-    changing = rng.random(n) < _CHANGING
+    changing = rng.random(n) < _VARYING_SHARE
     friction_share = rng.choice([0.0, 1.0], n)
-    late = rng.uniform(0.0, late_s, n)
+    delays = rng.uniform(0.0, late_s, n)
     envelope = config.limits.envelope[box.velocity]
     peak = np.zeros(n)
     aftermath = round(AFTERMATH_S * config.rate_hz) + config.rig.lease_periods
     for frame in range(1, episode_steps(config.task, config.rate_hz) + aftermath + 1):
-        for lane, counts in zip(lanes, sight.read(np.stack(state), rng), strict=True):
+        for lane, counts in zip(lanes, sensor_model.read(np.stack(state), rng), strict=True):
             lane.before = lane.command
             if not lane.loses_frame(frame, config.rig.lease_periods):
                 decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
@@ -190,29 +199,29 @@ def _run_lanes(
         drawn = draw(nominal, box.spread, n, rng)
         changing &= np.array([lane.alive for lane in lanes])
         parameters = np.where(changing & varying[:, None], drawn, parameters)
-        moving = plant.varied(apart).with_lumped(dict(zip(names, parameters, strict=True)))
+        moving = plant.varied(separate).with_lumped(dict(zip(names, parameters, strict=True)))
         if dead_bands is not None:
             if "dead_band" in box.varying:
-                dead_bands = np.where(changing, draw_dead_bands(largest, n, rng), dead_bands)
+                dead_bands = np.where(changing, draw_dead_bands(max_dead_band, n, rng), dead_bands)
             moving = moving.varied({"dead_band": dead_bands})
         released = np.array([lane.fallen and config.rig.releases for lane in lanes])
-        driven, first = advance(moving, state, tuple(before), late, 2)
-        driven, second = advance(moving, driven, tuple(command), period_s - late, SUBSTEPS)
-        fastest: Array = np.maximum(first, second)
+        driven, first = advance(moving, state, tuple(before), delays, 2)
+        driven, second = advance(moving, driven, tuple(command), period_s - delays, SUBSTEPS)
+        max_speed: Array = np.maximum(first, second)
         if released.any():
-            loose = moving.released(friction_share)
-            coasting, third = advance(loose, state, tuple(0.0 * command), np.full(n, period_s), SUBSTEPS)
+            released_plant = moving.released(friction_share)
+            coasting, third = advance(released_plant, state, tuple(0.0 * command), np.full(n, period_s), SUBSTEPS)
             driven = tuple([np.where(released, a, b) for a, b in zip(coasting, driven, strict=True)])
-            fastest = np.where(released, third, fastest)
-        state, peak = driven, np.maximum(peak, fastest)
+            max_speed = np.where(released, third, max_speed)
+        state, peak = driven, np.maximum(peak, max_speed)
         state = moving.constrain(BATCHED, state)
     limit = min(-envelope.low, envelope.high)
-    for lane, most in zip(lanes, peak.tolist(), strict=True):
-        campaign[lane.name].add(1.0 - most / limit)
+    for lane, speed in zip(lanes, peak.tolist(), strict=True):
+        campaign[lane.name].add(1.0 - speed / limit)
 
 
 def decide(lane: Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:
-    """Answer a frame with the lane's tick and policy, after which its host may die."""
+    """Answer a frame with the lane's tick and policy; the host may die afterwards."""
     state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
     answer = lane.answer_to(state)
     step, lane.command = answer.step, answer.command

@@ -1,4 +1,4 @@
-"""The same policies through the stack: the twin device, its protocol and framing, the session, the tick.
+"""Adversarial policies through the stack: the twin device, its protocol and framing, the session, the tick.
 
 One process in virtual time; each episode has its own device, whose plant is drawn from the box and starts in the safe
 set. The host dies in every episode, and the device is observed until its plant has come to rest. Commands have the
@@ -40,30 +40,30 @@ def run_stack(
         raise ValueError("needs a twin (device.twin) and a plant family (limits.predicted)")
     options = msgspec.convert(section, TwinOptions)
     if set(options.plant.lumped) != set(box.nominal):
-        raise ValueError("limits.predicted and device.twin.plant are of different kinds")
+        raise ValueError("limits.predicted and device.twin.plant have different kinds")
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    made, frames = laws(box, setting), episode_steps(config.task, config.rate_hz)
-    names, nominal = list(made), np.array(list(box.nominal.values()))
-    rng, largest = np.random.default_rng(seed), dead_band_of(box)
+    factories, frames = laws(box, setting), episode_steps(config.task, config.rate_hz)
+    names, nominal = list(factories), np.array(list(box.nominal.values()))
+    rng, max_dead_band = np.random.default_rng(seed), dead_band_of(box)
     tick = Tick(config)
-    campaign: Campaign = {name: Tally() for name in made}
+    campaign: Campaign = {name: Tally() for name in factories}
     for episode in range(episodes):
         name = names[episode % len(names)]
         drawn = draw(nominal, box.spread, 1, rng)[:, 0].tolist()
         plant = options.plant.with_lumped(dict(zip(box.nominal, drawn, strict=True)))
-        for apart, (value, spread) in apart_of(box).items():
+        for name_apart, (value, spread) in apart_of(box).items():
             if spread:
-                plant = plant.varied({apart: float(draw(np.array([value]), spread, 1, rng)[0, 0])})
-        if largest:
-            plant = plant.varied({"dead_band": float(draw_dead_bands(largest, 1, rng)[0])})
+                plant = plant.varied({name_apart: float(draw(np.array([value]), spread, 1, rng)[0, 0])})
+        if max_dead_band:
+            plant = plant.varied({"dead_band": float(draw_dead_bands(max_dead_band, 1, rng)[0])})
         twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, SUBSTEPS))
-        own = random.Random(f"{seed} {episode}")
+        generator = random.Random(f"{seed} {episode}")
         start = [float(x[0]) for x in start_states(plant, box, setting, 1, rng)]
         device = TwinDevice(config.rig, twin, dict(zip(plant.state_names, start, strict=True)))
-        policy = cast(PolicySession, Adversary(made[name](own)))
-        fastest = _run_episode(config, box, device, tick, policy, Death(frames, own), own, campaign[name])
+        policy = cast(PolicySession, Adversary(factories[name](generator)))
+        max_speed = _run_episode(config, box, device, tick, policy, Death(frames, generator), generator, campaign[name])
         envelope = config.limits.envelope[box.velocity]
-        campaign[name].add(1.0 - fastest / min(-envelope.low, envelope.high))
+        campaign[name].add(1.0 - max_speed / min(-envelope.low, envelope.high))
         progress(episode + 1)
     return campaign
 
@@ -78,7 +78,7 @@ def _run_episode(
     rng: random.Random,
     tally: Tally,
 ) -> float:
-    """Return the largest |velocity| at the samples, which the host answers until it dies."""
+    """Run an episode in which the host dies; returns the largest sampled |velocity|."""
     clock = VirtualClock()
     session = DeviceSession(LoopbackDevice(device, clock).transport, config.rig, clock)
     session.connect()
@@ -87,25 +87,25 @@ def _run_episode(
     session.reset(device.boot_id)
     tick.begin(1, Kind.TRAIN, [])
     answer_to = begin_episode(tick, by_policy(tick, policy, 1), ends=never)
-    period_ns, fastest, alive, answered = config.period_us * 1000, 0.0, True, 0
+    period_ns, max_speed, alive, n_answered = config.period_us * 1000, 0.0, True, 0
     late_ns = rng.randint(0, min(box.late_us, config.period_us - 1)) * 1000
-    left = round(AFTERMATH_S * config.rate_hz) + config.rig.lease_periods
-    while left:
+    remaining = round(AFTERMATH_S * config.rate_hz) + config.rig.lease_periods
+    while remaining:
         state = session.wait_state(clock.now_ns + 2 * period_ns)
         if state is None or (state.fault and alive):
             raise RuntimeError(f"the twin sent no frame, or a fault: {state}")
-        fastest = max(fastest, abs(device.plant_state[-1]))
+        max_speed = max(max_speed, abs(device.plant_state[-1]))
         if not alive:
-            left -= 1
-            if not left and not shows_safe(state, tick.safe_counts):
+            remaining -= 1
+            if not remaining and not shows_safe(state, tick.safe_counts):
                 raise RuntimeError(f"the device did not reach its safe output after its host died: {state}")
             continue
         step = (answer := answer_to(state)).step
         clock.advance(late_ns)
         session.send_command(state.frame, answer.command)
-        answered += 1
+        n_answered += 1
         tally.ticks += 1
         if step.rule is not Rule.NONE:
             tally.rules[step.rule] += 1
-        alive = not death.occurs(answered, step.margin)
-    return fastest
+        alive = not death.occurs(n_answered, step.margin)
+    return max_speed

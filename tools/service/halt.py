@@ -1,7 +1,7 @@
 """``python -m onrig.tools.service.halt PID``: makes a run's actuators safe, even if its supervisor hangs.
 
-systemd calls it before it signals the supervisor. It requests a fade-out as Ctrl-C does, then an immediate stop if
-there is no reaction.
+systemd calls it before signalling the supervisor. It requests a fade-out like Ctrl-C, then an immediate stop if there
+is no reaction.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from onrig.runtime.run_state.running import Remote, Running, SegmentError, Segme
 
 FADE_S: Final = 12.0
 """The longest configurable fade, with a margin."""
-_AT_ONCE_S: Final = 2.0
+_IMMEDIATE_S: Final = 2.0
 _POLL_S: Final = 0.005
 
 
 def halt(remote: Remote, now_s: Callable[[], float], sleep: Callable[[float], None]) -> bool:
-    """Request a fade, then an immediate stop; returns whether a frame of the device then shows its outputs safe.
+    """Request a fade, then an immediate stop; returns whether a frame from the device shows its outputs safe.
 
     ``now_s`` is the monotonic clock of the frames' time stamps.
     """
     remote.stop(1)
-    asked_ns = round(now_s() * 1e9)  # earlier frames do not show the present state
-    for level, wait_s in ((1, FADE_S), (2, _AT_ONCE_S)):
+    request_ns = round(now_s() * 1e9)  # earlier frames do not show the present state
+    for level, wait_s in ((1, FADE_S), (2, _IMMEDIATE_S)):
         remote.stop(level)
-        limit = now_s() + wait_s
-        while now_s() < limit:
+        deadline_s = now_s() + wait_s
+        while now_s() < deadline_s:
             actuators = remote.actuators
-            if actuators.confirmed_safe(asked_ns):
+            if actuators.confirmed_safe(request_ns):
                 return True
             if actuators.ended:
                 return actuators.unused
@@ -46,23 +46,23 @@ def find(pid: int, rigs: list[Running]) -> Running | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Halt the run; returns 0 if there is none, or if a frame of its device shows its outputs safe."""
+    """Halt the run; returns 0 if there is none, or if a frame from its device shows its outputs safe."""
     if len(arguments) != 1 or not arguments[0].isdigit():
         return 0  # systemd reports no main process: there is nothing to halt
-    found = find(int(arguments[0]), running_rigs())
-    if found is None:
+    run = find(int(arguments[0]), running_rigs())
+    if run is None:
         return 0
     try:
-        with Remote(found) as remote:
+        with Remote(run) as remote:
             if halt(remote, time.monotonic, time.sleep):
                 return ExitCode.OK
             doubt = remote.actuators.unconfirmed(time.monotonic_ns(), time.time())
-            sys.stderr.write(f"{found.folder}: actuators {doubt}; check the rig\n")
+            sys.stderr.write(f"{run.folder}: actuators {doubt}; check the rig\n")
             return ExitCode.HARDWARE
     except SegmentMissing:
         return 0  # it has just ended
-    except SegmentError as error:  # of another version, say: systemd's signal stops it
-        sys.stderr.write(f"{found.folder}: {error}\n")
+    except SegmentError as error:  # such as a run of another version, which systemd's signal stops
+        sys.stderr.write(f"{run.folder}: {error}\n")
         return ExitCode.HARDWARE
 
 

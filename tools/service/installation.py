@@ -1,4 +1,4 @@
-"""Files of a rig's service, shown or written: systemd unit, udev rule, limits."""
+"""Display and installation of a rig's service files: systemd unit, udev rule, limits."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from onrig.tools.terminal import complain
 
 
 class PathOccupied(Exception):
-    """A foreign file has the path of a service file; the message is one line."""
+    """Another program's file has the path of a service file; the message is one line."""
 
 
 def artifacts(s: Service, home: Path, root: Path = Path("/")) -> list[Artifact]:
-    """List the files of a service under ``root``; a user service is only its unit, as the others require root."""
+    """List the files of a service under ``root``; only the unit for a user service, since the others require root."""
     if s.for_user:
         folder = home / ".config/systemd/user"
         return [Artifact(root / folder.relative_to("/") / s.unit, unit_text(s))]
@@ -53,7 +53,7 @@ def artifacts(s: Service, home: Path, root: Path = Path("/")) -> list[Artifact]:
 
 
 def file_state(artifact: Artifact) -> str:
-    """State of a file: ``new``, ``unchanged`` or ``replaced``; raises InTheWay."""
+    """State of a file: ``new``, ``unchanged`` or ``replaced``; raises PathOccupied."""
     try:
         text = read_file(artifact.path, MAX_BYTES).decode(errors="replace")
     except FileNotFoundError:
@@ -61,14 +61,16 @@ def file_state(artifact: Artifact) -> str:
     if text == artifact.text:
         return "unchanged"
     if not text.startswith(MARK):
-        raise PathOccupied(f"{artifact.path}: this file is not Onrig's; move it, or merge the printed text by hand")
+        raise PathOccupied(
+            f"{artifact.path}: this file was not written by Onrig; move it, or merge the printed text by hand"
+        )
     return "replaced"
 
 
 def write(files: Sequence[Artifact]) -> None:
-    """Write all files (mode 0644); on an OSError or InTheWay all are restored."""
-    before: list[tuple[Path, bytes | None]] = []
-    made: list[Path] = []
+    """Write all files (mode 0644); restores all on an OSError or PathOccupied."""
+    previous: list[tuple[Path, bytes | None]] = []
+    created: list[Path] = []
     for artifact in files:
         file_state(artifact)
     try:
@@ -76,36 +78,36 @@ def write(files: Sequence[Artifact]) -> None:
             folder = artifact.path.parent
             missing = [f for f in (folder, *folder.parents) if not f.exists()]
             folder.mkdir(parents=True, exist_ok=True)
-            made += missing
-            before.append((artifact.path, read_file(artifact.path, MAX_BYTES) if artifact.path.exists() else None))
+            created += missing
+            previous.append((artifact.path, read_file(artifact.path, MAX_BYTES) if artifact.path.exists() else None))
             _replace(artifact.path, artifact.text.encode())
     except OSError:
-        for path, content in before:
+        for path, content in previous:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True) if content is None else _replace(path, content)
-        for folder in made:
+        for folder in created:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
 
 
 def _replace(path: Path, content: bytes) -> None:
-    fd, fresh = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
             os.fchmod(fd, 0o644)
-        os.replace(fresh, path)
+        os.replace(temporary, path)
     except BaseException:
-        Path(fresh).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise
 
 
-_NOBODY: Final = "dialout"
+_DEFAULT_GROUP: Final = "dialout"
 
 
 class Refused(Exception):
-    """A service that would not work; one line, with the exit code."""
+    """The service would not work; one line, with the exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.CONFIGURATION) -> None:
         super().__init__(message)
@@ -135,15 +137,15 @@ def install(
         service = describe(config, name, overrides, device, user, for_user, trusted, machine or Machine())
         home = Path(pwd.getpwnam(user).pw_dir)
         files = artifacts(service, home, root)
-        stand = [file_state(file) for file in files]
+        states = [file_state(file) for file in files]
     except Refused as refusal:
         return complain("service", str(refusal), refusal.code)
     except KeyError:
-        return complain("service", f"there is no user '{user}' on this machine")
+        return complain("service", f"no such user on this machine: '{user}'")
     except (PathOccupied, OSError) as error:
         return complain("service", str(error))
-    for file, how in zip(files, stand, strict=True):
-        print(f"--- {file.path} ({how})\n{file.text}")
+    for file, state in zip(files, states, strict=True):
+        print(f"--- {file.path} ({state})\n{file.text}")
     if not writes:
         print("nothing was written; --write does it" + ("" if for_user else " (with sudo)"))
         return ExitCode.OK
@@ -174,7 +176,7 @@ def describe(
     if port is None and config.device.twin is not None:
         raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
     if config.device.attended is True:
-        raise Refused(f"{name}: nobody attends a service, and {worth(config)} (device.attended)")
+        raise Refused(f"{name}: a service runs unattended, and {worth(config)} (device.attended)")
     if config.lockstep:
         raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
     facts = None if port is None else _port_facts(port, machine)
@@ -184,7 +186,7 @@ def describe(
         name=service_name(find(name).absolute()),
         rig=config.rig.name,
         user=user,
-        group=facts.group if facts is not None and facts.group != "root" else _NOBODY,
+        group=facts.group if facts is not None and facts.group != "root" else _DEFAULT_GROUP,
         python=sys.executable,
         config=find(name).absolute(),
         overrides=tuple(overrides),
@@ -201,7 +203,7 @@ def describe(
 
 
 def _port_facts(port: str, machine: Machine) -> PortFacts:
-    """What the machine knows of a serial port; raises Refused where it is none."""
+    """Facts about a serial port; raises Refused if it is missing or not a serial port."""
     facts = read_port(machine, port)
     if not facts.device:
         hint = "plug the device in: the udev rule needs its USB identity"
@@ -212,7 +214,7 @@ def _port_facts(port: str, machine: Machine) -> PortFacts:
 
 
 def _check_keys(keys: str, user: str) -> None:
-    """Check the rig's keys as the service will read them (as the user, even under sudo); raises Refused."""
+    """Check the rig's keys with the user's permissions, as the service will read them; raises Refused."""
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
     account, present = pwd.getpwnam(user), os.geteuid()

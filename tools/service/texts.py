@@ -10,7 +10,7 @@ from onrig.runtime.supervise.revival import GIVE_UP_S
 from onrig.tools.ports import UsbIdentity
 
 MARK = "# Written by Onrig (onrig service CONFIG --write), which replaces it."
-"""First line of every file: only files that begin with it are replaced."""
+"""First line of every file; only files that begin with it are replaced."""
 
 
 class Service(NamedTuple):
@@ -26,21 +26,21 @@ class Service(NamedTuple):
     config: Path
     overrides: tuple[str, ...]
     trusted: bool
-    """The Python files that the configuration names run wherever they are."""
+    """Whether the Python files that the configuration names are trusted, wherever they are."""
     folder: Path
     """Parent folder of ``runs``, which holds the run folders."""
     port: str | None
-    """Serial port; None where the configuration names another line."""
+    """Serial port; None if the configuration uses another transport."""
     port_given: bool
     """Whether the port replaces the configured one."""
     baud: int
     device: str
-    """What the port leads to: /dev/ttyUSB0; empty without a port."""
+    """Device file of the port: /dev/ttyUSB0; empty without a port."""
     usb: UsbIdentity | None
     """USB identity; None if the port is not a USB adapter."""
     fade_s: float
     for_user: bool
-    """Whether it is a unit of the user's manager, without root."""
+    """Whether the unit belongs to the user's manager, without root."""
 
     @property
     def unit(self) -> str:
@@ -55,14 +55,14 @@ class Artifact(NamedTuple):
     text: str
 
 
-_EVERY_RIGS: Final = "run"
+_GENERIC_NAME: Final = "run"
 """Name of the configuration written by `onrig init` in every rig's folder."""
 
 
 def service_name(config: Path) -> str:
-    """Name of a service, from that of its configuration, or of its folder if that is ``run.yaml``; valid for systemd,
-    udev and symlinks."""
-    name = config.parent.name if config.stem == _EVERY_RIGS else config.stem
+    """Name of a service: that of its configuration, or of the folder of a ``run.yaml``; valid for systemd, udev and
+    symlinks."""
+    name = config.parent.name if config.stem == _GENERIC_NAME else config.stem
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "rig"
 
 
@@ -70,7 +70,7 @@ _FTDI: Final = "0403"
 
 
 def _quoted(text: str) -> str:
-    """Quote a value to match: characters with a meaning for udev are replaced by ``?``."""
+    """Quote a value to match; replaces characters with a meaning for udev by ``?``."""
     return '"' + "".join("?" if c in '"*[]\\|' or not c.isprintable() else c for c in text) + '"'
 
 
@@ -92,9 +92,9 @@ def rule_text(s: Service) -> str:
     return "\n".join(lines) + "\n"
 
 
-_ENDING_S: Final = 60
+_STOP_TIMEOUT_S: Final = 60
 """Longer than the supervisor's total shutdown grace."""
-_PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@,")
+_UNQUOTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@,")
 WATCHDOG_S: Final = 2 * round(GIVE_UP_S)
 """Longer than the supervisor's own limit for a hung loop: systemd is the second line of defence."""
 
@@ -102,11 +102,11 @@ WATCHDOG_S: Final = 2 * round(GIVE_UP_S)
 def word(text: str) -> str:
     """Quote one word of a command line for systemd (systemd.service(5), *Command lines*)."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return escaped if set(text) <= _PLAIN and text else f'"{escaped}"'
+    return escaped if set(text) <= _UNQUOTED and text else f'"{escaped}"'
 
 
 def device_unit(path: str) -> str:
-    """Name of the unit that stands for a device file (systemd-escape --path --suffix=device)."""
+    """Name of the unit for a device file (systemd-escape --path --suffix=device)."""
     parts = path.strip("/")
     out = []
     for i, byte in enumerate(parts.encode()):
@@ -136,7 +136,7 @@ def unit_text(s: Service) -> str:
     else:
         disarm += [str(s.config), *configured]
     halt = [s.python, "-m", "onrig.tools.service.halt"]
-    who = [] if s.for_user else [f"User={s.user}", f"SupplementaryGroups={s.group}"]
+    identity = [] if s.for_user else [f"User={s.user}", f"SupplementaryGroups={s.group}"]
     lines = [
         MARK,
         "[Unit]",
@@ -149,16 +149,16 @@ def unit_text(s: Service) -> str:
         "NotifyAccess=main",
         f"WatchdogSec={WATCHDOG_S}",
         "TimeoutStartSec=180",
-        *who,
+        *identity,
         # Paths with blanks need no quotes here.
         f"WorkingDirectory={str(s.folder).replace('%', '%%')}",
         f"ExecStart={' '.join(map(word, run))}",
-        "# Fades out and disarms, past a supervisor that hangs; SIGTERM to the supervisor follows.",
+        "# Fades out and disarms, even if the supervisor hangs; SIGTERM to the supervisor follows.",
         f"ExecStop=-{' '.join(map(word, halt))} $MAINPID",
         "# After the run has ended in any way: disarm the device directly. Its lease has already expired.",
         f"ExecStopPost=-{' '.join(map(word, disarm))}",
         "KillMode=mixed",
-        f"TimeoutStopSec={_ENDING_S + round(s.fade_s)}",
+        f"TimeoutStopSec={_STOP_TIMEOUT_S + round(s.fade_s)}",
         "SuccessExitStatus=130",
         "# A rig that stopped by itself must be checked before it moves again.",
         "Restart=no",

@@ -1,1 +1,1 @@
-"""Verbs of ``onrig``, one module each (see ``onrig.tools.options``); their implementations are in the other rooms."""
+"""Verbs of ``onrig``, one module each (see ``onrig.tools.options``); their implementations are in other packages."""

@@ -1,7 +1,7 @@
 """Validate a configuration and explain it.
 
-Everything that a run would refuse is reported, all problems at once. CONFIG may also be an experiment, which is checked
-with all its cells.
+All problems for which a run would refuse the configuration are reported at once. CONFIG may also be an experiment,
+which is checked with all its cells.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ class Options:
     """Arguments of the verb."""
 
     config: Config
-    """Path or shipped name of a configuration, or folder that holds its run.yaml."""
+    """Path or shipped name of a configuration, or folder with its run.yaml."""
     _: KW_ONLY
     explain: bool = False
     """Also print limits and schedules as tables (--plot draws them)."""
     set: Overrides = ()
     trust: Trust = False
     plot: File | None = None
-    """Like --explain, and plot to FILE."""
+    """Also explain, and plot to FILE."""
 
 
 def main(options: Options) -> int:
-    """Check; returns the exit code."""
+    """Check the configuration; returns the exit code."""
     from onrig.tools.check import show
 
     return show(options.config, options.set, in_detail=options.explain, plot=options.plot)

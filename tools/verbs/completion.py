@@ -15,7 +15,7 @@ class Options:
     """Arguments of the verb."""
 
     shell: Literal["bash", "zsh"]
-    """Shell for which to print it."""
+    """Shell of the script."""
 
 
 def main(options: Options) -> int:

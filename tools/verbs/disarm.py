@@ -1,6 +1,6 @@
-"""Disarm the device on a port when its run is gone.
+"""Disarm the device on a port after its run has ended.
 
-Sets the outputs of the device to their safe values. To stop a running rig use onrig stop --now.
+Sets the outputs of the device to their safe values. To stop a running rig, use onrig stop --now.
 """
 
 from __future__ import annotations
@@ -52,28 +52,30 @@ def main(options: Options) -> int:
         with contextlib.ExitStack() as held:
             line = held.enter_context(_line(options))
             if line is None or not line.disarms:
-                what = "a twin, which ends with its run" if line is None else "on a transport that this verb cannot use"
-                return complain("disarm", f"{options.port}: its device is {what}")
-            done = disarm(held.enter_context(contextlib.closing(line.open())), time, options.wait)
+                device = (
+                    "a twin, which ends with its run" if line is None else "on a transport that this verb cannot use"
+                )
+                return complain("disarm", f"{options.port}: its device is {device}")
+            result = disarm(held.enter_context(contextlib.closing(line.open())), time, options.wait)
     except ConfigError as error:
         return complain("disarm", str(error))
     except LinkError as error:
         missing = missing_port(line.path) if isinstance(line, Serial) else None
-        why = error if line is None or missing is None else f"{line.place}: {missing}"
-        leased = "" if line is None else "the device goes safe by itself when its lease expires; "
-        advice = f"unconfirmed: {leased}check the rig"
-        sys.stderr.write(f"onrig disarm: {why}; {advice}\n")
+        cause = error if line is None or missing is None else f"{line.place}: {missing}"
+        lease_note = "" if line is None else "the device makes itself safe when its lease expires; "
+        advice = f"unconfirmed: {lease_note}check the rig"
+        sys.stderr.write(f"onrig disarm: {cause}; {advice}\n")
         return ExitCode.HARDWARE
-    how = "; it had sent none, so it was configured first" if done.configured else ""
-    print(f"{line.place}: device '{done.rig}' is disarmed, confirmed by a state frame{how}")
+    note = "; it had sent no frame, so it was configured first" if result.configured else ""
+    print(f"{line.place}: device '{result.rig}' is disarmed, confirmed by a state frame{note}")
     return ExitCode.OK
 
 
 @contextlib.contextmanager
 def _line(options: Options) -> Iterator[Line | None]:
-    """The line that is named by its port, or by the configuration of a rig, with its driver if it has one.
+    """Context with the line to a port or to the device of a configuration, with its driver if it has one.
 
-    None for a twin's.  Raises ConfigError and LinkError.
+    None for a twin.  Raises ConfigError and LinkError.
     """
     from onrig.tools.device_process import line_to, names_config
 
@@ -92,7 +94,7 @@ def _line(options: Options) -> Iterator[Line | None]:
             yield line
 
 
-if __name__ == "__main__":  # as the unit of `onrig service` starts it
+if __name__ == "__main__":  # started by the unit of `onrig service`
     from onrig.tools.options import run_verb
 
     sys.exit(run_verb("disarm", sys.argv[1:]))

@@ -19,7 +19,7 @@ class Options:
     """Arguments of the verb."""
 
     config: Config | None = None
-    """Path or shipped name of the configuration to run here."""
+    """Path or shipped name of the configuration to run on this machine."""
     _: KW_ONLY
     device: Port | None = None
     """Serial port, in place of the configured device."""

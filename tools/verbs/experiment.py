@@ -1,7 +1,7 @@
 """Run many trials of many strategies, on all cores or on a cluster.
 
-Finished trials are stored, one file each. --resume continues a stopped experiment; trials in progress start over.
-Neither that nor --workers, --chunk or --cluster changes the result of a trial.
+Finished trials are stored in one file each. --resume continues a stopped experiment; trials in progress start over.
+None of --resume, --workers, --chunk and --cluster changes the result of a trial.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Options:
     chunk: Count | None = None
     """Trials trained together (default: as many as keep all cores busy)."""
     costs: bool = False
-    """Measure an update of each cell in DIR (one trial alone, on a quiet machine) for its report; run nothing."""
+    """Only measure an update of each cell in DIR (one trial, on a quiet machine) for its report."""
     dry_run: bool = False
-    """Check everything, list the cells and their cost; run nothing."""
+    """Only check everything, and list the cells and their cost."""
     trust: Trust = False
 
 
 def main(options: Options) -> int:
-    """Run; returns the exit code."""
+    """Run the experiment; returns the exit code."""
     from onrig.tools.experiments.experiment import ExperimentOptions, experiment_shown
 
     manner = ExperimentOptions(options.workers, options.cluster, options.trials, options.chunk, options.only)

@@ -1,7 +1,7 @@
 """Export a run as tables or as a data set of transitions.
 
 parquet and csv write every record, experience, episode, policy and event; minari and lerobot write the episodes of the
-log, cut where a frame is missing (docs/data.md). A run that is under way or was killed is exported to its last complete
+log, split at missing frames (docs/data.md). A run that is in progress or was killed is exported to its last complete
 record. The folder appears once it is complete.
 
 Exit codes: 0 exported, 6 exported, but the run's data are incomplete, 2 nothing to export, 3 a library is missing.
@@ -30,7 +30,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Export; returns the exit code."""
+    """Export the run; returns the exit code."""
     from onrig.tools.export import export_run
 
     return export_run(options.run, options.format, options.out)

@@ -1,7 +1,7 @@
 """Estimate a plant's parameters from its device's signals, with joint uncertainty.
 
-CONFIG excites the twin, or the device on --device, within the configuration's limits and under its shield; RUN uses the
-log of a run. Both write identified.yaml, which a run uses as `identified: FILE`, and an HTML page
+With CONFIG, the twin or the device on --device is excited within the configuration's limits and under its shield; with
+RUN, the log of a run is used. Both write identified.yaml, which a run uses as `identified: FILE`, and an HTML page
 (docs/identification.md).
 """
 
@@ -23,13 +23,13 @@ class Options:
     """Path or shipped name of a configuration, or a run's folder."""
     _: KW_ONLY
     device: Port | None = None
-    """Excite the device behind this port instead of a twin."""
+    """Excite the device on this port instead of a twin."""
     effort: Annotated[float, Value("SHARE")] | None = None
     """Share of each actuator's range (default: 1)."""
     yes: bool = False
     """Do not ask before driving a device."""
     out: Folder | None = None
-    """Folder of the result (default: identified-NAME, or the run's)."""
+    """Folder of the result (default: identified-NAME, or the run folder)."""
     study: Count | None = None
     """Identify N random twins and report coverage."""
     policies: bool = False
@@ -41,7 +41,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Identify; returns the exit code."""
+    """Identify the plant; returns the exit code."""
     from pathlib import Path
 
     from onrig.tools.identification.identify import identify_shown, missing_library
@@ -53,8 +53,8 @@ def main(options: Options) -> int:
         return complain("identify", f"--study: expected 1 or more twins, got {options.study}")
     if not 0 <= seed < 1 << 63:
         return complain("identify", f"--seed: expected 0 or more, below 2^63, got {seed}")
-    if useless := _useless(options, of_run=(Path(options.source) / "config.yaml").is_file()):
-        return complain("identify", useless)
+    if message := _inapplicable(options, of_run=(Path(options.source) / "config.yaml").is_file()):
+        return complain("identify", message)
     if options.study is not None:
         if missing := missing_library():
             return complain("identify", missing, ExitCode.PREFLIGHT)
@@ -64,17 +64,17 @@ def main(options: Options) -> int:
     return identify_shown(options.source, options.set, options.device, effort, seed, options.out, yes=options.yes)
 
 
-def _useless(options: Options, *, of_run: bool) -> str | None:
+def _inapplicable(options: Options, *, of_run: bool) -> str | None:
     """Message for options that do not apply to the kind of source, or None."""
-    useless: tuple[str, ...]
+    inapplicable: tuple[str, ...]
     if of_run:
-        what = f"'{options.source}' holds a run"
-        useless = ("device", "effort", "yes", "study", "policies", "seed", "set")
+        reason = f"'{options.source}' is a run"
+        inapplicable = ("device", "effort", "yes", "study", "policies", "seed", "set")
     elif options.study is not None:
-        what, useless = "a study drives no device and writes no file", ("device", "effort", "yes", "out")
+        reason, inapplicable = "a study drives no device and writes no file", ("device", "effort", "yes", "out")
     elif options.device is not None:
-        what, useless = "a device has its own noise, and only a study compares policies", ("seed", "policies")
+        reason, inapplicable = "a device has its own noise, and only a study compares policies", ("seed", "policies")
     else:
-        what, useless = "only a study compares policies", ("policies",)
-    given = [f.name for f in fields(options) if f.name in useless and getattr(options, f.name) != f.default]
-    return f"{what}: leave out {', '.join(f'--{name}' for name in given)}" if given else None
+        reason, inapplicable = "only a study compares policies", ("policies",)
+    set_options = [f.name for f in fields(options) if f.name in inapplicable and getattr(options, f.name) != f.default]
+    return f"{reason}: omit {', '.join(f'--{name}' for name in set_options)}" if set_options else None

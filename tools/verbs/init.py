@@ -1,7 +1,7 @@
 """Write an initial rig, task, run and README.
 
-They are copied from the plant's template, or generated from a MuJoCo model or from the plant of another package. The
-run starts on a twin; the README leads from there to the first run on hardware.
+They are copied from the plant's template, or generated from a MuJoCo model or the plant of another package. The run
+starts on a twin; the README describes the steps to the first run on hardware.
 
 Exit codes: 0 written, 2 DIR is not empty or cannot be written, or nothing can be written for this plant.
 """

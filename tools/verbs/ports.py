@@ -1,7 +1,7 @@
-"""List the serial ports, what is plugged in, and who holds each.
+"""List the serial ports, the connected devices, and the processes that have each port open.
 
-No port is opened. Configure the name by id (device.port.path, --device): it survives replugging. Holders are the
-processes visible to this user.
+No port is opened. Configure the name by id (device.port.path, --device), which remains the same after replugging. Only
+processes visible to this user are listed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """List them; returns the exit code, 0 even if there are none."""
+    """List the ports; returns the exit code, 0 even without any port."""
     from onrig.tools.port_list import show
 
     return show(options.json)

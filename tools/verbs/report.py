@@ -1,6 +1,7 @@
 """Report the results of a run or an experiment.
 
-A run becomes one HTML page with figures, events and post-mortems; an experiment figures, tables and a page.
+The report of a run is one HTML page with figures, events and post-mortems; an experiment's is figures, tables and a
+page.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ class Options:
     tensorboard: Folder | None = None
     """Write TensorBoard event files to DIR instead of the page."""
     pages: Folder | None = None
-    """Write an experiment to DIR, too: NAME.md with its pictures beside it."""
+    """Also write the page of an experiment to DIR: NAME.md and its pictures."""
     trust: Trust = False
 
 
 def main(options: Options) -> int:
-    """Report; returns the exit code."""
+    """Report the results; returns the exit code."""
     if options.out is not None and options.tensorboard is not None:
         return complain("report", "--tensorboard: not allowed with argument --out")
     from onrig.tools.report import report

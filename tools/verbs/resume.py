@@ -1,6 +1,6 @@
 """Resume a paused or faulted run from another terminal.
 
-A faulted run is one that latched a fault which needs an operator to re-arm.
+A faulted run has latched a fault, after which an operator must re-arm it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Options:
     """Run folder (default: the only active run below this folder)."""
     _: KW_ONLY
     yes: bool = False
-    """Without RUN: do not ask before the rig moves again."""
+    """Do not ask before the rig moves again (without RUN)."""
 
 
 def main(options: Options) -> int:

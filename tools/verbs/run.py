@@ -13,7 +13,7 @@ class Options:
     """Arguments of the verb."""
 
     config: Config | None = None
-    """Path or shipped name of a configuration, or folder that holds its run.yaml (with --resume: the run's own)."""
+    """Path or shipped name of a configuration, or folder with its run.yaml (default with --resume: the run's own)."""
     _: KW_ONLY
     run_dir: Folder | None = None
     """Run folder (default: runs/NAME-DATE-TIME)."""
@@ -21,12 +21,12 @@ class Options:
     set: Overrides = ()
     trust: Trust = False
     web: Web | None = None
-    """Serve a live page on this machine (default: the first free port from 8089 on); HOST:PORT serves it to others,
-    who then need the token in the printed address."""
+    """Serve a live page on this machine (default: the first free port from 8089); HOST:PORT serves it to other
+    machines, with the token in the printed address."""
     resume: RunFolder | None = None
     """Resume the run in this folder, however it ended."""
     dry_run: bool = False
-    """Check everything, start nothing."""
+    """Check everything, and start nothing."""
 
 
 def main(options: Options) -> int:
@@ -34,7 +34,7 @@ def main(options: Options) -> int:
     if options.config is None and options.resume is None:
         raise UsageError(_misplaced(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:
-        return complain("run", "--run-dir: not allowed with --resume; a resumed run stays in its folder")
+        return complain("run", "--run-dir: not allowed with --resume; a resumed run remains in its folder")
     from onrig.tools.run import run_shown
 
     return run_shown(
@@ -49,8 +49,8 @@ def main(options: Options) -> int:
 
 
 def _misplaced(options: Options) -> str | None:
-    """Message for ``onrig run --web pendulum``, which takes the configuration for a port."""
+    """Message for ``onrig run --web pendulum``, where the configuration is parsed as a port."""
     word = options.web or ""
     if not word or word.rpartition(":")[2].isdecimal():
         return None
-    return f"--web: '{word}' is no port; put the configuration first: onrig run {word} --web"
+    return f"--web: '{word}' is not a port; put the configuration first: onrig run {word} --web"

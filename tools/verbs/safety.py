@@ -1,10 +1,10 @@
-"""Drive adversarial policies against the shield and report the worst margin.
+"""Test the shield with adversarial policies and report the worst margin.
 
-Adversarial and random policies drive plants from the whole box of limits.predicted: first through the tick's pure core,
-with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time. In each
-episode the host dies for good (runtime/SAFETY.md). Exit code 5 if a limit was exceeded.
+Adversarial and random policies drive plants from the complete box of limits.predicted: first through the tick's pure
+core, with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time. The
+host dies in each episode (runtime/SAFETY.md). Exit code 5: a limit was exceeded.
 
-With limits.predicted of the kind sampled the plants are drawn from its uncertainty, and --barrier computes its table.
+With limits.predicted of the kind sampled, the plants are drawn from its uncertainty, and --barrier computes its table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Options:
     """Arguments of the verb."""
 
     config: tuple[Config, ...]
-    """Path or shipped name of a configuration; several share one picture."""
+    """Path or shipped name of a configuration; several are drawn in one picture."""
     _: KW_ONLY
     episodes: Count = 100_000
     """Episodes through the tick's core."""
@@ -29,19 +29,19 @@ class Options:
     seed: Seed = 0
     """Seed of plants, errors, delays and policies."""
     barrier: bool = False
-    """Compute and test the table that limits.predicted of the kind sampled names, in minutes."""
+    """Compute and test the table of limits.predicted of the kind sampled; takes minutes."""
     plants: Count = 24
-    """Plants in the computation of a table."""
+    """Number of plants in the computation of a table."""
     tests: Count = 3000
-    """Hostile episodes in the test of a table, each with a plant of its own."""
+    """Number of hostile episodes in the test of a table, each with another plant."""
     plot: File | None = None
-    """Only draw the safe sets, to FILE."""
+    """Only draw the safe sets into FILE."""
     set: Overrides = ()
     trust: Trust = False
 
 
 def main(options: Options) -> int:
-    """Run both campaigns and print them; returns the exit code."""
+    """Run both campaigns and print their results; returns the exit code."""
     if options.episodes < 0 or options.lockstep < 0 or options.seed < 0:
         return complain("safety", "expected 0 or more for --episodes, --lockstep and --seed")
     if not options.episodes and not options.lockstep and options.plot is None:

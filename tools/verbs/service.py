@@ -31,7 +31,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Show, and write if asked to; returns the exit code."""
+    """Show the files, and write them with --write; returns the exit code."""
     from onrig.tools.service.installation import install
 
     return install(

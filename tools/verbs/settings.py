@@ -1,6 +1,6 @@
-"""Explain what a configuration may say: values, defaults, meaning.
+"""Explain the settings of a configuration: values, defaults, meaning.
 
-Without PATH the sections are listed.
+Without PATH, the sections are listed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Options:
     """A section or setting, such as limits or learner.sac.lr."""
     _: KW_ONLY
     of: Config | None = None
-    """Include the plugins in the files that this configuration names."""
+    """Include the plugins in the files of this configuration."""
     trust: Trust = False
     markdown: bool = False
     """Print the page docs/settings.md."""

@@ -1,6 +1,6 @@
 """Stop a running rig from another terminal, actuators first.
 
-It also stops a rig whose supervisor hangs.
+This also works for a rig whose supervisor hangs.
 
 Exit codes: 0 stopped, actuators safe according to a state frame; 2 no run or several to choose from; 4 actuators
 unconfirmed, or the run has not ended.

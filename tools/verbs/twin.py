@@ -1,4 +1,4 @@
-"""Run the device twin alone, on a pty or a serial port."""
+"""Run only the device twin, on a pty or a serial port."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Options:
     port: Port | None = None
     """Serve on this serial port instead of a pty."""
     link: File | None = None
-    """Also write the path of the pty to FILE, a new one or an earlier twin's."""
+    """Also write the path of the pty to FILE, which must be new or an earlier twin's."""
     set: Overrides = ()
     trust: Trust = False
 
 
 def main(options: Options) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code."""
+    """Run the twin until SIGINT or SIGTERM; returns the exit code."""
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.run_state.report import use_plain_output
@@ -37,7 +37,7 @@ def main(options: Options) -> int:
     except ConfigError as error:
         return explain(error)
     if config.device.twin is None:
-        return complain("twin", f"{options.config} names a port; this needs a twin ('device: {{twin: ...}}')")
+        return complain("twin", f"{options.config} uses a port; expected a twin ('device: {{twin: ...}}')")
     if problem := unwritable("link", options.link):
         return complain("twin", problem)
     if options.link is not None and (problem := link_problem(options.link)):

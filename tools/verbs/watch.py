@@ -1,4 +1,4 @@
-"""Watch a running rig from another terminal, also over ssh."""
+"""Watch a running rig from another terminal, local or over ssh."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Options:
     once: bool = False
     """Print one line and exit."""
     plain: bool = False
-    """A line every two seconds instead of a screen."""
+    """Print a line every two seconds instead of drawing a screen."""
     trust: Trust = False
 
 
 def main(options: Options) -> int:
-    """Watch until the run ends or somebody presses q; returns the exit code."""
+    """Watch until the run ends or q is pressed; returns the exit code."""
     from onrig.tools.watch import watch
 
     return watch(options.run, once=options.once, plain=options.plain)

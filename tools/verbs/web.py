@@ -15,8 +15,8 @@ class Options:
     """Run folder (default: the only active run below this folder)."""
     _: KW_ONLY
     web: Web = ""
-    """Port on this machine (default: the first free one from 8089 on), or HOST:PORT, which needs the token in the
-    printed address."""
+    """Port on this machine (default: the first free one from 8089), or HOST:PORT for other machines, with the token in
+    the printed address."""
     trust: Trust = False
 
 
@@ -33,10 +33,10 @@ def main(options: Options) -> int:
 
     folder = options.run
     if folder is None:
-        found = choose("web", None, anywhere=False)
-        if isinstance(found, int):
-            return found
-        folder = found.folder
+        selected = choose("web", None, anywhere=False)
+        if isinstance(selected, int):
+            return selected
+        folder = selected.folder
     if not (folder / "config.yaml").exists():
         return complain("web", f"'{folder}' is not a run folder")
     try:

@@ -1,1 +1,1 @@
-"""Parts of ``onrig watch``: a snapshot of the run, and its rendering as text."""
+"""Snapshot of a run and its rendering as text, for ``onrig watch``."""

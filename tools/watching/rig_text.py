@@ -1,4 +1,4 @@
-"""The rig as text: the outlines of its scene, a ball on its track above the coils, or bars.  Pure.
+"""Pure rendering of the rig as text: the outlines of its scene, a ball on its track above the coils, or bars.
 
 A canvas of braille dots; sparklines and bars are one line high.
 """
@@ -24,12 +24,12 @@ _DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 class Canvas:
-    """``width`` x ``height`` characters of 2 x 4 dots each; without ``fancy`` an ASCII character represents eight."""
+    """``width`` x ``height`` braille characters of 2 x 4 dots; without ``unicode``, ASCII characters for eight dots."""
 
-    def __init__(self, width: int, height: int, *, fancy: bool = True) -> None:
+    def __init__(self, width: int, height: int, *, unicode: bool = True) -> None:
         self.dots_wide, self.dots_high = 2 * width, 4 * height
         self._cells = [[0] * width for _ in range(height)]
-        self._fancy = fancy
+        self._unicode = unicode
 
     def dot(self, x: float, y: float) -> None:
         """Set one dot, y downwards; dots outside the canvas are ignored."""
@@ -59,7 +59,7 @@ class Canvas:
 
     def rows(self) -> list[str]:
         """Lines of text, each as wide as the canvas."""
-        if self._fancy:
+        if self._unicode:
             return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in self._cells]
         return ["".join(_ascii(cell) for cell in row) for row in self._cells]
 
@@ -68,58 +68,58 @@ def _ascii(cell: int) -> str:
     return " " if not cell else "." if cell.bit_count() < 2 else "o" if cell.bit_count() < 6 else "#"
 
 
-def sparkline(values: Sequence[float], width: int, low: float, high: float, *, fancy: bool = True) -> str:
-    """Sparkline with the latest values at the right; if there are too many, neighbours are averaged.
+def sparkline(values: Sequence[float], width: int, low: float, high: float, *, unicode: bool = True) -> str:
+    """Sparkline with the latest values at the right; neighbours are averaged if there are too many.
 
-    Values that are not finite leave a gap.
+    Non-finite values leave a gap.
     """
     if not values or width < 1:
         return ""
     n = min(width, len(values))
-    levels = _BLOCKS if fancy else _ASCII_LEVELS
+    levels = _BLOCKS if unicode else _ASCII_LEVELS
     line = []
     for k in range(n):
-        some = [v for v in values[k * len(values) // n : (k + 1) * len(values) // n] if math.isfinite(v)]
-        if not some:
+        finite = [v for v in values[k * len(values) // n : (k + 1) * len(values) // n] if math.isfinite(v)]
+        if not finite:
             line.append(" ")
             continue
-        share = (sum(some) / len(some) - low) / (high - low) if high > low else 0.0
+        share = (sum(finite) / len(finite) - low) / (high - low) if high > low else 0.0
         line.append(levels[1 + min(7, max(0, math.floor(8 * share)))])
     return "".join(line)
 
 
-def bar(share: float, width: int, *, fancy: bool = True) -> str:
+def bar(share: float, width: int, *, unicode: bool = True) -> str:
     """A bar from the left, ``share`` of ``width`` characters long."""
     share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
-    if not fancy:
+    if not unicode:
         return ("#" * round(share * width)).ljust(width, ".")
     eighths = round(8 * share * width)
     whole, rest = divmod(eighths, 8)
     return ("█" * whole + (_BARS[rest] if rest else "")).ljust(width, "·")
 
 
-def both_ways(share: float, half: int, *, fancy: bool = True) -> str:
+def both_ways(share: float, half: int, *, unicode: bool = True) -> str:
     """A bar from the middle to either side; ``share`` in [-1, 1], ``half`` characters per side."""
     share = min(max(share, -1.0), 1.0) if math.isfinite(share) else 0.0
     n = round(abs(share) * half)
-    full, empty, middle = ("█", "·", "│") if fancy else ("#", ".", "|")
+    full, empty, middle = ("█", "·", "│") if unicode else ("#", ".", "|")
     left = (empty * (half - n) + full * n) if share < 0 else empty * half
     right = (full * n + empty * (half - n)) if share > 0 else empty * half
     return f"{left}{middle}{right}"
 
 
-def columns(counts: Sequence[int], *, fancy: bool = True) -> str:
+def columns(counts: Sequence[int], *, unicode: bool = True) -> str:
     """A one-line histogram of square roots, so that single counts are visible."""
-    most = max(counts, default=0)
-    levels = _BLOCKS if fancy else _ASCII_LEVELS
-    return "".join(levels[math.ceil(8 * math.sqrt(n / most))] if n else " " for n in counts) if most else ""
+    maximum = max(counts, default=0)
+    levels = _BLOCKS if unicode else _ASCII_LEVELS
+    return "".join(levels[math.ceil(8 * math.sqrt(n / maximum))] if n else " " for n in counts) if maximum else ""
 
 
 _THIN: Final = 2.5
-"""Outlines below this width (px) are dotted."""
+"""Width (px) below which outlines are dotted."""
 _FINE: Final = 1.0
-"""Lines up to this width (px) are marks too fine for a terminal."""
-_LEAST_DISC: Final = 1.8
+"""Width (px) up to which lines are too fine for a terminal."""
+_MIN_DISC: Final = 1.8
 """Dots."""
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 
@@ -180,30 +180,30 @@ def sketch_of(config: RunConfig) -> Sketch:
     return msgspec.convert(drawing_of(config), Sketch)
 
 
-def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int, *, fancy: bool = True) -> list[str]:
+def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int, *, unicode: bool = True) -> list[str]:
     """Draw the rig in the state of its last record, in at most ``height`` lines of ``width`` characters."""
     if now is None:
         return ["no step record yet"]
     values = _observations(rig, now)
     if sketch.track is not None:
-        track = ball_on_track(sketch.track, now, rig, width, fancy=fancy)
-        rows = [*track, "   ".join(values), *_commands(rig, now, 6, fancy=fancy)]
+        track = ball_on_track(sketch.track, now, rig, width, unicode=unicode)
+        rows = [*track, "   ".join(values), *_commands(rig, now, 6, unicode=unicode)]
     elif sketch.shapes:
-        beside = [*values, "", *_stacked_commands(rig, now, 7, fancy=fancy)]
-        size = max(3, min(height, (width - max(map(len, beside)) - 2) // 2))
-        dial = scene_rows(sketch, now, size, fancy=fancy)
-        lines = max(len(dial), len(beside))
+        side = [*values, "", *_stacked_commands(rig, now, 7, unicode=unicode)]
+        size = max(3, min(height, (width - max(map(len, side)) - 2) // 2))
+        dial = scene_rows(sketch, now, size, unicode=unicode)
+        lines = max(len(dial), len(side))
         dial += [" " * (2 * size)] * (lines - len(dial))
-        beside += [""] * (lines - len(beside))
-        return [f"{d}  {text}"[:width].rstrip() for d, text in zip(dial, beside, strict=True)][:height]
+        side += [""] * (lines - len(side))
+        return [f"{d}  {text}"[:width].rstrip() for d, text in zip(dial, side, strict=True)][:height]
     else:
-        rows = [*_bars(rig, now, fancy=fancy), *_commands(rig, now, 6, fancy=fancy)]
+        rows = [*_bars(rig, now, unicode=unicode), *_commands(rig, now, 6, unicode=unicode)]
     return [row[:width].rstrip() for row in rows][:height]
 
 
-def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> list[str]:
-    """The outlines of a scene in ``size`` lines, twice as wide."""
-    canvas = Canvas(2 * size, size, fancy=fancy)
+def scene_rows(sketch: Sketch, now: Now, size: int, *, unicode: bool = True) -> list[str]:
+    """Draw the outlines of a scene in ``size`` lines of twice as many characters."""
+    canvas = Canvas(2 * size, size, unicode=unicode)
     (left, bottom), (right, top) = sketch.low, sketch.high
     scale = min((canvas.dots_wide - 1) / (right - left), (canvas.dots_high - 1) / (top - bottom))
     for part in sketch.shapes:
@@ -214,7 +214,7 @@ def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> li
         points = [placed(point, part, now) for point in part.points]
         if not all(math.isfinite(x) and math.isfinite(y) for x, y in points):
             continue
-        on = [
+        pixels = [
             (
                 0.5 * (canvas.dots_wide - 1) + scale * (x - 0.5 * (left + right)),
                 0.5 * (canvas.dots_high - 1) - scale * (y - 0.5 * (bottom + top)),
@@ -222,18 +222,18 @@ def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> li
             for x, y in points
         ]
         if part.form == "circle" and part.outlined:
-            canvas.circle(*on[0], scale * part.radius, every=3.0 if part.width < _THIN else 1.0)
+            canvas.circle(*pixels[0], scale * part.radius, every=3.0 if part.width < _THIN else 1.0)
             continue
         if part.form == "circle":
-            canvas.disc(*on[0], max(_LEAST_DISC, scale * part.radius))
+            canvas.disc(*pixels[0], max(_MIN_DISC, scale * part.radius))
             continue
-        for start, end in itertools.pairwise(on if part.form == "line" else [*on, on[0]]):
+        for start, end in itertools.pairwise(pixels if part.form == "line" else [*pixels, pixels[0]]):
             canvas.line(*start, *end)
     return canvas.rows()
 
 
 def placed(point: tuple[float, float], part: Part, now: Now) -> tuple[float, float]:
-    """Where a point of a shape is seen, after all of its motions."""
+    """Position of a point of a shape after all its motions."""
     x, y = point
     for motion in part.motions:
         value, (cx, cy) = _value(motion.by, now), motion.about
@@ -248,30 +248,30 @@ def placed(point: tuple[float, float], part: Part, now: Now) -> tuple[float, flo
 
 
 def _value(source: Source, now: Now) -> float:
-    kind, at = source
-    value = (now.observation if kind == "observation" else now.commanded)[at]
+    kind, index = source
+    value = (now.observation if kind == "observation" else now.commanded)[index]
     return value if math.isfinite(value) else math.nan
 
 
-def ball_on_track(track: Track, now: Now, rig: Rig, width: int, *, fancy: bool = True) -> list[str]:
-    """The ball, its rail with the target, and below it the coils, with heights proportional to their currents."""
+def ball_on_track(track: Track, now: Now, rig: Rig, width: int, *, unicode: bool = True) -> list[str]:
+    """Draw the ball, its rail with the target, and below it the coils, with heights proportional to their currents."""
     low, high = track.low, track.high
 
     def column(value: float) -> int:
         return min(max(round((value - low) / (high - low) * (width - 1)), 0), width - 1)
 
     position = now.observation[track.position]
-    ball = " " * column(position) + ("●" if fancy else "O") if math.isfinite(position) else ""
-    rail = [("├" if fancy else "|"), *("─" if fancy else "-") * (width - 2), ("┤" if fancy else "|")]
+    ball = " " * column(position) + ("●" if unicode else "O") if math.isfinite(position) else ""
+    rail = [("├" if unicode else "|"), *("─" if unicode else "-") * (width - 2), ("┤" if unicode else "|")]
     if track.target is not None:
-        rail[column(track.target)] = "┼" if fancy else "+"
+        rail[column(track.target)] = "┼" if unicode else "+"
     coils = [" "] * width
     for magnet in track.magnets:
         if low <= magnet.at <= high:
             actuator, value = rig.actuators[magnet.actuator], now.commanded[magnet.actuator]
             share = (value - actuator.low) / (actuator.high - actuator.low) if math.isfinite(value) else 0.0
             level = min(max(math.ceil(8 * share), 0), 8)
-            coils[column(magnet.at)] = (_LEVELS[level] if level else "·") if fancy else str(level)
+            coils[column(magnet.at)] = (_LEVELS[level] if level else "·") if unicode else str(level)
     return [ball, "".join(rail), "".join(coils)]
 
 
@@ -279,20 +279,20 @@ def _observations(rig: Rig, now: Now) -> list[str]:
     return [f"{o.name} {v:+.3g} {o.unit}" for o, v in zip(rig.observations, now.observation, strict=False)]
 
 
-def _bars(rig: Rig, now: Now, *, fancy: bool) -> list[str]:
+def _bars(rig: Rig, now: Now, *, unicode: bool) -> list[str]:
     rows = []
     for o, value in zip(rig.observations, now.observation, strict=False):
         share = (value - o.low) / (o.high - o.low)
-        rows.append(f"{o.name[:10]:10} {bar(share, 12, fancy=fancy)} {value:+.3g} {o.unit}")
+        rows.append(f"{o.name[:10]:10} {bar(share, 12, unicode=unicode)} {value:+.3g} {o.unit}")
     return rows
 
 
-def _stacked_commands(rig: Rig, now: Now, half: int, *, fancy: bool) -> list[str]:
-    """Each command with its bar below it, if there is no room beside it."""
+def _stacked_commands(rig: Rig, now: Now, half: int, *, unicode: bool) -> list[str]:
+    """Each command with its bar below it, for a narrow column."""
     rows = []
     for actuator, value in zip(rig.actuators, now.commanded, strict=True):
-        shown = both_ways(_share(actuator, value), half, fancy=fancy)
-        rows += [f"{actuator.name[:10]} {value:+.3g} {actuator.unit}", shown]
+        text = both_ways(_share(actuator, value), half, unicode=unicode)
+        rows += [f"{actuator.name[:10]} {value:+.3g} {actuator.unit}", text]
     return rows
 
 
@@ -302,12 +302,12 @@ def _share(actuator: Actuator, value: float) -> float:
     return (value - actuator.safe) / reach if reach > 0 else 0.0
 
 
-def _commands(rig: Rig, now: Now, half: int, *, fancy: bool) -> Sequence[str]:
+def _commands(rig: Rig, now: Now, half: int, *, unicode: bool) -> Sequence[str]:
     rows = []
     for actuator, value in zip(rig.actuators, now.commanded, strict=True):
         if actuator.low < actuator.safe < actuator.high:
-            shown = both_ways(_share(actuator, value), half, fancy=fancy)
+            text = both_ways(_share(actuator, value), half, unicode=unicode)
         else:
-            shown = bar((value - actuator.low) / (actuator.high - actuator.low), 2 * half, fancy=fancy)
-        rows.append(f"{actuator.name[:10]} {shown} {value:+.3g} {actuator.unit}")
+            text = bar((value - actuator.low) / (actuator.high - actuator.low), 2 * half, unicode=unicode)
+        rows.append(f"{actuator.name[:10]} {text} {value:+.3g} {actuator.unit}")
     return rows

@@ -1,4 +1,4 @@
-"""The screen of ``onrig watch``: panels of text from 80 x 24 characters up; and one line for a plain terminal."""
+"""Screen of ``onrig watch``: panels of text on at least 80 x 24 characters, or one line for a plain terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onrig.runtime.scoring import measure_of
 from onrig.tools.quantity import duration
 from onrig.tools.run_facts import LAST, PERCENTILES, Times, kept_by_shield, times_in_words
 from onrig.tools.watching.rig_text import Sketch, bar, columns, rig_rows, sparkline
-from onrig.tools.watching.snapshot import Happened, Snapshot
+from onrig.tools.watching.snapshot import EventLine, Snapshot
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,22 +31,24 @@ _COLOURS: Final = {
     State.PAUSED: "yellow",
     State.FAULT: "red",
 }
-KEYS: Final = "q leaves (the run goes on)   s stops the run"
-_TOP, _MIDDLE, _LEAST_EVENTS = 9, 7, 4
+KEYS: Final = "q leaves (the run continues)   s stops the run"
+_TOP, _MIDDLE, _MIN_EVENTS = 9, 7, 4
 _BORDERS: Final = 2
 _STYLES: Final = {"bad": "red", "warn": "yellow", "good": "green"}
 _EDGES_US: Final = coarse_edges_us()
 FROM_US, TO_US = 4.0, 65_536.0
-"""What the histograms show; what lies outside counts as at their ends."""
+"""Range of the histograms; durations outside it are counted at their ends."""
 
 
-def screen(s: Snapshot, sketch: Sketch, footer: str, width: int, height: int, *, fancy: bool = True) -> RenderableType:
-    """Lay the snapshot out on ``width`` x ``height`` characters; what does not fit is cut off."""
+def screen(
+    s: Snapshot, sketch: Sketch, footer: str, width: int, height: int, *, unicode: bool = True
+) -> RenderableType:
+    """Lay out the snapshot on ``width`` x ``height`` characters, and cut off the rest."""
     from rich.layout import Layout
     from rich.panel import Panel
     from rich.text import Text
 
-    spare = max(0, height - 2 - _MIDDLE - _TOP - _LEAST_EVENTS - _BORDERS)
+    spare = max(0, height - 2 - _MIDDLE - _TOP - _MIN_EVENTS - _BORDERS)
     top = _TOP + spare // 2
     layout = Layout()
     layout.split_column(
@@ -59,11 +61,13 @@ def screen(s: Snapshot, sketch: Sketch, footer: str, width: int, height: int, *,
     left = width // 2
     inside = (left - 4, width - left - 4)
     layout["top"].split_row(
-        Layout(_panel("rig", rig_rows(s.config.rig, sketch, s.now, inside[0], top - _BORDERS, fancy=fancy)), size=left),
-        Layout(_panel("learning", learning(s, inside[1], fancy=fancy))),
+        Layout(
+            _panel("rig", rig_rows(s.config.rig, sketch, s.now, inside[0], top - _BORDERS, unicode=unicode)), size=left
+        ),
+        Layout(_panel("learning", learning(s, inside[1], unicode=unicode))),
     )
     layout["middle"].split_row(
-        Layout(_panel("timing (logarithmic)", timing(s, inside[0], fancy=fancy)), size=left),
+        Layout(_panel("timing (logarithmic)", timing(s, inside[0], unicode=unicode)), size=left),
         Layout(_panel(kept_by_shield(s.config), safety(s))),
     )
     events = max(1, height - 2 - top - _MIDDLE - _BORDERS)
@@ -90,7 +94,7 @@ def _panel(title: str, rows: Sequence[str]) -> Panel:
     return Panel(Group(*lines), title=title, title_align="left", border_style="dim")
 
 
-def _events(events: Sequence[Happened]) -> RenderableType:
+def _events(events: Sequence[EventLine]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -111,48 +115,48 @@ def headline(s: Snapshot) -> str:
     return f"episode {s.episode} of {s.config.episodes}, tick {s.tick}{pace}"
 
 
-def learning(s: Snapshot, width: int, *, fancy: bool = True) -> list[str]:
-    """The learning curve, exploration, memory, learner and policies."""
-    seen = _finite(s.train[-LAST:])
-    low, high = min(0.0, *seen, 0.0), 1.0
+def learning(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
+    """Lines with the learning curve, exploration, memory, learner and policies."""
+    scores = _finite(s.train[-LAST:])
+    low, high = min(0.0, *scores, 0.0), 1.0
     if s.config.task.normalization is None:
-        low, high = min(seen, default=0.0), max(seen, default=1.0)
-    room, form = width - 12, measure_of(s.config.task).form
+        low, high = min(scores, default=0.0), max(scores, default=1.0)
+    chart_width, form = width - 12, measure_of(s.config.task).form
     rows = [
-        f"train  {_mean(s.train, form)} {sparkline(s.train, room, low, high, fancy=fancy)}",
-        f"eval   {_mean(s.evaluation, form)} {sparkline(s.evaluation, room, low, high, fancy=fancy)}",
+        f"train  {_mean(s.train, form)} {sparkline(s.train, chart_width, low, high, unicode=unicode)}",
+        f"eval   {_mean(s.evaluation, form)} {sparkline(s.evaluation, chart_width, low, high, unicode=unicode)}",
     ]
     if s.now is not None:
         rows.append(f"explore amplitude {s.now.amplitude:.2f}, now {s.now.exploration:.2f}")
     if s.facts is None:
-        return [*rows, f"policy {s.policy} acts", "the replay process has told nothing yet"]
-    told = s.facts.words()
+        return [*rows, f"policy {s.policy} acts", "no figures from the replay process yet"]
+    facts = s.facts.words()
     share = (s.facts.stored or 0) / s.facts.capacity if s.facts.capacity else 0.0
     return [
         *rows,
-        f"memory {bar(share, 4, fancy=fancy)} {told['memory']}",
-        f"learner {told['learner']}",
-        f"policy {s.policy}; {told['policies']}",
+        f"memory {bar(share, 4, unicode=unicode)} {facts['memory']}",
+        f"learner {facts['learner']}",
+        f"policy {s.policy}; {facts['policies']}",
     ]
 
 
-def timing(s: Snapshot, width: int, *, fancy: bool = True) -> list[str]:
-    """Histograms of ticks and of lateness."""
+def timing(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
+    """Lines with the histograms of tick durations and lateness."""
     if s.facts is None or s.durations is None:
         return ["no figures yet"]
     bins = max(8, width - 5)
     tick, lateness = s.durations
-    rows = [_spread("tick", tick, bins, fancy=fancy), _percentiles(s.facts.tick)]
+    rows = [_spread("tick", tick, bins, unicode=unicode), _percentiles(s.facts.tick)]
     if s.facts.lateness:
-        rows += [_spread("late", lateness, bins, fancy=fancy), _percentiles(s.facts.lateness)]
+        rows += [_spread("late", lateness, bins, unicode=unicode), _percentiles(s.facts.lateness)]
     else:
         rows.append("late lockstep: nothing is ever late")
     first, last = duration(FROM_US * 1e-6), duration(TO_US * 1e-6)
     return [*rows, f"     {first}{last:>{bins - len(first)}}"]
 
 
-def _spread(name: str, histogram: CoarseHistogram, bins: int, *, fancy: bool) -> str:
-    return f"{name:4} {columns(rebinned(histogram, bins), fancy=fancy)}"
+def _spread(name: str, histogram: CoarseHistogram, bins: int, *, unicode: bool) -> str:
+    return f"{name:4} {columns(rebin(histogram, bins), unicode=unicode)}"
 
 
 def _percentiles(times: Times) -> str:
@@ -160,23 +164,23 @@ def _percentiles(times: Times) -> str:
     return times_in_words(times, shown, between=" ") or "none yet"
 
 
-def rebinned(histogram: CoarseHistogram, bins: int) -> list[int]:
-    """Counts in so many bins of equal width in logarithmic time, from 4 µs to 65 ms."""
+def rebin(histogram: CoarseHistogram, bins: int) -> list[int]:
+    """Counts in ``bins`` bins of equal width in logarithmic time, from 4 µs to 65 ms."""
     middle = np.sqrt(_EDGES_US[:-1] * _EDGES_US[1:])
     share = np.log(middle / FROM_US) / math.log(TO_US / FROM_US)
-    at = np.clip((share * bins).astype(np.int64), 0, bins - 1)
-    return [int(n) for n in np.bincount(at, weights=histogram.counts, minlength=bins)]
+    bin_indices = np.clip((share * bins).astype(np.int64), 0, bins - 1)
+    return [int(n) for n in np.bincount(bin_indices, weights=histogram.counts, minlength=bins)]
 
 
 def safety(s: Snapshot) -> list[str]:
-    """Current actor, interventions, misses, late commands and faults."""
+    """Lines with the acting rule, interventions, misses, late commands and faults."""
     acting = s.now.rule.name.lower() if s.now is not None and s.now.rule is not Rule.NONE else "no rule"
     rows = [f"acting now {acting}; {s.actuators}"]
     if s.facts is not None:
-        told = s.facts.words()
-        rows += [f"shield {told['shield']}", told["ticks"]]
-        rows += [f"late commands {told['late commands']}", f"faults {told['faults']}"]
-        rows[-1] += f", {told['records lost']} records lost" if "records lost" in told else ""
+        facts = s.facts.words()
+        rows += [f"shield {facts['shield']}", facts["ticks"]]
+        rows += [f"late commands {facts['late commands']}", f"faults {facts['faults']}"]
+        rows[-1] += f", {facts['records lost']} records lost" if "records lost" in facts else ""
     return rows
 
 

@@ -21,15 +21,15 @@ from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import Event, counted, sentence
 from onrig.tools.run_facts import RunFacts, of_figures
 
-_RECENT: Final = 400
-"""Records looked at in one go: what came since the last look, as far as it is worth a look."""
+_MAX_RECORDS: Final = 400
+"""Maximum number of new records that a snapshot reads."""
 _RATE_OVER_S: Final = 3.0
 _EVENTS: Final = 50
 _EPISODES: Final = 20_000
 
 
-class Happened(NamedTuple):
-    """One event, in a line."""
+class EventLine(NamedTuple):
+    """One event as a line of text."""
 
     clock: str
     """HH:MM:SS, local time."""
@@ -66,11 +66,11 @@ class Snapshot(NamedTuple):
     facts: RunFacts | None
     """None before the replay process has written its first figures."""
     durations: tuple[CoarseHistogram, CoarseHistogram] | None
-    """Of ticks and of lateness."""
-    events: Sequence[Happened]
+    """Histograms of tick durations and lateness."""
+    events: Sequence[EventLine]
     """The newest last."""
     actuators: str
-    """What is known of the actuators at this moment, in three words."""
+    """Present state of the actuators, in a few words."""
 
 
 class Watcher:
@@ -79,24 +79,24 @@ class Watcher:
     def __init__(self, view: RunView) -> None:
         """``view``: attached to the run."""
         self._view = view
-        self._seen = 0
+        self._record_position = 0
         self._now: Now | None = None
         self._train: deque[float] = deque(maxlen=_EPISODES)
         self._evaluation: deque[float] = deque(maxlen=_EPISODES)
-        self._happened: deque[Happened] = deque(maxlen=_EVENTS)
+        self._events: deque[EventLine] = deque(maxlen=_EVENTS)
         self._ticks: deque[tuple[float, int]] = deque()
 
-    def look(self) -> Snapshot:
-        """Take what is new."""
+    def snapshot(self) -> Snapshot:
+        """Read the new data and return a snapshot."""
         view, live = self._view, self._view.live
         if live is None:
             raise RuntimeError("the view must be attached")
-        self._seen, records = live.records(self._seen, _RECENT)
+        self._record_position, records = live.records(self._record_position, _MAX_RECORDS)
         if len(records):
             self._now = _now(records)
         for episode in view.episodes():
             (self._train if episode.kind == "train" else self._evaluation).append(episode.score)
-        self._happened += [h for e in view.events() if (h := happened(e)) is not None]
+        self._events += [line for e in view.events() if (line := event_line(e)) is not None]
         tick, policy, figures = view.word(Word.TICK), view.word(Word.POLICY), live.figures()
         actuators, withdrawn = _actuators(live.actuators), bool(view.word(Word.WITHDRAWN))
         return Snapshot(
@@ -112,7 +112,7 @@ class Watcher:
             tuple(self._evaluation),
             None if figures is None else of_figures(view.config, figures, policy, actuators, withdrawn=withdrawn),
             None if figures is None else (figures.tick, figures.lateness),
-            tuple(self._happened),
+            tuple(self._events),
             actuators,
         )
 
@@ -121,21 +121,21 @@ class Watcher:
         self._ticks.append((now, tick))
         while now - self._ticks[0][0] > _RATE_OVER_S:
             self._ticks.popleft()
-        passed = now - self._ticks[0][0]
-        return (tick - self._ticks[0][1]) / passed if passed > 0.5 else None
+        elapsed_s = now - self._ticks[0][0]
+        return (tick - self._ticks[0][1]) / elapsed_s if elapsed_s > 0.5 else None
 
 
-def happened(event: Event) -> Happened | None:
+def event_line(event: Event) -> EventLine | None:
     """One-line text of an event; None for unimportant ones."""
-    said = sentence(event)
-    if said is None:
+    text = sentence(event)
+    if text is None:
         return None
     clock = time.strftime("%H:%M:%S", time.localtime(event.t_unix_s))
-    return Happened(clock, counted(event, said.text), said.level)
+    return EventLine(clock, counted(event, text.text), text.level)
 
 
 def _actuators(actuators: Actuators) -> str:
-    """In a few words; *safe* is what the device's newest frame says."""
+    """Describe the actuators in a few words; *safe* if the device's newest frame shows it."""
     if actuators.safe_ns:
         return "safe by its frame"
     return "not used yet" if actuators.unused else "not shown safe"
@@ -149,6 +149,6 @@ def _now(records: NDArray[np.void]) -> Now:
         last["commanded"].tolist(),
         float(last["amplitude"].max()),
         float(last["exploration"]),
-        # A rule that acted in one tick of many would be gone before anybody saw it.
+        # Show the last rule that acted: one that acted in a single tick would otherwise rarely be visible.
         Rule(int(acting[-1]["rule"])) if len(acting) else Rule.NONE,
     )

@@ -25,7 +25,11 @@ SPOILED = {
         "of angle or velocity at limits.predicted",
     ),
     "no envelope": ("pendulum", "limits.envelope={}", "expected an envelope of 'velocity' that contains 0"),
-    "one-sided": ("pendulum", "limits.envelope={velocity: {low: 1, high: 15}}", "an envelope of 'velocity' around 0"),
+    "one-sided": (
+        "pendulum",
+        "limits.envelope={velocity: {low: 1, high: 15}}",
+        "an envelope of 'velocity' that contains 0",
+    ),
     "too narrow": ("pendulum", "limits.envelope.velocity.high=8", "falling from the upright under 0 V exceeds 8 rad/s"),
     "no brake left": (
         "pendulum",
@@ -33,7 +37,7 @@ SPOILED = {
         "shorten the lease (rig.lease_periods) or the spread, or the dead band",
     ),
     "too late": ("pendulum", "rig.lease_periods=40", "shorten the lease (rig.lease_periods) or the spread"),
-    "far too late": ("pendulum", "rig.lease_periods=255", "5 s at most"),
+    "far too late": ("pendulum", "rig.lease_periods=255", "the maximum is 5 s"),
     "no brake": ("pendulum", "limits.fallback={kind: safe}", "expected the fallback to damp velocity with voltage"),
     "jerk name": ("pendulum", "limits.jerk_per_s2={torque: 1}", "no actuator 'torque'"),
     "jerk sign": ("pendulum", "limits.jerk_per_s2={voltage: 0}", "expected a positive jerk, got 0"),

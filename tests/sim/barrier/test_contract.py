@@ -87,7 +87,10 @@ def test_a_table_that_changed_after_the_configuration_was_read_is_refused(bench:
         ("limits.predicted.uncertainty.B_velocity_tilt=[7, 6]", "expected the lower end first"),
         ("limits.predicted.uncertainty.B_velocity_tilt=[-7, 6]", "got -7"),
         ("limits.predicted.place=angle", "no observation 'angle'"),
-        ("limits.fallback={kind: hold, position: position, velocity: velocity, magnets: {tilt: 0.0}}", "'damp' and"),
+        (
+            "limits.fallback={kind: hold, position: position, velocity: velocity, magnets: {tilt: 0.0}}",
+            "'damp' or 'safe'",
+        ),
         ("limits.envelope={}", "expected an envelope to guarantee"),
         ("limits.predicted.late_us=30000", "expected 0 to one period"),
     ],

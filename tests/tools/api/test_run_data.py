@@ -120,7 +120,7 @@ def test_a_run_under_way_is_read_too(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(NoRun, match="holds no run"):
+    with pytest.raises(NoRun, match="contains no run"):
         onrig.open_run(tmp_path)
     shutil.copy(folder / "config.yaml", tmp_path)
     bare = onrig.open_run(tmp_path)

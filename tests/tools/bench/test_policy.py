@@ -58,7 +58,7 @@ def test_the_rig_admits_what_is_made_up_and_peers_compute_the_same() -> None:
     [
         (["--hidden", "8,x"], "--hidden: expected numbers of 1 to 4096 with commas between them, got '8,x'"),
         (["--file", "nowhere.onnx"], "--file: 'nowhere.onnx' cannot be read: No such file or directory"),
-        (["--json", "nowhere/x.json"], "--json: there is no folder 'nowhere'"),
+        (["--json", "nowhere/x.json"], "--json: no such folder 'nowhere'"),
     ],
 )
 def test_what_cannot_be_measured_is_told(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -195,7 +195,7 @@ def test_the_report_has_the_shape_of_the_interface(
     ("arguments", "complaint"),
     [
         (["--capacity", "100"], "--capacity: at least 512, got 100"),
-        (["--json", "no/such/folder/x.json"], "--json: there is no folder 'no/such/folder'"),
+        (["--json", "no/such/folder/x.json"], "--json: no such folder 'no/such/folder'"),
     ],
 )
 def test_arguments_that_cannot_be_meant_are_refused(

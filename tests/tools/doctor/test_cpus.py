@@ -6,7 +6,7 @@ import pytest
 
 from onrig.runtime.control import realtime
 from onrig.runtime.process_settings import RealTime
-from onrig.tools.doctor.cpus import CpuFacts, examine_cpus, judge_cpus, judge_quota, loop_cpu, read_cpus
+from onrig.tools.doctor.cpus import CpuFacts, check_cpus, check_quota, examine_cpus, loop_cpu, read_cpus
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import LOCKSTEP, PI_5, RIG, board, verdicts
@@ -45,7 +45,7 @@ def test_the_cpu_named_is_the_one_the_loop_takes(setting: object, monkeypatch: p
 
 
 def test_auto_never_takes_the_isolated_cpu_and_the_remedy_says_what_to_write(tmp_path: Path) -> None:
-    (check,) = judge_cpus(ISOLATED, RIG, Machine(tmp_path))
+    (check,) = check_cpus(ISOLATED, RIG, Machine(tmp_path))
     assert check.verdict.value == "WARN"
     assert "realtime: {cpu: 3}" in check.remedy
 
@@ -75,11 +75,11 @@ def test_a_configured_isolated_cpu_passes(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_loop_gets_is_judged(facts: CpuFacts, needs: Needs, verdict: str, tmp_path: Path) -> None:
-    assert verdicts(judge_cpus(facts, needs, Machine(tmp_path))) == {"cpu": verdict}
+    assert verdicts(check_cpus(facts, needs, Machine(tmp_path))) == {"cpu": verdict}
 
 
 def test_on_a_raspberry_pi_the_remedy_edits_its_command_line(tmp_path: Path) -> None:
-    (check,) = judge_cpus(FOUR, RIG, board(tmp_path, PI_5))
+    (check,) = check_cpus(FOUR, RIG, board(tmp_path, PI_5))
     assert "isolcpus=3 nohz_full=3 rcu_nocbs=3/' /boot/firmware/cmdline.txt" in check.remedy
 
 
@@ -99,7 +99,7 @@ def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
     ],
 )
 def test_a_quota_stops_the_loop_and_slows_a_twin(quota: float | None, needs: Needs, verdict: str | None) -> None:
-    assert verdicts(judge_quota(FOUR._replace(quota=quota), needs)).get("cpu-quota") == verdict
+    assert verdicts(check_quota(FOUR._replace(quota=quota), needs)).get("cpu-quota") == verdict
 
 
 def test_a_quota_is_read_from_the_control_group(tmp_path: Path) -> None:

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from onrig.tools.doctor.clocks import FrequencyFacts, examine_frequency, flags_of, judge_frequency, read_frequency
+from onrig.tools.doctor.clocks import FrequencyFacts, check_frequency, examine_frequency, flags_of, read_frequency
 from tests.tools.doctor.boards import LOCKSTEP, PI_5, RIG, board, by_name, verdicts
 
 CALM = FrequencyFacts({0: "performance", 1: "performance"}, 0, None, 50.0)
 
 
 def test_full_speed_and_no_flags_pass() -> None:
-    assert set(verdicts(judge_frequency(CALM, RIG)).values()) == {"PASS"}
+    assert set(verdicts(check_frequency(CALM, RIG)).values()) == {"PASS"}
 
 
 def test_a_machine_that_shows_nothing_passes() -> None:
-    assert set(verdicts(judge_frequency(FrequencyFacts({}, None, None, None), RIG)).values()) == {"PASS"}
+    assert set(verdicts(check_frequency(FrequencyFacts({}, None, None, None), RIG)).values()) == {"PASS"}
 
 
 def test_a_governor_that_slows_down_is_named_with_its_cpus() -> None:
-    check = by_name(judge_frequency(CALM._replace(governors={0: "performance", 1: "ondemand", 2: "ondemand"}), RIG))[
+    check = by_name(check_frequency(CALM._replace(governors={0: "performance", 1: "ondemand", 2: "ondemand"}), RIG))[
         "governor"
     ]
     assert check.verdict.value == "WARN"
@@ -28,7 +28,7 @@ def test_a_governor_that_slows_down_is_named_with_its_cpus() -> None:
 
 
 def test_in_lockstep_the_governor_does_not_matter() -> None:
-    assert verdicts(judge_frequency(CALM._replace(governors={0: "powersave"}), LOCKSTEP))["governor"] == "PASS"
+    assert verdicts(check_frequency(CALM._replace(governors={0: "powersave"}), LOCKSTEP))["governor"] == "PASS"
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_in_lockstep_the_governor_does_not_matter() -> None:
     ],
 )
 def test_the_flags_of_a_raspberry_pi_are_read_bit_by_bit(flags: int, verdict: str, word: str) -> None:
-    check = by_name(judge_frequency(CALM._replace(pi_flags=flags), RIG))["throttling"]
+    check = by_name(check_frequency(CALM._replace(pi_flags=flags), RIG))["throttling"]
     assert check.verdict.value == verdict
     assert word in check.found
 
 
 def test_heat_is_a_warning() -> None:
-    found = verdicts(judge_frequency(FrequencyFacts({}, None, 12, 81.0), RIG))
+    found = verdicts(check_frequency(FrequencyFacts({}, None, 12, 81.0), RIG))
     assert (found["throttling"], found["temperature"]) == ("WARN", "WARN")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.control.realtime import Interrupt
-from onrig.tools.doctor.cpus import examine_interrupts, judge_interrupts
+from onrig.tools.doctor.cpus import check_interrupts, examine_interrupts
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import LOCKSTEP, PI_5, board, verdicts
@@ -80,6 +80,6 @@ def test_a_loop_that_may_choose_has_chosen_another_cpu(tmp_path: Path) -> None:
 
 def test_many_are_counted_but_all_are_in_the_remedy(tmp_path: Path) -> None:
     many = [Interrupt(n, f"nvme0q{n}", {3: 1000}, {3}) for n in range(1, 7)]
-    (check,) = judge_interrupts(many, 10.0, 3, {0, 1, 2}, Machine(tmp_path))
+    (check,) = check_interrupts(many, 10.0, 3, {0, 1, 2}, Machine(tmp_path))
     assert "and 2 more" in check.found
     assert "for n in 1 2 3 4 5 6;" in check.remedy

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.doctor.finding import Needs
-from onrig.tools.doctor.kernel import KernelFacts, judge_kernel, read_kernel
-from onrig.tools.doctor.wheels import judge_python
+from onrig.tools.doctor.kernel import KernelFacts, check_kernel, read_kernel
+from onrig.tools.doctor.wheels import check_python
 from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board, verdicts
 
 STOCK = KernelFacts("Linux", "6.6.31", "#1 SMP PREEMPT Debian", None, "aarch64")
@@ -14,27 +14,27 @@ STOCK = KernelFacts("Linux", "6.6.31", "#1 SMP PREEMPT Debian", None, "aarch64")
 
 @pytest.mark.parametrize("facts", [STOCK._replace(version="#1 SMP PREEMPT_RT Debian"), STOCK._replace(realtime_flag=1)])
 def test_a_realtime_kernel_is_known_by_its_name_or_its_flag(facts: KernelFacts) -> None:
-    assert verdicts(judge_kernel(facts, RIG)) == {"kernel": "PASS", "preempt-rt": "PASS"}
+    assert verdicts(check_kernel(facts, RIG)) == {"kernel": "PASS", "preempt-rt": "PASS"}
 
 
 @pytest.mark.parametrize("needs", [RIG, GENERAL])
 def test_an_ordinary_kernel_is_a_warning_with_the_figures(needs: Needs) -> None:
-    _, check = judge_kernel(STOCK, needs)
+    _, check = check_kernel(STOCK, needs)
     assert check.verdict.value == "WARN"
     assert "37 ms" in check.found
     assert "docs/real-time.md" in check.remedy
 
 
 def test_in_lockstep_an_ordinary_kernel_is_as_good() -> None:
-    assert verdicts(judge_kernel(STOCK, LOCKSTEP))["preempt-rt"] == "PASS"
+    assert verdicts(check_kernel(STOCK, LOCKSTEP))["preempt-rt"] == "PASS"
 
 
 def test_a_32_bit_system_fails() -> None:
-    assert verdicts(judge_kernel(STOCK._replace(architecture="armv7l"), GENERAL))["kernel"] == "FAIL"
+    assert verdicts(check_kernel(STOCK._replace(architecture="armv7l"), GENERAL))["kernel"] == "FAIL"
 
 
 def test_another_system_than_linux_is_said() -> None:
-    assert verdicts(judge_kernel(STOCK._replace(system="Darwin"), GENERAL)) == {"kernel": "WARN"}
+    assert verdicts(check_kernel(STOCK._replace(system="Darwin"), GENERAL)) == {"kernel": "WARN"}
 
 
 def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
@@ -62,4 +62,4 @@ def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
     ],
 )
 def test_only_the_pythons_that_are_tested_pass(version: tuple[int, int], gil: bool, verdict: str) -> None:
-    assert verdicts(judge_python(version, "x", gil=gil, isolated=True)) == {"python": verdict}
+    assert verdicts(check_python(version, "x", gil=gil, isolated=True)) == {"python": verdict}

@@ -24,8 +24,8 @@ MOUNTS = "\n".join(
 
 
 def test_room_passes() -> None:
-    assert set(verdicts(memory.judge_memory(ROOMY, RIG)).values()) == {"PASS"}
-    assert set(verdicts(memory.judge_disk(DISK, RIG)).values()) == {"PASS"}
+    assert set(verdicts(memory.check_memory(ROOMY, RIG)).values()) == {"PASS"}
+    assert set(verdicts(memory.check_disk(DISK, RIG)).values()) == {"PASS"}
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def test_room_passes() -> None:
     ],
 )
 def test_too_little_memory_is_told(facts: MemoryFacts, name: str, verdict: str) -> None:
-    assert verdicts(memory.judge_memory(facts, RIG))[name] == verdict
+    assert verdicts(memory.check_memory(facts, RIG))[name] == verdict
 
 
 def test_swap_matters_from_the_start_where_nothing_is_locked() -> None:
     facts = ROOMY._replace(swaps={"/var/swap": 0})
-    assert verdicts(memory.judge_memory(facts, RIG._replace(lock_memory=False)))["swap"] == "WARN"
+    assert verdicts(memory.check_memory(facts, RIG._replace(lock_memory=False)))["swap"] == "WARN"
 
 
 def test_memory_is_read_from_proc_and_compressed_swap_is_none(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_memory_is_read_from_proc_and_compressed_swap_is_none(tmp_path: Path) ->
     ],
 )
 def test_a_disk_without_room_or_of_the_wrong_kind_is_told(facts: DiskFacts, verdict: str) -> None:
-    assert verdicts(memory.judge_disk(facts, RIG._replace(disk_bytes=2 << 30))) == {"disk": verdict}
+    assert verdicts(memory.check_disk(facts, RIG._replace(disk_bytes=2 << 30))) == {"disk": verdict}
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_the_one_above(tmp_pa
 def test_a_file_where_the_folder_would_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     needs = GENERAL._replace(folder=tmp_path / "a" / "b")
-    (check,) = memory.judge_disk(memory.read_disk(board(tmp_path, {}), needs), needs)
+    (check,) = memory.check_disk(memory.read_disk(board(tmp_path, {}), needs), needs)
     assert check.found == f"{tmp_path / 'a' / 'b'} cannot be a folder: {tmp_path / 'a'} is a file"
 
 
 @pytest.mark.parametrize("needs", [GENERAL, RIG])
 def test_every_remedy_is_one_line(needs: Needs) -> None:
-    assert by_name(memory.judge_disk(DISK._replace(free_bytes=0), needs))["disk"].remedy.startswith("remove old runs")
+    assert by_name(memory.check_disk(DISK._replace(free_bytes=0), needs))["disk"].remedy.startswith("remove old runs")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.tools.doctor.ports import examine_ports, judge_ports, summarise_ports
+from onrig.tools.doctor.ports import check_ports, examine_ports, summarise_ports
 from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts
 from tests.tools.doctor.boards import BY_ID, GENERAL, RIG, a_rig, board, by_name, verdicts
@@ -13,12 +13,12 @@ GOOD = PortFacts(BY_ID, "/dev/ttyUSB0", BY_ID, True, True, "dialout", 1, (), Fal
 
 
 def test_a_port_by_its_lasting_name_passes() -> None:
-    assert set(verdicts(judge_ports(GOOD, RIG, "pi")).values()) == {"PASS"}
+    assert set(verdicts(check_ports(GOOD, RIG, "pi")).values()) == {"PASS"}
 
 
 def test_a_missing_port_fails_with_one_line() -> None:
     missing = PortFacts("/dev/ttyUSB7", "", "", False, False, "", None, (), False)
-    (check,) = judge_ports(missing, RIG, "pi")
+    (check,) = check_ports(missing, RIG, "pi")
     assert (check.verdict.value, check.found) == ("FAIL", "/dev/ttyUSB7: no such port")
 
 
@@ -35,13 +35,13 @@ def test_a_missing_port_fails_with_one_line() -> None:
     ],
 )
 def test_what_keeps_a_port_from_the_loop_is_named(facts: PortFacts, name: str, verdict: str, remedy: str) -> None:
-    check = by_name(judge_ports(facts, RIG, "pi"))[name]
+    check = by_name(check_ports(facts, RIG, "pi"))[name]
     assert check.verdict.value == verdict
     assert remedy in check.remedy
 
 
 def test_an_adapter_without_a_latency_timer_has_no_line_for_it() -> None:
-    assert "port-latency" not in verdicts(judge_ports(GOOD._replace(latency_ms=None), RIG, "pi"))
+    assert "port-latency" not in verdicts(check_ports(GOOD._replace(latency_ms=None), RIG, "pi"))
 
 
 def test_without_a_configuration_all_ports_are_listed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from onrig.runtime.process_settings import RealTime
 from onrig.tools.doctor import punctuality
 from onrig.tools.doctor.finding import Needs
-from onrig.tools.doctor.punctuality import Answer, Latency, LoopFacts, Request, judge_loop, measure, pace, ticks_in
+from onrig.tools.doctor.punctuality import Answer, Latency, LoopFacts, Request, check_loop, measure, pace, ticks_in
 from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board
 
@@ -72,7 +72,7 @@ def test_the_number_of_ticks_is_bounded(seconds: float, rate_hz: float, ticks: i
 
 
 def test_a_punctual_loop_passes_with_its_figures_and_cyclictest_beside() -> None:
-    check = judge_loop(LoopFacts(CALM, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
+    check = check_loop(LoopFacts(CALM, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
     assert check.verdict.value == "PASS"
     assert "SCHED_FIFO 50" in check.found
     assert "cyclictest: p50 4" in check.found
@@ -85,22 +85,22 @@ def test_a_punctual_loop_passes_with_its_figures_and_cyclictest_beside() -> None
     [(RIG, False, "WARN"), (GENERAL, True, "WARN"), (RIG, True, "FAIL"), (LOCKSTEP, False, "PASS")],
 )
 def test_missed_ticks_fail_only_on_a_kernel_that_promises_none(needs: Needs, preempt_rt: bool, verdict: str) -> None:
-    assert judge_loop(LoopFacts(ROUGH, "", None, preempt_rt), needs).verdict.value == verdict
+    assert check_loop(LoopFacts(ROUGH, "", None, preempt_rt), needs).verdict.value == verdict
 
 
 def test_a_late_loop_on_a_machine_that_stalls_by_itself_is_not_blamed() -> None:
-    check = judge_loop(LoopFacts(ROUGH, "", Latency(4.0, 10.0, 2000.0, 30000.0), False), RIG)
+    check = check_loop(LoopFacts(ROUGH, "", Latency(4.0, 10.0, 2000.0, 30000.0), False), RIG)
     assert "the machine itself stalls" in check.remedy
 
 
 def test_a_tail_beyond_a_tenth_of_the_period_is_a_warning() -> None:
     late = Answer(2000, 0, 30.0, 60.0, 600.0, 700.0, True, [])
-    assert judge_loop(LoopFacts(late, "", None, False), RIG).verdict.value == "WARN"
-    assert judge_loop(LoopFacts(late, "", None, False), RIG._replace(rate_hz=50.0)).verdict.value == "PASS"
+    assert check_loop(LoopFacts(late, "", None, False), RIG).verdict.value == "WARN"
+    assert check_loop(LoopFacts(late, "", None, False), RIG._replace(rate_hz=50.0)).verdict.value == "PASS"
 
 
 def test_a_measurement_that_failed_is_told() -> None:
-    check = judge_loop(LoopFacts(None, "MemoryError", None, False), RIG)
+    check = check_loop(LoopFacts(None, "MemoryError", None, False), RIG)
     assert (check.verdict.value, "MemoryError" in check.found) == ("WARN", True)
 
 

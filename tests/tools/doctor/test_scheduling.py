@@ -6,44 +6,44 @@ import pytest
 
 from onrig.tools.doctor import kernel
 from onrig.tools.doctor.finding import Needs
-from onrig.tools.doctor.kernel import SchedulingFacts, judge_scheduling, read_scheduling, try_scheduling
+from onrig.tools.doctor.kernel import SchedulingFacts, check_scheduling, read_scheduling, try_scheduling
 from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board, by_name, verdicts
 
 GRANTED = SchedulingFacts("", "", 99, -1, False, 950000, 1000000)
 
 
 def test_what_is_granted_passes() -> None:
-    assert set(verdicts(judge_scheduling(GRANTED, RIG, "pi")).values()) == {"PASS"}
+    assert set(verdicts(check_scheduling(GRANTED, RIG, "pi")).values()) == {"PASS"}
 
 
 @pytest.mark.parametrize(("needs", "verdict"), [(RIG, "FAIL"), (GENERAL, "WARN"), (LOCKSTEP, "WARN")])
 def test_a_refused_class_fails_only_where_a_rig_is_to_run(needs: Needs, verdict: str) -> None:
     facts = GRANTED._replace(fifo_error="Operation not permitted", rtprio=0)
-    check = by_name(judge_scheduling(facts, needs, "pi"))["sched-fifo"]
+    check = by_name(check_scheduling(facts, needs, "pi"))["sched-fifo"]
     assert check.verdict.value == verdict
     assert "echo 'pi - rtprio 99' | sudo tee -a /etc/security/limits.d/onrig.conf" in check.remedy
 
 
 def test_a_refusal_in_spite_of_the_limit_points_at_the_control_group() -> None:
     facts = GRANTED._replace(fifo_error="Operation not permitted", rtprio=99)
-    assert "control group" in by_name(judge_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
+    assert "control group" in by_name(check_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
 
 
 def test_a_kernel_that_gives_realtime_processes_no_time_is_named() -> None:
     facts = GRANTED._replace(fifo_error="Operation not permitted", throttle_runtime_us=0)
-    assert "sched_rt_runtime_us" in by_name(judge_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
+    assert "sched_rt_runtime_us" in by_name(check_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
 
 
 def test_a_run_that_does_not_ask_needs_no_permission() -> None:
     facts = SchedulingFacts("no", "no", 0, 8 << 20, False, 950000, 1000000)
     modest = RIG._replace(priority=0, lock_memory=False)
-    assert set(verdicts(judge_scheduling(facts, modest, "pi")).values()) == {"PASS"}
+    assert set(verdicts(check_scheduling(facts, modest, "pi")).values()) == {"PASS"}
 
 
 @pytest.mark.parametrize(("runtime", "verdict"), [(None, "PASS"), (950000, "PASS"), (-1, "WARN"), (100000, "FAIL")])
 def test_throttling_of_realtime_processes_is_judged(runtime: int | None, verdict: str) -> None:
     assert (
-        verdicts(judge_scheduling(GRANTED._replace(throttle_runtime_us=runtime), RIG, "pi"))["rt-throttling"] == verdict
+        verdicts(check_scheduling(GRANTED._replace(throttle_runtime_us=runtime), RIG, "pi"))["rt-throttling"] == verdict
     )
 
 
@@ -60,7 +60,7 @@ def test_throttling_of_realtime_processes_is_judged(runtime: int | None, verdict
 )
 def test_locked_memory_needs_room_for_the_whole_loop(limit: int, capable: bool, error: str, verdict: str) -> None:
     facts = GRANTED._replace(memlock_bytes=limit, may_lock_anything=capable, lock_error=error)
-    check = by_name(judge_scheduling(facts, RIG, "pi"))["memory-lock"]
+    check = by_name(check_scheduling(facts, RIG, "pi"))["memory-lock"]
     assert check.verdict.value == verdict
     assert verdict == "PASS" or "pi - memlock unlimited" in check.remedy
 

@@ -229,5 +229,5 @@ def test_a_disk_too_small_for_the_whole_run_is_told_of_beforehand(
     free = whole - 1
     _warn_of_disk_space(config, tmp_path)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "the whole run may take" in line
+    assert "the complete run may need" in line
     assert "log.max_bytes" in line

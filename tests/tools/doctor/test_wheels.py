@@ -11,8 +11,8 @@ from onrig.tools.doctor.wheels import (
     WHEELS,
     Wheel,
     WheelFacts,
+    check_wheel,
     is_importable,
-    judge_wheel,
     read_all,
     read_wheel,
     required_wheels,
@@ -28,38 +28,38 @@ def dying(code: str) -> Wheel:
 def test_a_wheel_that_works_passes_with_its_version() -> None:
     facts = read_wheel(Wheel("pyyaml", next(w.code for w in WHEELS if w.package == "pyyaml")))
     assert is_importable(facts)
-    assert judge_wheel(facts) == ("wheel-pyyaml", judge_wheel(facts).verdict, facts.version, "", None)
+    assert check_wheel(facts) == ("wheel-pyyaml", check_wheel(facts).verdict, facts.version, "", None)
 
 
 def test_a_wheel_that_kills_its_process_is_caught_and_named() -> None:
     facts = read_wheel(dying("import os, signal; os.kill(os.getpid(), signal.SIGILL)"))
-    check = judge_wheel(facts)
+    check = check_wheel(facts)
     assert check.verdict.value == "FAIL"
     assert "dies with SIGILL: it uses instructions that this processor lacks" in check.found
     assert check.remedy == f"{sys.executable} -m pip install 'pytest<{facts.version}'"
 
 
 def test_a_wheel_that_raises_is_told_by_its_last_line() -> None:
-    check = judge_wheel(read_wheel(dying("raise ImportError('libgomp.so.1: cannot open')")))
+    check = check_wheel(read_wheel(dying("raise ImportError('libgomp.so.1: cannot open')")))
     assert check.verdict.value == "FAIL"
     assert "ImportError: libgomp.so.1" in check.found
 
 
 def test_a_missing_wheel_fails_with_the_command_that_installs_it() -> None:
-    check = judge_wheel(read_wheel(Wheel("onrig-no-such-package", "")))
+    check = check_wheel(read_wheel(Wheel("onrig-no-such-package", "")))
     assert (check.verdict.value, check.found) == ("FAIL", "not installed")
     assert check.remedy.endswith("-m pip install onrig-no-such-package")
 
 
 def test_a_wheel_that_does_not_come_up_is_told() -> None:
-    check = judge_wheel(WheelFacts(NUMPY, "2.0", None, ""))
+    check = check_wheel(WheelFacts(NUMPY, "2.0", None, ""))
     assert check.verdict.value == "FAIL"
     assert "did not start" in check.found
 
 
 @pytest.mark.parametrize(("version", "code", "verdict"), [(None, 0, "PASS"), ("2.0", -4, "WARN"), ("2.0", 0, "PASS")])
 def test_a_learner_does_without_torch(version: str | None, code: int, verdict: str) -> None:
-    assert judge_wheel(WheelFacts(TORCH, version, code, "")).verdict.value == verdict
+    assert check_wheel(WheelFacts(TORCH, version, code, "")).verdict.value == verdict
 
 
 def test_a_rig_without_a_learner_is_not_asked_for_torch() -> None:

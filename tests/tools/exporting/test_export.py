@@ -200,7 +200,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
     run: RunData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["export", str(tmp_path), "--format", "csv"]) == ExitCode.CONFIGURATION
-    assert capsys.readouterr().err == f"onrig export: '{tmp_path}' holds no run (config.yaml)\n"
+    assert capsys.readouterr().err == f"onrig export: '{tmp_path}' contains no run (config.yaml)\n"
     words = ["export", str(run.folder), "--format", "csv", "--out", str(tmp_path)]
     assert cli.main(words) == ExitCode.CONFIGURATION
     assert "exists already; choose another folder with --out" in capsys.readouterr().err

@@ -301,7 +301,7 @@ def test_a_changed_configuration_is_found_and_named(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "# changed\n")
     verification = verified(run)
     assert verification.comparison.first is None
-    assert verification.altered == ["config.yaml is not the one that log.mcap was written under"]
+    assert verification.altered == ["config.yaml differs from the configuration in log.mcap"]
 
 
 def test_another_seed_is_another_exploration(pendulum: LoggedRun) -> None:

@@ -202,7 +202,7 @@ def test_a_file_of_somebody_else_is_never_replaced_and_nothing_is_written(tmp_pa
     listed[2].path.parent.mkdir(parents=True)
     listed[2].path.write_text("@audio - rtprio 95\n")
     before = content(tmp_path)
-    with pytest.raises(PathOccupied, match="is not Onrig's"):
+    with pytest.raises(PathOccupied, match="was not written by Onrig"):
         write(listed)
     assert content(tmp_path) == before
 

@@ -157,7 +157,7 @@ def test_a_model_with_other_files_stays_where_it_is(tmp_path: Path) -> None:
         ("--plant pendulm", "(did you mean 'pendulum'?)"),
         ("--plant mujoco", "--plant mujoco needs a model: --model MODEL.xml"),
         ("--plant motor --model x.xml", "--model is for --plant mujoco, not for 'motor'"),
-        ("--plant linear", "no default for states, actions, A, B: begin with --plant blank"),
+        ("--plant linear", "no default for states, actions, A, B: start with --plant blank"),
     ],
 )
 def test_what_cannot_be_written_is_said_in_one_line(

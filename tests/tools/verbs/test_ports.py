@@ -41,7 +41,7 @@ def test_json_has_the_same_facts(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "by_id": BY_ID,
         "usb": None,
         "may_open": False,
-        "why_not": "the kernel's console is on this line",
+        "why_not": "the kernel's console uses this port",
         "held_by": ["minicom (pid 42)"],
         "latency_ms": 16,
     }

@@ -65,16 +65,16 @@ def test_strong_coils_are_high() -> None:
 
 
 @pytest.mark.parametrize("config", [PENDULUM, MAGMAN], ids=lambda c: c.rig.name)
-@pytest.mark.parametrize("fancy", [True, False])
+@pytest.mark.parametrize("unicode", [True, False])
 @pytest.mark.parametrize("size", [(36, 7), (20, 3), (100, 30)])
 @pytest.mark.parametrize("value", [0.0, 1e9, -1e9, math.nan, math.inf])
-def test_it_fits_whatever_the_rig_says(config: RunConfig, fancy: bool, size: tuple[int, int], value: float) -> None:
+def test_it_fits_whatever_the_rig_says(config: RunConfig, unicode: bool, size: tuple[int, int], value: float) -> None:
     n = len(config.rig.actuators)
     for sketch in (sketch_of(config), Sketch()):
-        rows = rig_rows(config.rig, sketch, now((value, value), (value,) * n), *size, fancy=fancy)
+        rows = rig_rows(config.rig, sketch, now((value, value), (value,) * n), *size, unicode=unicode)
         assert 0 < len(rows) <= size[1]
         assert all(len(row) <= size[0] for row in rows)
-        if not fancy:
+        if not unicode:
             assert all(o.isascii() for row in rows for o in row if o not in "²·")
 
 
@@ -85,18 +85,18 @@ def test_before_the_first_record_it_says_so() -> None:
 anything = st.floats(allow_nan=True, allow_infinity=True, width=32)
 
 
-@pytest.mark.parametrize("fancy", [True, False])
+@pytest.mark.parametrize("unicode", [True, False])
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.floats(-50, 50), st.floats(-50, 50)), max_size=20))
-def test_a_canvas_is_as_large_as_it_says_wherever_one_draws(fancy: bool, points: list[tuple[float, float]]) -> None:
-    canvas = Canvas(6, 3, fancy=fancy)
+def test_a_canvas_is_as_large_as_it_says_wherever_one_draws(unicode: bool, points: list[tuple[float, float]]) -> None:
+    canvas = Canvas(6, 3, unicode=unicode)
     for x, y in points:
         canvas.dot(x, y)
         canvas.line(0, 0, x, y)
         canvas.disc(x, y, 2.0)
     rows = canvas.rows()
     assert [len(row) for row in rows] == [6, 6, 6]
-    if not fancy:
+    if not unicode:
         assert "".join(rows).isascii()
 
 
@@ -109,8 +109,8 @@ def test_dots_are_where_they_were_set() -> None:
 
 @given(st.lists(anything, max_size=30), st.integers(0, 12), st.booleans())
 @settings(max_examples=50)
-def test_a_curve_is_never_wider_than_asked(values: list[float], width: int, fancy: bool) -> None:
-    line = sparkline(values, width, 0.0, 1.0, fancy=fancy)
+def test_a_curve_is_never_wider_than_asked(values: list[float], width: int, unicode: bool) -> None:
+    line = sparkline(values, width, 0.0, 1.0, unicode=unicode)
     assert len(line) == min(width, len(values))
 
 
@@ -122,14 +122,14 @@ def test_a_curve_rises_where_its_values_do_and_has_a_gap_where_there_is_none() -
 
 @given(anything, st.integers(1, 20), st.booleans())
 @settings(max_examples=50)
-def test_bars_keep_their_width(share: float, width: int, fancy: bool) -> None:
-    assert len(bar(share, width, fancy=fancy)) == width
-    assert len(both_ways(share, width, fancy=fancy)) == 2 * width + 1
+def test_bars_keep_their_width(share: float, width: int, unicode: bool) -> None:
+    assert len(bar(share, width, unicode=unicode)) == width
+    assert len(both_ways(share, width, unicode=unicode)) == 2 * width + 1
 
 
 def test_bars_show_their_share() -> None:
     assert bar(0.5, 4) == "██··"
-    assert bar(0.5, 4, fancy=False) == "##.."
+    assert bar(0.5, 4, unicode=False) == "##.."
     assert both_ways(-1.0, 2) == "██│··"
     assert both_ways(0.5, 2) == "··│█·"
     assert both_ways(math.nan, 1) == "·│·"

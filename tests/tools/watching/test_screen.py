@@ -19,7 +19,7 @@ from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import Event
 from onrig.tools.watching.rig_text import sketch_of
 from onrig.tools.watching.screen import learning, one_line
-from onrig.tools.watching.snapshot import Watcher, happened
+from onrig.tools.watching.snapshot import Watcher, event_line
 from tests.runtime.samples import records
 from tests.runtime.view.live import LiveRun
 
@@ -60,12 +60,12 @@ class Watched:
         with (self.live.folder / "events.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(event) + b"\n")
 
-    def screen(self, width: int = 80, height: int = 24, *, fancy: bool = True) -> list[str]:
+    def screen(self, width: int = 80, height: int = 24, *, unicode: bool = True) -> list[str]:
         from onrig.tools.watching.screen import KEYS, screen
 
         console = rich_console.Console(width=width, height=height, file=StringIO(), record=True)
-        snapshot = self.watcher.look()
-        console.print(screen(snapshot, sketch_of(snapshot.config), KEYS, width, height, fancy=fancy), height=height)
+        snapshot = self.watcher.snapshot()
+        console.print(screen(snapshot, sketch_of(snapshot.config), KEYS, width, height, unicode=unicode), height=height)
         text: str = console.export_text()
         return text.rstrip("\n").split("\n")
 
@@ -113,7 +113,7 @@ def test_everything_is_on_a_small_one(watched: Watched) -> None:
 
 def test_without_unicode_it_is_plain(watched: Watched) -> None:
     watched.go_on()
-    inside = [row[1:-1] for row in watched.screen(fancy=False)[2:9]]
+    inside = [row[1:-1] for row in watched.screen(unicode=False)[2:9]]
     assert all(c.isascii() or c in "│╭╮╰╯─…" for row in inside for c in row)
 
 
@@ -126,31 +126,31 @@ def test_before_anything_happened_there_is_a_screen_too(watched: Watched) -> Non
 
 def test_a_line_says_what_matters(watched: Watched) -> None:
     watched.go_on()
-    told = one_line(watched.watcher.look())
+    told = one_line(watched.watcher.snapshot())
     assert told.startswith("running  episode 3 of 500, tick 200, normalised reward 0.50, policy 7, 60 of ")
 
 
 def test_looking_takes_only_what_is_new(watched: Watched) -> None:
     watched.go_on()
-    assert len(watched.watcher.look().train) == 30
-    assert len(watched.watcher.look().train) == 30
+    assert len(watched.watcher.snapshot().train) == 30
+    assert len(watched.watcher.snapshot().train) == 30
     watched.tell({"t_unix_s": 1, "kind": "fault", "message": "stop", "fault": "device_lease"})
-    events = watched.watcher.look().events
+    events = watched.watcher.snapshot().events
     assert [(e.text, e.level) for e in events] == [("[bold]careful[/]", "warn"), ("stop", "bad")]
 
 
 def test_events_are_told_as_on_the_page_and_counted() -> None:
     tick = {"rule": "predicted", "missed": 0, "episode": 4, "tick": 9, "count": 2}
-    told = happened(Event(0.0, "tick", tick))
+    told = event_line(Event(0.0, "tick", tick))
     assert told is not None
     assert told.text.startswith("episode 4, tick 9: the command would have left the safe set; ")
     assert told.text.endswith(" (2 times)")
-    assert happened(Event(0.0, "policy_admitted", {})) is None
+    assert event_line(Event(0.0, "policy_admitted", {})) is None
 
 
 def test_without_references_returns_are_shown(watched: Watched) -> None:
     watched.go_on()
-    seen = watched.watcher.look()
+    seen = watched.watcher.snapshot()
     config = msgspec.structs.replace(seen.config, task=msgspec.structs.replace(seen.config.task, normalization=None))
     assert seen.facts is not None
     facts = seen.facts._replace(measure=measure_of(config.task), score=-26102.4)

@@ -1,1 +1,1 @@
-"""Benchmark a part of Onrig, next to peer libraries where they are installed."""
+"""Benchmark a part of Onrig, compared with peer libraries if they are installed."""

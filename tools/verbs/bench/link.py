@@ -1,7 +1,7 @@
-"""Time from the last gradient step to the rig; experiences per second, with and without keys.
+"""Measure the time from the last gradient step to the rig, and experiences per second, with and without keys.
 
-Rig's end and learner are two processes of this machine, over ipc and tcp. The checks are bounds on Onrig; exit 0
-whether or not they hold.
+The rig's end and the learner are two processes on this machine, connected over ipc and tcp. The checks are bounds on
+Onrig; the exit code is 0 whether or not they hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Options:
     json: File | None = None
     """Also write the figures to FILE."""
     quick: bool = False
-    """Fewer policies, and a memory of 1e5 experiences, not 1e6."""
+    """Fewer policies, and a memory of 1e5 experiences instead of 1e6."""
 
 
 def main(options: Options) -> int:

@@ -1,8 +1,8 @@
-"""Timing of the control loop on this board at 50 to 2000 Hz, next to cyclictest.
+"""Measure the control loop's timing on this board at 50 to 2000 Hz, compared with cyclictest.
 
-Starts the whole rig (onrig run: supervisor, twin, control, replay, learner) at each rate, next to a process that keeps
-the other CPUs busy, and reads every step record. Slices of the rig and of cyclictest, on the same CPU at the same
-priority and interval, take turns; sentinels with higher priority than both record stalls of the machine.
+Starts the complete rig (onrig run: supervisor, twin, control, replay, learner) at each rate, along with a process that
+keeps the other CPUs busy, and reads every step record. Slices of the rig alternate with slices of cyclictest on the
+same CPU, with the same priority and interval; sentinels with a higher priority than both record stalls of the machine.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Options:
     set: Overrides = ()
     trust: Trust = False
     without: Annotated[str, Value("PART,...")] = ""
-    """Leave out parts everywhere: burner, cyclictest, learner, log, sentinel, web."""
+    """Omit parts in all slices: burner, cyclictest, learner, log, sentinel, web."""
     compare: tuple[Literal["learner", "log", "web"], ...] = ()
-    """Compare slices with and without it; may be repeated."""
+    """Compare slices with and without this part; may be repeated."""
     against: Annotated[tuple[str, ...], Value("a.b=c")] = ()
-    """Compare with slices at another value; may be repeated."""
+    """Compare with slices at another value of a setting; may be repeated."""
     swaps: Annotated[float, Value("S", alone=1.0)] | None = None
-    """Instead of a learner, a fresh policy every S seconds (default: 1)."""
+    """Send a new policy every S seconds (default: 1) instead of running a learner."""
     device: Port | None = None
     """A device on a serial port instead of the twin."""
     plot: File | None = None

@@ -1,7 +1,8 @@
-"""Time of policies of several sizes, in a tick and to build, next to numpy and torch.
+"""Measure the evaluation and build times of policies of several sizes, compared with numpy and torch.
 
-Measures random networks of the rig's width in several sizes (needs onnx), next to numpy and torch if installed, or
-policies from files. Runs are timed back to back, and again with cold caches as in a tick every few milliseconds.
+Measures random networks for the rig's signals in several sizes (needs onnx), with numpy and torch for comparison if
+they are installed, or policies from files. Evaluations are timed back to back, and with cold caches as in a tick every
+few milliseconds.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class Options:
     json: File | None = None
     """Also write the figures to FILE."""
     quick: bool = False
-    """A fifth of the rounds, each shorter."""
+    """A fifth of the rounds, and shorter ones."""
     file: Annotated[tuple[Path, ...], Value("FILE", complete="file")] = ()
     """A policy (ONNX); may be repeated."""
     hidden: Annotated[tuple[str, ...], Value("N,N")] = ()
-    """Units of hidden layers; may be repeated (default: 50,20 64,64 128,128 400,300)."""
+    """Numbers of units in hidden layers; may be repeated (default: 50,20 64,64 128,128 400,300)."""
     set: Overrides = ()
     trust: Trust = False
 

@@ -1,8 +1,8 @@
-"""Insert, sample and update of the replay memory, next to other libraries' buffers.
+"""Measure insertion, sampling and updates of the replay memory, compared with other libraries' buffers.
 
-Every library runs in a separate process. A gate first tests the distribution of its draws; then all are timed in
-turns, round by round, so that disturbances affect all alike. The checks are bounds on Onrig; exit 0 whether or not they
-hold.
+Every library runs in a separate process. The distribution of its draws is tested first; then all are timed in turn,
+round by round, so that disturbances affect all alike. The checks are bounds on Onrig; the exit code is 0 whether or not
+they hold.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def test_the_verb_writes_the_page_where_it_is_told(tmp_path: Path, capsys: pytes
     assert f"see {tmp_path / 'p.html'}" in capsys.readouterr().out
     assert not (tmp_path / "run" / "report.html").exists()
     assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "no" / "p.html")]) == 2
-    assert "--out: there is no folder" in capsys.readouterr().err
+    assert "--out: no such folder" in capsys.readouterr().err
 
 
 def test_a_chart_that_cannot_be_drawn_costs_a_line_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
