@@ -75,9 +75,14 @@ class Sink:
         while not select.select((asked,), (), (), _TURN_S)[0]:
             self.turn(time.monotonic())
 
+    @property
+    def watched(self) -> bool:
+        """Whether anybody is subscribed to anything."""
+        return any(channel.has_sinks() for channel in self._channels.values())
+
     def turn(self, now_s: float) -> None:
-        """Pass on what has come since the last call, if anybody is subscribed to anything."""
-        if any(channel.has_sinks() for channel in self._channels.values()):
+        """Pass on what has come since the last call, if anybody watches."""
+        if self.watched:
             for topic, t_ns, data in self._feed.turn(now_s):
                 self._channels[topic].log(data, log_time=t_ns)
 
