@@ -50,6 +50,17 @@ _ACTED: Final = (*_DRAWN, "commanded", "command", "rule", "amount", "margin")
 """What a record that closes its episode holds nothing of."""
 
 
+class Position(NamedTuple):
+    """What the loop stored between two episodes."""
+
+    explorer: Mapping[str, float]
+    """State of the exploration; empty at the start of a run."""
+    closed: tuple[Kind, int]
+    """Kind and number of the episode that was closed last."""
+    numbered_from: tuple[int, int] | None = None
+    """Seed that a trainer gave, and the episodes before the first that follows from it."""
+
+
 class _Pending(NamedTuple):
     step: Step
     record: Recorded
@@ -71,8 +82,9 @@ class Recomputation:
         self._terms = terms_of(config, record_layout(config))
         self._reset = None if reset is None else EpisodeReset(reset, middle_of(config.task.all_starts), config.rig)
         self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
-        self._states: dict[int, Mapping[str, float]] = {}
-        self._closed_at: dict[int, tuple[Kind, int]] = {}
+        self._positions: dict[int, Position] = {}
+        self._seed, self._before = config.seed, 0
+        """Seed of starts and targets, and the episodes before the first that follows from it."""
         self._closed = (Kind.TRAIN, 0)
         """Kind and number of the episode that was closed last."""
         self._state_known = True
@@ -90,11 +102,9 @@ class Recomputation:
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 
-    def keep(self, tick: int, explorer: Mapping[str, float], closed: tuple[Kind, int]) -> None:
-        """Take the state before the record number ``tick``: of the exploration, empty at the beginning of a run, and
-        the episode that was closed last."""
-        self._states[tick] = explorer
-        self._closed_at[tick] = closed
+    def keep(self, tick: int, position: Position) -> None:
+        """Take the position before the record number ``tick``."""
+        self._positions[tick] = position
 
     def take(self, record: Recorded) -> None:
         """Take the next record."""
@@ -141,6 +151,7 @@ class Recomputation:
         self._set_state(record)
         self._within = True
         tick, kind = self._tick, record.step.kind
+        tick.number_from(self._seed, self._before)
         self.episodes[kind] += 1
         if kind is Kind.RESET:
             tick.begin(record.step.episode, kind, [])
@@ -183,7 +194,7 @@ class Recomputation:
         every, config = self._config.evaluate_every, self._config
         due = bool(every) and episode > 0 and episode % every == 0 and self._closed != (Kind.EVAL, episode)
         kind, number = (Kind.EVAL, episode) if due else (Kind.TRAIN, episode + 1)
-        return drawn_start(config.task.all_starts, device_seed(config.seed, PLANT_ROLES[kind], number))
+        return drawn_start(config.task.all_starts, device_seed(self._seed, PLANT_ROLES[kind], number - self._before))
 
     def _begin_exploration(self, record: Recorded) -> None:
         """Start the episode's exploration; a silent learner's restraint shows in the first amplitude."""
@@ -199,12 +210,14 @@ class Recomputation:
     def _set_state(self, record: Recorded) -> None:
         """Compare the exploration's state with the recorded one, and continue from that."""
         resumed, self._resumes = self._resumes, False
-        kept = self._states.pop(record.step.tick, None)
-        self._closed = self._closed_at.pop(record.step.tick, self._closed)
+        position = self._positions.pop(record.step.tick, None)
+        kept = None if position is None else position.explorer
+        if position is not None:
+            self._closed = position.closed
+            self._seed, self._before = position.numbered_from or (self._config.seed, 0)
         rested = self._explorer.pause_due is not None
-        for tick in [t for t in self._states if t < record.step.tick]:
-            del self._states[tick]
-            self._closed_at.pop(tick, None)
+        for tick in [t for t in self._positions if t < record.step.tick]:
+            del self._positions[tick]
         if kept is None:
             if rested:  # the length of the pause was not recorded
                 self._state_known = False

@@ -19,7 +19,7 @@ from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.completeness import Counted
 from onrig.runtime.run_state.episodes import EpisodeAccounts, read_rows
 from onrig.tools.replaying.comparison import Comparison
-from onrig.tools.replaying.recomputation import Recomputation
+from onrig.tools.replaying.recomputation import Position, Recomputation
 from onrig.tools.replaying.recorded import PolicyShelf, recorded
 
 _CONFIG: Final = "config.yaml"
@@ -116,7 +116,13 @@ class Verification:
             kind = Kind.EVAL if part.fields.get("evaluated") is True else Kind.TRAIN
             episode = part.fields.get("episode")
             closed = kind, episode if isinstance(episode, int) else 0
-            self._core.keep(tick, {str(k): float(v) for k, v in explorer.items()}, closed)
+            match part.fields.get("numbered_from"):
+                case [int(seed), int(before)]:
+                    numbered_from = seed, before
+                case _:
+                    numbered_from = None
+            state = {str(k): float(v) for k, v in explorer.items()}
+            self._core.keep(tick, Position(state, closed, numbered_from))
 
     def _take(self, records: Records) -> None:
         core = self._core
