@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import gymnasium
@@ -137,6 +138,10 @@ def test_gymnasium_finds_nothing_wrong_in_real_time(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(render|close|unwrapped).*")
         check_env(env, skip_render_check=True)
+    if find_spec("stable_baselines3") is not None:
+        from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
+
+        check_env_of_sb3(env)
     _, info = env.reset()
     _, _, _, _, info = env.step(np.zeros(1, np.float32))
     assert info["times"]["acted_ns"] < info["times"]["received_ns"]
