@@ -116,11 +116,10 @@ class Verification:
             kind = Kind.EVAL if part.fields.get("evaluated") is True else Kind.TRAIN
             episode = part.fields.get("episode")
             closed = kind, episode if isinstance(episode, int) else 0
+            numbered_from: tuple[int, int] | None = None
             match part.fields.get("numbered_from"):
                 case [int(seed), int(before)]:
                     numbered_from = seed, before
-                case _:
-                    numbered_from = None
             state = {str(k): float(v) for k, v in explorer.items()}
             self._core.keep(tick, Position(state, closed, numbered_from))
 
