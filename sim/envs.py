@@ -1,4 +1,7 @@
-"""Gymnasium environments on the lockstep twin, for algorithms from other libraries.
+"""Gymnasium environments on the lockstep twin, for libraries that train on a single environment in their own process.
+
+Unlike `onrig.make` they have no processes, no shield and no run folder; unlike `onrig.make_vec`, whose arrays take 2.5
+times as long for a single plant, each step passes through the device and its protocol: tests compare both with it.
 
 Importing this module registers ``onrig/PendulumTwin-v0``, ``onrig/MagmanTwin-v0`` and ``onrig/PendulumStar-v0``
 (gymnasium 1.x has no plugins; ``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it implicitly).

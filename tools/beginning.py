@@ -23,13 +23,14 @@ from onrig.runtime.files import read_fields
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.settings import SeedFrom
 from onrig.runtime.memory.strategy import parse_strategy
-from onrig.runtime.memory.transitions import Transitions
+from onrig.runtime.memory.transitions import TransitionBuilder, Transitions
 from onrig.runtime.policy.contract import contract_for, contract_mismatch
 from onrig.runtime.replay.seeds import EXPERIENCES, FIRST_EPISODE, NETWORKS, digest, encode
 from onrig.runtime.run_changes import differences
-from onrig.runtime.run_config import RunConfig, capacity_of, written
+from onrig.runtime.run_config import RunConfig, capacity_of, record_layout, written
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
+from onrig.tools.exporting.minari_format import is_minari, read_records
 
 _SEED: Final = ("selection", "seed_from")
 _START: Final = ("learner", "start_from")
@@ -212,36 +213,42 @@ def _experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
 
     folder = Path(seeds.path)
     try:
-        if (folder / "experiences.parquet").is_file():
-            table: Arrays = _exported(folder)
+        if is_minari(folder):
+            found = _of_data_set(folder)
+        elif (folder / "experiences.parquet").is_file():
+            found = _transitions(config, _exported(folder))
         else:
-            table = RunData(folder, _config_of(folder)).experiences
+            found = _transitions(config, RunData(folder, _config_of(folder)).experiences)
     except DataMissing as error:
         raise CannotBegin(f"selection.seed_from: {error}") from None
-    measured = np.flatnonzero(~table["synthetic"])
+    measured = np.flatnonzero(found.flags & np.uint32(Flag.SYNTHETIC) == 0)
     room = _room(config)
     most = len(measured) if seeds.most is msgspec.UNSET else seeds.most
     chosen = measured[max(0, len(measured) - (most if room is None else min(most, room))) :]
     if not len(chosen):
         raise CannotBegin(f"selection.seed_from: '{folder}' holds no measured experiences")
-    return _transitions(config, {name: values[chosen] for name, values in table.items()})
+    chosen_ones = Transitions._make(column[chosen] for column in found)
+    # In episodes and of a policy that are none of this run's.
+    _, episodes = np.unique(chosen_ones.episode, return_inverse=True)
+    return chosen_ones._replace(
+        policy_id=np.zeros(len(chosen), np.uint32), episode=(episodes + FIRST_EPISODE).astype(np.uint32)
+    )
 
 
 def _transitions(config: RunConfig, table: Arrays) -> Transitions:
-    """Experiences of another run, in episodes and of a policy that are none of this one's."""
+    """Experiences of another run's memory."""
     flags = sum(table[str(flag.name).lower()].astype(np.uint32) * np.uint32(flag) for flag in Flag)
     n = len(table["reward"])
     behaviour = [table[name] for name in ("mean", "std", "drawn")] if config.stochastic else [np.zeros((n, 0), "f4")]
-    _, episodes = np.unique(table["episode"], return_inverse=True)
     return Transitions(
         observation=table["observation"],
         action=table["action"],
         reward=table["reward"],
         next_observation=table["next_observation"],
         flags=np.asarray(flags, np.uint32),
-        policy_id=np.zeros(n, np.uint32),
+        policy_id=table["policy_id"].astype(np.uint32),
         exploration=table["exploration"],
-        episode=(episodes + FIRST_EPISODE).astype(np.uint32),
+        episode=table["episode"],
         step=table["step"],
         behaviour=np.concatenate(behaviour, axis=1),
     )
@@ -258,6 +265,18 @@ def _exported(folder: Path) -> Arrays:
         raise CannotBegin("selection.seed_from: reading Parquet needs pyarrow: pip install 'onrig[data]'") from None
     except (OSError, KeyError, ValueError) as error:
         raise CannotBegin(f"selection.seed_from: {folder / 'experiences.parquet'}: {error}") from None
+
+
+def _of_data_set(folder: Path) -> Transitions:
+    """Experiences of the training episodes of a Minari data set, all of them measured."""
+    theirs = _config_of(folder)
+    try:
+        records = read_records(folder, record_layout(theirs))
+    except ImportError:
+        raise CannotBegin("selection.seed_from: reading Minari needs minari: pip install 'onrig[data]'") from None
+    except (OSError, KeyError, ValueError) as error:
+        raise CannotBegin(f"selection.seed_from: {folder / 'data'}: {error}") from None
+    return TransitionBuilder(theirs.rig, theirs.signals).add(records)
 
 
 def _networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:

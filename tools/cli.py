@@ -17,6 +17,7 @@ VERBS: Final = (
     "check",
     "run",
     "web",
+    "foxglove",
     "watch",
     "stop",
     "resume",
@@ -53,7 +54,7 @@ exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 s
 incomplete, 70 internal, 130 interrupted
 """
 
-_EXTRAS: Final = dict.fromkeys(("torch", "onnx", "gymnasium"), "learner")
+_EXTRAS: Final = {**dict.fromkeys(("torch", "onnx", "gymnasium"), "learner"), "foxglove": "live"}
 """Optional packages, and the extra that installs them."""
 
 

@@ -1,4 +1,4 @@
-"""A run in a terminal: display, keys, live page, results."""
+"""A run in a terminal: display, keys, live views, results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from onrig.runtime.config.problem import ConfigError
@@ -22,6 +23,7 @@ from onrig.tools.load import explain
 from onrig.tools.run_facts import LAST, of_summary
 from onrig.tools.running import Plan, opened, plan_run, supervise
 from onrig.tools.terminal import complain, drawn, warn_missing_library
+from onrig.tools.web.bystander import FOXGLOVE, PAGE, View
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import ViewError, live_view
 
@@ -31,39 +33,54 @@ def run_shown(
     overrides: Sequence[str],
     run_dir: Path | None,
     device: str | None,
-    web: str | None,
+    addresses: Mapping[str, str],
     resume: Path | None,
     *,
     dry_run: bool,
 ) -> int:
-    """Run a rig in a terminal: display, keys, live page, results; returns the exit code."""
+    """Run a rig in a terminal: display, keys, live views, results; returns the exit code.
+
+    ``addresses``: those of the live views, by the names of their options.
+    """
     try:
         plan = plan_run(name, overrides, run_dir, device, resume)
-        if web is not None:
-            parse_address(web)
+        for view in _views(addresses):
+            _check(view, addresses[view.name])
         if dry_run:
             config = plan.config
             summary = f"would run {config.episodes} episodes at {config.rate_hz:g} Hz into {plan.folder}"
             print(f"{plan.name}: sound; {summary}")
             return ExitCode.OK
-        return _run(plan, web)
+        return _run(plan, addresses)
     except ConfigError as error:
         return explain(error)
     except Failure as failure:
         return complain("run", str(failure), failure.code)
+
+
+def _views(addresses: Mapping[str, str]) -> list[View]:
+    return [view for view in (PAGE, FOXGLOVE) if view.name in addresses]
+
+
+def _check(view: View, address: str) -> None:
+    """Raise Failure for an address that is none, or a missing library."""
+    try:
+        parse_address(address)
     except ValueError as error:
-        return complain("run", f"--web: {error}")
+        raise Failure(f"--{view.name}: {error}") from None
+    if view is FOXGLOVE and find_spec("foxglove") is None:
+        raise Failure("--foxglove needs foxglove-sdk: pip install 'onrig[live]'", ExitCode.PREFLIGHT)
 
 
-def _run(plan: Plan, web: str | None) -> int:
+def _run(plan: Plan, addresses: Mapping[str, str]) -> int:
     with opened(plan) as (config, take_back), contextlib.ExitStack() as held:
         folder = plan.folder
         print(f"run folder: {folder}", flush=True)
         _warn_of_disk_space(config, folder)
         warn_missing_library("run")
-        if web is not None:
+        for view in _views(addresses):
             try:
-                print(f"live view: {held.enter_context(live_view(folder, web))}", flush=True)
+                print(f"{view.title}: {held.enter_context(live_view(folder, addresses[view.name], view))}", flush=True)
             except ViewError as failure:
                 take_back()
                 raise Failure(str(failure), ExitCode(failure.code)) from None

@@ -36,8 +36,10 @@ class Actor(Protocol):
     def await_episode(self, wait: Wait) -> bool:
         """Wait until the next training episode may begin; False if there is none."""
 
-    def numbering(self, seed: int, episode: int) -> tuple[int, int]:
-        """Seed and number from which an episode's start and noise follow."""
+    @property
+    def numbered_from(self) -> tuple[int, int] | None:
+        """Seed from which starts, noise and targets follow, and the episodes before the first that follows from it;
+        None: the run's seed, from its start."""
 
     def act(self, step: Step) -> None:
         """Fill in a step's ``policy``."""
@@ -55,6 +57,8 @@ class ByPolicies:
     def __init__(self, switch: PolicySwitch, tick: Tick, board: Board, *, swaps: bool) -> None:
         self._switch, self._tick, self._board, self._swaps = switch, tick, board, swaps
         self.is_over = tick.is_over
+        self.numbered_from: tuple[int, int] | None = None
+        """As Actor."""
 
     def ready(self) -> bool:
         """As Actor."""
@@ -64,10 +68,6 @@ class ByPolicies:
     def await_episode(self, wait: Wait) -> bool:
         """As Actor; at once."""
         return True
-
-    def numbering(self, seed: int, episode: int) -> tuple[int, int]:
-        """As Actor; the run's."""
-        return seed, episode
 
     def act(self, step: Step) -> None:
         """As Actor."""
@@ -102,7 +102,8 @@ class ByTrainer:
         self._safe = tuple(a.safe for a in config.rig.actuators)
         self._no_action = (nan,) * len(config.rig.actuators)
         self._episodes = 0
-        self._base: tuple[int, int] | None = None
+        self.numbered_from: tuple[int, int] | None = None
+        """As Actor: the last seed that the trainer gave."""
         self._begin()
 
     def _begin(self) -> None:
@@ -123,17 +124,13 @@ class ByTrainer:
         assert order is not None
         self._episodes = order.episodes
         if order.seed >= 0:
-            self._base = order.seed, self._board[Word.EPISODE]
+            self.numbered_from = order.seed, self._board[Word.EPISODE]
         self._begin()
         return not order.closes
 
     def _wants_episode(self) -> bool:
         order = self._end.order
         return order is not None and (order.closes or order.episodes > self._episodes)
-
-    def numbering(self, seed: int, episode: int) -> tuple[int, int]:
-        """As Actor; from the last seed that the trainer gave, episodes are numbered from 1."""
-        return (seed, episode) if self._base is None else (self._base[0], episode - self._base[1])
 
     def act(self, step: Step) -> None:
         """As Actor; NaN, which the shield answers with the fallback, where the trainer has been silent for a lease."""

@@ -179,29 +179,38 @@ class ControlLoop:
     def _begin(self, episode: int, kind: Kind) -> None:
         """Bring the device to the start of an episode, armed; pause first if a pause is due."""
         signal = self._explorer.signal(kind, episode)
+        seed, before = self._number()
         try:
             self._tick.prepare(episode, kind)
         except TargetFailed as error:
             self.arming.take(Event.TRIP, FaultName.TICK_CODE_FAILED, str(error))
             raise Halted(FaultName.TICK_CODE_FAILED, str(error)) from error
-        seed, number = self._actor.numbering(self._config.seed, episode)
-        reset_seed = device_seed(seed, PLANT_ROLES[kind], number)
+        start_seed = device_seed(seed, PLANT_ROLES[kind], episode - before)
         self._prepare(kind, episode, keep=True)
         if self._homing is not None:
             # Its records have the index of the previous training episode, because the next one has not begun.
             last = episode - (kind is Kind.TRAIN)
-            start = drawn_start(
-                self._config.task.all_starts, device_seed(self._config.seed, PLANT_ROLES[kind], episode)
-            )
+            start = drawn_start(self._config.task.all_starts, start_seed)
             self._homing.home(last, start, lambda: self._prepare(kind, episode, keep=self._pace.overlaps))
         # From here on the device is armed and waits, so nothing may take a period.
         self._explorer.begin_episode(kind, episode)
         if self._homing is None:
             self.arming.begin_episode()
-            self._session.reset(reset_seed)
+            self._session.reset(start_seed)
         self._tick.begin(episode, kind, signal, self._perturbed)
         self._falls_back = False
         self.arming.take(Event.AT_START)
+
+    def _number(self) -> tuple[int, int]:
+        """Return the seed of the next episode's draws, and the episodes before the first that follows from it."""
+        given = self._actor.numbered_from
+        if given is None:
+            return self._config.seed, 0
+        if given != self._position.numbered_from:
+            self._position.numbered_from = given
+            self._tick.number_from(*given)
+            self._keep()  # a replay draws with it, too
+        return given
 
     def _prepare(self, kind: Kind, episode: int, *, keep: bool) -> None:
         """Pause for as long as spent budgets require; then check the learner, update the policy and perturb its

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from onrig.runtime.control.policy_switch import SwitchState
 from onrig.runtime.files import read_file
@@ -42,6 +43,8 @@ class LoopState(msgspec.Struct, frozen=True):
     explorer: dict[str, float] = {}
     """``Explorer.state()``; empty before the first episode."""
     switch: SwitchState = msgspec.field(default=SwitchState(), name="seat")  # name in checkpoints of version 0.1
+    numbered_from: tuple[int, int] | UnsetType = UNSET
+    """``Actor.numbered_from``, once a trainer has given a seed."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -67,11 +70,14 @@ class KeptPosition:
         self.at: tuple[int, bool] | None = None
         """Episode, and whether its evaluation is complete; None until it is known."""
         self.device_us = 0
+        self.numbered_from: tuple[int, int] | UnsetType = UNSET
+        """As in LoopState."""
 
     def keep(self, tick: int, explorer: dict[str, float], switch: SwitchState) -> None:
         """Store the position; arguments as in LoopState."""
         if self.store is not None and self.at is not None:
-            self.store.put(encode_state(LoopState(*self.at, tick, self.device_us, explorer, switch)))
+            state = LoopState(*self.at, tick, self.device_us, explorer, switch, self.numbered_from)
+            self.store.put(encode_state(state))
 
 
 def filed_session(folder: Path, policy_id: int, *, native: bool) -> PolicySession | None:

@@ -90,16 +90,21 @@ class FurtherSignals:
         """``steps`` per episode; ``to_si`` converts counts of the actuators."""
         rig = config.rig
         self._targets: Final = EpisodeTargets(config.task, rig, config.period_us, steps)
-        self._seed, self._to_si = config.seed, to_si if rig.previous_command else None
+        self._seed, self._before = config.seed, 0
+        self._to_si = to_si if rig.previous_command else None
         self.begin(Kind.RESET, 0)
+
+    def number_from(self, seed: int, before: int) -> None:
+        """Draw targets with this seed from now on, and number episodes from 1 after episode ``before``."""
+        self._seed, self._before = seed, before
 
     def prepare(self, kind: Kind, episode: int) -> None:
         """Draw the targets of an episode in advance, so that ``begin`` takes no time."""
-        self._targets.of(self._seed, kind, episode)
+        self._targets.of(self._seed, kind, episode - self._before)
 
     def begin(self, kind: Kind, episode: int) -> None:
         """Start an episode."""
-        self._course = self._targets.of(self._seed, kind, episode)
+        self._course = self._targets.of(self._seed, kind, episode - self._before)
         self._at: int | None = None
 
     def next(self, in_force: Sequence[int], periods: int) -> tuple[float, ...]:

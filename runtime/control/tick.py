@@ -114,6 +114,11 @@ class Tick:
         self._contradictions.reset()
         self.contradiction = None
 
+    def number_from(self, seed: int, before: int) -> None:
+        """Draw targets with this seed from now on, and number episodes from 1 after episode ``before``."""
+        if self._signals is not None:
+            self._signals.number_from(seed, before)
+
     def prepare(self, episode: int, kind: Kind) -> None:
         """Draw the targets of an episode before the device is armed for it, so that ``begin`` takes no time."""
         if self._signals is not None:

@@ -36,7 +36,7 @@ class Companions:
         self._kept = kept
         state = msgspec.msgpack.decode(kept, type=dict[str, object])
         tick = state.get("tick", 0)
-        yield wire.encode(messages.LOOP, (tick if isinstance(tick, int) else 0, msgspec.json.encode(state)))
+        yield wire.encode(messages.LOOP_STATE, (tick if isinstance(tick, int) else 0, msgspec.json.encode(state)))
 
     def events(self, t_ns: int) -> Iterator[tuple[int, LoggedEvent]]:
         """Yield new events with their times: ``t_ns`` in lockstep, otherwise the host's monotonic time."""

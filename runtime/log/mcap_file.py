@@ -9,19 +9,13 @@ from typing import IO, Final, cast
 from mcap.writer import CompressionType, Writer
 
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
-from onrig.runtime.log import messages, wire
+from onrig.runtime.log.messages import Channel, channels
 from onrig.runtime.log.staged_file import StagedFile
-from onrig.runtime.log.steps import PACKAGE, StepMessages
+from onrig.runtime.log.steps import StepMessages
 
 FORMAT: Final = "2"
 """Version of the channels and their schemas, in the metadata record ``onrig``.  1 had mean and std in every step."""
 METADATA: Final = "onrig"
-STEPS: Final = "/onrig/step"
-EPISODES: Final = "/onrig/episode"
-POLICIES: Final = "/onrig/policy"
-LOOP: Final = "/onrig/loop"
-EVENTS: Final = "/onrig/event"
-LINES: Final = "/onrig/log"
 CHUNK_BYTES: Final = 1 << 20
 _ATTACHED: Final = (("config.yaml", "application/yaml"), ("meta.json", "application/json"))
 
@@ -41,19 +35,11 @@ class McapFile:
             beside = path.parent / name
             if beside.is_file():
                 self._writer.add_attachment(0, 0, name, media_type, read_file(beside, MAX_JSON_BYTES))
-        step = wire.descriptor_set((steps.file,))
-        others = (
-            *((EPISODES, messages.EPISODE), (POLICIES, messages.POLICY)),
-            *((LOOP, messages.LOOP), (EVENTS, messages.EVENT)),
-        )
-        self._channels = {STEPS: self._channel(STEPS, f"{PACKAGE}.Step", step)}
-        for topic, message in others:
-            self._channels[topic] = self._channel(topic, f"{PACKAGE}.{message.name}", messages.descriptors(message))
-        self._channels[LINES] = self._channel(LINES, "foxglove.Log", messages.descriptors(messages.LOG))
+        self._channels = {channel.topic: self._register(channel) for channel in channels(steps)}
 
-    def _channel(self, topic: str, name: str, descriptors: bytes) -> int:
-        schema = self._writer.register_schema(name, "protobuf", descriptors)
-        return self._writer.register_channel(topic, "protobuf", schema)
+    def _register(self, channel: Channel) -> int:
+        schema = self._writer.register_schema(channel.message, "protobuf", channel.descriptors)
+        return self._writer.register_channel(channel.topic, "protobuf", schema)
 
     def add(self, topic: str, t_ns: int, data: bytes, sequence: int = 0) -> None:
         """Add a message to the chunk."""

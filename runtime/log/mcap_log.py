@@ -9,7 +9,6 @@ millisecond, and the ring holds eight seconds at 1 kHz.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Callable, Collection
@@ -21,11 +20,11 @@ import numpy as np
 from onrig.hw.native import variant
 from onrig.runtime.log import messages, wire
 from onrig.runtime.log.companions import Companions
-from onrig.runtime.log.mcap_file import CHUNK_BYTES, EPISODES, EVENTS, FORMAT, LINES, LOOP, POLICIES, STEPS, McapFile
-from onrig.runtime.log.messages import ActingPolicy
+from onrig.runtime.log.mcap_file import CHUNK_BYTES, FORMAT, McapFile
+from onrig.runtime.log.messages import EPISODES, EVENTS, LINES, LOOP, POLICIES, STEPS, ActingPolicy
 from onrig.runtime.log.staged_file import log_files, next_file
 from onrig.runtime.log.steps import Records, StepMessages
-from onrig.runtime.record import Flag, Kind
+from onrig.runtime.record import Flag
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeRow
@@ -164,9 +163,7 @@ class McapLog:
 
     def episode(self, row: EpisodeRow) -> None:
         """Add the row of an ended episode."""
-        kind = Kind.TRAIN if row.kind == "train" else Kind.EVAL
-        values = (row.episode, kind, *(math.nan if value is None else value for value in row[2:]))
-        self._add(EPISODES, row.t_mono_ns, wire.encode(messages.EPISODE, values))
+        self._add(EPISODES, row.t_mono_ns, messages.encode_episode(row))
 
     def turn(self, now_s: float) -> None:
         """Every second: add new events and write everything to disk."""

@@ -1,7 +1,8 @@
-"""Messages of a log other than steps: episodes, policy changes, events, and lines for the log panel."""
+"""Channels of a log, and their messages other than steps: episodes, policy changes, events, log-panel lines."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -10,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.log import wire
-from onrig.runtime.log.steps import ENUMS, PACKAGE
+from onrig.runtime.log.steps import ENUMS, PACKAGE, StepMessages
 from onrig.runtime.log.wire import Enum, Field, File, Message
 from onrig.runtime.record import Flag, Kind
+from onrig.runtime.run_state.episodes import EpisodeRow
 
 EPISODE: Final = Message(
     "Episode",
@@ -55,7 +57,7 @@ EVENT: Final = Message(
     ),
 )
 """A line of ``events.jsonl``, complete in ``json``."""
-LOOP: Final = Message("Loop", (Field("tick", 1, "fixed64"), Field("json", 2, "string")))
+LOOP_STATE: Final = Message("Loop", (Field("tick", 1, "fixed64"), Field("json", 2, "string")))
 """State of the loop between two episodes, before the record ``tick``, that the records do not contain: mainly the
 exploration's. Runs resume from it, and a replay continues from it after lost records."""
 LOG: Final = Message(
@@ -92,10 +94,45 @@ def descriptors(message: Message) -> bytes:
     return wire.descriptor_set((File(f"onrig/{message.name.lower()}.proto", PACKAGE, (message,), ENUMS),))
 
 
+class Channel(NamedTuple):
+    """One channel: Protocol Buffers messages of one type."""
+
+    topic: str
+    message: str
+    """Full name of the message type."""
+    descriptors: bytes
+    """FileDescriptorSet of the type and everything that it uses."""
+
+
+STEPS: Final = "/onrig/step"
+EPISODES: Final = "/onrig/episode"
+POLICIES: Final = "/onrig/policy"
+LOOP: Final = "/onrig/loop"
+EVENTS: Final = "/onrig/event"
+LINES: Final = "/onrig/log"
+_MESSAGES: Final = {EPISODES: EPISODE, POLICIES: POLICY, LOOP: LOOP_STATE, EVENTS: EVENT}
+
+
+def channels(steps: StepMessages) -> tuple[Channel, ...]:
+    """Return all channels of a rig's log; ``steps`` encodes its step records."""
+    return (
+        Channel(STEPS, f"{PACKAGE}.Step", wire.descriptor_set((steps.file,))),
+        *(Channel(topic, f"{PACKAGE}.{m.name}", descriptors(m)) for topic, m in _MESSAGES.items()),
+        Channel(LINES, "foxglove.Log", descriptors(LOG)),
+    )
+
+
 def timestamp(t_ns: int) -> bytes:
     """Encode a google.protobuf.Timestamp."""
     seconds, nanos = divmod(t_ns, 1_000_000_000)
     return wire.encode(_TIMESTAMP.messages[0], (seconds, nanos))
+
+
+def encode_episode(row: EpisodeRow) -> bytes:
+    """Encode a row of ``episodes.csv`` as an ``onrig.Episode``; a missing value is NaN."""
+    kind = Kind.TRAIN if row.kind == "train" else Kind.EVAL
+    values = (math.nan if value is None else value for value in row[2:])
+    return wire.encode(EPISODE, (row.episode, kind, *values))
 
 
 _WARNINGS: Final = ("warning", "policy_refused", "policy_warning", "learner_turned_away", "not_reproducible")

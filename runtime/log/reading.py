@@ -28,7 +28,8 @@ from mcap.writer import MCAP0_MAGIC
 from onrig.hw.rig import Rig
 from onrig.runtime.files import open_file
 from onrig.runtime.log import wire
-from onrig.runtime.log.mcap_file import EVENTS, FORMAT, LOOP, METADATA, STEPS
+from onrig.runtime.log.mcap_file import FORMAT, METADATA
+from onrig.runtime.log.messages import EVENTS, LOOP, STEPS
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.log.steps import Records, StepMessages
 from onrig.runtime.run_config import RunConfig

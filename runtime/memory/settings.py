@@ -46,7 +46,7 @@ class SeedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Experiences that a memory begins with: the newest ones measured by an earlier run."""
 
     path: str
-    """Folder of the run, or of its export as Parquet."""
+    """Folder of the run, or of its export as Parquet or Minari."""
     most: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
     """Experiences at most (default: as many as the memory holds; for FULL, all).  A run's own configuration has their
     number."""
@@ -71,7 +71,7 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Experiences in which the shield acted: kept, excluded from the memory, or kept with this weight in the critic's
     loss.  Their action is the executed one in any case."""
     seed_from: str | SeedFrom | msgspec.UnsetType = msgspec.UNSET
-    """Run, or its export as Parquet, with whose experiences the memory begins (docs/data.md)."""
+    """Run, or its export as Parquet or Minari, with whose experiences the memory begins (docs/data.md)."""
 
     @property
     def seeds(self) -> SeedFrom | None:

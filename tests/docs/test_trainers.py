@@ -51,7 +51,7 @@ def test_stable_baselines_on_the_environment(example: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("example", ["on_link"], indirect=True)
-def test_td3_on_the_memory_of_a_rig(example: Any, tmp_path: Path) -> None:
+def test_sac_on_the_memory_of_a_rig(example: Any, tmp_path: Path) -> None:
     settings = (*ENDLESS, "local_learner=false", "link.admissions_per_s=1000")
     with Run(tmp_path / "run", "pendulum", *settings) as run:
         run.until(lambda: running_in(run.folder), "the run")

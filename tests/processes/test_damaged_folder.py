@@ -240,7 +240,7 @@ def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
 ) -> None:
     folder = copy(ended)
     flipped(folder / "episodes.csv")
-    monkeypatch.setattr("onrig.tools.web.process.serve", lambda *arguments: ExitCode.OK)
+    monkeypatch.setattr("onrig.tools.web.process.serve_page", lambda *arguments: ExitCode.OK)
     monkeypatch.setattr("onrig.runtime.run_state.report.use_plain_output", lambda: None)  # for the whole process
     assert cli.main(["web", str(folder)]) == ExitCode.OK
     assert f"onrig web: {folder}: episodes.csv differs from what the run wrote" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from onrig.runtime.scoring import normalized
 from onrig.runtime.targets import Sine, Steps
 from onrig.sim.envs import TwinEnv, register_envs
+from onrig.tools.load import load
 
 IDS = ["onrig/PendulumTwin-v0", "onrig/MagmanTwin-v0"]
 PENDULUM = {"plant": {"kind": "pendulum"}}
@@ -80,6 +81,14 @@ def test_doing_nothing_earns_the_raw_reward_of_hanging_down() -> None:
     reward = env.step(np.zeros(1, np.float32))[1]
     assert reward == pytest.approx(-50 * np.pi)
     assert normalized(env.task, reward, 1) == pytest.approx(0.0533, abs=1e-3)
+
+
+def test_the_terms_of_a_task_are_part_of_its_reward() -> None:
+    run = load("pendulum", ("task.reward={terms: {far: {kind: expression, value: -abs(angle) - voltage}}}",))
+    env = TwinEnv(run.rig, run.task, PENDULUM, reward_scale=0.5)
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step(np.ones(1, np.float32))
+    assert reward == pytest.approx(-0.5 * (abs(info["observation"][0]) + 3.0))
 
 
 def test_a_task_with_bounds_terminates() -> None:

@@ -28,7 +28,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.tools import cli
 from onrig.tools.api.run_data import RunData
 from onrig.tools.beginning import CannotBegin, as_begun, begin_with, mismatch
-from onrig.tools.exporting.export import export
+from onrig.tools.exporting.export import Format, export
 from onrig.tools.load import load_for_learner, load_for_rig, on_port
 from tests.tools.api import whole_runs
 from tests.tools.api.whole_runs import SETTINGS
@@ -112,9 +112,11 @@ def test_seeds_are_the_newest_experiences_in_episodes_of_their_own(source: RunDa
         begin_with(_with_seeds(config, other))
 
 
-def test_an_export_seeds_as_its_run_does(source: RunData, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    export(source, "parquet", tmp_path / "out")
+@pytest.mark.parametrize(("form", "library"), [("parquet", "pyarrow"), ("minari", "minari")])
+def test_an_export_seeds_as_its_run_does(source: RunData, tmp_path: Path, form: Format, library: str) -> None:
+    pytest.importorskip(library)
+    export(source, form, tmp_path / "out")
+    assert check(f"selection.seed_from={tmp_path / 'out'}", "rate_hz=100") == ExitCode.CONFIGURATION
     config = load_for_rig("pendulum", [*SETTINGS, f"selection.seed_from={source.folder}"])
     of_export = load_for_rig("pendulum", [*SETTINGS, f"selection.seed_from={tmp_path / 'out'}"])
     (run, run_facts), (exported, export_facts) = (

@@ -87,7 +87,7 @@ def test_every_verb_listed_is_there_and_explains_itself(verb: str, capsys: pytes
     [
         verb
         for verb in VERBS
-        if verb not in ("stop", "resume", "doctor", "watch", "web", "ports", "settings", "conformance")
+        if verb not in ("stop", "resume", "doctor", "watch", "web", "foxglove", "ports", "settings", "conformance")
     ],
 )
 def test_a_verb_without_its_arguments_is_a_usage_error(verb: str, capsys: pytest.CaptureFixture[str]) -> None:

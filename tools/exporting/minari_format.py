@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.exporting.pieces import Piece
 
@@ -50,6 +52,26 @@ def write_minari(source: Source, folder: Path, name: str) -> dict[str, int]:
         }
     )
     return {"episodes": int(storage.total_episodes), "steps": int(storage.total_steps)}
+
+
+def is_minari(folder: Path) -> bool:
+    """Return whether an exported folder holds a Minari data set."""
+    return (folder / "data" / "metadata.json").is_file()
+
+
+def read_records(folder: Path, layout: RecordLayout) -> NDArray[np.void]:
+    """Read the step records of a data set that `write_minari` wrote, in order; raises OSError, KeyError or ValueError
+    for another one."""
+    from minari.dataset.minari_storage import MinariStorage
+
+    storage = MinariStorage.read(folder / "data")
+    found = [np.empty(0, layout.dtype)]
+    for episode in storage.get_episodes(range(int(storage.total_episodes))):
+        records = np.empty(len(episode["observations"]), layout.dtype)
+        for name in layout.dtype.names or ():
+            records[name] = episode["infos"][name]
+        found.append(records)
+    return np.concatenate(found)
 
 
 def _buffer(config: RunConfig, piece: Piece) -> EpisodeBuffer:

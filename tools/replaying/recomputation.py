@@ -48,6 +48,17 @@ _ACTION_FIELDS: Final = (*_POLICY_FIELDS, "commanded", "command", "rule", "amoun
 """Fields that are empty in the record that closes an episode."""
 
 
+class Position(NamedTuple):
+    """What the loop stored between two episodes."""
+
+    explorer: Mapping[str, float]
+    """State of the exploration; empty at the start of a run."""
+    closed: tuple[Kind, int]
+    """Kind and number of the episode that was closed last."""
+    numbered_from: tuple[int, int] | None = None
+    """Seed that a trainer gave, and the episodes before the first that follows from it."""
+
+
 class _Pending(NamedTuple):
     step: Step
     record: RecordedStep
@@ -69,8 +80,9 @@ class Recomputation:
         self._terms = terms_of(config, record_layout(config))
         self._reset = None if reset is None else EpisodeReset(reset, middle_of(config.task.all_starts), config.rig)
         self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
-        self._states: dict[int, Mapping[str, float]] = {}
-        self._closed_at: dict[int, tuple[Kind, int]] = {}
+        self._positions: dict[int, Position] = {}
+        self._seed, self._before = config.seed, 0
+        """Seed of starts and targets, and the number of episodes before the first that follows from it."""
         self._last_closed = (Kind.TRAIN, 0)
         """Kind and number of the last closed episode."""
         self._state_known = True
@@ -88,11 +100,9 @@ class Recomputation:
 
     # -- input ---------------------------------------------------------------------------------------------------------
 
-    def add_state(self, tick: int, explorer: Mapping[str, float], closed: tuple[Kind, int]) -> None:
-        """Add the recorded state before record number ``tick``: the exploration's (empty at the start of a run) and the
-        last closed episode."""
-        self._states[tick] = explorer
-        self._closed_at[tick] = closed
+    def add_position(self, tick: int, position: Position) -> None:
+        """Add the recorded position before record number ``tick``."""
+        self._positions[tick] = position
 
     def take(self, record: RecordedStep) -> None:
         """Add the next record."""
@@ -139,6 +149,7 @@ class Recomputation:
         self._set_state(record)
         self._following = True
         tick, kind = self._tick, record.step.kind
+        tick.number_from(self._seed, self._before)
         self.episodes[kind] += 1
         if kind is Kind.RESET:
             tick.begin(record.step.episode, kind, [])
@@ -181,7 +192,7 @@ class Recomputation:
         interval, config = self._config.evaluate_every, self._config
         due = bool(interval) and episode > 0 and episode % interval == 0 and self._last_closed != (Kind.EVAL, episode)
         kind, number = (Kind.EVAL, episode) if due else (Kind.TRAIN, episode + 1)
-        return drawn_start(config.task.all_starts, device_seed(config.seed, PLANT_ROLES[kind], number))
+        return drawn_start(config.task.all_starts, device_seed(self._seed, PLANT_ROLES[kind], number - self._before))
 
     def _begin_exploration(self, record: RecordedStep) -> None:
         """Start the episode's exploration; the first amplitude shows whether a silent learner restrained it."""
@@ -197,12 +208,14 @@ class Recomputation:
     def _set_state(self, record: RecordedStep) -> None:
         """Compare the exploration's state with the recorded one, and continue from the latter."""
         resumed, self._resumes = self._resumes, False
-        recorded_state = self._states.pop(record.step.tick, None)
-        self._last_closed = self._closed_at.pop(record.step.tick, self._last_closed)
+        position = self._positions.pop(record.step.tick, None)
+        recorded_state = None if position is None else position.explorer
+        if position is not None:
+            self._last_closed = position.closed
+            self._seed, self._before = position.numbered_from or (self._config.seed, 0)
         paused = self._explorer.pause_due is not None
-        for tick in [t for t in self._states if t < record.step.tick]:
-            del self._states[tick]
-            self._closed_at.pop(tick, None)
+        for tick in [t for t in self._positions if t < record.step.tick]:
+            del self._positions[tick]
         if recorded_state is None:
             if paused:  # the length of the pause was not recorded
                 self._state_known = False

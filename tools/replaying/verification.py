@@ -19,7 +19,7 @@ from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.completeness import Counted
 from onrig.runtime.run_state.episodes import EpisodeAccounts, read_rows
 from onrig.tools.replaying.comparison import Comparison
-from onrig.tools.replaying.recomputation import Recomputation
+from onrig.tools.replaying.recomputation import Position, Recomputation
 from onrig.tools.replaying.recorded import PolicyCache, recorded_step
 
 _CONFIG: Final = "config.yaml"
@@ -116,8 +116,13 @@ class Verification:
         if self._core is not None and isinstance(tick, int) and isinstance(explorer, dict):
             kind = Kind.EVAL if part.fields.get("evaluated") is True else Kind.TRAIN
             episode = part.fields.get("episode")
-            episode_closed = kind, episode if isinstance(episode, int) else 0
-            self._core.add_state(tick, {str(k): float(v) for k, v in explorer.items()}, episode_closed)
+            closed = kind, episode if isinstance(episode, int) else 0
+            numbered_from: tuple[int, int] | None = None
+            match part.fields.get("numbered_from"):
+                case [int(seed), int(before)]:
+                    numbered_from = seed, before
+            state = {str(k): float(v) for k, v in explorer.items()}
+            self._core.add_position(tick, Position(state, closed, numbered_from))
 
     def _take(self, records: Records) -> None:
         core = self._core

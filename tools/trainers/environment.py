@@ -21,6 +21,7 @@ from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.process_settings import Staleness
 from onrig.runtime.record import Flag, Rule, Step
+from onrig.runtime.replay.scoring import terms_of
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import MAX_EPISODES, RunConfig, record_layout
 from onrig.runtime.run_loading import resolved_text
@@ -130,6 +131,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         """Run folder, once the run has started."""
         self._name, self._reset_timeout_s = name, reset_timeout_s
         self._layout = record_layout(config)
+        self._terms = terms_of(config, self._layout)
         self._seen, self._acts = Normalisation.of(config.signals), Normalisation.of(config.rig.actuators)
         self._si = si
         self.observation_space: Any = observation_space(config, si=si)
@@ -142,10 +144,9 @@ class RigEnv(gymnasium.Env[Observation, Action]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode, ending the present one; on the first call, start the run.
 
-        From a ``seed`` on, the twin's starts and noise are those of a run with that seed, episode by episode; a device
-        on the bench, and the task's targets, follow the run's seed.  ``options``:
-        ``timeout_s`` in place of ``reset_timeout_s``.  Raises RunEnded with the reason where the rig does not reach the
-        start in time.
+        From a ``seed`` on, starts, targets and the twin's noise are those of a run with that seed, episode by episode.
+        ``options``: ``timeout_s`` in place of ``reset_timeout_s``.  Raises RunEnded with the reason where the rig does
+        not reach the start in time.
         """
         super().reset(seed=seed)
         if self._closed:
@@ -185,7 +186,9 @@ class RigEnv(gymnasium.Env[Observation, Action]):
             flags, self._step = self._step.flags, None
             info["messages"] = self._rig.messages[-4:]
         reward = sample.reward - paid
-        if before is not None and info["periods"] == 1:
+        if self._terms is not None and info["periods"]:
+            reward = float(self._terms.score(self._rig.course(sample, info["periods"]))["reward"][:-1].sum())
+        elif before is not None and info["periods"] == 1:
             reward = before.reward  # without the rounding of the sum
         terminated = bool(flags & Flag.TERMINATED)
         return observation, reward, terminated, sample.over and not terminated, info

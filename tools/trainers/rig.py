@@ -18,6 +18,7 @@ from onrig.runtime.run_state.running import running_in
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, Order, Sample, TrainerEnd
+from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.runtime.supervise.child import Child
 from onrig.tools.trainers.host import ENDED
@@ -26,6 +27,8 @@ _START_S: Final = 90.0
 """Time for device, replay process and loop to start."""
 _END_S: Final = 30.0
 _POLL_NS: Final = 20_000_000
+_AHEAD: Final = 64
+"""Records by which the loop may be ahead of the sample taken last."""
 
 
 class RunEnded(RuntimeError):
@@ -40,6 +43,12 @@ def _finish(child: Child) -> None:
         os.kill(child.pid, signal.SIGQUIT)
     child.end(_END_S, ask=False)
     child.close()
+
+
+def joined(past: NDArray[np.void], ends: NDArray[np.void], periods: int) -> NDArray[np.void]:
+    """Return the last ``periods`` + 1 records up to the two ``ends``, the earlier ones from among the ``past``."""
+    first = int(ends[1]["tick"]) - periods
+    return np.concatenate([past[(past["tick"] >= first) & (past["tick"] < ends[0]["tick"])], ends])
 
 
 class RigProcess:
@@ -68,6 +77,8 @@ class RigProcess:
                 with contextlib.suppress(SegmentError, OSError):
                     self._end = TrainerEnd(running.shm, self._layout)
                     self._board = Board(Segment.attach(running.shm / "board", BOARD_SCHEMA))
+                    ring = Segment.attach(running.shm / "ring", self._layout.schema)
+                    self._ring = RingHistory(ring, self._layout)
                     return
             self._check(limit, "start")
             time.sleep(0.005)
@@ -98,6 +109,11 @@ class RigProcess:
     def records(self, sample: Sample) -> NDArray[np.void]:
         """Records (2,) of a sample: of the period before it, and its own."""
         return np.frombuffer(sample.records, self._layout.dtype)
+
+    def course(self, sample: Sample, periods: int) -> NDArray[np.void]:
+        """Records (``periods`` + 1,) of the periods up to a sample, and its own; fewer if some are missing."""
+        ends = self.records(sample)
+        return joined(self._ring.since(0, periods + _AHEAD), ends, periods) if periods > 1 else ends
 
     def _tick_of(self, sample: Sample) -> int:
         return int(self.records(sample)[1]["tick"])
@@ -150,3 +166,4 @@ class RigProcess:
         self._finalizer()
         self._end.close()
         self._board.close()
+        self._ring.close()

@@ -23,6 +23,9 @@ class Options:
     web: Web | None = None
     """Serve a live page on this machine (default: the first free port from 8089); HOST:PORT serves it to other
     machines, with the token in the printed address."""
+    foxglove: Web | None = None
+    """Show the run to Foxglove or Lichtblick on this machine (default: the first free port from 8765); HOST:PORT as for
+    --web."""
     resume: RunFolder | None = None
     """Resume the run in this folder, however it ended."""
     dry_run: bool = False
@@ -37,20 +40,25 @@ def main(options: Options) -> int:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run remains in its folder")
     from onrig.tools.run import run_shown
 
+    addresses = {name: address for name, address in _addresses(options) if address is not None}
     return run_shown(
         options.config,
         options.set,
         options.run_dir,
         options.device,
-        options.web,
+        addresses,
         options.resume,
         dry_run=options.dry_run,
     )
 
 
+def _addresses(options: Options) -> tuple[tuple[str, str | None], ...]:
+    return ("web", options.web), ("foxglove", options.foxglove)
+
+
 def _misplaced(options: Options) -> str | None:
     """Message for ``onrig run --web pendulum``, where the configuration is parsed as a port."""
-    word = options.web or ""
-    if not word or word.rpartition(":")[2].isdecimal():
-        return None
-    return f"--web: '{word}' is not a port; put the configuration first: onrig run {word} --web"
+    for name, word in _addresses(options):
+        if word and not word.rpartition(":")[2].isdecimal():
+            return f"--{name}: '{word}' is not a port; put the configuration first: onrig run {word} --{name}"
+    return None

@@ -29,7 +29,7 @@ def main(options: Options) -> int:
     from onrig.tools.damage import FIGURES, name_damage
     from onrig.tools.terminal import complain
     from onrig.tools.web.guard import parse_address
-    from onrig.tools.web.process import serve
+    from onrig.tools.web.process import serve_page
 
     folder = options.run
     if folder is None:
@@ -48,5 +48,5 @@ def main(options: Options) -> int:
     name_damage("web", folder, *FIGURES)
     use_plain_output()
     print(f"run folder: {folder}")
-    code = serve(folder, options.web, lambda url: print(f"live view: {url} (Ctrl-C ends it, not the run)", flush=True))
-    return ExitCode(code)
+    said = "live view: {} (Ctrl-C ends it, not the run)"
+    return ExitCode(serve_page(folder, options.web, lambda url: print(said.format(url), flush=True)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import ipaddress
+import os
 import re
 import secrets
 import socket
@@ -19,6 +20,8 @@ FIRST_PORT: Final = 8089
 _TRIED: Final = 20
 _BACKLOG: Final = 128
 _ANY: Final = ("", "*", "0.0.0.0", "::")
+APPLICATIONS: Final = ("https://app.foxglove.dev",)
+"""Origins of viewers that run in a browser."""
 _NOWHERE: Final = "192.0.2.1"
 """An address for documentation: asking for a route to it sends nothing and names this machine's own address."""
 
@@ -28,7 +31,7 @@ class Address(NamedTuple):
 
     host: str
     port: int | None
-    """None: the first free one from 8089 on."""
+    """None: the first free one."""
 
     @property
     def is_loopback(self) -> bool:
@@ -56,9 +59,9 @@ def parse_address(text: str) -> Address:
     return Address("0.0.0.0" if host == "*" else host, int(port))
 
 
-def listen_at(address: Address) -> socket.socket:
-    """Bind and listen; raises OSError with a message of its own where that cannot be."""
-    ports = [address.port] if address.port is not None else list(range(FIRST_PORT, FIRST_PORT + _TRIED))
+def listen_at(address: Address, first_port: int = FIRST_PORT) -> socket.socket:
+    """Bind and listen, unless a port is given at the first free one; raises OSError with a message of its own."""
+    ports = [address.port] if address.port is not None else list(range(first_port, first_port + _TRIED))
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     failure: OSError | None = None
     for port in ports:
@@ -82,11 +85,11 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def url_of(address: Address, port: int, token: str | None) -> str:
+def url_of(address: Address, port: int, token: str | None, scheme: str = "http") -> str:
     """What a person opens."""
     host = own_address() if address.host in _ANY else address.host
     shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
+    return f"{scheme}://{shown}:{port}/" + (f"?token={token}" if token else "")
 
 
 def own_address() -> str:
@@ -165,6 +168,19 @@ class Guard:
             return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
         return None
 
+    def refuse_viewer(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Judge a WebSocket request, which a browser lets the pages of every site make.
+
+        Programs, pages of this machine and Foxglove's own are taken; with a token, which `refuse` has checked, all.
+        """
+        origin = headers.get("Origin")
+        if self._token is not None or origin is None or origin == "file://" or origin in APPLICATIONS:
+            return None
+        with contextlib.suppress(ValueError):
+            if Address(urlsplit(origin).hostname or "", None).is_loopback:
+                return None
+        return Refusal(HTTPStatus.FORBIDDEN, f"pages of {origin} may not watch; give an address with a token to those")
+
     def _knows(self, host: str) -> bool:
         found = _HOST.fullmatch(host)
         if found is None or int(found["port"] or 80) != self._port:
@@ -197,3 +213,26 @@ def _same(origin: str, host: str) -> bool:
     except ValueError:
         return False
     return parts.scheme == "http" and parts.netloc.lower() == host.lower() and not parts.path and not parts.query
+
+
+class Door(NamedTuple):
+    """A listening socket with the rules for who may come in."""
+
+    listening: socket.socket
+    guard: Guard
+    url: str
+
+
+def open_door(text: str, scheme: str = "http", first_port: int = FIRST_PORT) -> Door:
+    """Listen at an address (see `parse_address`); raises ValueError or OSError.
+
+    Off loopback a token is needed: that of the environment, so that a restarted server keeps it, or a new one.
+    """
+    address = parse_address(text)
+    listening = listen_at(address, first_port)
+    port = int(listening.getsockname()[1])
+    if address.is_loopback:
+        return Door(listening, Guard(port, None), url_of(address, port, None, scheme))
+    token = os.environ.get(TOKEN) or new_token()
+    names = (address.host, socket.gethostname(), f"{socket.gethostname()}.local")
+    return Door(listening, Guard(port, token, names), url_of(address, port, token, scheme))

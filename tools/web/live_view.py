@@ -1,4 +1,4 @@
-"""The page's process next to a run: started before it, restarted if it dies, ended after it."""
+"""A view's process next to a run: started before it, restarted if it dies, ended after it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.revival import Restarts
+from onrig.tools.web.bystander import PAGE, View
 from onrig.tools.web.guard import TOKEN, new_token, parse_address
 
 _START_S: Final = 60.0
@@ -23,7 +24,7 @@ _LOOK_S: Final = 0.25
 
 
 class ViewError(Exception):
-    """The page cannot be served; ``code`` is the exit code that goes with it."""
+    """The run cannot be shown; ``code`` is the exit code that goes with it."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -31,24 +32,25 @@ class ViewError(Exception):
 
 
 @contextlib.contextmanager
-def live_view(folder: Path, address: str) -> Iterator[str]:
-    """Serve the page of the run in ``folder`` while the context lasts; gives its URL.  Raises ViewError.
+def live_view(folder: Path, address: str, view: View = PAGE) -> Iterator[str]:
+    """Show the run in ``folder`` while the context lasts; yields the URL.  Raises ViewError.
 
-    A page whose process dies comes back at the same URL: whoever looks at it has its STOP button there.
+    A view whose process dies comes back at the same URL: an open page has its STOP button there.
     """
-    view = _View(folder, address)
+    shown = _Shown(view, folder, address)
     try:
-        url = view.begin()
-        with view.watched():
+        url = shown.begin()
+        with shown.watched():
             yield url
     finally:
-        view.end()
+        shown.end()
 
 
-class _View:
-    """The process of the page, and what it needs to be the same one again."""
+class _Shown:
+    """The process of a view, and what it needs to be the same one again."""
 
-    def __init__(self, folder: Path, address: str) -> None:
+    def __init__(self, view: View, folder: Path, address: str) -> None:
+        self._view = view
         self._folder, self._address, self._log = folder, address, folder / "stderr.log"
         self._token = new_token()
         self._restarts = Restarts()
@@ -56,11 +58,11 @@ class _View:
 
     def _start(self) -> Child:
         arguments = [str(self._folder), self._address or "-"]
-        return Child("web", "onrig.tools.web.process", arguments, self._log, {TOKEN: self._token})
+        return Child(self._view.name, self._view.module, arguments, self._log, {TOKEN: self._token})
 
     def begin(self) -> str:
         """Wait for the first process to be there; returns the URL, whose port it keeps from now on."""
-        url = _await_url(self._child, self._folder)
+        url = self._await_url()
         self._address = f"[{parse_address(self._address).host}]:{urlsplit(url).port}"
         return url
 
@@ -87,7 +89,7 @@ class _View:
             if code is None:
                 continue
             pause_s = self._restarts.ended(time.monotonic() - self._child.started_s)
-            self._note(code, "restarted" if pause_s is not None else "given up; `onrig web` serves it by hand")
+            self._note(code, "restarted" if pause_s is not None else f"given up; try onrig {self._view.name}")
             if pause_s is None or _comes(over, pause_s):
                 break
             self._child.close()
@@ -96,30 +98,28 @@ class _View:
 
     def _note(self, code: int, then: str) -> None:
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
-            print(f"web: the page's process ended with code {code}; {then}", file=log)
+            print(f"{self._view.name}: the process of the view ended with code {code}; {then}", file=log)
 
     def end(self) -> None:
         """End the process; harmless once it has ended."""
         self._child.end(_END_S)
         self._child.close()
 
-
-def _await_url(child: Child, folder: Path) -> str:
-    limit = time.monotonic() + _START_S
-    while True:
-        code = child.poll()
-        for report in child.reports():
-            if report.kind == "ready":
-                return report.message
-            if report.kind == "error":
-                raise ViewError(f"--web: {report.message}", child.end(_END_S, ask=False) or ExitCode.INTERNAL)
-        if code is not None:
-            raise ViewError(
-                f"--web: its process ended with code {code}; see {folder / 'stderr.log'}", ExitCode.INTERNAL
-            )
-        if time.monotonic() > limit:
-            raise ViewError(f"--web: no page within {_START_S:g} s", ExitCode.INTERNAL)
-        select.select((child,), (), (), 0.1)
+    def _await_url(self) -> str:
+        option, child, limit = f"--{self._view.name}", self._child, time.monotonic() + _START_S
+        while True:
+            code = child.poll()
+            for report in child.reports():
+                if report.kind == "ready":
+                    return report.message
+                if report.kind == "error":
+                    raise ViewError(f"{option}: {report.message}", child.end(_END_S, ask=False) or ExitCode.INTERNAL)
+            if code is not None:
+                log = self._folder / "stderr.log"
+                raise ViewError(f"{option}: its process ended with code {code}; see {log}", ExitCode.INTERNAL)
+            if time.monotonic() > limit:
+                raise ViewError(f"{option}: no answer within {_START_S:g} s", ExitCode.INTERNAL)
+            select.select((child,), (), (), 0.1)
 
 
 def _comes(descriptor: int, within_s: float) -> bool:

@@ -6,10 +6,7 @@ without it.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import socket
 import sys
 import threading
 import time
@@ -21,20 +18,17 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.control.realtime import die_with_parent, leave_cpu
-from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.running import Remote, SegmentError, SegmentMissing, stop_by_signal
+from onrig.tools.web.bystander import PAGE, serve
 from onrig.tools.web.connections import Hub
 from onrig.tools.web.coverage import Surfaces
-from onrig.tools.web.guard import TOKEN, Guard, listen_at, new_token, parse_address, url_of
+from onrig.tools.web.guard import open_door
 from onrig.tools.web.producer import MOTION_S, Producer
 from onrig.tools.web.server import PageServer, Site, load_assets
 
-_ME: Final = "web"
-_NICE: Final = 10
 _IDLE_S: Final = 0.5
 _FAREWELL_S: Final = 1.0
 _AFTER_A_FAILURE_S: Final = 5.0
@@ -46,19 +40,15 @@ class Page:
     def __init__(self, folder: Path, address_text: str, *, awaited: bool = False) -> None:
         """``awaited``: the run is about to begin.  Raises ConfigError, ValueError (the address) or OSError (taken)."""
         config = load_resolved(folder / "config.yaml")
-        address = parse_address(address_text)
-        listening = listen_at(address)
-        port = int(listening.getsockname()[1])
-        token = None if address.is_loopback else os.environ.get(TOKEN) or new_token()
-        self.url = url_of(address, port, token)
+        door = open_door(address_text)
+        self.url = door.url
         self._hub = Hub()
         self._producer = producer = Producer(config, folder, awaited=awaited)
         self._stop = threading.Event()
-        names = () if address.is_loopback else (address.host, socket.gethostname(), f"{socket.gethostname()}.local")
         self._server = PageServer(
-            listening,
+            door.listening,
             Site(
-                guard=Guard(port, token, names),
+                guard=door.guard,
                 assets=load_assets(),
                 hub=self._hub,
                 story_so_far=lambda: list(producer.story_so_far()),
@@ -89,6 +79,10 @@ class Page:
         self._threads[0].join()
         self._producer.close()
 
+    def work(self, asked: int) -> None:
+        """Serve until the descriptor ``asked`` becomes readable."""
+        os.read(asked, 1)
+
     def _feed(self) -> None:
         while not self._stop.is_set():
             if self._hub.somebody.is_set():
@@ -116,43 +110,19 @@ class Page:
         return True
 
 
-def serve(folder: Path, address_text: str, tell: Callable[[str], object], *, awaited: bool = False) -> int:
+def serve_page(folder: Path, address_text: str, tell: Callable[[str], object], *, awaited: bool = False) -> int:
     """Serve until SIGTERM or Ctrl-C; ``tell`` is given the URL.  Returns the exit code.
 
     ``awaited``: the run is about to begin, whatever an earlier one has left in its folder.
     """
-    # Not an Event: a handler that interrupts the wait for one would wait for its lock for ever.  The interpreter itself
-    # writes into the pipe: a handler in Python would not run for a signal that comes just before the read blocks.
-    asked, ask = os.pipe()
-    os.set_blocking(ask, False)
-    signal.set_wakeup_fd(ask)
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, lambda signum, frame: None)
-    with contextlib.suppress(OSError):
-        os.nice(_NICE)
-    with contextlib.suppress(ConfigError):
-        config = load_resolved(folder / "config.yaml")
-        if not config.lockstep:
-            leave_cpu(config.realtime)
-    try:
-        page = Page(folder, address_text, awaited=awaited)
-    except (ConfigError, ValueError) as error:
-        report(_ME, "error", str(error))
-        return ExitCode.CONFIGURATION
-    except OSError as error:
-        report(_ME, "error", str(error))
-        return ExitCode.PREFLIGHT
-    with page:
-        tell(page.url)
-        os.read(asked, 1)
-    return ExitCode.OK
+    return serve(PAGE, folder, lambda: Page(folder, address_text, awaited=awaited), tell)
 
 
 def main(arguments: list[str]) -> int:
     """Run as a child of ``onrig run``."""
     die_with_parent()
     address = "" if arguments[1] == "-" else arguments[1]
-    return serve(Path(arguments[0]), address, lambda url: report(_ME, "ready", url), awaited=True)
+    return serve_page(Path(arguments[0]), address, lambda url: report(PAGE.name, "ready", url), awaited=True)
 
 
 if __name__ == "__main__":

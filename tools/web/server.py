@@ -78,7 +78,41 @@ class PageServer(BoundedServer):
         self.site = site
 
 
-class Handler(PatientHandler):
+class AnsweringHandler(PatientHandler):
+    """One request, with the answers that every server here gives."""
+
+    def judged_headers(self) -> dict[str, str]:
+        """The headers that the guard judges; one that comes twice counts as missing."""
+        found = {name: self.headers.get_all(name, []) for name in JUDGED}
+        return {name: values[0] for name, values in found.items() if len(values) == 1}
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what the standard library turns away by itself (no HTTP, an unknown method) like everything else."""
+        self.refuse(Refusal(HTTPStatus(code), message or HTTPStatus(code).phrase))
+
+    def refuse(self, refusal: Refusal) -> None:
+        body = msgspec.json.encode({"error": refusal.reason})
+        self.answer(refusal.status, body, "application/json")
+
+    def answer(self, status: HTTPStatus, body: bytes, content_type: str, cookie: str | None = None) -> None:
+        with contextlib.suppress(OSError):
+            self.send_response(status)
+            self.common_headers(content_type)
+            if cookie is not None:
+                self.send_header("Set-Cookie", cookie)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":  # which gets no body, not even with a refusal
+                self.wfile.write(body)
+
+    def common_headers(self, content_type: str) -> None:
+        self.send_header("Content-Type", content_type)
+        self.send_header("Connection", "close")
+        for name, value in SECURITY_HEADERS.items():
+            self.send_header(name, value)
+
+
+class Handler(AnsweringHandler):
     """One request."""
 
     server: PageServer
@@ -91,12 +125,12 @@ class Handler(PatientHandler):
             url = urlsplit(self.path)
             query = parse_qs(url.query, max_num_fields=8)
         except ValueError:
-            self._refuse(Refusal(HTTPStatus.BAD_REQUEST, "this is no address"))
+            self.refuse(Refusal(HTTPStatus.BAD_REQUEST, "this is no address"))
             return
         offered = query.get("token", [None])[0]
-        refusal = site.guard.refuse(self._judged_headers(), offered)
+        refusal = site.guard.refuse(self.judged_headers(), offered)
         if refusal is not None:
-            self._refuse(refusal)
+            self.refuse(refusal)
         elif url.path == "/api/stream":
             self._stream()
         elif url.path == "/api/surface":
@@ -104,33 +138,28 @@ class Handler(PatientHandler):
         elif url.path in site.assets:
             asset = site.assets[url.path]
             cookie = site.guard.set_cookie if offered is not None else None
-            self._answer(HTTPStatus.OK, asset.body, asset.content_type, cookie)
+            self.answer(HTTPStatus.OK, asset.body, asset.content_type, cookie)
         else:
-            self._refuse(Refusal(HTTPStatus.NOT_FOUND, "there is nothing here"))
+            self.refuse(Refusal(HTTPStatus.NOT_FOUND, "there is nothing here"))
 
     def do_POST(self) -> None:  # noqa: N802
         """The one order."""
         site = self.server.site
-        headers = self._judged_headers()
+        headers = self.judged_headers()
         refusal = site.guard.refuse(headers) or site.guard.refuse_order(headers)
         if refusal is None and self.path != "/api/stop":
             refusal = Refusal(HTTPStatus.NOT_FOUND, "there is nothing here")
         if refusal is not None:
-            self._refuse(refusal)
+            self.refuse(refusal)
             return
         level = self._level()
         self.arrived()
         if level is None:
-            self._refuse(Refusal(HTTPStatus.BAD_REQUEST, 'expected {"how": "fade"} or {"how": "now"}'))
+            self.refuse(Refusal(HTTPStatus.BAD_REQUEST, 'expected {"how": "fade"} or {"how": "now"}'))
         elif not site.stop(level):
-            self._refuse(Refusal(HTTPStatus.CONFLICT, "nothing is running"))
+            self.refuse(Refusal(HTTPStatus.CONFLICT, "nothing is running"))
         else:
-            self._answer(HTTPStatus.OK, b'{"stopping":true}', "application/json")
-
-    def _judged_headers(self) -> dict[str, str]:
-        """The headers that the guard judges; one that comes twice counts as missing."""
-        found = {name: self.headers.get_all(name, []) for name in JUDGED}
-        return {name: values[0] for name, values in found.items() if len(values) == 1}
+            self.answer(HTTPStatus.OK, b'{"stopping":true}', "application/json")
 
     def _level(self) -> int | None:
         lengths = self.headers.get_all("Content-Length", [])
@@ -147,24 +176,24 @@ class Handler(PatientHandler):
         try:
             policy_id, x, y = (int(query[name][0]) for name in ("policy", "x", "y"))
         except (KeyError, ValueError):
-            self._refuse(Refusal(HTTPStatus.BAD_REQUEST, "expected ?policy=ID&x=I&y=J"))
+            self.refuse(Refusal(HTTPStatus.BAD_REQUEST, "expected ?policy=ID&x=I&y=J"))
             return
         surface = self.server.site.surface(policy_id, x, y)
         if surface is None:
-            self._refuse(Refusal(HTTPStatus.NOT_FOUND, "there is no such surface"))
+            self.refuse(Refusal(HTTPStatus.NOT_FOUND, "there is no such surface"))
         else:
-            self._answer(HTTPStatus.OK, msgspec.json.encode(surface), "application/json")
+            self.answer(HTTPStatus.OK, msgspec.json.encode(surface), "application/json")
 
     def _stream(self) -> None:
         site = self.server.site
         watcher = site.hub.join(site.story_so_far)
         if watcher is None:
-            self._refuse(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open"))
+            self.refuse(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open"))
             return
         self.arrived(Stage.STREAMING)
         try:
             self.send_response(HTTPStatus.OK)
-            self._headers("text/event-stream; charset=utf-8")
+            self.common_headers("text/event-stream; charset=utf-8")
             self.end_headers()
             self.wfile.write(b"retry: 2000\n\n")
             while (data := watcher.next(_PULSE_S)) != b"":
@@ -174,28 +203,3 @@ class Handler(PatientHandler):
             pass
         finally:
             site.hub.leave(watcher)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what the standard library turns away by itself (no HTTP, an unknown method) like everything else."""
-        self._refuse(Refusal(HTTPStatus(code), message or HTTPStatus(code).phrase))
-
-    def _refuse(self, refusal: Refusal) -> None:
-        body = msgspec.json.encode({"error": refusal.reason})
-        self._answer(refusal.status, body, "application/json")
-
-    def _answer(self, status: HTTPStatus, body: bytes, content_type: str, cookie: str | None = None) -> None:
-        with contextlib.suppress(OSError):
-            self.send_response(status)
-            self._headers(content_type)
-            if cookie is not None:
-                self.send_header("Set-Cookie", cookie)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":  # which gets no body, not even with a refusal
-                self.wfile.write(body)
-
-    def _headers(self, content_type: str) -> None:
-        self.send_header("Content-Type", content_type)
-        self.send_header("Connection", "close")
-        for name, value in SECURITY_HEADERS.items():
-            self.send_header(name, value)

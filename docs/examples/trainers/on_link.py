@@ -1,10 +1,10 @@
-"""TD3 on a rig's memory, at its own speed: python on_link.py ENDPOINT [KEYS], beside
+"""SAC on a rig's memory, at its own speed: python on_link.py ENDPOINT [KEYS], beside
 onrig run pendulum --set local_learner=false --set device.pace=realtime."""
 
 import sys
 
 import numpy as np
-from td3 import Td3
+from sac import Sac
 
 import onrig
 
@@ -15,7 +15,7 @@ def main(endpoint, keys=None, most=float("inf")):
     """Learn until the run ends, or for ``most`` updates; return the verdicts on the policies offered."""
     verdicts, rng = [], np.random.default_rng(0)
     with onrig.connect(endpoint, keys) as rig:
-        agent = Td3(len(rig.config.signals), len(rig.config.rig.actuators))
+        agent = Sac(len(rig.config.signals), len(rig.config.rig.actuators))
         verdicts.append(rig.offer(agent.actor))  # until one is admitted, the rig does not move
         rig.done(0, 0)
         while agent.updates < most:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from onrig.runtime.log import mcap_file, messages
+from onrig.runtime.log import messages
 from onrig.runtime.log.steps import StepMessages
 from onrig.runtime.process_settings import Log
 from tests.runtime.samples import PENDULUM
@@ -51,10 +51,8 @@ def test_every_field_of_a_step_is_in_its_table_and_none_that_there_is_not() -> N
 
 def test_every_channel_is_in_its_table_with_its_fields() -> None:
     rows = rows_after("## The channels")
-    file = mcap_file
-    topics = (file.STEPS, file.EPISODES, file.POLICIES, file.LOOP, file.EVENTS, file.LINES)
-    assert [named(row[0]) for row in rows] == [[topic] for topic in topics]
-    for row, message in ((rows[2], messages.POLICY), (rows[3], messages.LOOP), (rows[4], messages.EVENT)):
+    assert [named(row[0]) for row in rows] == [[c.topic] for c in messages.channels(StepMessages(PENDULUM.rig))]
+    for row, message in ((rows[2], messages.POLICY), (rows[3], messages.LOOP_STATE), (rows[4], messages.EVENT)):
         assert named(row[1])[1:] == [f.name for f in message.fields]
 
 

@@ -130,7 +130,7 @@ def test_a_subject_that_breaks_is_told_and_hides_no_other(monkeypatch: pytest.Mo
     def broken(machine: Machine, needs: Needs) -> Iterable[Check]:
         raise ZeroDivisionError("odd board")
 
-    monkeypatch.setattr(doctor, "_AFTER", (("cpu", broken), *doctor._AFTER[2:]))
+    monkeypatch.setattr(doctor, "_LATER_SUBJECTS", (("cpu", broken), *doctor._LATER_SUBJECTS[2:]))
     checks = by_name(doctor.examine(Machine(), Needs(), all_work(WHEELS), quick=True))
     assert "ZeroDivisionError: odd board" in checks["cpu"].found
     assert {"governor", "disk", "loop"} <= set(checks)

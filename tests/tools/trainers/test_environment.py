@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import gymnasium
@@ -23,9 +24,10 @@ from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools import cli
 from onrig.tools.load import load
 from onrig.tools.trainers.environment import RigEnv
-from onrig.tools.trainers.rig import RunEnded
+from onrig.tools.trainers.rig import RunEnded, joined
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import Run
+from tests.runtime.samples import records
 
 SETTINGS = ("task.episode_s=0.4", "checkpoint_s=3600")
 STEPS = 20
@@ -73,11 +75,18 @@ def test_an_episode_of_the_task_then_one_that_is_cut_short_and_the_run_folder_of
     env.reset()
     env.close()
     assert env.run_dir is not None
-    records = steps_of(env.run_dir)
-    ends = records[(records["flags"] & Flag.NO_ACTION) != 0]
+    steps = steps_of(env.run_dir)
+    ends = steps[(steps["flags"] & Flag.NO_ACTION) != 0]
     assert ends["episode"].tolist() == [1, 2, 3]
     assert (ends["flags"] & Flag.TRUNCATED != 0).all()
     assert cli.main(["replay", str(env.run_dir)]) == 0
+
+
+def test_what_a_late_step_covers_is_put_together_from_the_ring_and_its_sample() -> None:
+    rows = records(12, tick=30)
+    for periods in (2, 5):
+        found = joined(rows[:-2], rows[-4:-2], periods)
+        assert found["tick"].tolist() == list(range(39 - periods, 40))
 
 
 def test_a_seed_repeats_an_episode_and_those_after_it(env: RigEnv) -> None:
@@ -129,6 +138,10 @@ def test_gymnasium_finds_nothing_wrong_in_real_time(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(render|close|unwrapped).*")
         check_env(env, skip_render_check=True)
+    if find_spec("stable_baselines3") is not None:
+        from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
+
+        check_env_of_sb3(env)
     _, info = env.reset()
     _, _, _, _, info = env.step(np.zeros(1, np.float32))
     assert info["times"]["acted_ns"] < info["times"]["received_ns"]

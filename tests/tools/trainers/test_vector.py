@@ -10,30 +10,44 @@ from gymnasium.vector import AutoresetMode
 
 import onrig
 from onrig.learner.trials.worlds import NoSuchTask
+from onrig.runtime.exit_codes import ExitCode
 from onrig.sim.identification.result import result_of, write_result
 from onrig.sim.plants import Pendulum
+from onrig.tools import cli
 from tests.sim.identification.test_result import identified
 from tests.sim.twin.bench import RIG
 
 N, STEPS = 5, 10
 SETTINGS = ("task.episode_s=0.2", "task.start={angle: [-1, 1], velocity: 0}")
+TRACKING = (
+    "task.targets={wanted: {kind: steps, low: -3, high: 3, every_s: 0.1}}",
+    "task.reward={terms: {near: {kind: distance, observation: angle, weight: 1, target: wanted}}}",
+    "task.normalization=null",
+)
 MODES = [*AutoresetMode]
 
 
 def test_one_of_them_goes_the_way_of_the_twin_in_lockstep(tmp_path: Path) -> None:
-    many = onrig.make_vec("pendulum", 3, overrides=SETTINGS)
-    one = onrig.make("pendulum", overrides=(*SETTINGS, "checkpoint_s=3600"), run_dir=tmp_path / "run")
+    """Starts, targets and noise follow the seed, also where it comes in the middle of a run, and so does a replay."""
+    settings = (*SETTINGS, *TRACKING)
+    many = onrig.make_vec("pendulum", 3, overrides=settings)
+    one = onrig.make("pendulum", overrides=(*settings, "checkpoint_s=3600"), run_dir=tmp_path / "run")
     rng = np.random.default_rng(2)
-    observations, _ = many.reset(seed=5)
-    observation, _ = one.reset(seed=6)
-    for _ in range(STEPS):
-        np.testing.assert_allclose(observations[1], observation, atol=1e-6)
-        actions = rng.uniform(-1, 1, (3, 1)).astype(np.float32)
-        observations, rewards, _, truncated, _ = many.step(actions)
-        observation, reward, _, late, _ = one.step(actions[1])
-        assert rewards[1] == pytest.approx(reward, rel=1e-6)
-        assert truncated[1] == late
+    wanted = []
+    for seed in (6, 70, 6):
+        observations, _ = many.reset(seed=seed - 1)
+        observation, _ = one.reset(seed=seed)
+        for _ in range(STEPS):
+            np.testing.assert_allclose(observations[1], observation, atol=1e-6)
+            wanted.append(observation[-1])
+            actions = rng.uniform(-1, 1, (3, 1)).astype(np.float32)
+            observations, rewards, _, truncated, _ = many.step(actions)
+            observation, reward, _, late, _ = one.step(actions[1])
+            assert rewards[1] == pytest.approx(reward, rel=1e-6)
+            assert truncated[1] == late
     one.close()
+    assert wanted[:STEPS] == wanted[2 * STEPS :] != wanted[STEPS : 2 * STEPS]
+    assert cli.main(["replay", str(tmp_path / "run")]) == ExitCode.OK
 
 
 @pytest.mark.parametrize("mode", MODES)

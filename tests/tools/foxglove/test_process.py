@@ -1,0 +1,151 @@
+"""The Foxglove server of a run, by a client of the protocol; skipped without the extra ``live``."""
+
+from __future__ import annotations
+
+import base64
+import re
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("foxglove")
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.log.messages import STEPS, channels
+from onrig.runtime.log.steps import StepMessages
+from onrig.runtime.run_state.running import Running
+from onrig.runtime.view import run_view
+from onrig.tools import run as run_module
+from onrig.tools.cli import main
+from onrig.tools.foxglove.process import Sink
+from onrig.tools.web.guard import TOKEN, Address, listen_at
+from tests.lab.rig.processes import PATIENCE_S, until
+from tests.runtime.samples import PENDULUM, records
+from tests.runtime.view.live import LiveRun
+from tests.tools.foxglove.viewer import BINARY, TEXT, Viewer
+
+ADVERTISED = [c for c in channels(StepMessages(PENDULUM.rig)) if c.topic != "/onrig/loop"]
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRun]:
+    with LiveRun(tmp_path / "run", tmp_path / "shm", PENDULUM) as run:
+        found: list[Running] = [run.running]
+        monkeypatch.setattr(run_view, "running_in", lambda folder: next((r for r in found if r.folder == folder), None))
+        yield run
+
+
+@pytest.fixture
+def sink(live: LiveRun) -> Iterator[Sink]:
+    with Sink(live.folder, "") as sink:
+        yield sink
+
+
+def ids(viewer: Viewer) -> dict[str, int]:
+    """What is advertised, as the log has it: the numbers of its channels."""
+    advertised = {c["topic"]: c for c in viewer.text("advertise")["channels"]}
+    assert set(advertised) == {c.topic for c in ADVERTISED}
+    for channel in ADVERTISED:
+        told = advertised[channel.topic]
+        assert (told["encoding"], told["schemaName"]) == ("protobuf", channel.message)
+        assert base64.b64decode(told["schema"] + "==") == channel.descriptors
+    return {topic: told["id"] for topic, told in advertised.items()}
+
+
+def test_a_viewer_gets_the_channels_of_the_log_and_their_messages(sink: Sink, live: LiveRun) -> None:
+    rows = records(3)
+    with Viewer(sink.url) as viewer:
+        assert viewer.text("serverInfo")["capabilities"] == []
+        viewer.ask(op="subscribe", subscriptions=[{"id": 7, "channelId": ids(viewer)[STEPS]}])
+        until(lambda: sink.watched, "the subscription")
+        sink.turn(0.0)
+        live.push(rows)
+        sink.turn(0.1)
+        told = [viewer.message() for _ in rows]
+    assert [(number, t_ns) for number, t_ns, _ in told] == [(7, t) for t in rows["t_mono_ns"].tolist()]
+    assert StepMessages(PENDULUM.rig).decode(b"".join(data for *_, data in told))["tick"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "order", "reply"),
+    [
+        (TEXT, b'{"op":"advertise","channels":[{"id":1,"topic":"/u","encoding":"json","schemaName":""}]}', "status"),
+        (BINARY, b"\x01" + bytes(4) + b'{"voltage":3}', "status"),
+        (BINARY, b"\x02" + struct.pack("<III", 1, 1, 4) + b"json{}", "serviceCallFailure"),
+        (TEXT, b'{"op":"setParameters","parameters":[{"name":"a","value":1}]}', "status"),
+    ],
+)
+def test_a_viewer_can_neither_publish_nor_call_nor_set(sink: Sink, kind: int, order: bytes, reply: str) -> None:
+    with Viewer(sink.url) as viewer:
+        viewer.send(kind, order)
+        assert re.search("does not support|Unknown channel", viewer.text(reply)["message"])
+
+
+@pytest.mark.parametrize("origin", [None, "file://", "http://localhost:8080", "https://app.foxglove.dev"])
+def test_programs_and_pages_of_this_machine_may_watch(sink: Sink, origin: str | None) -> None:
+    with Viewer(sink.url, origin) as viewer:
+        viewer.text("serverInfo")
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "https://app.foxglove.dev.evil.example", "http://["]
+)
+def test_pages_of_other_sites_may_not(sink: Sink, origin: str) -> None:
+    with pytest.raises(PermissionError, match="403"):
+        Viewer(sink.url, origin)
+
+
+def test_for_others_the_address_comes_with_a_token(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN, "secret")
+    with listen_at(Address("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    here = f"ws://127.0.0.1:{port}/"
+    with Sink(live.folder, f"0.0.0.0:{port}") as sink:
+        assert sink.url.endswith(f":{port}/?token=secret")
+        for wrong in ("", "?token=wrong"):
+            with pytest.raises(PermissionError, match="401"):
+                Viewer(here + wrong)
+        with Viewer(here + "?token=secret", "https://lab.example") as viewer:
+            viewer.text("serverInfo")
+
+
+def test_a_viewer_that_is_too_many_is_refused(sink: Sink) -> None:
+    watching = [Viewer(sink.url) for _ in range(8)]
+    with pytest.raises(PermissionError, match="503"):
+        Viewer(sink.url)
+    for viewer in watching:
+        viewer.close()
+
+
+def test_a_missing_library_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_module, "find_spec", lambda name: None)
+    assert main(["run", "pendulum", "--foxglove", "--dry-run"]) == ExitCode.PREFLIGHT
+    assert capsys.readouterr().err == "onrig run: --foxglove needs foxglove-sdk: pip install 'onrig[live]'\n"
+
+
+def test_an_address_that_is_none_is_told_with_its_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "pendulum", "--foxglove", "1:2:3", "--dry-run"]) == ExitCode.CONFIGURATION
+    assert capsys.readouterr().err.startswith("onrig run: --foxglove: ")
+
+
+@pytest.mark.study
+def test_a_run_is_seen_while_it_lives(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--run-dir", str(tmp_path / "run")]
+    command += ["--foxglove", "--set", "episodes=100000"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            url = next(line.split()[1] for line in process.stdout if line.startswith("Foxglove: "))
+            with Viewer(url, timeout_s=PATIENCE_S) as viewer:
+                viewer.ask(op="subscribe", subscriptions=[{"id": 7, "channelId": ids(viewer)[STEPS]}])
+                assert len({viewer.message()[1] for _ in range(50)}) == 50
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE_S)

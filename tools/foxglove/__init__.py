@@ -1,0 +1,1 @@
+"""``onrig foxglove``: a run in Foxglove or Lichtblick while it lives."""
