@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 PROTOCOL_VERSION: Final = 1
 NAME_BYTES: Final = 16
 UNIT_BYTES: Final = 12
+POLICY_BYTES: Final = 8
+"""Length of a policy's name on a device: the first bytes of the SHA-256 of its ONNX file."""
 MAX_COUNT: Final = 2**31 - 1
 MAX_STATE_COUNTS: Final = 56
 """Maximum of sensors plus twice the actuators, set by the largest frame."""
