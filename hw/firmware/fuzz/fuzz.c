@@ -294,7 +294,7 @@ static void check(const struct bench *bench) {
 
 static void power_on(struct bench *bench) {
     static const struct onrig_rig *const rigs[] = {&onrig_pendulum, &onrig_pendulum_hw, &onrig_magman};
-    struct onrig_port port = {bench, 1.0f, take, read_sensors, put_out, chance(2) ? reset : NULL, chance(2)};
+    struct onrig_port port = {bench, 1.0f, take, read_sensors, put_out, chance(2) ? reset : NULL, chance(2), NULL};
     memset(bench, 0, sizeof *bench);
     bench->port = port;
     bench->device.rig = rigs[below(3)];
