@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 PROTOCOL_VERSION: Final = 1
 NAME_BYTES: Final = 16
 UNIT_BYTES: Final = 12
-POLICY_BYTES: Final = 8
-"""Length of a policy's name on a device: the first bytes of the SHA-256 of its ONNX file."""
 MAX_COUNT: Final = 2**31 - 1
 MAX_STATE_COUNTS: Final = 56
 """Maximum of sensors plus twice the actuators, set by the largest frame."""
@@ -28,6 +26,7 @@ class MessageType(enum.IntEnum):
     HELLO = 0x02
     COMMAND = 0x10
     STATE = 0x11
+    RENEW = 0x12
     REQUEST = 0x20
     RESPONSE = 0x21
 
@@ -71,6 +70,8 @@ class Capability(enum.IntFlag):
     RESET = 1
     RELEASES = 2
     """While disarmed it releases its actuators instead of driving them to their safe values."""
+    EVALUATES = 4
+    """It has a policy of its own, which acts while the host renews the lease (``onrig.hw.renewal``)."""
 
 
 class Status(enum.IntFlag):

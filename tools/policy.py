@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from onrig.hw.renewal import policy_name
 from onrig.hw.transport import LinkError
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
@@ -104,7 +105,7 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
 
 def to_c(file: Path, out: Path) -> int:
     """Write the policy as C99 to ``out``; returns the exit code."""
-    from onrig.tools.policy_to_c.source import c_name, digest_of, source_of
+    from onrig.tools.policy_to_c.source import c_name, source_of
 
     if out.suffix != ".c":
         return complain("policy", f"--out: expected a file whose name ends in .c, got '{out}'")
@@ -119,7 +120,7 @@ def to_c(file: Path, out: Path) -> int:
         return complain("policy", f"'{error.filename or file}': {error.strerror or error}")
     print(
         f"{out}: {c_name(out.stem)}_act for '{source.contract.rig}' at {source.contract.rate_hz:g} Hz, "
-        f"{source.constant_bytes} bytes of constants, {source.work_bytes} bytes of RAM; policy {digest_of(model).hex()}"
+        f"{source.constant_bytes} bytes of constants, {source.work_bytes} bytes of RAM; policy {policy_name(model).hex()}"
     )
     return ExitCode.OK
 

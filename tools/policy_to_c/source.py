@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from onrig.hw.messages import POLICY_BYTES
+from onrig.hw.renewal import policy_name
 from onrig.runtime.policy.admission import AdmissionLimits
 from onrig.runtime.policy.contract import (
     METADATA_KEY,
@@ -111,11 +111,6 @@ class Source(NamedTuple):
     work_bytes: int
 
 
-def digest_of(model: bytes) -> bytes:
-    """Name of a policy on a device (``hw/PROTOCOL.md``): the first bytes of the SHA-256 of its ONNX file."""
-    return hashlib.sha256(model).digest()[:POLICY_BYTES]
-
-
 def source_of(model: bytes, name: str) -> Source:
     """Translate a policy; ``name`` is the prefix of the function.
 
@@ -176,7 +171,7 @@ def _text(
         statements=body.statements,
         n_signals=len(signals),
         signals="\n".join(f"    {{{_string(s.name)}, {_string(s.unit)}}}," for s in signals),
-        prefix=", ".join(f"0x{byte:02x}" for byte in digest_of(model)),
+        prefix=", ".join(f"0x{byte:02x}" for byte in policy_name(model)),
         period_us=round(1e6 / contract.rate_hz),
         checks=len(states),
         check_observations=_rows(states),

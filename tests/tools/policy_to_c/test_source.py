@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onrig.hw.renewal import policy_name
 from onrig.runtime.policy.contract import Signal
 from onrig.tools.cli import main
-from onrig.tools.policy_to_c.source import c_name, digest_of, source_of
+from onrig.tools.policy_to_c.source import c_name, source_of
 from onrig.tools.policy_to_c.workspace import literal
 from tests.hw.firmware.build import ROOT
 from tests.runtime.policy.models import CONTRACT, policy, recurrent, serialized
@@ -66,7 +67,7 @@ def test_the_verb_writes_the_file_next_to_nothing_else(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["policy", "to-c", str(SWING_UP)]) == 0
-    digest = digest_of(SWING_UP.read_bytes()).hex()
+    digest = policy_name(SWING_UP.read_bytes()).hex()
     expected = "swing_up.c: swing_up_act for 'pendulum' at 50 Hz, 4736 bytes of constants, 256 bytes of RAM; policy "
     assert capsys.readouterr().out == f"{expected}{digest}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["swing_up.c"]
