@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from onrig.hw.clock import Clock
-from onrig.hw.messages import Capability, MessageType, State, Status, WireError, fault_text, shows_safe
+from onrig.hw.messages import Capability, Fault, MessageType, State, Status, WireError, fault_text, shows_safe
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError
@@ -63,9 +63,9 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
     hello = session.hello
     if hello is None or not hello.capabilities & Capability.EVALUATES:
         raise PolicyStopped("the device has no policy of its own: build one in (hw/firmware/README.md)")
+    session.arm()
     if hello.capabilities & Capability.RESET:
         session.reset(0)
-    session.arm()
     acted, armed = False, False
     scale = hello.time_scale or 1.0
     silent_ns = _SILENT_NS + round(_SILENT_PERIODS * period_us * 1000 / scale)
@@ -79,7 +79,7 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
         if state.status & Status.ARMED:
             armed = True
             session.send(encode_renewal(Renewal(state.frame, policy)))
-        elif armed and not acted:
+        elif armed and not acted and state.fault == Fault.LEASE:
             raise PolicyStopped(
                 f"the device accepts no renewal of policy {policy.hex()} at {period_us} us: it was built with another"
             )

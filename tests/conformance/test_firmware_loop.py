@@ -8,7 +8,7 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.conformance.host import Host
 from onrig.hw.renewal import policy_name
 from onrig.tools.load import load
-from tests.conformance.classes import LockstepConformance, PacedConformance
+from tests.conformance.classes import LockstepConformance, PacedConformance, of_the_policy
 from tests.hw.firmware.build import SWING_UP
 from tests.hw.firmware.loop import FirmwareLoop
 
@@ -62,9 +62,11 @@ class WithPolicy(Firmware):
     policy = policy_name(SWING_UP.read_bytes())
 
 
+@of_the_policy
 class TestLockstepPolicy(WithPolicy, LockstepConformance):
     pass
 
 
+@of_the_policy
 class TestPacedPolicy(WithPolicy, PacedConformance):
     time_scale = 1.0

@@ -127,6 +127,7 @@ static void sample(struct onrig_device *device) {
     bool first = device->first;
     onrig_output_next_period(&device->output);
     judge_period(device, sound);
+    device->acted_last = device->acted;
     device->answered = device->first = device->asked = device->acted = false;
     device->frame = onrig_device_next_frame(device);
     struct onrig_state state = {
@@ -165,13 +166,19 @@ static void command(struct onrig_device *device, const uint8_t *body, size_t n, 
     put_out(device, now_us);
 }
 
-/* The lease of the device's own policy; the host names it, so that no other acts. */
+/* The lease of the device's own policy; the host names it, so that no other acts. It runs from the frame that the host
+ * has seen, however late the renewal is. */
 static void renew(struct onrig_device *device, const uint8_t *body, size_t n) {
     const struct onrig_policy *policy = device->policy;
     if (policy == NULL || n != 5u + ONRIG_POLICY_BYTES || device->period_us != policy->period_us) return;
     if (memcmp(body + 5, policy->digest, ONRIG_POLICY_BYTES) != 0) return;
-    if (!accepts(device, onrig_get_u32(body + 1))) return;
-    device->answered = device->evaluates = true;
+    uint32_t answers = onrig_get_u32(body + 1), age = device->frame - answers;
+    if (!device->armed || device->first || answers == 0 || age >= device->lease.periods) return;
+    if (age == 0)
+        device->answered = true;
+    else if (device->acted || device->acted_last) /* the host cannot excuse a policy that stalls */
+        onrig_lease_extend(&device->lease, age);
+    device->evaluates = true;
 }
 
 static bool is_its_turn(const struct onrig_device *device) {

@@ -36,6 +36,7 @@ struct onrig_device {
     bool evaluates; /* the policy acts, as long as the device is armed and the host renews the lease */
     bool asked;     /* the policy had its turn in this period */
     bool acted;     /* and its action was applied */
+    bool acted_last; /* likewise in the period before */
     bool estop_pressed;
     const struct onrig_policy *policy; /* null if there is none for this rig */
     int32_t sensors[ONRIG_MAX_SENSORS]; /* the latest sample */

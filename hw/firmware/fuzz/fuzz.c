@@ -36,7 +36,7 @@ struct bench {
         uint8_t lease;
         uint32_t unanswered_periods; /* consecutive periods without a command or a renewal, armed and not safe */
         bool driven; /* a command or a renewal was sent since the device was last disarmed by a request */
-        bool answered; /* a command or a renewal for the latest frame was sent in this period */
+        uint32_t age; /* of the newest frame for which a command or a renewal was sent in this period */
         bool fresh; /* a request renewed the lease: the current period does not count */
         uint64_t frames, responses, commands, turns, faults[5];
     } seen;
@@ -117,9 +117,11 @@ static void look_at_state(struct bench *bench, const uint8_t *body, size_t n) {
     demand(!safe || is_safe(bench, bench->out), "SAFE, but another output");
     bool accepted = answers != 0 && answers == bench->seen.frame && tau_us < bench->seen.period_us;
     bench->seen.held_periods = safe || accepted || bench->seen.fresh ? 0 : bench->seen.held_periods + 1;
-    bench->seen.unanswered_periods =
-        safe || bench->seen.answered || bench->seen.fresh ? 0 : bench->seen.unanswered_periods + 1;
-    bench->seen.answered = bench->seen.fresh = false;
+    uint32_t unanswered = bench->seen.unanswered_periods + 1;
+    if (unanswered > bench->seen.age) unanswered = bench->seen.age;
+    bench->seen.unanswered_periods = safe || bench->seen.fresh ? 0 : unanswered;
+    bench->seen.age = UINT32_MAX;
+    bench->seen.fresh = false;
     demand(safe || bench->seen.driven, "acts without a command or a renewal since it was armed");
     demand(bench->seen.unanswered_periods <= bench->seen.lease, "acts without the host for longer than the lease");
     demand(bench->seen.held_periods <= bench->seen.lease, "held for longer than the lease");
@@ -205,7 +207,7 @@ static size_t command_body(const struct bench *bench, uint8_t *body) {
 
 static size_t renewal_body(const struct bench *bench, uint8_t *body) {
     body[0] = ONRIG_RENEW;
-    onrig_put_u32(body + 1, chance(8) ? bench->seen.frame - 1 + below(3) : bench->seen.frame);
+    onrig_put_u32(body + 1, bench->seen.frame + (chance(8) ? below(300) - 200 : chance(3) ? 0u - below(8) : 0u));
     memcpy(body + 5, policies[0].digest, ONRIG_POLICY_BYTES);
     if (chance(8)) body[5 + below(ONRIG_POLICY_BYTES)] ^= 1;
     return 5 + ONRIG_POLICY_BYTES;
@@ -288,8 +290,11 @@ static void message(struct bench *bench) {
     if (chance(32)) n = below((uint32_t)n); /* cut off */
     feed(bench, wire, n);
     bool named = kind >= renewals || memcmp(body + 5, policies[0].digest, ONRIG_POLICY_BYTES) == 0;
-    if (kind < 7 && named && onrig_get_u32(body + 1) == bench->seen.frame)
-        bench->seen.answered = bench->seen.driven = true; /* accepted, or damaged on the way */
+    if (kind >= 7 || !named) return;
+    uint32_t age = bench->seen.frame - onrig_get_u32(body + 1); /* accepted, or damaged on the way */
+    if (kind >= renewals && age > 0) return;
+    if (age < bench->seen.age) bench->seen.age = age;
+    if (age < bench->seen.lease) bench->seen.driven = true;
 }
 
 static void garbage(struct bench *bench) {
@@ -360,6 +365,7 @@ static void power_on(struct bench *bench) {
     memset(bench, 0, sizeof *bench);
     bench->port = port;
     bench->renews = chance(2);
+    bench->seen.age = UINT32_MAX;
     bench->device.rig = rigs[below(3)];
     onrig_device_start(&bench->device, bench->device.rig, &bench->port, (uint32_t)draw());
     demand(is_safe(bench, bench->out), "safe at power-on");
