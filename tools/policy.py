@@ -120,7 +120,8 @@ def to_c(file: Path, out: Path) -> int:
         return complain("policy", f"'{error.filename or file}': {error.strerror or error}")
     print(
         f"{out}: {c_name(out.stem)}_act for '{source.contract.rig}' at {source.contract.rate_hz:g} Hz, "
-        f"{source.constant_bytes} bytes of constants, {source.work_bytes} bytes of RAM; policy {policy_name(model).hex()}"
+        f"{source.constant_bytes} bytes of constants, {source.work_bytes} bytes of RAM; "
+        f"policy {policy_name(model).hex()}"
     )
     return ExitCode.OK
 

@@ -22,6 +22,8 @@ _HELPERS: Final = {
     "dot": """\
 #ifdef ONRIG_POLICY_UNFUSED /* for processors without a floating-point unit: faster, but not onnxruntime's rounding */
 #define FUSED(a, b, c) ((a) * (b) + (c))
+#elif defined __ARM_FEATURE_FMA /* one instruction, with -ffreestanding too */
+#define FUSED(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define FUSED(a, b, c) fmaf(a, b, c)
 #endif
