@@ -63,6 +63,7 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
     hello = session.hello
     if hello is None or not hello.capabilities & Capability.EVALUATES:
         raise PolicyStopped("the device has no policy of its own: build one in (hw/firmware/README.md)")
+    session.clear_fault()  # such as the lease of an earlier host
     session.arm()
     if hello.capabilities & Capability.RESET:
         session.reset(0)
