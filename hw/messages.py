@@ -26,6 +26,7 @@ class MessageType(enum.IntEnum):
     HELLO = 0x02
     COMMAND = 0x10
     STATE = 0x11
+    RENEW = 0x12
     REQUEST = 0x20
     RESPONSE = 0x21
 
@@ -69,6 +70,8 @@ class Capability(enum.IntFlag):
     RESET = 1
     RELEASES = 2
     """While disarmed it releases its actuators instead of driving them to their safe values."""
+    EVALUATES = 4
+    """It has a policy of its own, which acts while the host renews the lease (``onrig.hw.renewal``)."""
 
 
 class Status(enum.IntFlag):

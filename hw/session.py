@@ -143,13 +143,10 @@ class DeviceSession:
         """
         self._request_id = (self._request_id + 1) & 0xFFFF
         body = encode_request(Request(self._request_id, op, payload))
-        frame = encode_frame(body)
         dropped = self.counters.bytes_dropped
         for attempt in range(self._attempts):
             self.counters.retries += attempt > 0
-            self._write(frame)
-            if self._tap is not None:
-                self._tap(self._now(), body)
+            self.send(body)
             deadline_ns = self._now() + round(self._retry_s * 1e9)
             while (bodies := self._receive(deadline_ns)) is not None:
                 for response in self._responses(bodies):
@@ -253,11 +250,14 @@ class DeviceSession:
                 return state
 
     def send_command(self, answers: int, counts: tuple[int, ...]) -> None:
-        """Send one setpoint per actuator (counts) in answer to frame ``answers``; never retried.
-
-        Raises ``struct.error`` if a count does not fit into 32 bits or the number of counts is wrong.
-        """
+        """Send one setpoint per actuator (int32 counts) in answer to a frame, once; raises ``struct.error``."""
         body = self._commands.encode(answers, counts)
+        self._write(encode_frame(body))
+        if self._tap is not None:
+            self._tap(self._now(), body)
+
+    def send(self, body: bytes) -> None:
+        """Send a message once, without waiting for an answer; ``send_command`` does so without this call."""
         self._write(encode_frame(body))
         if self._tap is not None:
             self._tap(self._now(), body)

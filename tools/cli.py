@@ -94,7 +94,7 @@ def members(group: str) -> list[str]:
     """Names of the verbs in a group such as ``policy``; empty for a verb."""
     folder = f"{_FOLDER}/{group}"
     names = (name.removesuffix(".py") for name in os.listdir(folder)) if os.path.isdir(folder) else ()
-    return sorted(name for name in names if not name.startswith("_"))
+    return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
 
 
 def every_verb() -> list[str]:
@@ -104,7 +104,7 @@ def every_verb() -> list[str]:
 
 def summary(verb: str) -> str:
     """First line of the docstring of a verb's module or package, which is not imported: ``Run a rig``."""
-    path = f"{_FOLDER}/{verb.replace(' ', '/')}"
+    path = f"{_FOLDER}/{verb.replace(' ', '/').replace('-', '_')}"
     with open(f"{path}/__init__.py" if os.path.isdir(path) else f"{path}.py", encoding="utf-8") as source:
         return source.readline().strip().strip('"').removesuffix(".")
 

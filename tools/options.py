@@ -147,7 +147,7 @@ def plain(doc: str) -> str:
 
 def verb_module(verb: str) -> types.ModuleType:
     """Import the module of a verb: ``run``, or ``policy check`` of a group."""
-    return import_module(f"onrig.tools.verbs.{verb.replace(' ', '.')}")
+    return import_module(f"onrig.tools.verbs.{verb.replace(' ', '.').replace('-', '_')}")
 
 
 def parser_of(verb: str, module: types.ModuleType) -> VerbParser:

@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from onrig.hw.renewal import policy_name
 from onrig.hw.transport import LinkError
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import replace_file
-from onrig.runtime.policy.admission import Admitted, Refused
+from onrig.runtime.policy.admission import AdmissionLimits, Admitted, Refused
 from onrig.runtime.policy.contract import HIDDEN, ModelRefused
 from onrig.runtime.replay.learners.admission_terms import admission_limits, wanted_of
 from onrig.runtime.run_config import RunConfig
@@ -100,6 +101,29 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
     except OSError as error:
         return complain("policy", f"'{error.filename or out}': {error.strerror or error}")
     return check(out, name, overrides)
+
+
+def to_c(file: Path, out: Path) -> int:
+    """Write the policy as C99 to ``out``; returns the exit code."""
+    from onrig.tools.policy_to_c.source import c_name, source_of
+
+    if out.suffix != ".c":
+        return complain("policy", f"--out: expected a file whose name ends in .c, got '{out}'")
+    try:
+        with file.open("rb") as opened:
+            model = opened.read(AdmissionLimits().max_bytes + 1)
+        source = source_of(model, c_name(out.stem))
+        replace_file(out, source.text.encode())
+    except ModelRefused as refusal:
+        return complain("policy", f"{file}: cannot be translated ({refusal})")
+    except OSError as error:
+        return complain("policy", f"'{error.filename or file}': {error.strerror or error}")
+    print(
+        f"{out}: {c_name(out.stem)}_act for '{source.contract.rig}' at {source.contract.rate_hz:g} Hz, "
+        f"{source.constant_bytes} bytes of constants, {source.work_bytes} bytes of RAM; "
+        f"policy {policy_name(model).hex()}"
+    )
+    return ExitCode.OK
 
 
 def score(

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from onrig.hw import messages as m
 from onrig.hw.conformance.check import CheckSkipped, cases, rules
+from onrig.hw.conformance.evaluation import EvaluationConformance
 from onrig.hw.conformance.faults import FaultConformance
 from onrig.hw.conformance.framing import FramingConformance
 from onrig.hw.conformance.fresh import FreshConformance
@@ -27,7 +28,14 @@ def flags(state: State) -> Status:
     return Status(state.status) & ~Status.CLAMPED
 
 
-class DeviceConformance(FramingConformance, RefusalConformance, StateConformance, FaultConformance, FreshConformance):
+class DeviceConformance(
+    FramingConformance,
+    RefusalConformance,
+    StateConformance,
+    FaultConformance,
+    FreshConformance,
+    EvaluationConformance,
+):
     """Rules that hold in every pace."""
 
     period_us: int = 10_000

@@ -46,6 +46,16 @@ class LockstepConformance(DeviceConformance):
         assert after.frame == state.frame + 1
         assert after.lease_left == armed.long
 
+    @rules("P506")
+    def test_each_renewal_brings_one_frame_of_the_policy(self, host: Host) -> None:
+        state = self.with_policy(host, host.long)
+        for _ in range(20):
+            host.send(self.renewal(state.frame))
+            later = host.wait()
+            assert (later.frame, later.t_us) == (state.frame + 1, state.t_us + self.policy_period_us)
+            assert (later.answers, later.tau_us) == (state.frame, 0)
+            state = later
+
     @rules("P505")
     def test_the_response_to_a_reset_comes_before_its_frame(self, armed: Host) -> None:
         start = len(armed.wire.bodies)

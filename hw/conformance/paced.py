@@ -106,6 +106,35 @@ class PacedConformance(DeviceConformance):
         assert (flags(dead), Fault(dead.fault)) == (Status.FAULT | Status.SAFE, Fault.LEASE)
         assert truthful(host)
 
+    @rules("P422", "P423")
+    def test_without_renewals_the_policy_acts_until_the_lease_expires_and_no_longer(self, host: Host) -> None:
+        self.with_policy(host, self.lease)
+        acted = self.renewed(host, host.latest())
+        fault = self.until_fault(host)
+        since = [s for s in host.wire.states if acted.frame <= s.frame <= fault.frame]
+        assert len(since) <= 1 + self.lease
+        assert [s.lease_left for s in since[:-1]] == list(range(acted.lease_left, 0, -1))
+        assert max(s.answers for s in since) > acted.answers  # it acts on meanwhile
+        assert (Fault(fault.fault), flags(fault)) == (Fault.LEASE, Status.FAULT | Status.SAFE)
+        dead = host.fresh()
+        assert (dead.u_start, dead.u_end, dead.answers) == (host.safe, host.safe, 0)
+        assert truthful(host)
+
+    @rules("P422")
+    def test_a_late_renewal_counts_from_the_frame_that_it_answers(self, host: Host) -> None:
+        self.with_policy(host, self.lease)
+        for _ in range(_TRIES):
+            acted = self.renewed(host, host.latest())
+            seen = acted.frame
+            while host.latest().frame < seen + 2:
+                host.wait()
+            host.send(self.renewal(seen))
+            later = host.fresh()
+            if later.frame == seen + 3:  # the host is in time with its late renewal
+                assert later.lease_left == self.lease - 2
+                return
+        raise AssertionError(f"the host was late {_TRIES} times")
+
     @rules("P306", "P319", "P413")
     def test_arming_starts_a_fresh_lease(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)

@@ -26,6 +26,7 @@ from onrig.hw.framing import (
     decode_frame,
     encode_frame,
 )
+from onrig.hw.renewal import POLICY_BYTES, Renewal, decode_renewal, encode_renewal
 from onrig.hw.session import ATTEMPTS, RETRY_S
 
 S, A = 2, 1
@@ -87,6 +88,7 @@ CODECS: dict[str, tuple[type, Callable[..., bytes], Callable[[bytes], object]]] 
     "HELLO": (m.Hello, m.encode_hello, m.decode_hello),
     "STATE": (m.State, m.StateLayout(S, A).encode, m.StateLayout(S, A).decode),
     "COMMAND": (m.Command, lambda c: m.CommandLayout(A).encode(*c), m.CommandLayout(A).decode),
+    "RENEW": (Renewal, encode_renewal, decode_renewal),
     "REQUEST": (m.Request, m.encode_request, m.decode_request),
     "RESPONSE": (m.Response, m.encode_response, m.decode_response),
     "CHANNEL": (m.Channel, m.encode_channel, m.decode_channel),
@@ -157,6 +159,7 @@ def offset_of(text: str) -> int:
         ("### 2.3", 1, m.Command._fields, m.CommandLayout(A).size),
         ("### 2.4", 1, m.State._fields, m.StateLayout(S, A).size),
         ("### 2.5", 1, m.Request._fields, 1 + m.REQUEST_HEAD.size),
+        ("### 2.6", 1, Renewal._fields, len(encode_renewal(Renewal(0, bytes(POLICY_BYTES))))),
         ("RESPONSE:", 1, m.Response._fields, 1 + m.RESPONSE_HEAD.size),
         ("Channel (payload", 0, m.Channel._fields, m.CHANNEL_LAYOUT.size),
     ],

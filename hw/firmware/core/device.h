@@ -18,6 +18,7 @@
 #include "lease.h"
 #include "messages.h"
 #include "output.h"
+#include "policy.h"
 #include "port.h"
 #include "rig.h"
 
@@ -32,7 +33,13 @@ struct onrig_device {
     bool armed;
     bool answered; /* a command was accepted in this period */
     bool first;    /* a RESET awaits its frame */
+    bool evaluates; /* the policy acts, as long as the device is armed and the host renews the lease */
+    bool asked;     /* the policy had its turn in this period */
+    bool acted;     /* and its action was applied */
+    bool acted_last; /* likewise in the period before */
     bool estop_pressed;
+    const struct onrig_policy *policy; /* null if there is none for this rig */
+    int32_t sensors[ONRIG_MAX_SENSORS]; /* the latest sample */
     struct onrig_output output;
     struct onrig_lease lease;
     uint8_t request[ONRIG_MAX_BODY]; /* the last request, and its answer */
@@ -50,6 +57,17 @@ void onrig_device_start(
 void onrig_device_tick(struct onrig_device *device, uint64_t now_us);
 /* Process one message, type byte included, as found by onrig_reader_take. */
 void onrig_device_handle(struct onrig_device *device, const uint8_t *body, size_t n, uint64_t now_us);
+
+/* The policy's turn, at most once per sample: whether there is one, and its observation. A board that masks an
+ * interrupt around the core releases it while the network runs:
+ *
+ *     if (onrig_device_turn(&device, &turn)) { device.policy->act(turn.observation, turn.action);
+ *                                              onrig_device_act(&device, &turn, now_us); } */
+bool onrig_device_turn(struct onrig_device *device, struct onrig_turn *turn);
+/* Apply the policy's action; dropped, like a late command, if the next sample has been taken. */
+void onrig_device_act(struct onrig_device *device, const struct onrig_turn *turn, uint64_t now_us);
+/* All three, for a board whose time does not pass meanwhile. */
+void onrig_device_evaluate(struct onrig_device *device, uint64_t now_us);
 
 /* Set the e-stop input, at each change or periodically. */
 void onrig_device_estop(struct onrig_device *device, bool pressed, uint64_t now_us);

@@ -16,6 +16,11 @@ static inline void onrig_lease_renew(struct onrig_lease *lease) {
     lease->fresh = true;
 }
 
+/* A renewal that answers a frame which is so many periods old, in a period that ends without another answer. */
+static inline void onrig_lease_extend(struct onrig_lease *lease, uint32_t age) {
+    if (lease->missed >= age) lease->missed = (uint8_t)(age - 1u);
+}
+
 /* Count a period that ends; true if the lease has expired. */
 static inline bool onrig_lease_end_period(struct onrig_lease *lease, bool answered) {
     if (answered || lease->fresh)

@@ -22,6 +22,7 @@ enum onrig_type {
     ONRIG_HELLO = 0x02,
     ONRIG_COMMAND = 0x10,
     ONRIG_STATE = 0x11,
+    ONRIG_RENEW = 0x12,
     ONRIG_REQUEST = 0x20,
     ONRIG_RESPONSE = 0x21
 };
@@ -55,7 +56,7 @@ enum onrig_fault {
     ONRIG_FAULT_INTERNAL = 4
 };
 
-enum onrig_capability { ONRIG_CAN_RESET = 1, ONRIG_RELEASES = 2 };
+enum onrig_capability { ONRIG_CAN_RESET = 1, ONRIG_RELEASES = 2, ONRIG_EVALUATES = 4 };
 
 struct onrig_state {
     uint32_t frame;

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "messages.h"
-
 void onrig_output_unlimit(struct onrig_output *output, const struct onrig_rig *rig) {
     for (uint8_t i = 0; i < rig->n_actuators; i++) {
         output->low[i] = rig->actuators[i].low;
@@ -43,16 +41,15 @@ void onrig_output_fall_safe(struct onrig_output *output, const struct onrig_rig 
 }
 
 void onrig_output_command(
-    struct onrig_output *output, const struct onrig_rig *rig, const uint8_t *values, uint32_t answers, uint32_t tau_us) {
+    struct onrig_output *output, const struct onrig_rig *rig, const int32_t *asked, uint32_t answers, uint32_t tau_us) {
     struct onrig_setpoint *end = &output->end;
     end->answers = answers;
     end->safe = false;
     end->clamped = false;
     for (uint8_t i = 0; i < rig->n_actuators; i++) {
-        int32_t asked = onrig_get_i32(values + 4u * i);
-        int32_t given = asked < output->low[i] ? output->low[i] : asked > output->high[i] ? output->high[i] : asked;
-        end->counts[i] = given;
-        end->clamped = end->clamped || given != asked;
+        int32_t low = output->low[i], high = output->high[i];
+        end->counts[i] = asked[i] < low ? low : asked[i] > high ? high : asked[i];
+        end->clamped = end->clamped || end->counts[i] != asked[i];
     }
     switch_at(output, tau_us);
 }

@@ -36,9 +36,9 @@ bool onrig_output_limit(
 void onrig_output_restart(struct onrig_output *output, const struct onrig_rig *rig);
 /* Output the safe values from tau_us on; if they are already in force, this is not a switch. */
 void onrig_output_fall_safe(struct onrig_output *output, const struct onrig_rig *rig, uint32_t tau_us);
-/* Clamp setpoints, encoded as on the wire (four bytes each), and output them from tau_us on. */
+/* Clamp setpoints and output them from tau_us on. */
 void onrig_output_command(
-    struct onrig_output *output, const struct onrig_rig *rig, const uint8_t *values, uint32_t answers, uint32_t tau_us);
+    struct onrig_output *output, const struct onrig_rig *rig, const int32_t *asked, uint32_t answers, uint32_t tau_us);
 /* Carry the output in force into the next period. */
 void onrig_output_next_period(struct onrig_output *output);
 

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "policy.h"
+
 struct onrig_port {
     void *board; /* passed as the first argument */
     float time_scale;
@@ -24,6 +26,8 @@ struct onrig_port {
     void (*reset)(void *board, uint64_t t_us, uint64_t seed);
     /* While disarmed, the actuators are released (the drivers sleep) instead of driven to their safe values. */
     bool releases;
+    /* The policy built into the device: ONRIG_BUILT_IN_POLICY, or null. */
+    const struct onrig_policy *policy;
 };
 
 #endif

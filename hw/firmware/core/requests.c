@@ -49,6 +49,7 @@ static enum onrig_result configure(
 
 static enum onrig_result arm(struct onrig_device *device) {
     if (device->fault != 0 || device->period_us == 0) return ONRIG_NOT_NOW;
+    if (!device->armed) device->evaluates = false; /* until the host renews it */
     device->armed = true;
     onrig_lease_renew(&device->lease);
     return ONRIG_OK;
@@ -68,7 +69,7 @@ static enum onrig_result reset(struct onrig_device *device, uint64_t seed, uint6
     port->actuate(port->board, now_us, device->output.end.counts);
     port->reset(port->board, now_us, seed);
     onrig_lease_renew(&device->lease);
-    device->answered = false;
+    device->answered = device->evaluates = false;
     device->first = true;
     onrig_put_u32(device->response + device->response_n, onrig_device_next_frame(device));
     device->response_n += 4;

@@ -24,6 +24,9 @@ struct bench {
     bool estop;
     uint8_t last[ONRIG_MAX_BODY]; /* request, to be repeated */
     size_t last_n;
+    struct onrig_turn turn; /* of the policy, when it is slow */
+    bool thinks;
+    bool renews;
     struct { /* state as observed on the wire */
         uint32_t frame;
         uint64_t t_us;
@@ -31,8 +34,11 @@ struct bench {
         uint32_t period_us;
         uint32_t held_periods; /* consecutive periods without an accepted command, armed and not safe */
         uint8_t lease;
+        uint32_t unanswered_periods; /* consecutive periods without a command or a renewal, armed and not safe */
+        bool driven; /* a command or a renewal was sent since the device was last disarmed by a request */
+        uint32_t age; /* of the newest frame for which a command or a renewal was sent in this period */
         bool fresh; /* a request renewed the lease: the current period does not count */
-        uint64_t frames, responses, commands, faults[5];
+        uint64_t frames, responses, commands, turns, faults[5];
     } seen;
 };
 
@@ -58,6 +64,27 @@ static void demand(bool holds, const char *what) {
     if (holds) return;
     fprintf(stderr, "after %" PRIu64 " inputs: %s\n", inputs_done, what);
     abort();
+}
+
+/* -- a policy that returns anything -------------------------------------------------------------------------------- */
+
+static void act_wildly(const float *observation, float *action) {
+    static const float wild[] = {0.0f, 1.0f, -2.9f, 3.1f, 1e30f, -1e38f};
+    uint32_t which = below(8);
+    action[0] = which < 6 ? wild[which] : which == 6 ? observation[1] : 1e38f * 10.0f * (chance(2) ? 0.0f : 1.0f);
+}
+
+static const struct onrig_signal signals[] = {{"angle", "rad"}, {"velocity", "rad/s"}, {"voltage", "V"}};
+static const struct onrig_signal others[] = {{"angle", "rad"}, {"velocity", "rad/s"}, {"voltage", "mV"}};
+static const struct onrig_policy policies[] = {
+    {{1, 2, 3, 4, 5, 6, 7, 8}, 2000, 2, 1, signals, act_wildly},
+    {{1, 2, 3, 4, 5, 6, 7, 8}, 2000, 2, 1, others, act_wildly},     /* another unit */
+    {{1, 2, 3, 4, 5, 6, 7, 8}, 2000, 2, 1, others + 1, act_wildly}, /* another order */
+};
+
+static const struct onrig_policy *built_in(void) {
+    uint32_t which = below(8);
+    return which < 5 ? &policies[0] : which < 7 ? &policies[which - 4] : NULL;
 }
 
 static bool is_safe(const struct bench *bench, const int32_t *counts) {
@@ -90,13 +117,20 @@ static void look_at_state(struct bench *bench, const uint8_t *body, size_t n) {
     demand(!safe || is_safe(bench, bench->out), "SAFE, but another output");
     bool accepted = answers != 0 && answers == bench->seen.frame && tau_us < bench->seen.period_us;
     bench->seen.held_periods = safe || accepted || bench->seen.fresh ? 0 : bench->seen.held_periods + 1;
+    uint32_t unanswered = bench->seen.unanswered_periods + 1;
+    if (unanswered > bench->seen.age) unanswered = bench->seen.age;
+    bench->seen.unanswered_periods = safe || bench->seen.fresh ? 0 : unanswered;
+    bench->seen.age = UINT32_MAX;
     bench->seen.fresh = false;
+    demand(safe || bench->seen.driven, "acts without a command or a renewal since it was armed");
+    demand(bench->seen.unanswered_periods <= bench->seen.lease, "acts without the host for longer than the lease");
     demand(bench->seen.held_periods <= bench->seen.lease, "held for longer than the lease");
     bench->seen.frame = frame;
     bench->seen.t_us = t_us;
     bench->seen.status = status;
     bench->seen.frames++;
     bench->seen.commands += accepted;
+    bench->seen.turns += accepted && bench->device.evaluates;
     bench->seen.faults[fault]++;
 }
 
@@ -104,6 +138,7 @@ static void look_at_response(struct bench *bench, const uint8_t *body, size_t n)
     demand(n >= ONRIG_RESPONSE_HEAD && n <= ONRIG_RESPONSE_BYTES, "length of RESPONSE");
     demand(n == ONRIG_RESPONSE_HEAD || body[4] == ONRIG_OK, "a payload without OK");
     bench->seen.responses++;
+    if (!bench->device.armed) bench->seen.driven = false;
     bench->seen.fresh = bench->seen.fresh || (body[4] == ONRIG_OK && bench->device.lease.fresh);
     if (body[3] != ONRIG_CONFIGURE || body[4] != ONRIG_OK) return;
     bench->seen.period_us = bench->device.period_us;
@@ -170,12 +205,22 @@ static size_t command_body(const struct bench *bench, uint8_t *body) {
     return (size_t)(at - body);
 }
 
+static size_t renewal_body(const struct bench *bench, uint8_t *body) {
+    body[0] = ONRIG_RENEW;
+    onrig_put_u32(body + 1, bench->seen.frame + (chance(8) ? below(300) - 200 : chance(3) ? 0u - below(8) : 0u));
+    memcpy(body + 5, policies[0].digest, ONRIG_POLICY_BYTES);
+    if (chance(8)) body[5 + below(ONRIG_POLICY_BYTES)] ^= 1;
+    return 5 + ONRIG_POLICY_BYTES;
+}
+
 static uint32_t period_of_interest(const struct onrig_rig *rig) {
     switch (below(8)) {
     case 0: return rig->period_max_us;
     case 1: return rig->period_min_us - 1;
     case 2: return rig->period_max_us + 1;
     case 3: return (uint32_t)draw();
+    case 4:
+    case 5: return policies[0].period_us;
     default: return rig->period_min_us + below(2000);
     }
 }
@@ -217,7 +262,7 @@ static size_t request_body(struct bench *bench, uint8_t *body) {
 }
 
 static size_t any_body(uint8_t *body) {
-    static const uint8_t types[] = {0x01, 0x02, 0x10, 0x11, 0x20, 0x21};
+    static const uint8_t types[] = {0x01, 0x02, 0x10, 0x11, 0x12, 0x20, 0x21};
     size_t n = 1 + below(chance(2) ? 12 : ONRIG_MAX_BODY);
     for (size_t i = 0; i < n; i++) body[i] = (uint8_t)(chance(3) ? 0 : draw());
     if (!chance(4)) body[0] = types[below(sizeof types)];
@@ -234,8 +279,9 @@ static void feed(struct bench *bench, const uint8_t *bytes, size_t n) {
 
 static void message(struct bench *bench) {
     uint8_t body[ONRIG_MAX_BODY] = {0}, wire[ONRIG_MAX_WIRE];
-    uint32_t kind = below(16);
-    size_t n = kind < 7    ? command_body(bench, body)
+    uint32_t kind = below(16), renewals = bench->renews ? 6 : 1; /* a session does one or the other, mostly */
+    size_t n = kind < renewals ? renewal_body(bench, body)
+               : kind < 7  ? command_body(bench, body)
                : kind < 14 ? request_body(bench, body)
                : kind < 15 ? (body[0] = ONRIG_HELLO_REQUEST, (size_t)1)
                            : any_body(body);
@@ -243,6 +289,12 @@ static void message(struct bench *bench) {
     if (chance(16)) wire[below((uint32_t)n)] ^= (uint8_t)(1u << below(8));
     if (chance(32)) n = below((uint32_t)n); /* cut off */
     feed(bench, wire, n);
+    bool named = kind >= renewals || memcmp(body + 5, policies[0].digest, ONRIG_POLICY_BYTES) == 0;
+    if (kind >= 7 || !named) return;
+    uint32_t age = bench->seen.frame - onrig_get_u32(body + 1); /* accepted, or damaged on the way */
+    if (kind >= renewals && age > 0) return;
+    if (age < bench->seen.age) bench->seen.age = age;
+    if (age < bench->seen.lease) bench->seen.driven = true;
 }
 
 static void garbage(struct bench *bench) {
@@ -289,14 +341,31 @@ static void check(const struct bench *bench) {
     demand(!device->armed || device->period_us > 0, "armed and not configured");
     demand(device->armed || is_safe(bench, bench->out), "not armed and not safe");
     demand(device->lease.missed <= device->lease.periods, "a lease overdrawn");
+    demand(!device->acted || device->policy != NULL, "acts without a policy");
     demand(!onrig_device_awaits_sample(device) || device->period_us > 0, "awaits a sample it cannot take");
+}
+
+/* The policy's turn, sometimes over several inputs. */
+static void evaluate(struct bench *bench) {
+    struct onrig_device *device = &bench->device;
+    if (bench->thinks && chance(3)) {
+        device->policy->act(bench->turn.observation, bench->turn.action);
+        onrig_device_act(device, &bench->turn, bench->now_us);
+        bench->thinks = false;
+    } else if (!bench->thinks && chance(4)) {
+        bench->thinks = onrig_device_turn(device, &bench->turn);
+    } else {
+        onrig_device_evaluate(device, bench->now_us);
+    }
 }
 
 static void power_on(struct bench *bench) {
     static const struct onrig_rig *const rigs[] = {&onrig_pendulum, &onrig_pendulum_hw, &onrig_magman};
-    struct onrig_port port = {bench, 1.0f, take, read_sensors, put_out, chance(2) ? reset : NULL, chance(2)};
+    struct onrig_port port = {bench, 1.0f, take, read_sensors, put_out, chance(2) ? reset : NULL, chance(2), built_in()};
     memset(bench, 0, sizeof *bench);
     bench->port = port;
+    bench->renews = chance(2);
+    bench->seen.age = UINT32_MAX;
     bench->device.rig = rigs[below(3)];
     onrig_device_start(&bench->device, bench->device.rig, &bench->port, (uint32_t)draw());
     demand(is_safe(bench, bench->out), "safe at power-on");
@@ -305,11 +374,12 @@ static void power_on(struct bench *bench) {
 int main(int n, char **arguments) {
     static struct bench bench;
     uint64_t inputs = n > 1 ? strtoull(arguments[1], NULL, 0) : 1000000, seed = n > 2 ? strtoull(arguments[2], NULL, 0) : 1;
-    uint64_t frames = 0, responses = 0, commands = 0, faults[5] = {0};
+    uint64_t frames = 0, responses = 0, commands = 0, turns = 0, faults[5] = {0};
     random_state = seed * 0x9E3779B97F4A7C15u + 1;
     for (inputs_done = 0; inputs_done < inputs; inputs_done++) {
         if (inputs_done % 20000 == 0) {
             frames += bench.seen.frames, responses += bench.seen.responses, commands += bench.seen.commands;
+            turns += bench.seen.turns;
             for (int i = 0; i < 5; i++) faults[i] += bench.seen.faults[i];
             power_on(&bench);
         }
@@ -322,11 +392,12 @@ int main(int n, char **arguments) {
         case 2: event(&bench); break;
         default: message(&bench); break;
         }
+        evaluate(&bench);
         check(&bench);
     }
     printf("%" PRIu64 " inputs, seed %" PRIu64 ": %" PRIu64 " frames, %" PRIu64 " responses, %" PRIu64
-           " commands accepted; frames with fault none %" PRIu64 ", lease %" PRIu64 ", sensor %" PRIu64 ", e-stop %" PRIu64
+           " commands accepted, %" PRIu64 " of the policy; frames with fault none %" PRIu64 ", lease %" PRIu64 ", sensor %" PRIu64 ", e-stop %" PRIu64
            ", internal %" PRIu64 "; no finding\n",
-           inputs, seed, frames, responses, commands, faults[0], faults[1], faults[2], faults[3], faults[4]);
+           inputs, seed, frames, responses, commands, turns, faults[0], faults[1], faults[2], faults[3], faults[4]);
     return 0;
 }

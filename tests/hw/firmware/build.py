@@ -16,6 +16,8 @@ from typing import Final
 
 import pytest
 
+from onrig.runtime.files import replace_file
+from onrig.tools.policy_to_c.source import source_of
 from tests.lab.rig.processes import Process, until
 
 ROOT: Final = Path(__file__).parents[3]
@@ -53,6 +55,22 @@ def built(target: str = "host", **variables: str) -> str:
     return made.stdout
 
 
+SWING_UP: Final = Path(__file__).with_name("swing_up.onnx")
+"""A policy of the pendulum: TD3 with two layers of 32 units after 226 episodes, normalized 0.908 on the twin."""
+WITH_POLICY: Final = PRODUCTS.with_name("firmware-policy")
+
+
+@functools.cache
+def built_with_policy(product: str) -> Path:
+    """Make one product of the firmware with ``SWING_UP`` built in."""
+    WITH_POLICY.mkdir(parents=True, exist_ok=True)
+    source, text = WITH_POLICY / "swing_up.c", source_of(SWING_UP.read_bytes(), "swing_up").text
+    if not source.exists() or source.read_text() != text:
+        replace_file(source, text.encode())
+    built(str(WITH_POLICY / product), OUT=str(WITH_POLICY), POLICY=str(source))
+    return WITH_POLICY / product
+
+
 class Board:
     """The firmware on a board that QEMU emulates; ``line`` is the Unix socket of its UART."""
 
@@ -83,16 +101,23 @@ class Board:
 
 
 @contextlib.contextmanager
-def qemu(image: str, folder: Path, seed: int = 1) -> Iterator[Board]:
-    """Start a board; ``folder`` has a short name and takes its socket and its memory."""
+def qemu(image: str, folder: Path, seed: int = 1, *, policy: bool = False) -> Iterator[Board]:
+    """Start a board; ``folder`` has a short name and takes its socket and its memory.
+
+    ``policy``: with ``SWING_UP`` built in.
+    """
     need("qemu-system-arm", "arm-none-eabi-gcc")
-    built("qemu")
+    if policy:
+        kernel = built_with_policy(f"mps2-{image}.elf")
+    else:
+        built("qemu")
+        kernel = PRODUCTS / f"mps2-{image}.elf"
     line, memory = folder / "uart", folder / "memory"
     shared = f"memory-backend-file,id=psram,size={_PSRAM_BYTES},mem-path={memory},share=on"
     command = ["qemu-system-arm", "-M", "mps2-an386,memory-backend=psram", "-object", shared]
     command += ["-display", "none", "-monitor", "none", "-serial", f"unix:{line},server=on,wait=off"]
     command += ["-qmp", f"unix:{folder / 'monitor'},server=on,wait=off"]
-    command += ["-kernel", str(PRODUCTS / f"mps2-{image}.elf")]
+    command += ["-kernel", str(kernel)]
     memory.write_bytes(seed.to_bytes(4, "little"))
     os.truncate(memory, _PSRAM_BYTES)
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as popen:

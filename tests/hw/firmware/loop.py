@@ -8,14 +8,15 @@ from typing import Final
 
 from onrig.hw.clock import VirtualClock
 from onrig.hw.transport import LoopbackTransport
-from tests.hw.firmware.build import device_library
+from tests.hw.firmware.build import built_with_policy, device_library
 
 _OUT_BYTES: Final = 65536
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
-    loaded = ctypes.CDLL(str(device_library()))
+def library(*, policy: bool = False) -> ctypes.CDLL:
+    """The firmware as a library; ``policy``: with one built in."""
+    loaded = ctypes.CDLL(str(built_with_policy("onrig-device.so") if policy else device_library()))
     us, loop, size = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t
     loaded.onrig_loop_new.restype = loop
     loaded.onrig_loop_new.argtypes = [ctypes.c_char_p, ctypes.c_float, ctypes.c_uint32]
@@ -40,8 +41,10 @@ class FirmwareLoop:
     ``time_scale`` is device seconds per second of the clock; 0 means lockstep.
     """
 
-    def __init__(self, rig: str, clock: VirtualClock, *, time_scale: float = 1.0, boot_id: int = 1) -> None:
-        self._library, self._clock, self._scale = library(), clock, time_scale
+    def __init__(
+        self, rig: str, clock: VirtualClock, *, time_scale: float = 1.0, boot_id: int = 1, policy: bool = False
+    ) -> None:
+        self._library, self._clock, self._scale = library(policy=policy), clock, time_scale
         self._rig, self._boot_id, self._since_us = rig, boot_id, 0
         self._loop = self._started()
         self._out = ctypes.create_string_buffer(_OUT_BYTES)

@@ -1,1 +1,1 @@
-"""Check a policy against admission (policy check) or score it on the twin (policy eval)."""
+"""Check, score or stamp a policy, or translate it to C."""

@@ -55,11 +55,13 @@ static size_t taken(struct onrig_loop *loop, uint8_t *out) {
 /* Pass received bytes; returns the number of bytes sent in answer, written to out (64 KiB). */
 size_t onrig_loop_bytes(struct onrig_loop *loop, const uint8_t *bytes, size_t n, uint64_t now_us, uint8_t *out) {
     onrig_simulator_bytes(&loop->simulator, bytes, n, now_us);
+    onrig_device_evaluate(&loop->simulator.device, onrig_simulator_now_us(&loop->simulator, now_us));
     return taken(loop, out);
 }
 
 size_t onrig_loop_tick(struct onrig_loop *loop, uint64_t now_us, uint8_t *out) {
     onrig_device_tick(&loop->simulator.device, now_us);
+    onrig_device_evaluate(&loop->simulator.device, onrig_simulator_now_us(&loop->simulator, now_us));
     return taken(loop, out);
 }
 

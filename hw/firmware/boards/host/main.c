@@ -117,6 +117,7 @@ static void serve(struct onrig_simulator *simulator, struct options *options, st
     while (!stopped) {
         uint64_t now = now_us(device, scale, &since_ns);
         if (scale > 0.0) onrig_device_tick(device, now);
+        onrig_device_evaluate(device, now);
         size_t n = onrig_line_read(line, bytes, sizeof bytes, wait_ns(device, scale, now));
         if (restarted) {
             restarted = 0;
@@ -130,6 +131,7 @@ static void serve(struct onrig_simulator *simulator, struct options *options, st
         if (line->hung_up && connected) onrig_device_link_lost(device, now);
         connected = !line->hung_up;
         onrig_simulator_bytes(simulator, bytes, n, now);
+        onrig_device_evaluate(device, now);
     }
 }
 

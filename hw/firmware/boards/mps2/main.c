@@ -37,6 +37,21 @@ void onrig_on_timer(void) {
     wake_for_next_sample();
 }
 
+/* The policy's turn, with the interrupts on while the network runs; false if it has none. In lockstep the simulator
+ * evaluates it. */
+static bool evaluate(void) {
+    static struct onrig_turn turn;
+    if (!onrig_device_turn(&simulator.device, &turn)) return false;
+    __asm volatile("cpsie i" ::: "memory");
+    simulator.device.policy->act(turn.observation, turn.action);
+    __asm volatile("cpsid i" ::: "memory");
+    uint64_t now_us = onrig_board_now_us();
+    look_at_pins(now_us);
+    onrig_device_act(&simulator.device, &turn, onrig_simulator_now_us(&simulator, now_us));
+    kept.stack_used = onrig_stack_used();
+    return true;
+}
+
 int main(void) {
     const bool lockstep = !(ONRIG_TIME_SCALE > 0.0f);
     onrig_board_start();
@@ -47,7 +62,8 @@ int main(void) {
         uint8_t byte;
         __asm volatile("cpsid i" ::: "memory"); /* the core is not reentrant, and a byte before wfi must wake it */
         if (!onrig_board_byte(&byte)) {
-            __asm volatile("wfi\n cpsie i" ::: "memory");
+            if (!evaluate()) __asm volatile("wfi" ::: "memory");
+            __asm volatile("cpsie i" ::: "memory");
             continue;
         }
         uint64_t now_us = onrig_board_now_us();

@@ -39,7 +39,7 @@ static void actuate(void *board, uint64_t t_us, const int32_t *counts) {
     onrig_drive_put(counts, put_awake);
 }
 
-static struct onrig_port port = {NULL, 1.0f, onrig_usb_send, sense, actuate, NULL, true};
+static struct onrig_port port = {NULL, 1.0f, onrig_usb_send, sense, actuate, NULL, true, ONRIG_BUILT_IN_POLICY};
 
 /* -- time ----------------------------------------------------------------------------------------------------------- */
 
@@ -86,16 +86,34 @@ void onrig_on_poll(void) {
 
 /* -- host ----------------------------------------------------------------------------------------------------------- */
 
+/* Sampling restarted, or became due while interrupts were masked: the pending alarm is cancelled. */
+static void settle(uint64_t now_us, uint64_t last_us) {
+    if (device.sampled_us != last_us) sampled_us = now_us;
+    follow();
+    wake_for_next_sample();
+}
+
 static void hear(uint8_t byte) {
     size_t body = onrig_reader_take(&reader, byte);
     if (body == 0) return;
     uint64_t now_us = onrig_board_now_us(), last_us = device.sampled_us;
     tick(now_us);
     onrig_device_handle(&device, reader.chunk + 1, body, now_us);
-    /* Sampling restarted, or became due while interrupts were masked: the pending alarm is cancelled below. */
-    if (device.sampled_us != last_us) sampled_us = now_us;
-    follow();
-    wake_for_next_sample();
+    settle(now_us, last_us);
+}
+
+/* The policy's turn, with the alarms running while the network does; false if it has none. */
+static bool evaluate(void) {
+    static struct onrig_turn turn;
+    if (!onrig_device_turn(&device, &turn)) return false;
+    __asm volatile("cpsie i" ::: "memory");
+    device.policy->act(turn.observation, turn.action);
+    __asm volatile("cpsid i" ::: "memory");
+    uint64_t now_us = onrig_board_now_us(), last_us = device.sampled_us;
+    tick(now_us);
+    onrig_device_act(&device, &turn, now_us);
+    settle(now_us, last_us);
+    return true;
 }
 
 int main(void) {
@@ -123,7 +141,7 @@ int main(void) {
         ticked = false;
         if (onrig_usb_byte(&byte))
             hear(byte);
-        else
+        else if (!evaluate())
             __asm volatile("wfi" ::: "memory");
         __asm volatile("cpsie i" ::: "memory");
     }

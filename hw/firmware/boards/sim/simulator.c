@@ -86,7 +86,7 @@ bool onrig_simulator_start(
         simulator->plant = known[i].plant;
         simulator->line = line;
         simulator->send = send_to;
-        struct onrig_port port = {simulator, time_scale, send, sense, actuate, reset, known[i].releases};
+        struct onrig_port port = {simulator, time_scale, send, sense, actuate, reset, known[i].releases, ONRIG_BUILT_IN_POLICY};
         simulator->port = port;
         onrig_device_start(&simulator->device, known[i].rig, &simulator->port, boot_id);
         return true;
@@ -105,6 +105,7 @@ void onrig_simulator_bytes(struct onrig_simulator *simulator, const uint8_t *byt
         size_t body = onrig_reader_take(&simulator->reader, bytes[i]);
         if (body == 0) continue;
         onrig_device_handle(device, simulator->reader.chunk + 1, body, onrig_simulator_now_us(simulator, now_us));
+        if (lockstep) onrig_device_evaluate(device, device->sampled_us);
         if (lockstep && onrig_device_awaits_sample(device))
             onrig_device_tick(device, device->sampled_us + device->period_us);
     }

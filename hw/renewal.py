@@ -1,0 +1,103 @@
+"""Lease of a policy that a device evaluates itself (``hw/PROTOCOL.md`` §2.6): the message, and the host that sends it.
+
+The host neither computes commands nor checks them: no shield acts. The device's limits and its lease remain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from onrig.hw.clock import Clock
+from onrig.hw.messages import Capability, Fault, MessageType, State, Status, WireError, fault_text, shows_safe
+from onrig.hw.rig import Rig
+from onrig.hw.session import DeviceSession
+from onrig.hw.transport import LinkError
+
+POLICY_BYTES: Final = 8
+_LAYOUT: Final = struct.Struct(f"<BI{POLICY_BYTES}s")
+_SILENT_NS: Final = 1_000_000_000
+_SILENT_PERIODS: Final = 10
+"""As long as a run waits for a frame (``hw/PROTOCOL.md`` §6)."""
+_CONFIRM_NS: Final = 300_000_000
+_CONFIRM_PERIODS: Final = 3
+
+
+class Renewal(NamedTuple):
+    """Permission of a device's policy to act, until the lease expires."""
+
+    answers: int
+    policy: bytes
+    """Its name (``policy_name``)."""
+
+
+class PolicyStopped(Exception):
+    """End of a device's policy, with the reason: a fault, a restart, or a policy that the device does not have."""
+
+
+def policy_name(model: bytes) -> bytes:
+    """Name of a policy on a device: the first eight bytes of the SHA-256 of its ONNX file."""
+    return hashlib.sha256(model).digest()[:POLICY_BYTES]
+
+
+def encode_renewal(renewal: Renewal) -> bytes:
+    """Encode a renewal, type byte included; raises ``struct.error`` if the frame number does not fit."""
+    return _LAYOUT.pack(MessageType.RENEW, *renewal)
+
+
+def decode_renewal(body: bytes) -> Renewal:
+    """Decode a renewal from a frame body (type byte included); raises WireError if the length is wrong."""
+    if len(body) != _LAYOUT.size:
+        raise WireError(f"renewal of {len(body)} bytes, expected {_LAYOUT.size}")
+    return Renewal(*_LAYOUT.unpack(body)[1:])
+
+
+def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -> Iterator[State]:
+    """Arm a configured device and let its own policy act: answer each frame with a renewal, and yield the frame.
+
+    Ends only by an exception, or when the caller stops iterating: the lease then expires. Raises PolicyStopped, and
+    LinkError if no frame arrives for a second and ten periods.
+    """
+    hello = session.hello
+    if hello is None or not hello.capabilities & Capability.EVALUATES:
+        raise PolicyStopped("the device has no policy of its own: build one in (hw/firmware/README.md)")
+    session.clear_fault()  # such as the lease of an earlier host
+    session.arm()
+    if hello.capabilities & Capability.RESET:
+        session.reset(0)
+    acted, armed = False, False
+    scale = hello.time_scale or 1.0
+    silent_ns = _SILENT_NS + round(_SILENT_PERIODS * period_us * 1000 / scale)
+    while True:
+        state = session.wait_state(clock.monotonic_ns() + silent_ns)
+        if session.rebooted:
+            raise PolicyStopped("the device restarted")
+        if state is None:
+            raise LinkError(f"no frame arrived for {silent_ns * 1e-9:.2g} s; the lease ends the policy")
+        acted = acted or state.answers != 0
+        if state.status & Status.ARMED:
+            armed = True
+            session.send(encode_renewal(Renewal(state.frame, policy)))
+        elif armed and not acted and state.fault == Fault.LEASE:
+            raise PolicyStopped(
+                f"the device accepts no renewal of policy {policy.hex()} at {period_us} us: it was built with another"
+            )
+        elif armed or state.fault:
+            raise PolicyStopped(f"the device stopped: {fault_text(state.fault) if state.fault else 'it was disarmed'}")
+        yield state
+
+
+def stop(session: DeviceSession, rig: Rig, period_us: int, clock: Clock) -> bool:
+    """Disarm; return whether a later frame shows the safe output in force (``hw/PROTOCOL.md`` §2.4)."""
+    hello = session.hello
+    scale = (hello.time_scale if hello is not None else 1.0) or 1.0
+    session.disarm()
+    if hello is not None and not hello.time_scale:
+        session.reset(0)  # without it, time stands still
+    limit_ns = clock.monotonic_ns() + max(_CONFIRM_NS, round(_CONFIRM_PERIODS * period_us * 1000 / scale))
+    while (state := session.wait_state(limit_ns)) is not None:
+        if shows_safe(state, rig.safe_counts):
+            return True
+    return False
