@@ -38,6 +38,7 @@ class Handler(AnsweringHandler):
     """One viewer."""
 
     server: Gate
+    _token: str | None = None
 
     def do_GET(self) -> None:  # noqa: N802  (the standard library names it)
         """Judge the request and join it to the server."""
@@ -56,13 +57,12 @@ class Handler(AnsweringHandler):
             return
         try:
             self.arrived(Stage.STREAMING)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # or a vanished one keeps its place
             with contextlib.suppress(OSError), socket.create_connection(self.server.behind, self.timeout) as server:
                 server.sendall(self._request())
                 _join(self.connection, server)
         finally:
             self.server.places.release()
-
-    _token: str | None = None
 
     def _request(self) -> bytes:
         host, port = self.server.behind
