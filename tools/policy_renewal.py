@@ -89,14 +89,14 @@ def _drive(
     session.connect()
     session.configure(config.period_us, config.rig.lease_periods)
     apply_limits(config, session)
-    code, reason, last = ExitCode.OK, "", None
+    code, reason, frames = ExitCode.OK, "", 0
     try:
-        for last in _until(duration_s, _logged(renew(session, name, config.period_us, clock), config.rig, file)):
-            pass
+        for _ in _until(duration_s, _logged(renew(session, name, config.period_us, clock), config.rig, file)):
+            frames += 1
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except PolicyStopped as stopped:
-        code, reason = (ExitCode.HARDWARE if last is None else ExitCode.SAFETY), str(stopped)
+        code, reason = (ExitCode.SAFETY if frames else ExitCode.HARDWARE), str(stopped)
     safe = stop(session, config.rig, config.period_us, clock)
     if reason:
         return complain("policy", reason, code)

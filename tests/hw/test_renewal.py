@@ -86,6 +86,20 @@ def test_the_policy_acts_on_while_renewals_are_late() -> None:
     assert len(states) == 200 + 50 * LEASE
 
 
+def test_a_host_that_is_always_late_keeps_it_up_and_the_lease_runs_from_what_it_has_seen() -> None:
+    """Each renewal answers a frame that is two periods older than the latest."""
+    bench, late = Bench(), 3
+    states = list(islice(bench.renewed(), 10))
+    for _ in range(400):
+        bench.session.send(encode_renewal(Renewal(states[-late].frame, POLICY)))
+        states += bench.ignored(1)
+    assert all(up(state) for state in states[PER_SWING_UP:])
+    assert {state.lease_left for state in states[20:]} == {LEASE - late + 1}
+    answered = states[-late - 1]
+    fault = next(state for state in bench.ignored(LEASE + 3) if state.fault)
+    assert fault.t_us - answered.t_us == (LEASE + 1) * PERIOD_US
+
+
 def test_the_host_stops_it_and_sees_that_it_is_safe() -> None:
     for time_scale in (1.0, 0.0):
         bench = Bench(time_scale=time_scale)

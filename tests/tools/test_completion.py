@@ -48,7 +48,7 @@ def there(tmp_path: Path) -> Path:
     ("words", "offered"),
     [
         ("ru", ["run"]),
-        ("policy ", ["check", "eval", "stamp"]),
+        ("policy ", ["check", "eval", "renew", "stamp", "to-c"]),
         ("bench lo", ["loop"]),
         ("run --d", ["--device", "--dry-run"]),
         ("run pend", [name for name in shipped() if name.startswith("pend")]),

@@ -107,7 +107,7 @@ def _outputs(
 
 def _moved(call: Call, source: View, shapes: Sequence[tuple[int, ...]]) -> list[View]:
     """Move elements: the same operator on their indices."""
-    index = source.index
+    index = source.elements
     match call.node.op_type:
         case "Transpose":
             attribute = call.node.attributes.get("perm")
@@ -148,7 +148,7 @@ def _combined(work: Workspace, call: Call, given: Sequence[View | None], shape: 
 
 def _elementwise(work: Workspace, call: Call, views: Sequence[View]) -> View:
     """Apply a function to each element."""
-    kind, attributes, shape = call.node.op_type, call.node.attributes, views[0].index.shape
+    kind, attributes, shape = call.node.op_type, call.node.attributes, views[0].elements.shape
     if "approximate" in attributes and attributes["approximate"].value != b"none":
         kind = f"{kind} {bytes(attributes['approximate'].value).decode()}"  # type: ignore[arg-type]
     if kind not in _UNARY:
@@ -167,7 +167,7 @@ def _elementwise(work: Workspace, call: Call, views: Sequence[View]) -> View:
 
 def _product(work: Workspace, call: Call, views: Sequence[View]) -> View:
     """Multiply two matrices: one scalar product per element, over consecutive elements of both."""
-    a, b = views[0].index, views[1].index
+    a, b = views[0].elements, views[1].elements
     if a.ndim > 2 or b.ndim > 2:
         raise _refusal(call.node, "multiplies more than two dimensions")
     shape = a.shape[:-1] + b.shape[1:]
@@ -193,7 +193,7 @@ def _by_row(
     work: Workspace, call: Call, source: View, n: int, size: int, lines: Sequence[str], reads: Sequence[Operand] = ()
 ) -> str:
     """Compute a buffer from rows ``x`` of n elements; ``lines`` name it ``out``, and the row r."""
-    x, rows = work.pointer(source), source.index.size // n
+    x, rows = work.pointer(source), source.elements.size // n
     head = [f"for (int r = 0; r < {rows}; r++) {{", f"    const float *const x = {x.text} + r * {n};"]
 
     def made(out: str) -> list[str]:
@@ -203,7 +203,7 @@ def _by_row(
 
 
 def _softmax(work: Workspace, call: Call, views: Sequence[View]) -> View:
-    index = views[0].index
+    index = views[0].elements
     axis = call.axis(call.integer("axis", -1), index.ndim)
     moved, n = np.moveaxis(index, axis, -1), index.shape[axis]
     each = f"for (int k = 0; k < {n}; k++)"
@@ -215,7 +215,7 @@ def _softmax(work: Workspace, call: Call, views: Sequence[View]) -> View:
 
 def _arg_max(work: Workspace, call: Call, views: Sequence[View]) -> View:
     """Index of the largest element, as a float."""
-    index = views[0].index
+    index = views[0].elements
     axis = call.axis(call.integer("axis", 0), index.ndim)
     moved, n = np.moveaxis(index, axis, -1), index.shape[axis]
     beats = ">=" if call.flag("select_last_index", False) else ">"
@@ -226,9 +226,9 @@ def _arg_max(work: Workspace, call: Call, views: Sequence[View]) -> View:
 
 
 def _layer_normalization(work: Workspace, call: Call, views: Sequence[View]) -> View:
-    index = views[0].index
+    index = views[0].elements
     n = math.prod(index.shape[call.axis(call.integer("axis", -1), index.ndim) :])
-    factors = [work.operand(View(view.buffer, view.index.reshape(-1)), (n,), "k") for view in views[1:]]
+    factors = [work.operand(View(view.buffer, view.elements.reshape(-1)), (n,), "k") for view in views[1:]]
     each = f"for (int k = 0; k < {n}; k++)"
     lines = ["float mean = 0.0f, square = 0.0f;", f"{each} mean += x[k] / {n}.0f;"]
     lines += [f"{each} square += (x[k] - mean) * (x[k] - mean);"]
@@ -241,19 +241,19 @@ def _layer_normalization(work: Workspace, call: Call, views: Sequence[View]) -> 
 def _gathered(work: Workspace, call: Call, views: Sequence[View]) -> View:
     """Gather at computed indices: slices along the axis, which is moved to the front."""
     data, picked = views
-    axis = call.axis(call.integer("axis", 0), data.index.ndim)
-    moved = np.moveaxis(data.index, axis, 0)
-    width, k = moved.size // moved.shape[0], picked.index.ndim
+    axis = call.axis(call.integer("axis", 0), data.elements.ndim)
+    moved = np.moveaxis(data.elements, axis, 0)
+    width, k = moved.size // moved.shape[0], picked.elements.ndim
     source = work.pointer(View(data.buffer, moved))
-    at = work.operand(picked, picked.index.shape, f"i / {width}")
-    shape = picked.index.shape + moved.shape[1:]
+    at = work.operand(picked, picked.elements.shape, f"i / {width}")
+    shape = picked.elements.shape + moved.shape[1:]
     view = work.loop(_comment(call), shape, f"{source.text}[(int){at.text} * {width} + i % {width}]", [source, at])
-    return View(view.buffer, np.moveaxis(view.index, range(k), range(axis, axis + k)))
+    return View(view.buffer, np.moveaxis(view.elements, range(k), range(axis, axis + k)))
 
 
 def _joined(work: Workspace, call: Call, views: Sequence[View]) -> View:
-    operands = [work.operand(view, view.index.shape) for view in views]
-    sizes = [view.index.size for view in views]
+    operands = [work.operand(view, view.elements.shape) for view in views]
+    sizes = [view.elements.size for view in views]
     starts = list(itertools.accumulate(sizes, initial=0))
 
     def lines(out: str) -> list[str]:
@@ -261,7 +261,7 @@ def _joined(work: Workspace, call: Call, views: Sequence[View]) -> View:
         return [f"for (int i = 0; i < {n}; i++) {out}[{at} + i] = {operand.text};" for operand, n, at in parts]
 
     buffer = work.step(_comment(call), starts[-1], lines, operands)
-    places = [at + np.arange(n).reshape(v.index.shape) for at, n, v in zip(starts, sizes, views, strict=False)]
+    places = [at + np.arange(n).reshape(v.elements.shape) for at, n, v in zip(starts, sizes, views, strict=False)]
     return View(buffer, np.concatenate(places, call.integer("axis", 0)))
 
 

@@ -58,7 +58,7 @@ class View(NamedTuple):
     """A value: elements of a buffer."""
 
     buffer: str
-    index: Index
+    elements: Index
 
 
 class Operand(NamedTuple):
@@ -103,7 +103,7 @@ class Workspace:
 
     def operand(self, view: View, shape: tuple[int, ...], i: str = "i") -> Operand:
         """Read element ``i`` of a value that is broadcast to ``shape`` and flattened."""
-        index = np.broadcast_to(view.index, shape).reshape(-1)
+        index = np.broadcast_to(view.elements, shape).reshape(-1)
         if view.buffer in self._arrays:
             content = self._arrays[view.buffer][index].astype(np.float32)
             if (content == content[0]).all():
@@ -121,12 +121,12 @@ class Workspace:
 
     def pointer(self, view: View) -> Operand:
         """Point to the elements of a value in the order of its index; they are copied if they are not consecutive."""
-        flat = view.index.reshape(-1)
+        flat = view.elements.reshape(-1)
         if view.buffer in self._arrays:
             return Operand(self._weight(self._arrays[view.buffer][flat].astype(np.float32)), "")
         start = int(flat[0])
         if not (flat == np.arange(start, start + flat.size)).all():
-            operand = self.operand(view, view.index.shape)
+            operand = self.operand(view, view.elements.shape)
             copy = self.loop("copy", flat.shape, operand.text, [operand])
             return Operand(copy.buffer, copy.buffer)
         return Operand(f"({view.buffer} + {start})" if start else view.buffer, view.buffer)
@@ -157,16 +157,16 @@ class Workspace:
 
     def body(self, action: View) -> Body:
         """Assemble the source; the last statement writes ``action``."""
-        last = self.operand(action, action.index.shape)
+        last = self.operand(action, action.elements.shape)
         offsets, work = self._allocated(last.read)
         lines = [f"static float work[{work}];"] if work else []
         lines += [f"float *const {name} = work + {at};" for name, at in offsets.items()]
         lines += [line for step in self._steps for line in (f"/* {step.comment} */", *step.lines)]
-        lines.append(f"for (int i = 0; i < {action.index.size}; i++) action[i] = {last.text};")
+        lines.append(f"for (int i = 0; i < {action.elements.size}; i++) action[i] = {last.text};")
         helpers = [text for name, text in _HELPERS.items() if any(f"{name}(" in line for line in lines)]
         tables = [_table("float", name, [literal(float(v)) for v in array]) for name, array in self._weights.items()]
         tables += [_table("int", name, [str(v) for v in index]) for name, index in self._maps.items()]
-        constant_bytes = 4 * sum(array.size for array in (*self._weights.values(), *self._maps.values()))
+        constant_bytes = 4 * sum(a.size for a in self._weights.values()) + 4 * sum(a.size for a in self._maps.values())
         text = "\n".join(f"    {line}" for line in lines)
         return Body("\n".join([*helpers, *tables]), text, constant_bytes, 4 * work)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from numpy.typing import NDArray
@@ -26,7 +28,8 @@ def grown(key: str, value: NDArray[np.generic]) -> NDArray[np.generic]:
     if "/weight" not in key:
         return value
     drawn = np.random.default_rng(2).standard_normal(value.shape) * 2.5 / np.sqrt(value.shape[-2])
-    return drawn.astype(value.dtype)
+    weights: NDArray[np.generic] = drawn.astype(value.dtype)
+    return weights
 
 
 FORMS = [*((name, False) for name in algorithm_names()), ("ddpg", True)]
@@ -76,10 +79,12 @@ ACTIVATIONS = [
 
 def activations() -> onnx.ModelProto:
     """All activations of the same sums, added up; a few with attributes."""
-    constants = {"w": np.array([[0.3, -0.2, 0.7], [0.01, 0.08, -0.05]], np.float32), "to_one": np.ones((3, 1), "f4")}
+    constants: dict[str, npt.ArrayLike] = {"to_one": np.ones((3, 1), np.float32)}
+    constants |= {"w": np.array([[0.3, -0.2, 0.7], [0.01, 0.08, -0.05]], np.float32)}
     nodes, parts = [node("MatMul", ["observation", "w"], ["wild"]), node("Tanh", ["wild"], ["s"])], []
-    more = [("LeakyRelu", {"alpha": 0.3}), ("Elu", {"alpha": 0.7}), ("Gelu", {"approximate": "tanh"})]
-    for i, (kind, attributes) in enumerate([*((kind, {}) for kind in ACTIVATIONS), *more]):
+    kinds: list[tuple[str, dict[str, Any]]] = [(kind, {}) for kind in ACTIVATIONS]
+    kinds += [("LeakyRelu", {"alpha": 0.3}), ("Elu", {"alpha": 0.7}), ("Gelu", {"approximate": "tanh"})]
+    for i, (kind, attributes) in enumerate(kinds):
         nodes.append(node(kind, ["s"], [f"a{i}"], **attributes))
         parts.append(f"a{i}")
     nodes += [node("Concat", parts, ["joined"], axis=0), node("Transpose", ["joined"], ["columns"], perm=[1, 0])]
@@ -126,7 +131,7 @@ def test_values_share_memory_while_they_are_not_needed_at_once() -> None:
 
 
 def test_what_c_does_not_get_is_refused() -> None:
-    cube = {"cube": np.ones((1, 2, 2), np.float32), "axes": np.array([0], np.int64)}
+    cube: dict[str, npt.ArrayLike] = {"cube": np.ones((1, 2, 2), np.float32), "axes": np.array([0], np.int64)}
     nodes = [
         node("MatMul", ["observation", "cube"], ["m"]),
         node("Squeeze", ["m", "axes"], ["n"]),
