@@ -1,4 +1,7 @@
-"""SAC: a stochastic policy, twin critics, and a temperature that controls its entropy (Haarnoja et al. 2018b)."""
+"""SAC: a stochastic policy, critics, and a temperature that controls its entropy (Haarnoja et al. 2018b).
+
+The settings of its critics make it REDQ (``onrig.learner.sac_settings``).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithm_settings import SacConfig
 from onrig.learner.algorithms import Minibatches, Signals
+from onrig.learner.algorithms.critics import Critics, excluded, total
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import Spread, export_policy
+from onrig.learner.sac_settings import SacConfig
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import clip, concatenate, exp, log, minimum, square, tanh
+from onrig.learner.tape.elementary import clip, concatenate, exp, log, square, tanh
 from onrig.learner.tape.networks import Mlp, by_inputs
-from onrig.learner.tape.optimiser import Adam, descend, follow
+from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, PolicyContract
@@ -25,7 +29,7 @@ _HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
 
 
 class Sac(Traced):
-    """Stochastic policies, twin critics and temperatures of S trials, and their update."""
+    """Stochastic policies, critics and temperatures of S trials, and their update."""
 
     behaviour: Final = SQUASHED_GAUSSIAN
     discrete: Final = None
@@ -40,35 +44,33 @@ class Sac(Traced):
         dtype: DTypeLike = np.float32,
     ) -> None:
         """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
-        state, n, m = Layout(), n_observations, n_actions
+        state, n, m, B = Layout(), n_observations, n_actions, config.batch
         self._actor = Mlp(state, "actor", (n, *config.hidden, 2 * m))
-        self._critics, self._targets = (
-            [Mlp(state, f"{name}{i}", (n + m, *config.hidden, 1)) for i in (1, 2)]
-            for name in ("critic", "target_critic")
-        )
+        self._critics = Critics(state, config, n + m)
         self._temperature = state.group("temperature", {"log_alpha": (1, 1)})
-        self._adams = [Adam(state, net.group, lr=config.lr) for net in (*self._critics, self._actor)]
-        self._adams.append(Adam(state, self._temperature, lr=config.lr))
+        self._critic_adams = self._critics.optimisers(state)
+        self._actor_adam = Adam(state, self._actor.group, lr=config.lr)
+        self._temperature_adam = Adam(state, self._temperature, lr=config.lr)
         super().__init__(state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
-            for net in (self._actor, *self._critics):
-                net.draw(row, stream, by_inputs)
-            for target, critic in zip(self._targets, self._critics, strict=True):
-                target.copy(row, critic)
+            self._actor.draw(row, stream, by_inputs)
+            self._critics.begin(row, stream)
             row[self._temperature.flat.slice] = math.log(config.temperature)
 
         self.config, self._m, self.noises = config, m, m
         self._means = self.forward(lambda tape, s, _: tanh(self._actor(s).columns(0, m)), n, m)
         self._draws = self.forward(lambda tape, s, noise: self._act(s, _require_noise(noise))[0], n, m, m)
-        B = config.batch
-        noises, outputs = (
-            dict.fromkeys(("noise", "next_noise"), (B, m)),
-            dict.fromkeys(("td1", "td2", "target"), (B, 1)),
-        )
-        self._records = Records(B, n, m, noises | outputs)
+        fields = dict.fromkeys(("noise", "next_noise"), (B, m))
+        fields |= dict.fromkeys((*self._errors, "target"), (B, 1))
+        fields |= {"excluded": (1, config.critics)} if self._critics.draws_subset else {}
+        self._records = Records(B, n, m, fields)
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
+
+    @property
+    def _errors(self) -> list[str]:
+        return [f"td{i}" for i in self._critics.numbers]
 
     def _act(self, s: Array, noise: Array) -> tuple[Array, Array]:
         """Return the squashed Gaussian action (B, m) and its ln pi (B, 1): Haarnoja et al. 2018b, App. C."""
@@ -86,20 +88,18 @@ class Sac(Traced):
         alpha = exp(log_alpha)
 
         a_next, log_pi_next = self._act(s_next, fields["next_noise"])
-        pair = concatenate(s_next, a_next)
-        target = r + discount * (minimum(*(q(pair) for q in self._targets)) - alpha * log_pi_next)
-        pair = concatenate(s, a)
-        td = [target - q(pair) for q in self._critics]
-        descend(tape, (weight * (square(td[0]) + square(td[1]))).mean(), self._adams[:2])
+        value = self._critics.target(concatenate(s_next, a_next), fields.get("excluded"))
+        target = r + discount * (value - alpha * log_pi_next)
+        td = self._critics.errors(concatenate(s, a), target)
+        descend(tape, (weight * total([square(error) for error in td])).mean(), self._critic_adams)
 
         pi, log_pi = self._act(s, fields["noise"])
         pair = concatenate(s, pi)
-        descend(tape, (alpha * log_pi - minimum(*(q(pair) for q in self._critics))).mean(), self._adams[2:3])
+        descend(tape, (alpha * log_pi - self._critics.worth(pair)).mean(), [self._actor_adam])
         # The target entropy is -m.
-        descend(tape, -(log_alpha * (log_pi - float(self._m))).mean(), self._adams[3:])
-        for target_net, critic in zip(self._targets, self._critics, strict=True):
-            follow(tape, target_net.group, critic.group, self.config.tau)
-        for name, value in (("td1", td[0]), ("td2", td[1]), ("target", target)):
+        descend(tape, -(log_alpha * (log_pi - float(self._m))).mean(), [self._temperature_adam])
+        self._critics.follow(tape)
+        for name, value in zip((*self._errors, "target"), (*td, target), strict=True):
             tape.output(self._records.fields[name], value)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -113,13 +113,17 @@ class Sac(Traced):
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
-        next_noise, noise = self.normals(K, 2, config.batch, self._m).transpose(2, 1, 0, 3, 4)
+        uniforms = config.critics if self._critics.draws_subset else 0
+        normals, numbers = self.drawn(K, 2, config.batch, self._m, uniforms=uniforms)
+        next_noise, noise = normals.transpose(2, 1, 0, 3, 4)
         records.set("next_noise", next_noise)
         records.set("noise", noise)
+        if self._critics.draws_subset:
+            records.set("excluded", excluded(numbers, config.subset).swapaxes(0, 1))
         self._run(self.rows, rows, None)
         self.updates += K
-        twin = np.stack((records.get("td1"), records.get("td2")))
-        return Signals(twin.mean(axis=0), np.abs(twin).max(axis=0), records.get("target"))
+        td = np.stack([records.get(name) for name in self._errors])
+        return Signals(td.mean(axis=0), np.abs(td).max(axis=0), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy out the network of one trial's mean: weights (in, out) and bias (out,) per layer."""

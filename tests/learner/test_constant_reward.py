@@ -83,6 +83,7 @@ UNDER_TEST: Final[dict[str, Case]] = {
     "dqn": Case(FAST | {"batch": 256, "lr": 5e-3, "weight_decay": 0.0, "target_every": 5, "levels": 2}),
     "td3": Case(SMALL | {"batch": 64, "tau": 0.2, "targets": "every"}),
     "sac": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6}),
+    "redq": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "critics": 3}),
     "rainbow": Case(
         SMALL | {"batch": 32, "levels": 2, "n_steps": 3, "target_every": 5, "returns": [0.0, 12.0]}, updates=200
     ),

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
-from onrig.learner.algorithm_settings import DdpgConfig, DqnConfig, RainbowConfig, SacConfig
+from onrig.learner.algorithm_settings import DdpgConfig, DqnConfig, RainbowConfig
 from onrig.learner.algorithms import level_values
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
@@ -15,6 +15,7 @@ from onrig.learner.algorithms.rainbow import Rainbow
 from onrig.learner.algorithms.sac import Sac
 from onrig.learner.export import export_discrete_policy, export_policy
 from onrig.learner.onnx_writer import IR_VERSION, OPSET
+from onrig.learner.sac_settings import SacConfig
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
 from onrig.runtime.policy.probing import probe_states

@@ -7,12 +7,9 @@ import msgspec
 import pytest
 
 from onrig.learner.algorithm_config import algorithm_names
-from onrig.learner.algorithm_settings import (
-    DdpgConfig,
-    DqnConfig,
-    SacConfig,
-)
+from onrig.learner.algorithm_settings import DdpgConfig, DqnConfig
 from onrig.learner.refer_settings import RecurrentSettings, ReferSettings, VracerConfig
+from onrig.learner.sac_settings import SacConfig
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
 from onrig.runtime.memory.keepers.keeper import Signal

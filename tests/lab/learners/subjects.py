@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 import torch
 
-from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig, SacConfig, Td3Config
+from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig, Td3Config
 from onrig.learner.algorithms import algorithm_for
+from onrig.learner.sac_settings import SacConfig
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import Trials, run_trials
 from onrig.learner.trials.memories import Memories

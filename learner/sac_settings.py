@@ -1,0 +1,59 @@
+"""Sections of SAC and of its descendants for few experiences: REDQ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+
+from onrig.hw.bounds import Positive
+from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd, Rate
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=100)]
+
+
+class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b except for the reward scale."""
+
+    home = "onrig.learner.algorithms.sac:Sac"
+    stochastic = True
+    provides_targets = True
+    hidden: Hidden = (256, 256)
+    """Number of units in the hidden layers of the actor and of each critic."""
+    batch: Batch = 256
+    """Number of experiences in a minibatch."""
+    gamma: Fraction = 0.99
+    """Discount factor of the return."""
+    tau: Rate = 5e-3
+    """Step size of the target networks at each update."""
+    lr: Positive = 3e-4
+    """Learning rate of actor, critics and temperature."""
+    log_std: tuple[LogStd, LogStd] = (-20.0, 2.0)
+    """Bounds on the policy's log standard deviation before squashing; some implementations use [-5, 2]."""
+    temperature: Positive = 1.0
+    """Initial weight of the entropy, which is learned."""
+    reward_scale: Positive = 1e-3
+    """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
+    critics: Count = 2
+    """Number of critics."""
+    subset: Count = 2
+    """Number of critics whose smallest value is the target's, drawn for each update if there are more critics."""
+    actor_value: Literal["minimum", "mean"] = "minimum"
+    """Value that the actor maximises, over all critics."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List bounds that are in the wrong order, and a subset of more critics than there are."""
+        if self.log_std[0] >= self.log_std[1]:
+            yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
+        if self.subset > self.critics:
+            yield "subset", f"expected at most the {self.critics} critics, got {self.subset}"
+
+
+class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
+    """REDQ: SAC with the critics of Chen et al. 2021, who make 20 updates per step; layers and batch suit a rig."""
+
+    hidden: Hidden = (64, 64)
+    batch: Batch = 64
+    critics: Count = 10
+    actor_value: Literal["minimum", "mean"] = "mean"

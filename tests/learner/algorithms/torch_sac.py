@@ -1,0 +1,108 @@
+"""An update of SAC and its descendants in plain torch, float64: REDQ (Chen et al. 2021, Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from onrig.learner.sac_settings import SacConfig
+from tests.learner.numpy_nets import Data
+from tests.learner.torch_nets import Tensors
+
+
+class Chance(NamedTuple):
+    """What is random in an update."""
+
+    noise: NDArray[np.float64]
+    """(2, B, m): of the next action, and of the actor's."""
+    subset: Sequence[int]
+    """Critics of the target."""
+
+
+class TorchSac:
+    """One trial, from its state in ours."""
+
+    def __init__(self, state: Mapping[str, NDArray[np.generic]], trial: int, config: SacConfig) -> None:
+        self.config, self.updates = config, int(state["updates"])
+        values = {k: torch.tensor(np.asarray(v[trial], np.float64)) for k, v in state.items() if k != "updates"}
+        values.pop("streams")
+        self.moments = {k.removeprefix("adam/"): values.pop(k)[0] for k in list(values) if k.startswith("adam/")}
+        self.p: Tensors = values
+
+    def update(self, data: Data, chance: Chance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """TD errors (N, B) and target (B,) before the update."""
+        config, p = self.config, self.p
+        s, a, r, s_next, alive, weight = (torch.tensor(field) for field in data)
+        noise = torch.tensor(chance.noise)
+        self.updates += 1
+        critics = [f"critic{i + 1}" for i in range(config.critics)]
+        alpha = p["temperature/log_alpha"].exp()[0, 0]
+        with torch.no_grad():
+            a_next, log_pi_next = self._act(s_next, noise[0])
+            pair = torch.cat((s_next, a_next), 1)
+            value = reduce(torch.minimum, [self._net(f"target_{critics[i]}", pair) for i in chance.subset])
+            y = config.reward_scale * r + config.gamma * alive * (value - alpha * log_pi_next)
+        leaves = self._leaves(critics)
+        q = torch.stack([self._net(name, torch.cat((s, a), 1)) for name in critics])
+        errors = y - q
+        self._descend((weight * errors.square()).mean(1).sum(), leaves)
+
+        leaves = self._leaves(["actor"])
+        pi, log_pi = self._act(s, noise[1])
+        values = torch.stack([self._net(name, torch.cat((s, pi), 1)) for name in critics])
+        worth = values.mean(0) if config.actor_value == "mean" else values.amin(0)
+        self._descend((alpha * log_pi - worth).mean(), leaves)
+        leaves = self._leaves(["temperature"])
+        log_alpha = p["temperature/log_alpha"]
+        self._descend(-(log_alpha * (log_pi.detach() - a.shape[1])).mean(), leaves)
+        for name in p:
+            if name.startswith("target_"):
+                p[name] = p[name] + config.tau * (p[name.removeprefix("target_")] - p[name])
+        return errors.detach().numpy(), y.numpy()
+
+    def _act(self, s: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, log_std = self._rows("actor", s).chunk(2, 1)
+        log_std = log_std.clamp(*self.config.log_std)
+        a = torch.tanh(mean + log_std.exp() * noise)
+        density = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi) - torch.log(1.0 - a**2 + 1e-6)
+        return a, density.sum(1)
+
+    def _net(self, net: str, x: torch.Tensor) -> torch.Tensor:
+        return self._rows(net, x)[:, 0]
+
+    def _rows(self, net: str, x: torch.Tensor) -> torch.Tensor:
+        p, last = self.p, len(self.config.hidden)
+        for at in range(last + 1):
+            x = x @ p[f"{net}/weight{at}"] + p[f"{net}/bias{at}"]
+            x = x if at == last else torch.relu(x)
+        return x
+
+    def _leaves(self, nets: Sequence[str]) -> Tensors:
+        names = [name for name in self.p if name.partition("/")[0] in nets]
+        for name in names:
+            self.p[name] = self.p[name].detach().requires_grad_()
+        return {name: self.p[name] for name in names}
+
+    def _descend(self, loss: torch.Tensor, leaves: Tensors) -> None:
+        """A step of Adam (Kingma and Ba 2015) by each group of the leaves."""
+        gradients = torch.autograd.grad(loss, list(leaves.values()))
+        by_net: dict[str, list[tuple[str, torch.Tensor]]] = {}
+        for name, g in zip(leaves, gradients, strict=True):
+            by_net.setdefault(name.partition("/")[0], []).append((name, g))
+        for net, of_net in by_net.items():
+            flat = torch.cat([g.reshape(-1) for _, g in of_net])
+            n, moments = len(flat), self.moments[net]
+            b1, b2 = 0.9, 0.999
+            first, second = b1 * moments[:n] + (1 - b1) * flat, b2 * moments[n:-1] + (1 - b2) * flat**2
+            t = moments[-1:] + 1.0
+            self.moments[net] = torch.cat((first, second, t))
+            step = self.config.lr * (first / (1 - b1**t)) / ((second / (1 - b2**t)).sqrt() + 1e-8)
+            parts = step.split([g.numel() for _, g in of_net])
+            for (name, _), part in zip(of_net, parts, strict=True):
+                self.p[name] = (self.p[name] - part.reshape(self.p[name].shape)).detach()
