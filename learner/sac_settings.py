@@ -1,4 +1,4 @@
-"""Sections of SAC and of its descendants for few experiences: REDQ."""
+"""Sections of SAC and of its descendants for few experiences: REDQ, DroQ."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from onrig.hw.bounds import Positive
 from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd, Rate
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=100)]
+Value = Literal["minimum", "mean"]
 
 
 class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
@@ -39,8 +40,12 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Number of critics."""
     subset: Count = 2
     """Number of critics whose smallest value is the target's, drawn for each update if there are more critics."""
-    actor_value: Literal["minimum", "mean"] = "minimum"
+    actor_value: Value = "minimum"
     """Value that the actor maximises, over all critics."""
+    normalization: Literal["none", "layer"] = "none"
+    """Normalisation of the critics' hidden layers."""
+    dropout: Fraction = 0.0
+    """Probability with which each hidden unit of the critics is dropped, in targets and updates."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List bounds that are in the wrong order, and a subset of more critics than there are."""
@@ -56,4 +61,14 @@ class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     hidden: Hidden = (64, 64)
     batch: Batch = 64
     critics: Count = 10
-    actor_value: Literal["minimum", "mean"] = "mean"
+    actor_value: Value = "mean"
+
+
+class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
+    """DroQ: SAC with the critics of Hiraoka et al. 2022, who make 20 updates per step; layers and batch suit a rig."""
+
+    hidden: Hidden = (64, 64)
+    batch: Batch = 64
+    actor_value: Value = "mean"
+    normalization: Literal["none", "layer"] = "layer"
+    dropout: Fraction = 0.01

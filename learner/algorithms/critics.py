@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.sac_settings import SacConfig
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import minimum
-from onrig.learner.tape.networks import Mlp, by_inputs
+from onrig.learner.tape.elementary import Dropout, minimum
+from onrig.learner.tape.networks import LayerNormalised, by_inputs
+from onrig.learner.tape.operations import SEEDS
 from onrig.learner.tape.optimiser import Adam, follow
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
+
+
+class Chance(NamedTuple):
+    """What is random about the critics in an update."""
+
+    dropout: Dropout | None
+    excluded: Array | None
+    """(1, N): infinite for critics outside of the target's subset, else 0; None if there are none."""
 
 
 class Critics:
@@ -24,47 +33,70 @@ class Critics:
     def __init__(self, state: Layout, config: SacConfig, inputs: int) -> None:
         self._config: Final = config
         self.numbers: Final = range(1, config.critics + 1)
-        self.nets, self._targets = (
-            [Mlp(state, f"{name}{i}", (inputs, *config.hidden, 1)) for i in self.numbers]
+        normalised, sizes = config.normalization == "layer", (inputs, *config.hidden, 1)
+        self._nets, self._targets = (
+            [LayerNormalised(state, f"{name}{i}", sizes, normalised=normalised) for i in self.numbers]
             for name in ("critic", "target_critic")
         )
+        self._subset: Final = config.subset if config.subset < config.critics else 0
+        """Critics drawn for the target; 0 for all of them."""
 
     def optimisers(self, state: Layout) -> list[Adam]:
-        return [Adam(state, net.group, lr=self._config.lr) for net in self.nets]
+        """Add an optimiser for each critic."""
+        return [Adam(state, net.group, lr=self._config.lr) for net in self._nets]
 
     def begin(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
         """Draw the networks of one trial; the targets begin as copies."""
-        for net in self.nets:
+        for net in self._nets:
             net.draw(row, stream, by_inputs)
-        for target, net in zip(self._targets, self.nets, strict=True):
+        for target, net in zip(self._targets, self._nets, strict=True):
             target.copy(row, net)
 
     @property
-    def draws_subset(self) -> bool:
-        return self._config.subset < self._config.critics
+    def fields(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of what ``chances`` returns for the record of an update."""
+        excluded = {"excluded": (1, self._config.critics)} if self._subset else {}
+        return excluded | ({"dropout": (1, 1)} if self._config.dropout else {})
 
-    def target(self, pair: Array, excluded: Array | None) -> Array:
-        """Smallest target value (B, 1) at pairs (B, n + m); ``excluded`` (1, N): infinite for critics outside of the
-        subset, else 0."""
-        values = [q(pair) for q in self._targets]
-        if excluded is not None:
-            values = [value + excluded.columns(i, i + 1) for i, value in enumerate(values)]
-        return reduce(minimum, values)
+    @property
+    def uniforms(self) -> int:
+        """Random numbers of an update."""
+        return sum(cols for _, cols in self.fields.values())
 
-    def errors(self, pair: Array, target: Array) -> list[Array]:
-        """TD errors (B, 1) of each critic."""
-        return [target - q(pair) for q in self.nets]
+    def chances(self, numbers: NDArray[np.floating]) -> dict[str, NDArray[np.floating]]:
+        """Derive the fields of updates from numbers over [0, 1) (..., uniforms).
 
-    def worth(self, pair: Array) -> Array:
+        Dropout has a seed in place of masks, of which a record would hold ten times as much as of experiences.
+        """
+        found = {}
+        if self._subset:
+            found["excluded"] = excluded(numbers[..., : self._config.critics], self._subset)
+        if self._config.dropout:
+            found["dropout"] = np.floor(numbers[..., -1:] * SEEDS)
+        return found
+
+    def chance(self, fields: Mapping[str, Array]) -> Chance:
+        """Return the chance of an update from its record."""
+        dropout = Dropout(self._config.dropout, fields["dropout"]) if self._config.dropout else None
+        return Chance(dropout, fields.get("excluded"))
+
+    def values(self, pair: Array, next_pair: Array, chance: Chance) -> tuple[list[Array], Array]:
+        """Values (B, 1) of each critic at pairs (B, n + m), and the smallest target value at the next ones."""
+        following = [q.value(next_pair, chance.dropout) for q in self._targets]
+        if chance.excluded is not None:
+            following = [value + chance.excluded.columns(i, i + 1) for i, value in enumerate(following)]
+        return [q.value(pair, chance.dropout) for q in self._nets], reduce(minimum, following)
+
+    def worth(self, pair: Array, chance: Chance) -> Array:
         """Value (B, 1) that the actor maximises."""
-        values = [q(pair) for q in self.nets]
+        values = [q.value(pair, chance.dropout) for q in self._nets]
         if self._config.actor_value == "minimum":
             return reduce(minimum, values)
         return total(values) * (1.0 / len(values))
 
     def follow(self, tape: Tape) -> None:
         """Move the targets towards the critics."""
-        for target, net in zip(self._targets, self.nets, strict=True):
+        for target, net in zip(self._targets, self._nets, strict=True):
             follow(tape, target.group, net.group, self._config.tau)
 
 
@@ -74,7 +106,6 @@ def total(values: Sequence[Array]) -> Array:
 
 
 def excluded(numbers: NDArray[np.floating], subset: int) -> NDArray[np.floating]:
-    """Exclude all but ``subset`` critics at random, from numbers over [0, 1) (..., N): infinite where excluded, else
-    0."""
+    """Exclude all but ``subset`` of N critics, by numbers over [0, 1) (..., N): infinite where excluded, else 0."""
     rank = numbers.argsort(axis=-1).argsort(axis=-1)
     return np.where(rank < subset, 0.0, np.inf)

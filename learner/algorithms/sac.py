@@ -1,6 +1,6 @@
 """SAC: a stochastic policy, critics, and a temperature that controls its entropy (Haarnoja et al. 2018b).
 
-The settings of its critics make it REDQ (``onrig.learner.sac_settings``).
+The settings of its critics make it REDQ and DroQ (``onrig.learner.sac_settings``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches, Signals
-from onrig.learner.algorithms.critics import Critics, excluded, total
+from onrig.learner.algorithms.critics import Critics, total
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import Spread, export_policy
 from onrig.learner.sac_settings import SacConfig
@@ -62,8 +62,7 @@ class Sac(Traced):
         self._draws = self.forward(lambda tape, s, noise: self._act(s, _require_noise(noise))[0], n, m, m)
         fields = dict.fromkeys(("noise", "next_noise"), (B, m))
         fields |= dict.fromkeys((*self._errors, "target"), (B, 1))
-        fields |= {"excluded": (1, config.critics)} if self._critics.draws_subset else {}
-        self._records = Records(B, n, m, fields)
+        self._records = Records(B, n, m, fields | self._critics.fields)
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
@@ -88,17 +87,18 @@ class Sac(Traced):
         alpha = exp(log_alpha)
 
         a_next, log_pi_next = self._act(s_next, fields["next_noise"])
-        value = self._critics.target(concatenate(s_next, a_next), fields.get("excluded"))
-        target = r + discount * (value - alpha * log_pi_next)
-        td = self._critics.errors(concatenate(s, a), target)
+        critics, chance = self._critics, self._critics.chance(fields)
+        values, value_next = critics.values(concatenate(s, a), concatenate(s_next, a_next), chance)
+        target = r + discount * (value_next - alpha * log_pi_next)
+        td = [target - value for value in values]
         descend(tape, (weight * total([square(error) for error in td])).mean(), self._critic_adams)
 
         pi, log_pi = self._act(s, fields["noise"])
         pair = concatenate(s, pi)
-        descend(tape, (alpha * log_pi - self._critics.worth(pair)).mean(), [self._actor_adam])
+        descend(tape, (alpha * log_pi - critics.worth(pair, chance)).mean(), [self._actor_adam])
         # The target entropy is -m.
         descend(tape, -(log_alpha * (log_pi - float(self._m))).mean(), [self._temperature_adam])
-        self._critics.follow(tape)
+        critics.follow(tape)
         for name, value in zip((*self._errors, "target"), (*td, target), strict=True):
             tape.output(self._records.fields[name], value)
 
@@ -113,13 +113,12 @@ class Sac(Traced):
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
-        uniforms = config.critics if self._critics.draws_subset else 0
-        normals, numbers = self.drawn(K, 2, config.batch, self._m, uniforms=uniforms)
+        normals, numbers = self.drawn(K, 2, config.batch, self._m, uniforms=self._critics.uniforms)
         next_noise, noise = normals.transpose(2, 1, 0, 3, 4)
         records.set("next_noise", next_noise)
         records.set("noise", noise)
-        if self._critics.draws_subset:
-            records.set("excluded", excluded(numbers, config.subset).swapaxes(0, 1))
+        for name, chances in self._critics.chances(numbers).items():
+            records.set(name, chances.swapaxes(0, 1))
         self._run(self.rows, rows, None)
         self.updates += K
         td = np.stack([records.get(name) for name in self._errors])

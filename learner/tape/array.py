@@ -236,6 +236,10 @@ class Recorder:
         """Return ``a`` if contiguous, else a contiguous copy."""
         return a if a.is_contiguous else self.emit("copy", a.shape, [a])
 
+    def unrepeated(self, a: Array) -> Array:
+        """Return ``a``, or a copy if elements are repeated: kernels of reductions read rows of adjacent elements."""
+        return a if 0 not in a.strides else self.emit("copy", a.shape, [a])
+
     def error(self, what: str) -> TapeError:
         """Return an error that names the line of the algorithm being traced."""
         return TapeError(f"{source_line()}: {what}")
@@ -312,9 +316,7 @@ class Recorder:
 
     def add_reduction(self, name: str, a: Array, shape: tuple[int, int], *, passes: bool = True) -> Array:
         """Append a reduction; the gradient of a sum is the same for all its terms."""
-        # Kernels read rows of adjacent elements; a repeated element must be copied first.
-        source = a if 0 not in a.strides else self.emit("copy", a.shape, [a])
-        out = self.emit(name, shape, [source], of=a.shape)
+        out = self.emit(name, shape, [self.unrepeated(a)], of=a.shape)
         rule = Derivative(a, lambda g: g if isinstance(g, float) else self._broadcast(g, a.shape))
         return self.register_output(out, [rule] if passes else [])
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenate, dense, relu
+from onrig.learner.tape.elementary import Dropout, concatenate, dense, relu, standardise
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 _OUTPUT_INIT: Final = 3e-3
@@ -52,20 +52,28 @@ class Mlp:
         *,
         units: Units = relu,
         joins: Mapping[int, int] | None = None,
+        scaled: Sequence[int] = (),
     ) -> None:
         """``sizes``: inputs, units of each hidden layer, outputs; ``joins``: number of additional columns that enter
-        layer i."""
+        layer i; ``scaled``: numbers of columns that have a scale and a shift, for a subclass."""
         more = joins or {}
         self.sizes: Final = [(i + more.get(at, 0), o) for at, (i, o) in enumerate(itertools.pairwise(sizes))]
         shapes: dict[str, tuple[int, int]] = {}
         for at, (inputs, outputs) in enumerate(self.sizes):
             shapes[f"weight{at}"], shapes[f"bias{at}"] = (inputs, outputs), (1, outputs)
+        for at, cols in enumerate(scaled):
+            shapes[f"scale{at}"] = shapes[f"shift{at}"] = (1, cols)
         self.group: Final[Group] = state.group(name, shapes)
         self._units = units
 
     @property
     def weights(self) -> Sequence[Field]:
-        return self.group.fields[::2]
+        return self._layers[::2]
+
+    @property
+    def _layers(self) -> Sequence[Field]:
+        """Weights and bias of each layer in turn."""
+        return self.group.fields[: 2 * len(self.sizes)]
 
     def __call__(self, x: Array, **joining: Array) -> Array:
         """Linear outputs (rows, outputs) at inputs (rows, inputs); ``join1`` enters the second layer, and so on."""
@@ -100,5 +108,38 @@ class Mlp:
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy weights (in, out) and bias (out,) of each layer out of a trial's state."""
-        values = [row[f.slice].reshape(f.shape).copy() for f in self.group.fields]
+        values = [row[f.slice].reshape(f.shape).copy() for f in self._layers]
         return [(weight, bias[0]) for weight, bias in zip(values[::2], values[1::2], strict=True)]
+
+
+class LayerNormalised(Mlp):
+    """Relu units behind dropout and layer normalisation (Ba et al. 2016), each optional: Hiraoka et al. 2022."""
+
+    EPS: Final = 1e-5
+
+    def __init__(self, state: Layout, name: str, sizes: Sequence[int], *, normalised: bool) -> None:
+        super().__init__(state, name, sizes, scaled=sizes[1:-1] if normalised else ())
+
+    def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
+        super().draw(row, stream, draw)
+        for f in self.scales[::2]:
+            row[f.slice] = 1.0
+
+    @property
+    def scales(self) -> Sequence[Field]:
+        """Scale and shift of each hidden layer in turn."""
+        return self.group.fields[2 * len(self.sizes) :]
+
+    def value(self, x: Array, dropout: Dropout | None) -> Array:
+        """Linear outputs (rows, outputs) at inputs (rows, inputs)."""
+        for at in range(len(self.sizes) - 1):
+            if dropout is None and not self.scales:
+                x = self.layer(at, x)
+                continue
+            x = self.layer(at, x, last=True)
+            x = x if dropout is None else dropout(x)
+            if self.scales:
+                scale, shift = (x.tape.read(f) for f in self.scales[2 * at : 2 * at + 2])
+                x = standardise(x, self.EPS) * scale + shift
+            x = relu(x)
+        return self.layer(len(self.sizes) - 1, x, last=True)

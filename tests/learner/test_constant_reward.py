@@ -84,6 +84,7 @@ UNDER_TEST: Final[dict[str, Case]] = {
     "td3": Case(SMALL | {"batch": 64, "tau": 0.2, "targets": "every"}),
     "sac": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6}),
     "redq": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "critics": 3}),
+    "droq": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6}),
     "rainbow": Case(
         SMALL | {"batch": 32, "levels": 2, "n_steps": 3, "target_every": 5, "returns": [0.0, 12.0]}, updates=200
     ),

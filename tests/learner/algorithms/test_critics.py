@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -10,7 +11,8 @@ import pytest
 
 from onrig.learner.algorithms.critics import excluded
 from onrig.learner.algorithms.sac import Sac
-from onrig.learner.sac_settings import RedqConfig, SacConfig
+from onrig.learner.sac_settings import DroqConfig, RedqConfig, SacConfig
+from onrig.learner.tape.operations import SEEDS
 from onrig.runtime.memory.order.uniforms import restore_stream
 from tests.learner.algorithms.torch_sac import Chance, TorchSac
 from tests.learner.numpy_nets import data_of
@@ -23,6 +25,9 @@ SECTIONS: dict[str, SacConfig] = {
     "two of five critics": RedqConfig(**SMALL, critics=5, temperature=0.2),
     "three of four critics, their minimum": SacConfig(**SMALL, critics=4, subset=3),
     "one critic": SacConfig(**SMALL, critics=1, subset=1),
+    "layers, dropout": DroqConfig(**SMALL, dropout=0.2),
+    "layers": RedqConfig(**SMALL, critics=3, normalization="layer"),
+    "dropout, subset": SacConfig(**SMALL, critics=3, dropout=0.3),
 }
 EACH = pytest.mark.parametrize("name", SECTIONS)
 
@@ -33,10 +38,9 @@ def _sac(config: SacConfig, seeds: tuple[int, ...] = (3, 4), dtype: type[np.floa
 
 def _chance(config: SacConfig, stream: np.random.Generator) -> Chance:
     """The next update's random numbers."""
-    noise, subset = stream.standard_normal((2, B, M)), list(range(config.critics))
-    if config.subset < config.critics:
-        subset = np.argsort(stream.random(config.critics))[: config.subset].tolist()
-    return Chance(noise, subset)
+    noise, n = stream.standard_normal((2, B, M)), config.critics
+    subset = np.argsort(stream.random(n))[: config.subset].tolist() if config.subset < n else list(range(n))
+    return Chance(noise, subset, math.floor(stream.random() * SEEDS) if config.dropout else 0.0)
 
 
 @EACH

@@ -1,7 +1,9 @@
-"""An update of SAC and its descendants in plain torch, float64: REDQ (Chen et al. 2021, Algorithm 1)."""
+"""An update of SAC and its descendants in plain torch, float64: REDQ (Chen et al. 2021, Algorithm 1), DroQ (Hiraoka et
+al. 2022, Algorithm 2)."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -10,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import layer_norm
 
 from onrig.learner.sac_settings import SacConfig
+from onrig.learner.tape.numpy_executor import kept_units
 from tests.learner.numpy_nets import Data
 from tests.learner.torch_nets import Tensors
 
@@ -23,6 +27,8 @@ class Chance(NamedTuple):
     """(2, B, m): of the next action, and of the actor's."""
     subset: Sequence[int]
     """Critics of the target."""
+    seed: float = 0.0
+    """Of the dropout."""
 
 
 class TorchSac:
@@ -41,12 +47,14 @@ class TorchSac:
         s, a, r, s_next, alive, weight = (torch.tensor(field) for field in data)
         noise = torch.tensor(chance.noise)
         self.updates += 1
+        self._seed, self._uses = chance.seed, itertools.count()
         critics = [f"critic{i + 1}" for i in range(config.critics)]
         alpha = p["temperature/log_alpha"].exp()[0, 0]
         with torch.no_grad():
             a_next, log_pi_next = self._act(s_next, noise[0])
             pair = torch.cat((s_next, a_next), 1)
-            value = reduce(torch.minimum, [self._net(f"target_{critics[i]}", pair) for i in chance.subset])
+            following = [self._net(f"target_{name}", pair) for name in critics]
+            value = reduce(torch.minimum, [following[i] for i in chance.subset])
             y = config.reward_scale * r + config.gamma * alive * (value - alpha * log_pi_next)
         leaves = self._leaves(critics)
         q = torch.stack([self._net(name, torch.cat((s, a), 1)) for name in critics])
@@ -67,21 +75,28 @@ class TorchSac:
         return errors.detach().numpy(), y.numpy()
 
     def _act(self, s: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        mean, log_std = self._rows("actor", s).chunk(2, 1)
+        mean, log_std = self._layers("actor", s).chunk(2, 1)
         log_std = log_std.clamp(*self.config.log_std)
         a = torch.tanh(mean + log_std.exp() * noise)
         density = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi) - torch.log(1.0 - a**2 + 1e-6)
         return a, density.sum(1)
 
     def _net(self, net: str, x: torch.Tensor) -> torch.Tensor:
-        return self._rows(net, x)[:, 0]
+        return self._layers(net, x, self.config.dropout)[:, 0]
 
-    def _rows(self, net: str, x: torch.Tensor) -> torch.Tensor:
+    def _layers(self, net: str, x: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
         p, last = self.p, len(self.config.hidden)
         for at in range(last + 1):
             x = x @ p[f"{net}/weight{at}"] + p[f"{net}/bias{at}"]
-            x = x if at == last else torch.relu(x)
-        return x
+            if at == last:
+                return x
+            if dropout:
+                kept = kept_units(tuple(x.shape), dropout, next(self._uses), self._seed)
+                x = x * torch.tensor(kept) / (1.0 - dropout)
+            if f"{net}/scale{at}" in p:
+                x = layer_norm(x, x.shape[1:], p[f"{net}/scale{at}"][0], p[f"{net}/shift{at}"][0])
+            x = torch.relu(x)
+        raise AssertionError
 
     def _leaves(self, nets: Sequence[str]) -> Tensors:
         names = [name for name in self.p if name.partition("/")[0] in nets]

@@ -31,6 +31,7 @@ HIDDEN = {"hidden": [9, 7]}
 OFF_POLICY: dict[str, dict[str, Any]] = {
     "sac": HIDDEN,
     "redq": HIDDEN | {"critics": 3},
+    "droq": HIDDEN,
     "td3": HIDDEN,
     "dqn": {},
     "rainbow": {},
