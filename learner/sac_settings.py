@@ -14,6 +14,9 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=100)]
 Value = Literal["minimum", "mean"]
 
 
+Delay = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
 class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b except for the reward scale."""
 
@@ -42,6 +45,8 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Number of critics whose smallest value is the target's, drawn for each update if there are more critics."""
     actor_value: Value = "minimum"
     """Value that the actor maximises, over all critics."""
+    delay: Delay = 1
+    """Updates of the critics per update of actor and temperature."""
     normalization: Literal["none", "layer"] = "none"
     """Normalisation of the critics' hidden layers."""
     dropout: Fraction = 0.0
@@ -62,6 +67,7 @@ class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     batch: Batch = 64
     critics: Count = 10
     actor_value: Value = "mean"
+    delay: Delay = 20
 
 
 class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
@@ -70,5 +76,6 @@ class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     hidden: Hidden = (64, 64)
     batch: Batch = 64
     actor_value: Value = "mean"
+    delay: Delay = 20
     normalization: Literal["none", "layer"] = "layer"
     dropout: Fraction = 0.01

@@ -26,6 +26,8 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, PolicyContract
 
 _HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
+_DELAYED: Final = 1
+"""Section of the tape that runs in every ``delay``-th update."""
 
 
 class Sac(Traced):
@@ -93,11 +95,12 @@ class Sac(Traced):
         td = [target - value for value in values]
         descend(tape, (weight * total([square(error) for error in td])).mean(), self._critic_adams)
 
-        pi, log_pi = self._act(s, fields["noise"])
-        pair = concatenate(s, pi)
-        descend(tape, (alpha * log_pi - critics.worth(pair, chance)).mean(), [self._actor_adam])
-        # The target entropy is -m.
-        descend(tape, -(log_alpha * (log_pi - float(self._m))).mean(), [self._temperature_adam])
+        with tape.section(_DELAYED if self.config.delay > 1 else 0):
+            pi, log_pi = self._act(s, fields["noise"])
+            pair = concatenate(s, pi)
+            descend(tape, (alpha * log_pi - critics.worth(pair, chance)).mean(), [self._actor_adam])
+            # The target entropy is -m.
+            descend(tape, -(log_alpha * (log_pi - float(self._m))).mean(), [self._temperature_adam])
         critics.follow(tape)
         for name, value in zip((*self._errors, "target"), (*td, target), strict=True):
             tape.output(self._records.fields[name], value)
@@ -119,7 +122,7 @@ class Sac(Traced):
         records.set("noise", noise)
         for name, chances in self._critics.chances(numbers).items():
             records.set(name, chances.swapaxes(0, 1))
-        self._run(self.rows, rows, None)
+        self._run(self.rows, rows, self.due(K, _DELAYED, config.delay))
         self.updates += K
         td = np.stack([records.get(name) for name in self._errors])
         return Signals(td.mean(axis=0), np.abs(td).max(axis=0), records.get("target"))

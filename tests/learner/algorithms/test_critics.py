@@ -22,11 +22,11 @@ pytest.importorskip("torch")
 B, N, M = 8, 3, 2
 SMALL: dict[str, Any] = {"hidden": (11, 7), "batch": B, "reward_scale": 0.1, "tau": 0.05, "lr": 1e-3}
 SECTIONS: dict[str, SacConfig] = {
-    "two of five critics": RedqConfig(**SMALL, critics=5, temperature=0.2),
+    "two of five critics": RedqConfig(**SMALL, critics=5, temperature=0.2, delay=3),
     "three of four critics, their minimum": SacConfig(**SMALL, critics=4, subset=3),
     "one critic": SacConfig(**SMALL, critics=1, subset=1),
-    "layers, dropout": DroqConfig(**SMALL, dropout=0.2),
-    "layers": RedqConfig(**SMALL, critics=3, normalization="layer"),
+    "layers, dropout": DroqConfig(**SMALL, dropout=0.2, delay=2),
+    "layers": RedqConfig(**SMALL, critics=3, normalization="layer", delay=1),
     "dropout, subset": SacConfig(**SMALL, critics=3, dropout=0.3),
 }
 EACH = pytest.mark.parametrize("name", SECTIONS)

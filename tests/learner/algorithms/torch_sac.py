@@ -61,18 +61,25 @@ class TorchSac:
         errors = y - q
         self._descend((weight * errors.square()).mean(1).sum(), leaves)
 
-        leaves = self._leaves(["actor"])
-        pi, log_pi = self._act(s, noise[1])
-        values = torch.stack([self._net(name, torch.cat((s, pi), 1)) for name in critics])
-        worth = values.mean(0) if config.actor_value == "mean" else values.amin(0)
-        self._descend((alpha * log_pi - worth).mean(), leaves)
-        leaves = self._leaves(["temperature"])
-        log_alpha = p["temperature/log_alpha"]
-        self._descend(-(log_alpha * (log_pi.detach() - a.shape[1])).mean(), leaves)
+        if self.updates % config.delay == 0:
+            self._improve(s, a.shape[1], noise[1], critics, alpha)
         for name in p:
             if name.startswith("target_"):
                 p[name] = p[name] + config.tau * (p[name.removeprefix("target_")] - p[name])
         return errors.detach().numpy(), y.numpy()
+
+    def _improve(
+        self, s: torch.Tensor, m: int, noise: torch.Tensor, critics: Sequence[str], alpha: torch.Tensor
+    ) -> None:
+        """Update actor and temperature."""
+        leaves = self._leaves(["actor"])
+        pi, log_pi = self._act(s, noise)
+        values = torch.stack([self._net(name, torch.cat((s, pi), 1)) for name in critics])
+        worth = values.mean(0) if self.config.actor_value == "mean" else values.amin(0)
+        self._descend((alpha * log_pi - worth).mean(), leaves)
+        leaves = self._leaves(["temperature"])
+        log_alpha = self.p["temperature/log_alpha"]
+        self._descend(-(log_alpha * (log_pi.detach() - m)).mean(), leaves)
 
     def _act(self, s: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean, log_std = self._layers("actor", s).chunk(2, 1)
