@@ -1,4 +1,4 @@
-"""Sections of SAC and of its descendants for few experiences: REDQ, DroQ."""
+"""Sections of SAC and of its descendants for few experiences: REDQ, DroQ, RLPD."""
 
 from __future__ import annotations
 
@@ -79,3 +79,15 @@ class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     delay: Delay = 20
     normalization: Literal["none", "layer"] = "layer"
     dropout: Fraction = 0.01
+
+
+class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
+    """RLPD: SAC with the critics of Ball et al. 2023, who make 20 updates per step and draw by ``Prior(0.5)[Uniform]``;
+    layers and batch suit a rig."""
+
+    hidden: Hidden = (64, 64)
+    batch: Batch = 64
+    critics: Count = 10
+    actor_value: Value = "mean"
+    delay: Delay = 20
+    normalization: Literal["none", "layer"] = "layer"
