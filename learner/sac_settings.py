@@ -1,4 +1,4 @@
-"""Sections of SAC and of its descendants for few experiences: REDQ, DroQ, RLPD."""
+"""Sections of SAC and of its descendants for few experiences: REDQ, DroQ, CrossQ, RLPD."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from onrig.hw.bounds import Positive
 from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd, Rate
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=100)]
+Normalization = Literal["none", "layer", "batch"]
 Value = Literal["minimum", "mean"]
 
 
@@ -47,10 +48,14 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Value that the actor maximises, over all critics."""
     delay: Delay = 1
     """Updates of the critics per update of actor and temperature."""
-    normalization: Literal["none", "layer"] = "none"
-    """Normalisation of the critics' hidden layers."""
+    normalization: Normalization = "none"
+    """Normalisation: ``layer`` of the critics' hidden units, ``batch`` of all inputs of layers, also the actor's."""
     dropout: Fraction = 0.0
     """Probability with which each hidden unit of the critics is dropped, in targets and updates."""
+    targets: Literal["averaged", "none"] = "averaged"
+    """Target networks that follow the critics, or none: the critics are then their own targets."""
+    beta1: Fraction = 0.9
+    """Adam's decay rate of the mean gradient."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List bounds that are in the wrong order, and a subset of more critics than there are."""
@@ -58,6 +63,10 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
             yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
         if self.subset > self.critics:
             yield "subset", f"expected at most the {self.critics} critics, got {self.subset}"
+        if self.normalization == "batch" and self.targets != "none":
+            yield "targets", "batch normalisation sees the next actions with the present ones: expected 'none'"
+        if self.normalization == "batch" and self.dropout:
+            yield "dropout", "batch normalisation is used without dropout: expected 0"
 
 
 class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
@@ -77,8 +86,20 @@ class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     batch: Batch = 64
     actor_value: Value = "mean"
     delay: Delay = 20
-    normalization: Literal["none", "layer"] = "layer"
+    normalization: Normalization = "layer"
     dropout: Fraction = 0.01
+
+
+class CrossqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
+    """CrossQ: SAC with the networks of Bhatt et al. 2024, who make an update per step; layers and batch suit a rig."""
+
+    hidden: Hidden = (64, 64)
+    batch: Batch = 64
+    lr: Positive = 1e-3
+    delay: Delay = 3
+    normalization: Normalization = "batch"
+    targets: Literal["averaged", "none"] = "none"
+    beta1: Fraction = 0.5
 
 
 class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
@@ -90,4 +111,4 @@ class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     critics: Count = 10
     actor_value: Value = "mean"
     delay: Delay = 20
-    normalization: Literal["none", "layer"] = "layer"
+    normalization: Normalization = "layer"

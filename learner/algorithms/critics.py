@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from onrig.learner.sac_settings import SacConfig
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import Dropout, minimum
-from onrig.learner.tape.networks import LayerNormalised, by_inputs
+from onrig.learner.tape.elementary import Dropout, minimum, stack
+from onrig.learner.tape.networks import BatchNormalised, LayerNormalised, Mlp, by_inputs
 from onrig.learner.tape.operations import SEEDS
 from onrig.learner.tape.optimiser import Adam, follow
-from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
 
 
@@ -33,23 +33,27 @@ class Critics:
     def __init__(self, state: Layout, config: SacConfig, inputs: int) -> None:
         self._config: Final = config
         self.numbers: Final = range(1, config.critics + 1)
-        normalised, sizes = config.normalization == "layer", (inputs, *config.hidden, 1)
-        self._nets, self._targets = (
-            [LayerNormalised(state, f"{name}{i}", sizes, normalised=normalised) for i in self.numbers]
-            for name in ("critic", "target_critic")
-        )
+        averaged = config.targets == "averaged"
+        self._nets = [self._net(state, f"critic{i}", inputs) for i in self.numbers]
+        self._targets = [self._net(state, f"target_critic{i}", inputs) for i in self.numbers if averaged]
         self._subset: Final = config.subset if config.subset < config.critics else 0
         """Critics drawn for the target; 0 for all of them."""
 
+    def _net(self, state: Layout, name: str, inputs: int) -> Mlp:
+        sizes, kind = (inputs, *self._config.hidden, 1), self._config.normalization
+        if kind == "batch":
+            return BatchNormalised(state, name, sizes)
+        return LayerNormalised(state, name, sizes, normalised=kind == "layer")
+
     def optimisers(self, state: Layout) -> list[Adam]:
         """Add an optimiser for each critic."""
-        return [Adam(state, net.group, lr=self._config.lr) for net in self._nets]
+        return [adam(state, net.group, self._config) for net in self._nets]
 
     def begin(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
         """Draw the networks of one trial; the targets begin as copies."""
         for net in self._nets:
             net.draw(row, stream, by_inputs)
-        for target, net in zip(self._targets, self._nets, strict=True):
+        for target, net in zip(self._targets, self._nets, strict=False):
             target.copy(row, net)
 
     @property
@@ -82,22 +86,35 @@ class Critics:
 
     def values(self, pair: Array, next_pair: Array, chance: Chance) -> tuple[list[Array], Array]:
         """Values (B, 1) of each critic at pairs (B, n + m), and the smallest target value at the next ones."""
-        following = [q.value(next_pair, chance.dropout) for q in self._targets]
+        if self._targets:
+            following = [q.train(next_pair, chance.dropout) for q in self._targets]
+            values = [q.train(pair, chance.dropout) for q in self._nets]
+        else:  # in one batch, whose statistics then are those of both
+            B, both = pair.shape[0], stack(pair, next_pair)
+            joint = [q.train(both, chance.dropout) for q in self._nets]
+            values = [value.rows(0, B) for value in joint]
+            following = [value.row_view(B, 2 * B) for value in joint]
         if chance.excluded is not None:
             following = [value + chance.excluded.columns(i, i + 1) for i, value in enumerate(following)]
-        return [q.value(pair, chance.dropout) for q in self._nets], reduce(minimum, following)
+        return values, reduce(minimum, following)
 
     def worth(self, pair: Array, chance: Chance) -> Array:
         """Value (B, 1) that the actor maximises."""
-        values = [q.value(pair, chance.dropout) for q in self._nets]
+        by_batch = self._config.normalization == "batch"
+        values = [q(pair) if by_batch else q.train(pair, chance.dropout) for q in self._nets]
         if self._config.actor_value == "minimum":
             return reduce(minimum, values)
         return total(values) * (1.0 / len(values))
 
     def follow(self, tape: Tape) -> None:
         """Move the targets towards the critics."""
-        for target, net in zip(self._targets, self._nets, strict=True):
+        for target, net in zip(self._targets, self._nets, strict=False):
             follow(tape, target.group, net.group, self._config.tau)
+
+
+def adam(state: Layout, group: Group, config: SacConfig) -> Adam:
+    """Add the optimiser of a group."""
+    return Adam(state, group, lr=config.lr, betas=(config.beta1, 0.999))
 
 
 def total(values: Sequence[Array]) -> Array:

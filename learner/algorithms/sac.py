@@ -1,6 +1,6 @@
 """SAC: a stochastic policy, critics, and a temperature that controls its entropy (Haarnoja et al. 2018b).
 
-The settings of its critics make it REDQ and DroQ (``onrig.learner.sac_settings``).
+The settings of its critics make it REDQ, DroQ, CrossQ or RLPD (``onrig.learner.sac_settings``).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches, Signals
-from onrig.learner.algorithms.critics import Critics, total
+from onrig.learner.algorithms.critics import Critics, adam, total
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import Spread, export_policy
 from onrig.learner.sac_settings import SacConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import clip, concatenate, exp, log, square, tanh
-from onrig.learner.tape.networks import Mlp, by_inputs
-from onrig.learner.tape.optimiser import Adam, descend
+from onrig.learner.tape.networks import BatchNormalised, Mlp, by_inputs
+from onrig.learner.tape.optimiser import descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, PolicyContract
@@ -47,12 +47,13 @@ class Sac(Traced):
     ) -> None:
         """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
         state, n, m, B = Layout(), n_observations, n_actions, config.batch
-        self._actor = Mlp(state, "actor", (n, *config.hidden, 2 * m))
+        network = BatchNormalised if config.normalization == "batch" else Mlp
+        self._actor = network(state, "actor", (n, *config.hidden, 2 * m))
         self._critics = Critics(state, config, n + m)
         self._temperature = state.group("temperature", {"log_alpha": (1, 1)})
         self._critic_adams = self._critics.optimisers(state)
-        self._actor_adam = Adam(state, self._actor.group, lr=config.lr)
-        self._temperature_adam = Adam(state, self._temperature, lr=config.lr)
+        self._actor_adam = adam(state, self._actor.group, config)
+        self._temperature_adam = adam(state, self._temperature, config)
         super().__init__(state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             self._actor.draw(row, stream, by_inputs)
@@ -73,9 +74,9 @@ class Sac(Traced):
     def _errors(self) -> list[str]:
         return [f"td{i}" for i in self._critics.numbers]
 
-    def _act(self, s: Array, noise: Array) -> tuple[Array, Array]:
+    def _act(self, s: Array, noise: Array, *, trains: bool = False) -> tuple[Array, Array]:
         """Return the squashed Gaussian action (B, m) and its ln pi (B, 1): Haarnoja et al. 2018b, App. C."""
-        out, m = self._actor(s), self._m
+        out, m = self._actor.train(s) if trains else self._actor(s), self._m
         mean, log_std = out.columns(0, m), clip(out.columns(m, 2 * m), *self.config.log_std)
         action = tanh(mean + exp(log_std) * noise)
         log_pi = square(noise) * -0.5 - log_std - _HALF_LOG_2PI - log(1.0 - action * action + 1e-6)
@@ -96,7 +97,7 @@ class Sac(Traced):
         descend(tape, (weight * total([square(error) for error in td])).mean(), self._critic_adams)
 
         with tape.section(_DELAYED if self.config.delay > 1 else 0):
-            pi, log_pi = self._act(s, fields["noise"])
+            pi, log_pi = self._act(s, fields["noise"], trains=True)
             pair = concatenate(s, pi)
             descend(tape, (alpha * log_pi - critics.worth(pair, chance)).mean(), [self._actor_adam])
             # The target entropy is -m.

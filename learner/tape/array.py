@@ -68,6 +68,25 @@ class Array:
         view.part_of = (self, start)
         return view
 
+    def rows(self, start: int, stop: int) -> Array:
+        """View of rows [start, stop)."""
+        tape, shape = self.tape, self.shape
+        view = self.row_view(start, stop)
+
+        def rule(g: Gradient) -> Array:
+            out = tape.filled(shape, 0.0)
+            tape.emit("copy", view.shape, [tape.expand(g, view.shape)], out=out.row_view(start, stop))
+            return out
+
+        return tape.register_output(view, [Derivative(self, rule)])
+
+    def row_view(self, start: int, stop: int) -> Array:
+        """View of rows [start, stop), a constant for gradients."""
+        if not 0 <= start < stop <= self.shape[0]:
+            raise self.tape.error(f"rows {start} to {stop} exceed an array of shape {self.shape}")
+        shape = stop - start, self.shape[1]
+        return Array(self.tape, self.space, self.at + start * self.strides[0], shape, self.strides)
+
     def reshaped(self, rows: int, cols: int) -> Array:
         """Reshape to (rows, cols), with the same elements row by row."""
         if rows * cols != self.size or not self.is_contiguous:

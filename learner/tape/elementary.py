@@ -194,3 +194,19 @@ def concatenate(*parts: Array) -> Array:
     return tape.register_output(
         out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)]
     )
+
+
+def stack(a: Array, b: Array) -> Array:
+    """Rows of a, then those of b."""
+    tape, (rows, cols) = a.tape, a.shape
+    if b.shape[1] != cols:
+        raise tape.error(f"cannot stack the rows of arrays {a.shape} and {b.shape}")
+    ends = rows, rows + b.shape[0]
+    out = tape.scratch_array((ends[1], cols))
+    for part, start, stop in ((a, 0, ends[0]), (b, *ends)):
+        tape.emit("copy", part.shape, [part], out=out.row_view(start, stop))
+
+    def cut(start: int, stop: int) -> Callable[[Gradient], Gradient]:
+        return lambda g: g if isinstance(g, float) else g.row_view(start, stop)
+
+    return tape.register_output(out, [Derivative(a, cut(0, ends[0])), Derivative(b, cut(*ends))])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import Dropout, concatenate, dense, relu, standardise
+from onrig.learner.tape.elementary import Dropout, concatenate, dense, relu, sqrt, square, standardise
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 _OUTPUT_INIT: Final = 3e-3
@@ -75,9 +75,18 @@ class Mlp:
         """Weights and bias of each layer in turn."""
         return self.group.fields[: 2 * len(self.sizes)]
 
+    @property
+    def _scales(self) -> Sequence[Field]:
+        """Scale and shift in turn."""
+        return self.group.fields[2 * len(self.sizes) :]
+
     def __call__(self, x: Array, **joining: Array) -> Array:
         """Linear outputs (rows, outputs) at inputs (rows, inputs); ``join1`` enters the second layer, and so on."""
         return self.behind(0, x, **joining)
+
+    def train(self, x: Array, dropout: Dropout | None = None) -> Array:
+        """Linear outputs in an update; ``dropout`` and statistics of the batch are for subclasses."""
+        return self(x)
 
     def behind(self, at: int, x: Array, **joining: Array) -> Array:
         """Linear outputs from the inputs of layer ``at``."""
@@ -102,6 +111,14 @@ class Mlp:
             for f, values in zip(self.group.fields[2 * at :], draw(stream, inputs, outputs, at == last), strict=False):
                 row[f.slice] = np.broadcast_to(values, f.shape).reshape(-1)
 
+        for f in self._scales[::2]:
+            row[f.slice] = 1.0
+
+    def _scaled(self, at: int, x: Array) -> Array:
+        """Apply a scale and a shift to each column."""
+        scale, shift = (x.tape.read(f) for f in self._scales[2 * at : 2 * at + 2])
+        return x * scale + shift
+
     def copy(self, row: NDArray[np.floating], other: Mlp) -> None:
         """Copy one trial's parameters from a network of the same sizes."""
         row[self.group.flat.slice] = row[other.group.flat.slice]
@@ -120,26 +137,62 @@ class LayerNormalised(Mlp):
     def __init__(self, state: Layout, name: str, sizes: Sequence[int], *, normalised: bool) -> None:
         super().__init__(state, name, sizes, scaled=sizes[1:-1] if normalised else ())
 
+    def layer(self, at: int, x: Array, *, last: bool = False, dropout: Dropout | None = None) -> Array:
+        """Outputs of one layer, after its units unless it is the last."""
+        if last or (dropout is None and not self._scales):
+            return super().layer(at, x, last=last)
+        x = super().layer(at, x, last=True)
+        x = x if dropout is None else dropout(x)
+        return relu(self._scaled(at, standardise(x, self.EPS)) if self._scales else x)
+
+    def train(self, x: Array, dropout: Dropout | None = None) -> Array:
+        last = len(self.sizes) - 1
+        for at in range(last + 1):
+            x = self.layer(at, x, last=at == last, dropout=dropout)
+        return x
+
+
+class BatchNormalised(Mlp):
+    """Relu units with batch normalisation (Ioffe and Szegedy 2015) of each layer's inputs: Bhatt et al. 2024."""
+
+    EPS: Final = 1e-3
+    MOMENTUM: Final = 0.99
+    """Share of the running statistics that an update keeps."""
+
+    def __init__(self, state: Layout, name: str, sizes: Sequence[int]) -> None:
+        super().__init__(state, name, sizes, scaled=sizes[:-1])
+        shapes = {f"{kind}{at}": (1, cols) for at, cols in enumerate(sizes[:-1]) for kind in ("mean", "variance")}
+        self._statistics: Final = state.group(f"{name}_statistics", shapes).fields
+        """Running mean and variance of the inputs of each layer in turn."""
+
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
         super().draw(row, stream, draw)
-        for f in self.scales[::2]:
+        for f in self._statistics[1::2]:
             row[f.slice] = 1.0
 
-    @property
-    def scales(self) -> Sequence[Field]:
-        """Scale and shift of each hidden layer in turn."""
-        return self.group.fields[2 * len(self.sizes) :]
+    def layer(self, at: int, x: Array, *, last: bool = False) -> Array:
+        """Outputs of one layer, whose inputs are normalised by the running statistics."""
+        mean, variance = (x.tape.read(f) for f in self._statistics[2 * at : 2 * at + 2])
+        return super().layer(at, self._scaled(at, (x - mean) / sqrt(variance + self.EPS)), last=last)
 
-    def value(self, x: Array, dropout: Dropout | None) -> Array:
-        """Linear outputs (rows, outputs) at inputs (rows, inputs)."""
-        for at in range(len(self.sizes) - 1):
-            if dropout is None and not self.scales:
-                x = self.layer(at, x)
-                continue
-            x = self.layer(at, x, last=True)
-            x = x if dropout is None else dropout(x)
-            if self.scales:
-                scale, shift = (x.tape.read(f) for f in self.scales[2 * at : 2 * at + 2])
-                x = standardise(x, self.EPS) * scale + shift
-            x = relu(x)
-        return self.layer(len(self.sizes) - 1, x, last=True)
+    def train(self, x: Array, dropout: Dropout | None = None) -> Array:
+        """Linear outputs, normalised by the statistics of the batch, which move the running ones."""
+        last, rows = len(self.sizes) - 1, x.shape[0]
+        for at in range(last + 1):
+            mean = x.column_sums() * (1.0 / rows)
+            variance = square(x - mean).column_sums() * (1.0 / rows)
+            for f, value in zip(self._statistics[2 * at :], (mean, variance), strict=False):
+                x.tape.emit("follow", f.shape, [value], out=x.tape.read(f), x=1.0 - self.MOMENTUM)
+            x = super().layer(at, self._scaled(at, standardise(x, self.EPS, columns=True)), last=at == last)
+        return x
+
+    def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Copy out weights and biases of the same network without normalisation."""
+        found = []
+        for at, (weight, bias) in enumerate(super().layers(row)):
+            fields = (*self._statistics[2 * at : 2 * at + 2], *self._scales[2 * at : 2 * at + 2])
+            mean, variance, scale, shift = (row[f.slice].astype(np.float64) for f in fields)
+            factor = scale / np.sqrt(variance + self.EPS)
+            bias = bias + (shift - mean * factor) @ weight
+            found.append(((factor[:, None] * weight).astype(row.dtype), bias.astype(row.dtype)))
+        return found

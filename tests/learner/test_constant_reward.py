@@ -86,6 +86,7 @@ UNDER_TEST: Final[dict[str, Case]] = {
     "sac": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6}),
     "redq": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "critics": 3, "delay": 1}),
     "droq": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "dropout": 0.001}),
+    "crossq": Case(SMALL | {"batch": 32, "temperature": 1e-6}),
     "rlpd": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "critics": 3, "delay": 1}),
     "rainbow": Case(
         SMALL | {"batch": 32, "levels": 2, "n_steps": 3, "target_every": 5, "returns": [0.0, 12.0]}, updates=200

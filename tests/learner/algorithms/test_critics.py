@@ -11,7 +11,7 @@ import pytest
 
 from onrig.learner.algorithms.critics import excluded
 from onrig.learner.algorithms.sac import Sac
-from onrig.learner.sac_settings import DroqConfig, RedqConfig, SacConfig
+from onrig.learner.sac_settings import CrossqConfig, DroqConfig, RedqConfig, SacConfig
 from onrig.learner.tape.operations import SEEDS
 from onrig.runtime.memory.order.uniforms import restore_stream
 from tests.learner.algorithms.torch_sac import Chance, TorchSac
@@ -27,6 +27,9 @@ SECTIONS: dict[str, SacConfig] = {
     "one critic": SacConfig(**SMALL, critics=1, subset=1),
     "layers, dropout": DroqConfig(**SMALL, dropout=0.2, delay=2),
     "layers": RedqConfig(**SMALL, critics=3, normalization="layer", delay=1),
+    "batches": CrossqConfig(**SMALL | {"lr": 2e-3}, delay=2),
+    "batches, subset": CrossqConfig(**SMALL, critics=3, actor_value="mean", delay=1),
+    "layers without targets": SacConfig(**SMALL, normalization="layer", dropout=0.1, targets="none"),
     "dropout, subset": SacConfig(**SMALL, critics=3, dropout=0.3),
 }
 EACH = pytest.mark.parametrize("name", SECTIONS)

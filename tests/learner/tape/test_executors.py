@@ -32,6 +32,7 @@ OFF_POLICY: dict[str, dict[str, Any]] = {
     "sac": HIDDEN,
     "redq": HIDDEN | {"critics": 3, "delay": 2},
     "droq": HIDDEN | {"delay": 2},
+    "crossq": HIDDEN | {"delay": 2},
     "td3": HIDDEN,
     "dqn": {},
     "rainbow": {},

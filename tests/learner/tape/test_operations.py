@@ -31,6 +31,7 @@ from onrig.learner.tape.elementary import (
     softsign,
     sqrt,
     square,
+    stack,
     standardise,
     tanh,
 )
@@ -88,6 +89,9 @@ CASES = {
     "columns": Case(lambda a: a.columns(1, 3) * a.columns(0, 2) + a.columns(4, 5), [(5, 6)]),
     "columns that leave none out": Case(lambda a: a.columns(0, 2).sum() * exp(a.columns(2, 5)), [(4, 5)]),
     "concatenated": Case(lambda a, b: square(concatenate(a, b, a)), [(5, 2), (5, 3)]),
+    "rows, stacked": Case(
+        lambda a, b: square(stack(stack(a, b).rows(1, 4), a)) + stack(b, a).rows(0, 6).row_sums(), [(3, 4), (5, 4)]
+    ),
     "reshaped": Case(lambda a: softmax(a.reshaped(10, 3)).reshaped(5, 6) * a, [(5, 6)]),
     "folded": Case(lambda a: square(a.folded(3)), [(4, 12)]),
     "tiled": Case(lambda a: square(a.tiled(3) + a.tiled(3).folded(2).row_sums()), [(4, 2)]),

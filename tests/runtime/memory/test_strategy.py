@@ -52,7 +52,7 @@ def test_text_is_the_notation_of_the_paper() -> None:
         ("FIFO[Prior(0.5)[Prior(0.5)[Uniform]]]", "not of the form"),
         (
             "FIFO[Random]",
-            "known samplings: ERO, KLPER(4), NERS, PER, PER+IS, PER+FIS, Prior(0.5)[Uniform], PropPER, PropPER+IS, Uniform",
+            "known samplings: ERO, KLPER(4), NERS, PER, PER+IS, PER+FIS, Prior(0.5)[Uniform], PropPER, PropPER+IS, ",
         ),
         ("FIFO", "not of the form RETENTION[SAMPLING]"),
         ("", "not of the form"),
