@@ -33,6 +33,7 @@ from tests.lab.learners.cases import (
     JAX_PEER,
     LARGE,
     LIMIT,
+    MODULES,
     ONRIG,
     PEER,
     STORED,
@@ -230,7 +231,6 @@ BUILDS: Final[dict[str, Build]] = {
     JAX_PEER: partial(stable_baselines3, package=JAX_PEER),
     LIMIT: limit,
 }
-MODULES: Final = {ONRIG: "onrig", PEER: "stable_baselines3", JAX_PEER: "sbx", LIMIT: "torch"}
 
 
 def start_up(subject: str) -> Subject:
