@@ -46,13 +46,27 @@ class Reserved(Keeper):
         self._keeper.learned(signal, slots[own] - self._reserved, values[own])
 
     def state(self) -> Arrays:
-        """Return the keeper's state and the number of reserved slots, all and filled."""
-        return self._keeper.state() | {"reserved": np.array([self._reserved, self._filled])}
+        """Return the keeper's state, for all slots, and the number of reserved slots, all and filled."""
+        front = self._reserved
+        state = {
+            name: np.concatenate((np.zeros(front, values.dtype), values)) if self._per_slot(values) else values
+            for name, values in self._keeper.state().items()
+        }
+        numbers = {"capacity": np.array(self.capacity), "reserved": np.array([front, self._filled])}
+        return state | numbers
+
+    def _per_slot(self, values: NDArray[np.generic]) -> bool:
+        return values.shape == (self._keeper.capacity,)
 
     def restore(self, state: Arrays) -> None:
         """Restore ``state``."""
         reserved, filled = state["reserved"].tolist() if "reserved" in state else (0, 0)
         if reserved != self._reserved:
             raise ValueError(f"state of a memory with {reserved} reserved slots, expected {self._reserved}")
-        self._keeper.restore(state)
+        own = self._keeper.state()
+        found = {
+            name: values[reserved:] if name in own and self._per_slot(own[name]) else values
+            for name, values in state.items()
+        }
+        self._keeper.restore(found | {"capacity": own["capacity"]})
         self._filled, self.refused = filled, self._keeper.refused

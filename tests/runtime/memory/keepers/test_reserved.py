@@ -47,7 +47,8 @@ def test_a_restored_keeper_decides_the_same_and_refuses_other_numbers(retention:
     keeper, other = _keeper(retention), _keeper(retention, seed=9)
     _offered(keeper, 30)
     state = keeper.state()
-    other.restore(state)
+    assert state["capacity"] == CAPACITY
+    other.restore({name: np.array(values) for name, values in state.items()})
     assert _offered(keeper, 30) == _offered(other, 30)
     with pytest.raises(ValueError, match="5 reserved slots, expected 6"):
         _keeper(retention, reserved=6).restore(state)
