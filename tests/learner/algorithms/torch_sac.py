@@ -122,7 +122,7 @@ class TorchSac:
             if at == last:
                 return x
             if dropout:
-                kept = kept_units(tuple(x.shape), dropout, next(self._uses), self._seed)
+                kept = kept_units((x.shape[0], x.shape[1]), dropout, next(self._uses), self._seed)
                 x = x * torch.tensor(kept) / (1.0 - dropout)
             if f"{net}/scale{at}" in p and not batch:
                 x = layer_norm(x, x.shape[1:], p[f"{net}/scale{at}"][0], p[f"{net}/shift{at}"][0])
@@ -149,6 +149,7 @@ class TorchSac:
             t = moments[-1:] + 1.0
             self.moments[net] = torch.cat((first, second, t))
             step = self.config.lr * (first / (1 - b1**t)) / ((second / (1 - b2**t)).sqrt() + 1e-8)
-            parts = step.split([g.numel() for _, g in of_net])
-            for (name, _), part in zip(of_net, parts, strict=True):
-                self.p[name] = (self.p[name] - part.reshape(self.p[name].shape)).detach()
+            start = 0
+            for name, g in of_net:
+                part, start = step[start : start + g.numel()], start + g.numel()
+                self.p[name] = (self.p[name] - part.reshape(g.shape)).detach()
