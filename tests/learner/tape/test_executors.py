@@ -30,7 +30,6 @@ STREAMS = 3, 4
 HIDDEN = {"hidden": [9, 7]}
 OFF_POLICY: dict[str, dict[str, Any]] = {
     "sac": HIDDEN,
-    "redq": HIDDEN | {"critics": 3, "delay": 2},
     "droq": HIDDEN | {"delay": 2},
     "crossq": HIDDEN | {"delay": 2},
     "td3": HIDDEN,
