@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import Positive
 from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd, Rate
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=100)]
-Normalization = Literal["none", "layer", "batch"]
-Value = Literal["minimum", "mean"]
-
-
 Delay = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Value = Literal["minimum", "mean"]
+Normalization = Literal["none", "layer", "batch"]
+Targets = Literal["averaged", "none"]
+
+
+class SacOptions(NamedTuple):
+    """Options of SAC's family with all set; the defaults are those of SAC."""
+
+    critics: int = 2
+    subset: int = 2
+    actor_value: Value = "minimum"
+    delay: int = 1
+    normalization: Normalization = "none"
+    dropout: float = 0.0
+    targets: Targets = "averaged"
+    beta1: float = 0.9
 
 
 class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b except for the reward scale."""
+    """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b except for the reward scale.
+
+    Options that are not set are SAC's; they are left out of a run's configuration, and so of its identity.
+    """
 
     home = "onrig.learner.algorithms.sac:Sac"
     stochastic = True
@@ -40,32 +56,38 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Initial weight of the entropy, which is learned."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
-    critics: Count = 2
-    """Number of critics."""
-    subset: Count = 2
-    """Number of critics whose smallest value is the target's, drawn for each update if there are more critics."""
-    actor_value: Value = "minimum"
-    """Value that the actor maximises, over all critics."""
-    delay: Delay = 1
-    """Updates of the critics per update of actor and temperature."""
-    normalization: Normalization = "none"
-    """Normalisation: ``layer`` of the critics' hidden units, ``batch`` of all inputs of layers, also the actor's."""
-    dropout: Fraction = 0.0
-    """Probability with which each hidden unit of the critics is dropped, in targets and updates."""
-    targets: Literal["averaged", "none"] = "averaged"
-    """Target networks that follow the critics, or none: the critics are then their own targets."""
-    beta1: Fraction = 0.9
-    """Adam's decay rate of the mean gradient."""
+    critics: Count | UnsetType = UNSET
+    """Number of critics (SAC: 2)."""
+    subset: Count | UnsetType = UNSET
+    """Number of critics whose smallest value is the target's (2), drawn for each update if there are more critics."""
+    actor_value: Value | UnsetType = UNSET
+    """Value that the actor maximises, over all critics (minimum)."""
+    delay: Delay | UnsetType = UNSET
+    """Updates of the critics per update of actor and temperature (1)."""
+    normalization: Normalization | UnsetType = UNSET
+    """Normalisation: ``layer`` of the critics' hidden units, ``batch`` of each layer's inputs, the actor's too (none)."""
+    dropout: Fraction | UnsetType = UNSET
+    """Probability with which each hidden unit of the critics is dropped, in targets and updates (0)."""
+    targets: Targets | UnsetType = UNSET
+    """Target networks that follow the critics (averaged), or none: the critics are then their own targets."""
+    beta1: Fraction | UnsetType = UNSET
+    """Adam's decay rate of the mean gradient (0.9)."""
+
+    @property
+    def settled(self) -> SacOptions:
+        given = {name: getattr(self, name) for name in SacOptions._fields}
+        return SacOptions(**{name: value for name, value in given.items() if value is not UNSET})
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List bounds that are in the wrong order, and a subset of more critics than there are."""
         if self.log_std[0] >= self.log_std[1]:
             yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
-        if self.subset > self.critics:
-            yield "subset", f"expected at most the {self.critics} critics, got {self.subset}"
-        if self.normalization == "batch" and self.targets != "none":
+        of = self.settled
+        if of.subset > of.critics:
+            yield "subset", f"expected at most the {of.critics} critics, got {of.subset}"
+        if of.normalization == "batch" and of.targets != "none":
             yield "targets", "batch normalisation sees the next actions with the present ones: expected 'none'"
-        if self.normalization == "batch" and self.dropout:
+        if of.normalization == "batch" and of.dropout:
             yield "dropout", "batch normalisation is used without dropout: expected 0"
 
 
@@ -74,9 +96,9 @@ class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
 
     hidden: Hidden = (64, 64)
     batch: Batch = 64
-    critics: Count = 10
-    actor_value: Value = "mean"
-    delay: Delay = 20
+    critics: Count | UnsetType = 10
+    actor_value: Value | UnsetType = "mean"
+    delay: Delay | UnsetType = 20
 
 
 class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
@@ -84,10 +106,10 @@ class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
 
     hidden: Hidden = (64, 64)
     batch: Batch = 64
-    actor_value: Value = "mean"
-    delay: Delay = 20
-    normalization: Normalization = "layer"
-    dropout: Fraction = 0.01
+    actor_value: Value | UnsetType = "mean"
+    delay: Delay | UnsetType = 20
+    normalization: Normalization | UnsetType = "layer"
+    dropout: Fraction | UnsetType = 0.01
 
 
 class CrossqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
@@ -96,10 +118,10 @@ class CrossqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     hidden: Hidden = (64, 64)
     batch: Batch = 64
     lr: Positive = 1e-3
-    delay: Delay = 3
-    normalization: Normalization = "batch"
-    targets: Literal["averaged", "none"] = "none"
-    beta1: Fraction = 0.5
+    delay: Delay | UnsetType = 3
+    normalization: Normalization | UnsetType = "batch"
+    targets: Targets | UnsetType = "none"
+    beta1: Fraction | UnsetType = 0.5
 
 
 class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +130,7 @@ class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
 
     hidden: Hidden = (64, 64)
     batch: Batch = 64
-    critics: Count = 10
-    actor_value: Value = "mean"
-    delay: Delay = 20
-    normalization: Normalization = "layer"
+    critics: Count | UnsetType = 10
+    actor_value: Value | UnsetType = "mean"
+    delay: Delay | UnsetType = 20
+    normalization: Normalization | UnsetType = "layer"

@@ -32,15 +32,17 @@ class Critics:
 
     def __init__(self, state: Layout, config: SacConfig, inputs: int) -> None:
         self._config: Final = config
-        self.numbers: Final = range(1, config.critics + 1)
-        averaged = config.targets == "averaged"
+        self._options: Final = config.settled
+        of = self._options
+        self.numbers: Final = range(1, of.critics + 1)
+        averaged = of.targets == "averaged"
         self._nets = [self._net(state, f"critic{i}", inputs) for i in self.numbers]
         self._targets = [self._net(state, f"target_critic{i}", inputs) for i in self.numbers if averaged]
-        self._subset: Final = config.subset if config.subset < config.critics else 0
+        self._subset: Final = of.subset if of.subset < of.critics else 0
         """Critics drawn for the target; 0 for all of them."""
 
     def _net(self, state: Layout, name: str, inputs: int) -> Mlp:
-        sizes, kind = (inputs, *self._config.hidden, 1), self._config.normalization
+        sizes, kind = (inputs, *self._config.hidden, 1), self._options.normalization
         if kind == "batch":
             return BatchNormalised(state, name, sizes)
         return LayerNormalised(state, name, sizes, normalised=kind == "layer")
@@ -59,8 +61,8 @@ class Critics:
     @property
     def fields(self) -> dict[str, tuple[int, int]]:
         """Rows and columns of what ``chances`` returns for the record of an update."""
-        excluded = {"excluded": (1, self._config.critics)} if self._subset else {}
-        return excluded | ({"dropout": (1, 1)} if self._config.dropout else {})
+        excluded = {"excluded": (1, self._options.critics)} if self._subset else {}
+        return excluded | ({"dropout": (1, 1)} if self._options.dropout else {})
 
     @property
     def uniforms(self) -> int:
@@ -74,14 +76,14 @@ class Critics:
         """
         found = {}
         if self._subset:
-            found["excluded"] = excluded(numbers[..., : self._config.critics], self._subset)
-        if self._config.dropout:
+            found["excluded"] = excluded(numbers[..., : self._options.critics], self._subset)
+        if self._options.dropout:
             found["dropout"] = np.floor(numbers[..., -1:] * SEEDS)
         return found
 
     def chance(self, fields: Mapping[str, Array]) -> Chance:
         """Return the chance of an update from its record."""
-        dropout = Dropout(self._config.dropout, fields["dropout"]) if self._config.dropout else None
+        dropout = Dropout(self._options.dropout, fields["dropout"]) if self._options.dropout else None
         return Chance(dropout, fields.get("excluded"))
 
     def values(self, pair: Array, next_pair: Array, chance: Chance) -> tuple[list[Array], Array]:
@@ -100,9 +102,9 @@ class Critics:
 
     def worth(self, pair: Array, chance: Chance) -> Array:
         """Value (B, 1) that the actor maximises."""
-        by_batch = self._config.normalization == "batch"
+        by_batch = self._options.normalization == "batch"
         values = [q(pair) if by_batch else q.train(pair, chance.dropout) for q in self._nets]
-        if self._config.actor_value == "minimum":
+        if self._options.actor_value == "minimum":
             return reduce(minimum, values)
         return total(values) * (1.0 / len(values))
 
@@ -114,7 +116,7 @@ class Critics:
 
 def adam(state: Layout, group: Group, config: SacConfig) -> Adam:
     """Add the optimiser of a group."""
-    return Adam(state, group, lr=config.lr, betas=(config.beta1, 0.999))
+    return Adam(state, group, lr=config.lr, betas=(config.settled.beta1, 0.999))
 
 
 def total(values: Sequence[Array]) -> Array:

@@ -47,7 +47,7 @@ class Sac(Traced):
     ) -> None:
         """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
         state, n, m, B = Layout(), n_observations, n_actions, config.batch
-        network = BatchNormalised if config.normalization == "batch" else Mlp
+        network = BatchNormalised if config.settled.normalization == "batch" else Mlp
         self._actor = network(state, "actor", (n, *config.hidden, 2 * m))
         self._critics = Critics(state, config, n + m)
         self._temperature = state.group("temperature", {"log_alpha": (1, 1)})
@@ -96,7 +96,7 @@ class Sac(Traced):
         td = [target - value for value in values]
         descend(tape, (weight * total([square(error) for error in td])).mean(), self._critic_adams)
 
-        with tape.section(_DELAYED if self.config.delay > 1 else 0):
+        with tape.section(_DELAYED if self.config.settled.delay > 1 else 0):
             pi, log_pi = self._act(s, fields["noise"], trains=True)
             pair = concatenate(s, pi)
             descend(tape, (alpha * log_pi - critics.worth(pair, chance)).mean(), [self._actor_adam])
@@ -123,7 +123,7 @@ class Sac(Traced):
         records.set("noise", noise)
         for name, chances in self._critics.chances(numbers).items():
             records.set(name, chances.swapaxes(0, 1))
-        self._run(self.rows, rows, self.due(K, _DELAYED, config.delay))
+        self._run(self.rows, rows, self.due(K, _DELAYED, config.settled.delay))
         self.updates += K
         td = np.stack([records.get(name) for name in self._errors])
         return Signals(td.mean(axis=0), np.abs(td).max(axis=0), records.get("target"))

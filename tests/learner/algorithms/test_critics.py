@@ -41,9 +41,10 @@ def _sac(config: SacConfig, seeds: tuple[int, ...] = (3, 4), dtype: type[np.floa
 
 def _chance(config: SacConfig, stream: np.random.Generator) -> Chance:
     """The next update's random numbers."""
-    noise, n = stream.standard_normal((2, B, M)), config.critics
-    subset = np.argsort(stream.random(n))[: config.subset].tolist() if config.subset < n else list(range(n))
-    return Chance(noise, subset, math.floor(stream.random() * SEEDS) if config.dropout else 0.0)
+    noise, of = stream.standard_normal((2, B, M)), config.settled
+    n, m = of.critics, of.subset
+    subset = np.argsort(stream.random(n))[:m].tolist() if m < n else list(range(n))
+    return Chance(noise, subset, math.floor(stream.random() * SEEDS) if of.dropout else 0.0)
 
 
 @EACH
