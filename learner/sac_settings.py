@@ -65,7 +65,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     delay: Delay | UnsetType = UNSET
     """Updates of the critics per update of actor and temperature (1)."""
     normalization: Normalization | UnsetType = UNSET
-    """Normalisation: ``layer`` of the critics' hidden units, ``batch`` of all layers' inputs, the actor's too (none)."""
+    """Normalisation: ``layer`` of the critics' hidden units, ``batch`` of the inputs of all layers (none)."""
     dropout: Fraction | UnsetType = UNSET
     """Probability with which each hidden unit of the critics is dropped, in targets and updates (0)."""
     targets: Targets | UnsetType = UNSET
