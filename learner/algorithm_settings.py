@@ -1,4 +1,4 @@
-"""Sections of the algorithms that learn from single experiences: DDPG, DQN, TD3, SAC, Rainbow."""
+"""Sections of algorithms that learn from single experiences: DDPG, DQN, TD3, Rainbow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Share
-from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd, Rate
+from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, Rate
 
 
 class NetworkSize(NamedTuple):
@@ -132,35 +132,6 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """c: bound on the smoothing noise."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
-
-
-class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b except for the reward scale."""
-
-    home = "onrig.learner.algorithms.sac:Sac"
-    stochastic = True
-    provides_targets = True
-    hidden: Hidden = (256, 256)
-    """Number of units in the hidden layers of the actor and of each critic."""
-    batch: Batch = 256
-    """Number of experiences in a minibatch."""
-    gamma: Fraction = 0.99
-    """Discount factor of the return."""
-    tau: Rate = 5e-3
-    """Step size of the target networks at each update."""
-    lr: Positive = 3e-4
-    """Learning rate of actor, critics and temperature."""
-    log_std: tuple[LogStd, LogStd] = (-20.0, 2.0)
-    """Bounds on the policy's log standard deviation before squashing; some implementations use [-5, 2]."""
-    temperature: Positive = 1.0
-    """Initial weight of the entropy, which is learned."""
-    reward_scale: Positive = 1e-3
-    """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """List bounds that are in the wrong order."""
-        if self.log_std[0] >= self.log_std[1]:
-            yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
 
 
 class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):

@@ -60,6 +60,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
 
     home = "onrig.learner.samplers.klper:Klper"
     home_of_trials = "onrig.learner.trials.sampling:closest_for"
+    can_be_contained = False
     section = "klper"
     parameter = Parameter("N", "number", "candidates", 64, 1, 4, whole=True)
     sigma: Positive = 0.1
@@ -130,10 +131,22 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
         return PROPORTIONAL[self.law]._replace(**{name: value for name, value in given.items() if value is not UNSET})
 
 
+class PriorSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
+    """Symmetric sampling of RLPD (Ball et al. 2023): a share of each minibatch is from the experiences that the run
+    begins with (``selection.seed_from``), the rest from its own, each by the sampling in brackets."""
+
+    home = "onrig.learner.samplers.prior:Prior"
+    parameter = Parameter("share", "share", "prior experiences", 1.0, example=0.5)
+    draws_by_another = True
+    can_be_contained = False
+    keeps_seeds = True
+
+
 class NersSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """NERS; the defaults are those of Oh et al. 2021 (Table 3)."""
 
     home = "onrig.learner.samplers.ners:Ners"
+    can_be_contained = False
     section = "ners"
     required_signals = frozenset({Signal.TARGET})
     bytes_per_slot = 26.0
@@ -157,6 +170,7 @@ class EroSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """ERO (Zha et al. 2019); the defaults are those of Oh et al. 2021 (Table 3)."""
 
     home = "onrig.learner.samplers.ero:Ero"
+    can_be_contained = False
     section = "ero"
     bytes_per_slot = 25.5
     hidden: Hidden = (64, 64)

@@ -192,14 +192,18 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
         parsed = parse_strategy(strategy)
     except ValueError:
         return
-    name = parts_of_sampling(parsed.sampling).name
-    sampling = sampling_of(name)
-    assert issubclass(sampling, SamplerSettings)
-    yield from settings.of_sampler(sampling).problems(settings.algorithm, settings.selected)
+    for part in parts_of_sampling(parsed.sampling).each:
+        yield from _sampling_problems(settings, part.name)
     for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
         able = algorithms_where(lambda section: bool(section.home_under_refer))
         message = f"{parsed.retention} needs the {signal.value}, which only ReF-ER provides ({able}): set learner.refer"
         yield "selection.strategy", message
+
+
+def _sampling_problems(settings: LearnerSettings, name: str) -> Iterator[tuple[str, str]]:
+    sampling = sampling_of(name)
+    assert issubclass(sampling, SamplerSettings)
+    yield from settings.of_sampler(sampling).problems(settings.algorithm, settings.selected)
     if Signal.TARGET in sampling.required_signals - settings.provided_signals:
         able = algorithms_where(lambda section: section.provides_targets)
         message = f"{name} needs the critic's targets, which {settings.algorithm} does not provide: use {able}"
@@ -212,7 +216,8 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     Experiments may set sections that only some of their cells read, and every run has the sections of ``ddpg`` and
     ``dqn``.
     """
-    read = {settings.algorithm, sampling_of(parts_of_sampling(parse_strategy(strategy).sampling).name).section}
+    parts = parts_of_sampling(parse_strategy(strategy).sampling).each
+    read = {settings.algorithm, *(sampling_of(part.name).section for part in parts)}
     readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in ALWAYS}
     samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)
     readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}

@@ -57,6 +57,9 @@ class Beginning(NamedTuple):
 def beginning_findings(config: RunConfig) -> Iterator[Finding]:
     """List the reasons for which a run cannot begin with what it names, in so far as configurations show them."""
     learner, seeds = learner_settings(config.learner), config.selection.seeds
+    if seeds is None and parse_strategy(config.selection.strategy).keeps_seeds:
+        what = f"{config.selection.strategy} draws from experiences of an earlier run: give {'.'.join(_SEED)}"
+        yield ("selection", "strategy"), f"{what} at selection.strategy"
     if seeds is not None:
         if learner.selected.batch_steps:
             yield (
@@ -158,8 +161,10 @@ def _no_room(config: RunConfig) -> str | None:
 def _room(config: RunConfig) -> int | None:
     """Number of seeds that the memory has room for; None for any number."""
     selection = config.selection
-    if not parse_strategy(selection.strategy).keeper.keeps_all:
-        return capacity_of(config)
+    strategy = parse_strategy(selection.strategy)
+    if not strategy.keeper.keeps_all:
+        capacity = capacity_of(config)
+        return capacity // 2 if strategy.keeps_seeds else capacity
     if selection.capacity is None and selection.capacity_bytes is None:
         return None
     return max(0, capacity_of(config) - config.episodes * episode_steps(config.task, config.rate_hz))
@@ -208,7 +213,7 @@ def _run_of(folder: Path) -> str:
 
 
 def _experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
-    """Read the newest measured experiences that fit into the memory, oldest first."""
+    """Read the newest measured experiences that the memory takes and has room for, oldest first."""
     from onrig.tools.api.run_data import DataMissing, RunData
 
     folder = Path(seeds.path)
@@ -221,7 +226,8 @@ def _experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
             found = _transitions(config, RunData(folder, _config_of(folder)).experiences)
     except DataMissing as error:
         raise CannotBegin(f"selection.seed_from: {error}") from None
-    measured = np.flatnonzero(found.flags & np.uint32(Flag.SYNTHETIC) == 0)
+    left_out = Flag.SYNTHETIC | (Flag.INTERVENED if config.selection.intervened == "drop" else Flag(0))
+    measured = np.flatnonzero(found.flags & np.uint32(left_out) == 0)
     room = _room(config)
     most = len(measured) if seeds.most is msgspec.UNSET else seeds.most
     chosen = measured[max(0, len(measured) - (most if room is None else min(most, room))) :]

@@ -46,7 +46,7 @@ enum {
     COPY, FILL, ADD, SUBTRACT, MULTIPLY, DIVIDE, MINIMUM, AFFINE, CLAMP, EXP, LOG, SQRT, TANH, SIGMOID, SOFTPLUS, SOFTSIGN,
     INSIDE, WHERE_POSITIVE, WHERE_LESS, WHERE_MORE, TANH_SLOPE, SIGMOID_SLOPE, SOFTSIGN_SLOPE, EQUAL,
     SUM, SUM_OF_SQUARES, ROW_SUM, ROW_MAX, ROW_ARGMAX, COLUMN_SUM,
-    PROJECT, FOLD, TILE, ADD_SCALED, FOLLOW, ADAM,
+    PROJECT, STANDARDISE, STANDARDISE_SLOPE, DROP, FOLD, TILE, ADD_SCALED, FOLLOW, ADAM,
 };
 enum { LINEAR, RELU, MASK };
 
@@ -387,6 +387,80 @@ static void project(const Op *o, real *const p[]) {
     }
 }
 
+/* Products of deviations from means: sum of (x - mx) (y - my). */
+static real codeviation(const real *x, real mx, const real *y, real my, int n) {
+    vec s = {0};
+    int j = 0;
+    for (; j + VL <= n; j += VL) s += (LOAD(x + j) - mx) * (LOAD(y + j) - my);
+    real sum = 0;
+    for (; j < n; j++) sum += (x[j] - mx) * (y[j] - my);
+    UNROLL for (int l = 0; l < VL; l++) sum += s[l];
+    return sum;
+}
+
+static void standardise_rows(const Op *o, real *const p[]) {
+    const int n = o->cols;
+    const real eps = o->y;
+    for (int i = 0; i < o->rows; i++) {
+        real *restrict O = p[0] + (long)i * o->by_row[0];
+        const real *restrict A = p[1] + (long)i * o->by_row[1];
+        const real mean = sum_of(A, n) / n, scale = 1 / NAME(sqrt)(codeviation(A, mean, A, mean, n) / n + eps);
+        if (o->code == STANDARDISE) {
+            for (int j = 0; j < n; j++) O[j] = (A[j] - mean) * scale;
+            continue;
+        }
+        const real *restrict G = p[2] + (long)i * o->by_row[2];
+        const real of_g = sum_of(G, n) / n, slope = codeviation(A, mean, G, 0, n) / n * (scale * scale);
+        for (int j = 0; j < n; j++) O[j] = (G[j] - of_g - (A[j] - mean) * slope) * scale;
+    }
+}
+
+enum { BLOCK = 64 };
+
+static void standardise_columns(const Op *o, real *const p[]) {
+    const int rows = o->rows;
+    const real eps = o->y;
+    for (int start = 0; start < o->cols; start += BLOCK) {
+        const int n = o->cols - start < BLOCK ? o->cols - start : BLOCK;
+        real mean[BLOCK] = {0}, scale[BLOCK] = {0}, of_g[BLOCK] = {0}, slope[BLOCK] = {0};
+        const real *A = p[1] + start, *G = o->code == STANDARDISE ? 0 : p[2] + start;
+        const long lda = o->by_row[1], ldg = o->by_row[2];
+        for (int i = 0; i < rows; i++) COLS(mean[j] += A[i * lda + j];)
+        COLS(mean[j] /= rows;)
+        for (int i = 0; i < rows; i++) COLS(const real d = A[i * lda + j] - mean[j]; scale[j] += d * d;)
+        COLS(scale[j] = 1 / NAME(sqrt)(scale[j] / rows + eps);)
+        if (G) {
+            for (int i = 0; i < rows; i++)
+                COLS(of_g[j] += G[i * ldg + j]; slope[j] += (A[i * lda + j] - mean[j]) * G[i * ldg + j];)
+            COLS(of_g[j] /= rows; slope[j] = slope[j] / rows * (scale[j] * scale[j]);)
+        }
+        for (int i = 0; i < rows; i++) {
+            real *restrict O = p[0] + (long)i * o->by_row[0] + start;
+            if (G) COLS(O[j] = (G[i * ldg + j] - of_g[j] - (A[i * lda + j] - mean[j]) * slope[j]) * scale[j];)
+            else COLS(O[j] = (A[i * lda + j] - mean[j]) * scale[j];)
+        }
+    }
+}
+
+INLINE uint32_t mixed(uint32_t bits) { /* "lowbias32", C. Wellons 2018 */
+    bits = (bits ^ bits >> 16) * 0x7feb352du;
+    bits = (bits ^ bits >> 15) * 0x846ca68bu;
+    return bits ^ bits >> 16;
+}
+
+static void drop(const Op *o, real *const p[]) {
+    const int n = o->cols;
+    const real seed = *p[2], factor = 1.0 / (1.0 - o->x);
+    const uint32_t word = seed >= 0 && seed < 16777216 ? (uint32_t)seed : 0;
+    const uint32_t key = mixed(word ^ mixed((uint32_t)o->inner + 0x9e3779b9u)), rate = (uint32_t)(o->x * 4294967296.0);
+    for (int i = 0; i < o->rows; i++) {
+        real *restrict O = p[0] + (long)i * o->by_row[0];
+        const real *restrict A = p[1] + (long)i * o->by_row[1];
+        const uint32_t first = (uint32_t)i * (uint32_t)n;
+        COLS(const real a = A[j] * factor; O[j] = SELECT(mixed((first + (uint32_t)j) * 0x9e3779b9u + key) >= rate, a, (real)0);)
+    }
+}
+
 static void fold(const Op *o, real *const p[]) {
     const int width = o->inner;
     for (int i = 0; i < o->rows; i++) {
@@ -453,6 +527,8 @@ static void run(const Op *o, real *const base[3], real *spare) {
     case EQUAL: BINARY((real)(a == b));
     case SUM: case SUM_OF_SQUARES: case ROW_SUM: case ROW_MAX: case ROW_ARGMAX: case COLUMN_SUM: reduce(o, p); break;
     case PROJECT: project(o, p); break;
+    case STANDARDISE: case STANDARDISE_SLOPE: (o->post ? standardise_columns : standardise_rows)(o, p); break;
+    case DROP: drop(o, p); break;
     case FOLD: fold(o, p); break;
     case TILE: tile_columns(o, p); break;
     case ADD_SCALED: ROWS(OPERAND(1, A); const int ca = o->by_col[1];

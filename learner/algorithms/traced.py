@@ -95,6 +95,17 @@ class Traced(Nets):
         """Draw N(0, 1) noise for updates, from one stream per trial: (S, *shape)."""
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
+    def drawn(self, updates: int, *shape: int, uniforms: int = 0) -> tuple[Values, Values]:
+        """Draw N(0, 1) noise (S, updates, *shape) and numbers over [0, 1) (S, updates, uniforms), update by update."""
+        if not uniforms:
+            return self.normals(updates, *shape), np.zeros((self.trials, updates, 0))
+        of_trials = [
+            [(stream.standard_normal(shape), stream.random(uniforms)) for _ in range(updates)]
+            for stream in self._streams
+        ]
+        normals, numbers = (np.array([[pair[i] for pair in row] for row in of_trials]) for i in (0, 1))
+        return normals, numbers
+
     def due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:
         """Return the sections of the next updates: ``section`` in every ``every``-th one."""
         numbers = self.updates + 1 + np.arange(updates)

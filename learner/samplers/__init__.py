@@ -72,6 +72,10 @@ class Setting(NamedTuple):
     """Number in the strategy's notation."""
     write_probability: float = 1.0
     """Share of the steps that are stored as experiences."""
+    contained: str = ""
+    """Sampling within this one, which draws by it; empty for most."""
+    reserved: int = 0
+    """Number of first slots with experiences of an earlier run, which are never overwritten."""
 
     @property
     def options(self) -> LearnerSettings:
@@ -99,7 +103,8 @@ class Setting(NamedTuple):
         each, per_transition = options.updates_per_episode, options.updates_per_transition
         share = config.selection.write_probability
         updates = config.episodes * (each or 0) + round(steps * share * (per_transition or 0.0))
-        return cls(capacity, options.batch, config.episodes, updates, steps, options, view, None, share)
+        setting = cls(capacity, options.batch, config.episodes, updates, steps, options, view, None, share)
+        return setting._replace(reserved=config.selection.reserved)
 
 
 def within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
@@ -170,12 +175,17 @@ def sampler_for(strategy: Strategy, stream: np.random.Generator, setting: Settin
 
     Raises ValueError for an unknown sampling, and if the memory cannot hold one minibatch.
     """
-    from onrig.learner.samplers.fis import Fis
-
     if setting.capacity < setting.batch:
         raise ValueError(f"a memory of {setting.capacity} experiences is too small for a minibatch of {setting.batch}")
-    name, correction, argument = parts_of_sampling(strategy.sampling)
-    setting = setting._replace(argument=argument)
+    return sampler_of(strategy.sampling, stream, setting)
+
+
+def sampler_of(sampling: str, stream: np.random.Generator, setting: Setting) -> Sampler:
+    """Build the sampler of a sampling strategy, or of the one within another; raises ValueError for an unknown one."""
+    from onrig.learner.samplers.fis import Fis
+
+    name, correction, argument, contained = parts_of_sampling(sampling)
+    setting = setting._replace(argument=argument, contained=contained)
     sampler = sampler_class(name).build(setting, stream, weighted=correction == "IS")
     if correction == "FIS":
         return Fis(sampler, setting.capacity, beta=setting.beta, replays=setting.replays)

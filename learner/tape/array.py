@@ -68,6 +68,25 @@ class Array:
         view.part_of = (self, start)
         return view
 
+    def rows(self, start: int, stop: int) -> Array:
+        """View of rows [start, stop)."""
+        tape, shape = self.tape, self.shape
+        view = self.row_view(start, stop)
+
+        def rule(g: Gradient) -> Array:
+            out = tape.filled(shape, 0.0)
+            tape.emit("copy", view.shape, [tape.expand(g, view.shape)], out=out.row_view(start, stop))
+            return out
+
+        return tape.register_output(view, [Derivative(self, rule)])
+
+    def row_view(self, start: int, stop: int) -> Array:
+        """View of rows [start, stop), a constant for gradients."""
+        if not 0 <= start < stop <= self.shape[0]:
+            raise self.tape.error(f"rows {start} to {stop} exceed an array of shape {self.shape}")
+        shape = stop - start, self.shape[1]
+        return Array(self.tape, self.space, self.at + start * self.strides[0], shape, self.strides)
+
     def reshaped(self, rows: int, cols: int) -> Array:
         """Reshape to (rows, cols), with the same elements row by row."""
         if rows * cols != self.size or not self.is_contiguous:
@@ -236,6 +255,10 @@ class Recorder:
         """Return ``a`` if contiguous, else a contiguous copy."""
         return a if a.is_contiguous else self.emit("copy", a.shape, [a])
 
+    def unrepeated(self, a: Array) -> Array:
+        """Return ``a``, or a copy if elements are repeated: kernels of reductions read rows of adjacent elements."""
+        return a if 0 not in a.strides else self.emit("copy", a.shape, [a])
+
     def error(self, what: str) -> TapeError:
         """Return an error that names the line of the algorithm being traced."""
         return TapeError(f"{source_line()}: {what}")
@@ -312,9 +335,7 @@ class Recorder:
 
     def add_reduction(self, name: str, a: Array, shape: tuple[int, int], *, passes: bool = True) -> Array:
         """Append a reduction; the gradient of a sum is the same for all its terms."""
-        # Kernels read rows of adjacent elements; a repeated element must be copied first.
-        source = a if 0 not in a.strides else self.emit("copy", a.shape, [a])
-        out = self.emit(name, shape, [source], of=a.shape)
+        out = self.emit(name, shape, [self.unrepeated(a)], of=a.shape)
         rule = Derivative(a, lambda g: g if isinstance(g, float) else self._broadcast(g, a.shape))
         return self.register_output(out, [rule] if passes else [])
 

@@ -44,7 +44,7 @@ _POSTS: Final = np.array([sum(1 << post for post in o.posts) for o in OPERATIONS
 _BLOCKS: Final = np.array([o.name in ("fold", "tile") for o in OPERATIONS])
 _ANY_LAYOUT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
 _ANY_LAYOUT[CODES["product"], 1] = True  # kernels use its strides
-_PROJECT, _ADAM, _CLAMP = (CODES[name] for name in ("project", "adam", "clamp"))
+_PROJECT, _ADAM, _CLAMP, _DROP = (CODES[name] for name in ("project", "adam", "clamp", "drop"))
 _MOMENTS: Final = OPERATIONS[_ADAM].written[1]
 
 
@@ -64,6 +64,7 @@ class Fault(IntEnum):
     ROWS = 10
     COLUMNS = 11
     OVERWRITES = 12
+    RATE = 13
 
 
 _TEXTS: Final = {
@@ -80,6 +81,7 @@ _TEXTS: Final = {
     Fault.ROWS: "{name} has an operand that is not laid out row by row",
     Fault.COLUMNS: "{name} has an operand whose elements are neither adjacent nor repeated",
     Fault.OVERWRITES: "{name} overwrites its own inputs",
+    Fault.RATE: "{name} has the invalid rate {x}, expected 0 to below 1",
 }
 
 
@@ -137,6 +139,7 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
         Fault.BLOCKS: _BLOCKS[code] & (cols % np.maximum(inner, 1) != 0),
         Fault.ATOMS: (code == _PROJECT) & ~((cols >= 2) & np.isfinite(x) & np.isfinite(y) & (x < y)),
         Fault.BOUNDS: (code == _CLAMP) & ~(x <= y),
+        Fault.RATE: (code == _DROP) & ~((x >= 0.0) & (x < 1.0)),
         Fault.POST: (post < 0) | (post > 31) | (_POSTS[code] >> np.clip(post, 0, 31) & 1 == 0),
         Fault.OPERANDS: ((space != Space.NONE) != present).any(axis=1),
         Fault.SPACE: (present & ~located).any(axis=1),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from onrig.learner.tape.array import Array, Derivative, Gradient, divide_gradient
+from onrig.learner.tape.operations import COLUMNS
 
 
 def _slope(name: str, g: Gradient, y: Array) -> Array:
@@ -102,6 +104,37 @@ def log_softmax(a: Array) -> Array:
     return shifted - log(exp(shifted).row_sums())
 
 
+def standardise(a: Array, eps: float, *, columns: bool = False) -> Array:
+    """(a - mean) / sqrt(variance + eps) over each row, or over each column; the variance is the mean square."""
+    tape, source, post = a.tape, a.tape.unrepeated(a), COLUMNS if columns else 0
+    out = tape.emit("standardise", a.shape, [source], post=post, y=eps)
+
+    def rule(g: Gradient) -> Array:
+        return tape.emit("standardise_slope", a.shape, [source, _materialise(g, out)], post=post, y=eps)
+
+    return tape.register_output(out, [Derivative(a, rule)])
+
+
+class Dropout:
+    """Dropout (Srivastava et al. 2014) at ``rate``; masks differ between updates by ``seed``, and between uses.
+
+    ``seed`` (1, 1): an integer below ``SEEDS``.
+    """
+
+    def __init__(self, rate: float, seed: Array) -> None:
+        self._rate, self._seed, self._uses = rate, seed, itertools.count()
+
+    def __call__(self, a: Array) -> Array:
+        """Return a / (1 - rate), or 0 with probability ``rate``."""
+        tape, use = a.tape, next(self._uses)
+
+        def dropped(values: Array) -> Array:
+            return tape.emit("drop", a.shape, [values, self._seed], inner=use, x=self._rate)
+
+        out = dropped(tape.unrepeated(a))
+        return tape.register_output(out, [Derivative(a, lambda g: dropped(_materialise(g, out)))])
+
+
 def project(p: Array, reward: Array, discount: Array, low: float, high: float) -> Array:
     """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high].
 
@@ -161,3 +194,19 @@ def concatenate(*parts: Array) -> Array:
     return tape.register_output(
         out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)]
     )
+
+
+def stack(a: Array, b: Array) -> Array:
+    """Rows of a, then those of b."""
+    tape, (rows, cols) = a.tape, a.shape
+    if b.shape[1] != cols:
+        raise tape.error(f"cannot stack the rows of arrays {a.shape} and {b.shape}")
+    ends = rows, rows + b.shape[0]
+    out = tape.scratch_array((ends[1], cols))
+    for part, start, stop in ((a, 0, ends[0]), (b, *ends)):
+        tape.emit("copy", part.shape, [part], out=out.row_view(start, stop))
+
+    def cut(start: int, stop: int) -> Callable[[Gradient], Gradient]:
+        return lambda g: g if isinstance(g, float) else g.row_view(start, stop)
+
+    return tape.register_output(out, [Derivative(a, cut(0, ends[0])), Derivative(b, cut(*ends))])

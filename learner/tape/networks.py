@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenate, dense, relu
+from onrig.learner.tape.elementary import Dropout, concatenate, dense, relu, sqrt, square, standardise
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 _OUTPUT_INIT: Final = 3e-3
@@ -52,24 +52,41 @@ class Mlp:
         *,
         units: Units = relu,
         joins: Mapping[int, int] | None = None,
+        scaled: Sequence[int] = (),
     ) -> None:
         """``sizes``: inputs, units of each hidden layer, outputs; ``joins``: number of additional columns that enter
-        layer i."""
+        layer i; ``scaled``: numbers of columns that have a scale and a shift, for a subclass."""
         more = joins or {}
         self.sizes: Final = [(i + more.get(at, 0), o) for at, (i, o) in enumerate(itertools.pairwise(sizes))]
         shapes: dict[str, tuple[int, int]] = {}
         for at, (inputs, outputs) in enumerate(self.sizes):
             shapes[f"weight{at}"], shapes[f"bias{at}"] = (inputs, outputs), (1, outputs)
+        for at, cols in enumerate(scaled):
+            shapes[f"scale{at}"] = shapes[f"shift{at}"] = (1, cols)
         self.group: Final[Group] = state.group(name, shapes)
         self._units = units
 
     @property
     def weights(self) -> Sequence[Field]:
-        return self.group.fields[::2]
+        return self._layers[::2]
+
+    @property
+    def _layers(self) -> Sequence[Field]:
+        """Weights and bias of each layer in turn."""
+        return self.group.fields[: 2 * len(self.sizes)]
+
+    @property
+    def _scales(self) -> Sequence[Field]:
+        """Scale and shift in turn."""
+        return self.group.fields[2 * len(self.sizes) :]
 
     def __call__(self, x: Array, **joining: Array) -> Array:
         """Linear outputs (rows, outputs) at inputs (rows, inputs); ``join1`` enters the second layer, and so on."""
         return self.behind(0, x, **joining)
+
+    def train(self, x: Array, dropout: Dropout | None = None) -> Array:
+        """Linear outputs in an update; ``dropout`` and statistics of the batch are for subclasses."""
+        return self(x)
 
     def behind(self, at: int, x: Array, **joining: Array) -> Array:
         """Linear outputs from the inputs of layer ``at``."""
@@ -94,11 +111,88 @@ class Mlp:
             for f, values in zip(self.group.fields[2 * at :], draw(stream, inputs, outputs, at == last), strict=False):
                 row[f.slice] = np.broadcast_to(values, f.shape).reshape(-1)
 
+        for f in self._scales[::2]:
+            row[f.slice] = 1.0
+
+    def _scaled(self, at: int, x: Array) -> Array:
+        """Apply a scale and a shift to each column."""
+        scale, shift = (x.tape.read(f) for f in self._scales[2 * at : 2 * at + 2])
+        return x * scale + shift
+
     def copy(self, row: NDArray[np.floating], other: Mlp) -> None:
         """Copy one trial's parameters from a network of the same sizes."""
         row[self.group.flat.slice] = row[other.group.flat.slice]
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy weights (in, out) and bias (out,) of each layer out of a trial's state."""
-        values = [row[f.slice].reshape(f.shape).copy() for f in self.group.fields]
+        values = [row[f.slice].reshape(f.shape).copy() for f in self._layers]
         return [(weight, bias[0]) for weight, bias in zip(values[::2], values[1::2], strict=True)]
+
+
+class LayerNormalised(Mlp):
+    """Relu units behind dropout and layer normalisation (Ba et al. 2016), each optional: Hiraoka et al. 2022."""
+
+    EPS: Final = 1e-5
+
+    def __init__(self, state: Layout, name: str, sizes: Sequence[int], *, normalised: bool) -> None:
+        super().__init__(state, name, sizes, scaled=sizes[1:-1] if normalised else ())
+
+    def layer(self, at: int, x: Array, *, last: bool = False, dropout: Dropout | None = None) -> Array:
+        """Outputs of one layer, after its units unless it is the last."""
+        if last or (dropout is None and not self._scales):
+            return super().layer(at, x, last=last)
+        x = super().layer(at, x, last=True)
+        x = x if dropout is None else dropout(x)
+        return relu(self._scaled(at, standardise(x, self.EPS)) if self._scales else x)
+
+    def train(self, x: Array, dropout: Dropout | None = None) -> Array:
+        last = len(self.sizes) - 1
+        for at in range(last + 1):
+            x = self.layer(at, x, last=at == last, dropout=dropout)
+        return x
+
+
+class BatchNormalised(Mlp):
+    """Relu units with batch normalisation (Ioffe and Szegedy 2015) of each layer's inputs: Bhatt et al. 2024."""
+
+    EPS: Final = 1e-3
+    MOMENTUM: Final = 0.99
+    """Share of the running statistics that an update keeps."""
+
+    def __init__(self, state: Layout, name: str, sizes: Sequence[int]) -> None:
+        super().__init__(state, name, sizes, scaled=sizes[:-1])
+        shapes = {f"{kind}{at}": (1, cols) for at, cols in enumerate(sizes[:-1]) for kind in ("mean", "variance")}
+        self._statistics: Final = state.group(f"{name}_statistics", shapes).fields
+        """Running mean and variance of the inputs of each layer in turn."""
+
+    def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
+        super().draw(row, stream, draw)
+        for f in self._statistics[1::2]:
+            row[f.slice] = 1.0
+
+    def layer(self, at: int, x: Array, *, last: bool = False) -> Array:
+        """Outputs of one layer, whose inputs are normalised by the running statistics."""
+        mean, variance = (x.tape.read(f) for f in self._statistics[2 * at : 2 * at + 2])
+        return super().layer(at, self._scaled(at, (x - mean) / sqrt(variance + self.EPS)), last=last)
+
+    def train(self, x: Array, dropout: Dropout | None = None) -> Array:
+        """Linear outputs, normalised by the statistics of the batch, which move the running ones."""
+        last, rows = len(self.sizes) - 1, x.shape[0]
+        for at in range(last + 1):
+            mean = x.column_sums() * (1.0 / rows)
+            variance = square(x - mean).column_sums() * (1.0 / rows)
+            for f, value in zip(self._statistics[2 * at :], (mean, variance), strict=False):
+                x.tape.emit("follow", f.shape, [value], out=x.tape.read(f), x=1.0 - self.MOMENTUM)
+            x = super().layer(at, self._scaled(at, standardise(x, self.EPS, columns=True)), last=at == last)
+        return x
+
+    def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Copy out weights and biases of the same network without normalisation."""
+        found = []
+        for at, (weight, bias) in enumerate(super().layers(row)):
+            fields = (*self._statistics[2 * at : 2 * at + 2], *self._scales[2 * at : 2 * at + 2])
+            mean, variance, scale, shift = (row[f.slice].astype(np.float64) for f in fields)
+            factor = scale / np.sqrt(variance + self.EPS)
+            bias = bias + (shift - mean * factor) @ weight
+            found.append(((factor[:, None] * weight).astype(row.dtype), bias.astype(row.dtype)))
+        return found

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import OPERATIONS, Space, operand_shapes
+from onrig.learner.tape.operations import COLUMNS, OPERATIONS, SEEDS, Space, operand_shapes
 from onrig.learner.tape.program import Program
 
 Values = NDArray[Any]
@@ -287,6 +287,56 @@ def _project(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any)
     return kernel
 
 
+def _standardise(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
+    a, axis = inputs[0], _axis(op)
+
+    def kernel() -> None:
+        centred = a - a.mean(axis=axis, keepdims=True)
+        np.divide(centred, np.sqrt(np.square(centred).mean(axis=axis, keepdims=True) + y), out=out)
+
+    return kernel
+
+
+def _standardise_slope(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
+    (a, g), axis = inputs, _axis(op)
+
+    def kernel() -> None:
+        centred = a - a.mean(axis=axis, keepdims=True)
+        std = np.sqrt(np.square(centred).mean(axis=axis, keepdims=True) + y)
+        unit = centred / std
+        turned = g - g.mean(axis=axis, keepdims=True) - unit * (g * unit).mean(axis=axis, keepdims=True)
+        np.divide(turned, std, out=out)
+
+    return kernel
+
+
+def _axis(op: np.void) -> int:
+    return 0 if int(op["post"]) == COLUMNS else 1
+
+
+def _mixed(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Hash of each word ("lowbias32", C. Wellons 2018)."""
+    bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    bits = (bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return bits ^ (bits >> np.uint32(16))
+
+
+def kept_units(shape: tuple[int, int], rate: float, use: int, seed: float) -> NDArray[np.bool_]:
+    """Mask of the elements that ``drop`` keeps; a seed outside of [0, SEEDS) counts as 0."""
+    word = np.array([seed if 0.0 <= seed < SEEDS else 0.0]).astype(np.uint32)
+    key = _mixed(word ^ _mixed(np.array([use], np.uint32) + np.uint32(0x9E3779B9)))
+    elements = np.arange(shape[0] * shape[1], dtype=np.uint32) * np.uint32(0x9E3779B9)
+    kept: NDArray[np.bool_] = _mixed(elements + key) >= np.uint32(rate * 2.0**32)
+    return kept.reshape(shape)
+
+
+def _drop(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
+    a, seed = inputs
+    rate, use = float(op["x"]), int(op["inner"])
+    factor = out.dtype.type(1.0 / (1.0 - rate))
+    return lambda: np.copyto(out, np.where(kept_units(out.shape, rate, use, float(seed[0, 0])), a * factor, 0.0))
+
+
 def _adam(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
     gradient, moments, factor = inputs
     n = out.shape[1]
@@ -328,5 +378,8 @@ _MAKERS: Final[dict[str, Callable[..., Kernel]]] = {
     "fold": _fold,
     "tile": _tile,
     "project": _project,
+    "standardise": _standardise,
+    "standardise_slope": _standardise_slope,
+    "drop": _drop,
     "adam": _adam,
 }

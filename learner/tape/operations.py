@@ -62,6 +62,11 @@ DIMENSIONS: Final = "1rcim"
 MASKED: Final = 2
 """``post`` of a product whose last operand is a mask; with other values, that operand is missing."""
 
+SEEDS: Final = 1 << 24
+"""Number of seeds of ``drop``: integers that single precision represents."""
+COLUMNS: Final = 1
+"""``post`` of an operation on each column; 0: on each row."""
+
 
 def _elementwise(name: str, inputs: int, written: tuple[int, ...] = ()) -> Operation:
     return Operation(name, Kind.ELEMENTWISE, " ".join(["rc"] * (1 + inputs)), written)
@@ -106,6 +111,11 @@ OPERATIONS: Final = (
     Operation("column_sum", Kind.OWN, "1c rc"),
     # Distributions over atoms z from x to y: projects p of reward + discount z onto z.
     Operation("project", Kind.OWN, "rc rc r1 r1"),
+    # (a - mean) / sqrt(variance + y) over each row, or over each column if post is 1; and its derivative: a, gradient.
+    Operation("standardise", Kind.OWN, "rc rc", posts=(0, COLUMNS)),
+    Operation("standardise_slope", Kind.OWN, "rc rc rc", posts=(0, COLUMNS)),
+    # a / (1 - x) or 0, with probability x, by a hash of the element, ``inner`` and the seed (an integer below 2^24).
+    Operation("drop", Kind.OWN, "rc rc 11"),
     # Blocks of ``inner`` columns: their sum, and copies.
     Operation("fold", Kind.OWN, "ri rc"),
     Operation("tile", Kind.OWN, "rc ri"),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import MASKED, OPERATIONS, operand_shapes
+from onrig.learner.tape.operations import COLUMNS, MASKED, OPERATIONS, SEEDS, operand_shapes
 from onrig.learner.tape.program import Program
 
 Kernel = Callable[[], object]
@@ -75,6 +75,10 @@ def _bound(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
     if name == "adam":
         beta1, beta2 = (float(beta) for beta in op["more"])
         return lambda: _adam(out, x, y, beta1, beta2, *inputs)
+    if name.startswith("standardise"):
+        return _standardised(out, int(op["post"]), y, *inputs)
+    if name == "drop":
+        return _drop(out, x, int(op["inner"]), *inputs)
     return _PRODUCTS[name](out, int(op["post"]), *inputs)
 
 
@@ -143,6 +147,45 @@ _OF_CONSTANTS: Final[dict[str, Callable[..., object]]] = {
     "project": _project,
 }
 """Kernels called with output, constants and inputs."""
+
+
+def _standardised(out: Tensor, post: int, eps: float, a: Tensor, *gradient: Tensor) -> Kernel:
+    axis = 0 if post == COLUMNS else 1
+
+    def kernel() -> None:
+        centred = a - a.mean(axis, keepdim=True)
+        std = (centred.square().mean(axis, keepdim=True) + eps).sqrt()
+        unit = centred / std
+        if not gradient:
+            out.copy_(unit)
+            return
+        g = gradient[0]
+        turned = g - g.mean(axis, keepdim=True) - unit * (g * unit).mean(axis, keepdim=True)
+        torch.div(turned, std, out=out)
+
+    return kernel
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    """``numpy_executor._mixed`` of 32-bit words in 64-bit elements."""
+    word = 0xFFFFFFFF
+    bits = ((bits ^ (bits >> 16)) * 0x7FEB352D) & word
+    bits = ((bits ^ (bits >> 15)) * 0x846CA68B) & word
+    return bits ^ (bits >> 16)
+
+
+def _drop(out: Tensor, rate: float, use: int, a: Tensor, seed: Tensor) -> Kernel:
+    word, golden = 0xFFFFFFFF, 0x9E3779B9
+    elements = torch.arange(out.numel(), device=out.device).reshape(out.shape) * golden & word
+    use_hash = _mixed(torch.tensor((use + golden) & word, device=out.device))
+    threshold, factor, nothing = int(rate * 2.0**32), 1.0 / (1.0 - rate), _nothing(out)
+
+    def kernel() -> None:
+        valid = torch.where((seed >= 0.0) & (seed < SEEDS), seed, nothing).long()
+        bits = _mixed((elements + _mixed(valid ^ use_hash)) & word)
+        torch.where(bits >= threshold, a * factor, nothing, out=out)
+
+    return kernel
 
 
 def _adam(

@@ -31,6 +31,7 @@ from onrig.learner.trials.worlds.making import make_world
 from onrig.learner.trials.worlds.plants import PlantWorld
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.memory.strategy import parse_strategy
+from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
@@ -200,13 +201,17 @@ class Trials:
 
 
 def run_trials(
-    config: RunConfig, settings: LearnerSettings, seeds: Sequence[int], plant: Plant | None = None
+    config: RunConfig,
+    settings: LearnerSettings,
+    seeds: Sequence[int],
+    plant: Plant | None = None,
+    prior: Transitions | None = None,
 ) -> Trials:
     """Set up trials of a run, one per seed (``config.seed`` is ignored); ValueError when they cannot run ``config``.
 
     They train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant`` takes the
     twin's place; its parameters may be arrays (2 S,): of each trial's training episodes, then of its evaluation
-    episodes.  No shield acts, since no hardware is at risk.
+    episodes.  ``prior``: experiences that every memory begins with.  No shield acts, since no hardware is at risk.
     """
     problems = trials_problems(config, settings)
     if problems:
@@ -217,7 +222,7 @@ def run_trials(
     draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
     numbers = EpisodeNumbers(algorithm, process, seeds, T, [a.name for a in config.rig.actuators])
     explorer = Explorer(algorithm, numbers, len(seeds), draws=draws)
-    kept = kept_for(config, settings, noisy=world.is_noisy, behaviour=draws)
+    kept = kept_for(config, settings, noisy=world.is_noisy, behaviour=draws)._replace(prior=prior)
     alter = None
     if config.selection.synthetic is not None:
         levels = None if isinstance(algorithm, Stochastic) else algorithm.discrete
@@ -228,8 +233,12 @@ def run_trials(
     return Trials(algorithm, world, explorer, replay, (len(seeds), 1), every=T)
 
 
-def world_trials(run: StepRun, seeds: Sequence[int], make: Make | None = None) -> Trials:
+def world_trials(
+    run: StepRun, seeds: Sequence[int], make: Make | None = None, prior: Transitions | None = None
+) -> Trials:
     """Set up trials in a world, one per seed; ``make`` takes the place of the run's own world.
+
+    ``prior``: experiences that every memory begins with.
 
     They learn step by step, or batch by batch of their own policies.  Raises ValueError where ``run`` does not fit its
     world, ``NoSuchTask`` without one.
@@ -259,7 +268,7 @@ def world_trials(run: StepRun, seeds: Sequence[int], make: Make | None = None) -
         explore = Explorer(
             algorithm, StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std), len(seeds), draws=True
         )
-        learning = _replay(run, algorithm, seeds, n, m)
+        learning = _replay(run, algorithm, seeds, (n, m), prior)
     evaluation = make([Role.PLANT_EVAL] * episodes), episodes
     every, random_steps = run.evaluation.every, run.random_steps
     return Trials(
@@ -274,13 +283,17 @@ def world_trials(run: StepRun, seeds: Sequence[int], make: Make | None = None) -
     )
 
 
-def _replay(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], n: int, m: int) -> Replay:
+def _replay(
+    run: StepRun, algorithm: Algorithm, seeds: Sequence[int], sizes: tuple[int, int], prior: Transitions | None
+) -> Replay:
+    n, m = sizes
     strategy, share = parse_strategy(run.selection.strategy), run.selection.write_probability
     learning, updates = run.steps - run.random_steps, run.updates_until(run.steps)
     setting = Setting(
         run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
     )
-    kept = Kept(n, m, strategy, setting, share, terminates=True, behaviour=isinstance(algorithm, Gaussian))
+    behaviour = isinstance(algorithm, Gaussian)
+    kept = Kept(n, m, strategy, setting, share, terminates=True, behaviour=behaviour, prior=prior)
     memories = Memories(kept, seeds, policy=algorithm.policy)
     measures = Measures(run, algorithm, memories, seeds)
     return Replay(algorithm, memories, Updates(run.updates, run.update_every, run.random_steps), measures=measures)

@@ -15,14 +15,18 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Behaviour, MemoryAccess, Minibatches, Signals, Window
 from onrig.learner.notes import Notes
 from onrig.learner.samplers import ReplayView
-from onrig.learner.trajectories import Trajectories
+from onrig.learner.trajectories import Trajectories, keys_of
 from onrig.learner.trials.rows import Altered, Columns, Kept, Rows
 from onrig.learner.trials.sampling import sampling_for
 from onrig.learner.trials.worlds import Policy
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Keeper
 from onrig.runtime.memory.layout import Slots
 from onrig.runtime.memory.strategy import Strategy, keeper_for
+from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.random_streams import Role, stream
+
+_BEFORE: Final = 0xFFFFFFFF
+"""Training steps before an experience that no step of this run made."""
 
 
 class _Feedback:
@@ -66,15 +70,22 @@ class Memories:
         self._capacity = kept.setting.capacity
         self.offered = 0
         """Experiences that each trial has offered to its memory."""
+        reserved = kept.reserved
         self._keepers: list[Keeper] = [
-            keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
+            keeper_for(
+                strategy,
+                self._capacity,
+                stream(seed, Role.KEEPER),
+                write_probability=kept.write_probability,
+                reserved=reserved,
+            )
             for seed in seeds
         ]
         view = None if policy is None else ReplayView(self.gather, policy, self._age, kept.n, kept.m)
         self._sampling = sampling_for(
             strategy,
             seeds,
-            kept.setting._replace(view=view),
+            kept.setting._replace(view=view, reserved=reserved),
         )
         self.feedback = bool(self._sampling.required_signals)
         """True where each draw depends on the update before it."""
@@ -98,6 +109,30 @@ class Memories:
         """(S,): counts up by one with each experience offered, and once more between episodes."""
         self._episode = [0] * len(seeds)
         """Episodes of each trial that have ended."""
+        if kept.prior is not None:
+            self._begin_with(kept.prior)
+
+    def _begin_with(self, prior: Transitions) -> None:
+        """Insert the experiences that every memory begins with; they do not count as offered."""
+        rows, episodes = self.columns.rows_of(prior), prior.episode.tolist()
+        keys = keys_of(prior.episode, prior.step)
+        written = []
+        for trial, keeper in enumerate(self._keepers):
+            slots = []
+            for i, (exploration, episode) in enumerate(zip(prior.exploration.tolist(), episodes, strict=True)):
+                slot = keeper.place()
+                if slot >= 0:
+                    keeper.written(slot, exploration, episode)
+                    self.rows[trial, slot] = rows[i]
+                    self._made[trial, slot] = _BEFORE
+                    self._stored[trial] = max(self._stored[trial], slot + 1)
+                    if self._trajectories is not None:
+                        self._trajectories.written(trial, np.array([slot]), keys[[i]])
+                slots.append(slot)
+            placed = np.array(slots, np.int64)
+            written.append(placed[placed >= 0])
+            self.notes.written(trial, written[-1])
+        self._sampling.written(written)
 
     @property
     def ready(self) -> bool:
@@ -109,7 +144,7 @@ class Memories:
         probability = self._kept.write_probability
         batch = self._kept.setting.batch
         surely = batch if probability == 1.0 else 4 * batch + 40
-        return self.offered * probability >= surely
+        return self.offered * probability + self._kept.reserved >= surely
 
     def begin_episode(self, episode: int) -> None:
         """Set the samplers' training episode (environment step, where trials advance step by step)."""

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
+from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
+from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.run_config import RunConfig, capacity_of
 
 Rows = NDArray[np.float32]
@@ -43,6 +45,13 @@ class Kept(NamedTuple):
     """Whether episodes can end before their time; rows then have a column for it."""
     behaviour: bool = False
     """Whether rows hold the behaviour policy: 3 m floats, and one for whether another action was applied."""
+    prior: Transitions | None = None
+    """Experiences that each memory begins with, oldest first, as ``selection.seed_from`` gives a rig's."""
+
+    @property
+    def reserved(self) -> int:
+        """Number of prior experiences that are never overwritten."""
+        return 0 if self.prior is None or not self.strategy.keeps_seeds else len(self.prior.reward)
 
 
 def kept_for(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
@@ -95,3 +104,15 @@ class Columns(NamedTuple):
             last,
             slice(noise, noise + kept.noises),
         )
+
+    def rows_of(self, t: Transitions) -> Rows:
+        """Rows (k, width) of k transitions; their noise counts as 0."""
+        rows = np.zeros((len(t.reward), self.noise.stop), np.float32)
+        rows[:, self.observation], rows[:, self.action] = t.observation, t.action
+        rows[:, self.next_observation], rows[:, self.reward] = t.next_observation, t.reward
+        rows[:, self.exploration] = t.exploration
+        if self.terminated is not None:
+            rows[:, self.terminated] = t.flags & Flag.TERMINATED != 0
+        if self.behaviour is not None:
+            rows[:, self.behaviour], rows[:, self.deviates] = t.behaviour, t.flags & Flag.DEVIATES != 0
+        return rows

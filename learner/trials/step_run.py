@@ -130,8 +130,13 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         yield "learner", "trials in a world learn after every step: give updates_per_step instead"
     if run.exploration_friction < 1.0 and not takes_noise(learner) and learner.refers is None:
         yield "exploration_friction", f"{learner.algorithm} explores by noise of its own here: leave it out"
-    given = (selection.synthetic is not None, selection.intervened != "keep", selection.capacity_bytes is not None)
-    for name, is_given in zip(("synthetic", "intervened", "capacity_bytes"), given, strict=True):
+    given = {
+        "synthetic": selection.synthetic is not None,
+        "intervened": selection.intervened != "keep",
+        "capacity_bytes": selection.capacity_bytes is not None,
+        "seed_from": selection.seeds is not None,
+    }
+    for name, is_given in given.items():
         if is_given:
             yield f"selection.{name}", "a world does not support it: leave it out"
     for at, message in selection_findings(selection, Layout(1, 1), run_length=run.steps):

@@ -80,6 +80,14 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return None
         return SeedFrom(self.seed_from) if isinstance(self.seed_from, str) else self.seed_from
 
+    @property
+    def reserved(self) -> int:
+        """Experiences of an earlier run that are never overwritten; 0 while their number is unknown."""
+        seeds = self.seeds
+        if seeds is None or seeds.most is msgspec.UNSET or not parse_strategy(self.strategy).keeps_seeds:
+            return 0
+        return seeds.most
+
 
 def machine_bytes() -> float:
     """Memory of this machine; infinite where the system does not say."""

@@ -6,6 +6,7 @@ Both parts are registered under their names in the notation (``onrig.runtime.reg
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import ClassVar, Final, NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from onrig.runtime import registry
 from onrig.runtime.config.problem import hint
 from onrig.runtime.memory.keepers.by_chance import Thinned
 from onrig.runtime.memory.keepers.keeper import Keeper, Parameter, Signal
+from onrig.runtime.memory.keepers.reserved import Reserved
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.order.uniforms import UNIFORMS_BYTES
 from onrig.runtime.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_in
@@ -41,6 +43,12 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Requirements on the learner's algorithm other than the TD error."""
     bytes_per_slot: ClassVar[float] = 0.0
     """Maximum bytes that the learner needs for it per experience, apart from a fixed overhead."""
+    draws_by_another: ClassVar[bool] = False
+    """Whether it contains another sampling, in brackets behind its name."""
+    can_be_contained: ClassVar[bool] = True
+    """Whether another sampling can contain it: its draws can have any size, and do not depend on the policy."""
+    keeps_seeds: ClassVar[bool] = False
+    """Whether the experiences that a run begins with (``selection.seed_from``) are never overwritten."""
 
 
 def keeper_class(name: str) -> type[Keeper]:
@@ -68,30 +76,49 @@ class SamplingParts(NamedTuple):
     """Name under which it is registered."""
     correction: str = ""
     argument: float | None = None
+    contained: str = ""
+    """Sampling that it draws by; empty for most."""
+
+    @property
+    def each(self) -> Iterator[SamplingParts]:
+        """This sampling, and those that it contains."""
+        yield self
+        if self.contained:
+            yield from parts_of_sampling(self.contained).each
 
     @property
     def bytes_per_slot(self) -> float:
         """Maximum bytes that the learner needs for it per experience."""
-        return sampling_of(self.name).bytes_per_slot + CORRECTION_BYTES[self.correction]
+        return sum(sampling_of(p.name).bytes_per_slot + CORRECTION_BYTES[p.correction] for p in self.each)
 
     def __str__(self) -> str:
         parameter = sampling_of(self.name).parameter
         shown = "" if parameter is None or self.argument is None else f"({parameter.shown(self.argument)})"
-        return f"{self.name}{shown}{self.correction and '+'}{self.correction}"
+        contained = f"[{self.contained}]" if self.contained else ""
+        return f"{self.name}{shown}{self.correction and '+'}{self.correction}{contained}"
 
 
 def samplings() -> tuple[str, ...]:
     """Return all samplings; those with a number show an example of it."""
     described: dict[str, type[Sampling]] = registry.loadable(registry.SAMPLERS)
     return tuple(
-        str(SamplingParts(name, correction, sampling.parameter and sampling.parameter.example))
+        str(
+            SamplingParts(
+                name,
+                correction,
+                sampling.parameter and sampling.parameter.example,
+                "Uniform" if sampling.draws_by_another else "",
+            )
+        )
         for name, sampling in described.items()
         for correction in ("", *sampling.corrections)
     )
 
 
-_SAMPLING: Final = re.compile(r"([A-Za-z]+)\s*(?:\(\s*([^()]*?)\s*\))?(?:\+([A-Za-z]+))?")
-_NOTATION: Final = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*([^()\[\]]*?)\s*\))?\s*\[\s*([^\[\]]*?)\s*\]\s*")
+_SAMPLING: Final = re.compile(r"([A-Za-z]+)\s*(?:\(\s*([^()]*?)\s*\))?(?:\+([A-Za-z]+))?\s*(?:\[\s*([^\[\]]*?)\s*\])?")
+_NOTATION: Final = re.compile(
+    r"\s*([A-Za-z]+)\s*(?:\(\s*([^()\[\]]*?)\s*\))?\s*\[\s*([^\[\]]*?(?:\[[^\[\]]*\])?)\s*\]\s*"
+)
 
 
 class Strategy(msgspec.Struct, frozen=True):
@@ -105,6 +132,11 @@ class Strategy(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         alpha = "" if self.alpha is None else f"({self.alpha!r})"
         return f"{self.retention}{alpha}[{self.sampling}]"
+
+    @property
+    def keeps_seeds(self) -> bool:
+        """Whether the experiences that a run begins with are never overwritten."""
+        return sampling_of(parts_of_sampling(self.sampling).name).keeps_seeds
 
     @property
     def keeper(self) -> type[Keeper]:
@@ -137,15 +169,30 @@ def parse_strategy(text: str) -> Strategy:
 def parts_of_sampling(sampling: str) -> SamplingParts:
     """Split a sampling into its parts; raises ValueError with the reason and the known names."""
     match = _SAMPLING.fullmatch(sampling)
-    name, number, correction = match.groups() if match else (sampling, None, None)
+    name, number, correction, contained = match.groups() if match else (sampling, None, None, None)
     known = sampling_of(name) if name in registry.names(registry.SAMPLERS) else None
     if known is None or (correction is not None and correction not in known.corrections):
         raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, samplings())}; {_known()}")
+    value = None
     if known.parameter is not None:
-        return SamplingParts(name, correction or "", known.parameter.value(name, number))
-    if number is not None:
+        value = known.parameter.value(name, number)
+    elif number is not None:
         raise ValueError(f"{name} takes no number, got '({number})'")
-    return SamplingParts(name, correction or "")
+    return SamplingParts(name, correction or "", value, _contained(name, known, contained))
+
+
+def _contained(name: str, known: type[Sampling], text: str | None) -> str:
+    """Return the sampling within another one; raises ValueError."""
+    if not known.draws_by_another:
+        if text is not None:
+            raise ValueError(f"{name} draws by no other sampling, got '[{text}]'")
+        return ""
+    if text is None:
+        raise ValueError(f"{name} draws by another sampling, such as {name}(0.5)[Uniform]")
+    parts = parts_of_sampling(text)
+    if not sampling_of(parts.name).can_be_contained:
+        raise ValueError(f"{name} cannot contain {parts.name}, which only draws complete minibatches: use another one")
+    return str(parts)
 
 
 def _known() -> str:
@@ -155,30 +202,31 @@ def _known() -> str:
 
 
 def keeper_for(
-    strategy: Strategy, capacity: int, rng: np.random.Generator, *, write_probability: float = 1.0
+    strategy: Strategy, capacity: int, rng: np.random.Generator, *, write_probability: float = 1.0, reserved: int = 0
 ) -> Keeper:
     """Build the keeper of ``strategy``; it takes over ``rng`` (PCG64), which must not be used elsewhere.
 
-    With a ``write_probability`` below 1 experiences are dropped at random before they are offered (§6.4, [DE]).  Raises
-    ValueError if the retention is unknown, or the probability lies outside (0, 1].
+    With a ``write_probability`` below 1 experiences are dropped at random before they are offered (§6.4, [DE]).  The
+    first ``reserved`` experiences are neither dropped nor overwritten.  Raises ValueError if the retention is unknown,
+    or the probability lies outside (0, 1].
     """
-    keeper = strategy.keeper(capacity, rng, *(() if strategy.alpha is None else (strategy.alpha,)))
-    if write_probability == 1.0:
-        return keeper
-    return Thinned(keeper, write_probability, rng.spawn(1)[0])
+    keeper = strategy.keeper(capacity - reserved, rng, *(() if strategy.alpha is None else (strategy.alpha,)))
+    if write_probability < 1.0:
+        keeper = Thinned(keeper, write_probability, rng.spawn(1)[0])
+    return Reserved(keeper, reserved, rng) if reserved else keeper
 
 
 def overhead_bytes(strategy: Strategy) -> float:
     """Return the maximum bytes per experience of storage, keeper and checkpoints beyond ``Layout.row_bytes``."""
     keeper = strategy.keeper
-    numbers = 0 if keeper.cyclic else NUMBER_BYTES
+    numbers = 0 if keeper.cyclic and not strategy.keeps_seeds else NUMBER_BYTES
     return numbers + keeper.bytes_per_slot + keeper.checkpoint_bytes_per_slot
 
 
 def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
     """Return the maximum bytes of a memory regardless of capacity; ``thinned``: experiences are dropped at random."""
     keeper = strategy.keeper
-    recent = 0 if keeper.cyclic else NUMBER_BYTES * RECENT_WRITES
+    recent = 0 if keeper.cyclic and not strategy.keeps_seeds else NUMBER_BYTES * RECENT_WRITES
     return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
 
 

@@ -36,6 +36,7 @@ class Memory:
             capacity,
             stream(config.seed, Role.KEEPER),
             write_probability=config.selection.write_probability,
+            reserved=config.selection.reserved,
         )
         self.storage = Storage(capacity, layout_of(config), cyclic=self.keeper.cyclic)
         self.offered = 0

@@ -1,4 +1,4 @@
-"""``python -m tests.lab.learning``: returns of the algorithms, compared with Stable-Baselines3 at its own settings.
+"""``python -m tests.lab.learning``: returns of the algorithms, compared with Stable-Baselines3 or sbx at its settings.
 
 Seeds are paired; every seed is evaluated on the same noise-free episodes.  Finished trials are rows of the file --out;
 the same command continues from there, also concurrently. It takes hours: --dry-run shows the remaining work.
@@ -33,7 +33,7 @@ from onrig.tools.experiments.spec import cell_id
 from onrig.tools.quantity import bounded, duration
 from onrig.tools.terminal import VerbParser, align, unwritable
 from tests.lab.command import complain, execute, parser_of
-from tests.lab.learners.cases import ONRIG, PEER
+from tests.lab.learners.cases import JAX_PEER, ONRIG, PEER
 from tests.lab.learners.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs
 from tests.lab.trials_file import append_rows, read_rows
 
@@ -44,7 +44,7 @@ MARGIN: Final = 0.1
 """Maximum deficit, as a fraction of the peer's final return relative to random actions."""
 Learner = Callable[[Case, int], NDArray[np.float64]]
 """Function from a case and a seed to the mean return of each evaluation, (P,)."""
-LEARNERS: Final[dict[str, Learner]] = {ONRIG: ours, PEER: theirs}
+LEARNERS: Final[dict[str, Learner]] = {ONRIG: ours, PEER: theirs, JAX_PEER: theirs}
 
 
 class Learned(NamedTuple):
@@ -95,9 +95,9 @@ def main(arguments: list[str]) -> int:
         return complain(_NAME, f"--seeds: expected 1 to 1000, got {args.seeds}")
     if problem := unwritable("json", args.json):
         return complain(_NAME, problem)
-    subjects = [ONRIG, PEER] if installed_version(PEER) is not None else [ONRIG]
-    if PEER not in subjects:
-        print(f"{PEER}: not installed, left out (pip install 'onrig[bench]')")
+    missing = sorted({case.peer for case in cases if installed_version(case.peer) is None})
+    for peer in missing:
+        print(f"{peer}: not installed, left out (pip install 'onrig[bench]')")
     try:
         there = read(args.out)
     except (OSError, ValueError) as error:
@@ -106,8 +106,8 @@ def main(arguments: list[str]) -> int:
         (case, subject, seed)
         for seed in range(args.seeds)
         for case in cases
-        for subject in subjects
-        if (case.name, subject, seed) not in there
+        for subject in (ONRIG, case.peer)
+        if subject not in missing and (case.name, subject, seed) not in there
     ]
     print(f"{args.out}: {len(todo)} trials to run, about {duration(sum(case.cost_s for case, _, _ in todo))} of a core")
     if args.dry_run:
@@ -145,12 +145,12 @@ def measured(case: Case, subject: str, seed: int) -> Learned:
 
 def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) -> tuple[Report, list[str]]:
     """Compare the available pairs."""
-    table = [["case", "pairs", "random", ONRIG, PEER, "lowest", "difference", "of areas", "CPU s", PEER]]
+    table = [["case", "peer", "pairs", "random", ONRIG, "peer", "lowest", "difference", "of areas", "CPU s", "peer"]]
     rows: list[Row] = []
     checks: list[Check] = []
     for case in cases:
-        found = {s: [there.get((case.name, s, seed)) for seed in range(seeds)] for s in LEARNERS}
-        pairs = [(a, b) for a, b in zip(found[ONRIG], found[PEER], strict=True) if a is not None and b is not None]
+        found = {s: [there.get((case.name, s, seed)) for seed in range(seeds)] for s in (ONRIG, case.peer)}
+        pairs = [(a, b) for a, b in zip(*found.values(), strict=True) if a is not None and b is not None]
         for subject, trials in found.items():
             finals = [trial.final for trial in trials if trial is not None]
             if finals:
@@ -165,11 +165,11 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
         medians = [f"{value:.1f}" for value in (by_chance, np.median(a), np.median(b))]
         lowest = f"{a.min():.1f}, {b.min():.1f}"
         shown = (f"{bounded(of, 1, signed=True)}, p = {of.p:.2g}" for of in (final, area))
-        table.append([case.name, str(len(pairs)), *medians, lowest, *shown, *busy])
+        table.append([case.name, case.peer, str(len(pairs)), *medians, lowest, *shown, *busy])
         margin = -MARGIN * abs(float(np.median(b)) - by_chance)
         if len(pairs) >= ENOUGH:
             checks.append(at_least(f"{case.name}: lower bound of the difference at least", final.low, margin))
-    machine = describe_machine() | {"packages": {p: installed_version(p) or "" for p in (ONRIG, PEER, "gymnasium")}}
+    machine = describe_machine() | {"packages": {p: installed_version(p) or "" for p in (*LEARNERS, "gymnasium")}}
     notes = (
         f"Mean return of the last {FINAL_SHARE:.0%} of the evaluations: medians over the trials, the lowest of either "
         "learner, medians of the differences by seed with 95 % intervals and p of a sign test; areas are means over "
@@ -182,7 +182,7 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
 def made_by(case: Case, subject: str) -> str:
     """Return the digest of a case's settings, for the peer including its version; trials with another digest are
     repeated."""
-    return cell_id(case.run) if subject == ONRIG else f"{cell_id(case.run)} {PEER} {installed_version(PEER)}"
+    return cell_id(case.run) if subject == ONRIG else f"{cell_id(case.run)} {subject} {installed_version(subject)}"
 
 
 def write(path: Path, case: Case, subject: str, seed: int, learned: Learned) -> None:
@@ -199,7 +199,7 @@ def read(path: Path) -> dict[Key, Learned]:
         case, subject, seed, steps, value, busy_s, by = row
         return (case, subject, int(seed)), int(steps), float(value), float(busy_s), by
 
-    now = {(case.name, subject): made_by(case, subject) for case in CASES for subject in LEARNERS}
+    now = {(case.name, subject): made_by(case, subject) for case in CASES for subject in (ONRIG, case.peer)}
     found: defaultdict[Key, dict[int, tuple[float, float]]] = defaultdict(dict)
     for key, steps, value, busy_s, by in read_rows(path, COLUMNS, parse):
         if not by or by == now.get(key[:2]):

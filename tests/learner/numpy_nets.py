@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import SacConfig, Td3Config
+from onrig.learner.algorithm_settings import Td3Config
 from onrig.learner.algorithms import Minibatches
+from onrig.learner.sac_settings import SacConfig
 
 Vector = NDArray[np.float64]
 State = dict[str, Vector]

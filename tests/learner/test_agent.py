@@ -10,10 +10,11 @@ import onnx
 import pytest
 
 from onrig.learner.agent import Agent
-from onrig.learner.algorithm_settings import DdpgConfig, SacConfig
+from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.mirror import Mirror
 from onrig.learner.refer_settings import ReferSettings
+from onrig.learner.sac_settings import SacConfig
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.explore.settings import OwnNoise

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
-from onrig.learner.algorithm_settings import DdpgConfig, DqnConfig, RainbowConfig, SacConfig
+from onrig.learner.algorithm_settings import DdpgConfig, DqnConfig, RainbowConfig
 from onrig.learner.algorithms import level_values
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
@@ -15,11 +15,12 @@ from onrig.learner.algorithms.rainbow import Rainbow
 from onrig.learner.algorithms.sac import Sac
 from onrig.learner.export import export_discrete_policy, export_policy
 from onrig.learner.onnx_writer import IR_VERSION, OPSET
+from onrig.learner.sac_settings import CrossqConfig, SacConfig
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.reference import numpy_policy, vectors, with_vectors
+from tests.learner.reference import minibatches, numpy_policy, vectors, with_vectors
 
 Layers = list[tuple[NDArray[np.floating], NDArray[np.floating]]]
 
@@ -112,10 +113,12 @@ def test_the_same_policy_gives_the_same_bytes() -> None:
     assert export_policy(layers, _contract(PENDULUM)) == export_policy(layers, _contract(PENDULUM))
 
 
+@pytest.mark.parametrize("kind", [SacConfig, CrossqConfig])
 @pytest.mark.parametrize("rig", [PENDULUM, MAGMAN])
-def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: Rig) -> None:
+def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: Rig, kind: type[SacConfig]) -> None:
     n, m = len(rig.observations), len(rig.actuators)
-    sac = Sac(SacConfig(hidden=(24, 17), log_std=(-3.0, 0.5)), n, m, [np.random.default_rng(3)])
+    sac = Sac(kind(hidden=(24, 17), batch=16, log_std=(-3.0, 0.5)), n, m, [np.random.default_rng(3)])
+    sac.update(minibatches(np.random.default_rng(4), (30, 1, 16), n, m))  # moves the statistics of batches
     contract = contract_for(rig, 50.0, policy_id=7, parent_run="", training_step=0, behaviour=SQUASHED_GAUSSIAN)
     model = sac.policy_graph(0, contract)
     rng = np.random.default_rng(2)

@@ -7,12 +7,9 @@ import msgspec
 import pytest
 
 from onrig.learner.algorithm_config import algorithm_names
-from onrig.learner.algorithm_settings import (
-    DdpgConfig,
-    DqnConfig,
-    SacConfig,
-)
+from onrig.learner.algorithm_settings import DdpgConfig, DqnConfig
 from onrig.learner.refer_settings import RecurrentSettings, ReferSettings, VracerConfig
+from onrig.learner.sac_settings import SacConfig
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
 from onrig.runtime.memory.keepers.keeper import Signal
@@ -52,7 +49,7 @@ def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> No
     assert [at for at, _ in rig_problems(ignored, 1)] == ["dqn.epsilon"]
     ((at, message),) = rig_problems(dqn, 4)
     assert at == "algorithm"
-    assert message.startswith("dqn supports one actuator, but this rig has 4: use acer, ddpg, naf,")
+    assert message.startswith("dqn supports one actuator, but this rig has 4: use acer, crossq, ddpg, droq, naf,")
     monkeypatch.setattr(DqnConfig, "on_rig", False)
     ((at, message),) = rig_problems(dqn, 1)
     assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn: use it with `onrig experiment`")

@@ -158,6 +158,28 @@ def test_a_run_begins_with_them_twice_alike_and_a_resumed_one_too(source: RunDat
     assert json.loads((folder / "meta.json").read_text())["start"] == whole.meta["start"]
 
 
+def test_symmetric_sampling_needs_seeds_and_keeps_them(
+    source: RunData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strategy, capacity = "selection.strategy=FIFO[Prior(0.5)[PER]]", 160
+    assert check(strategy) == ExitCode.CONFIGURATION
+    assert (
+        capsys.readouterr()
+        .err.strip()
+        .endswith("draws from experiences of an earlier run: give selection.seed_from at selection.strategy")
+    )
+    settings = (strategy, f"selection.seed_from={source.folder}", f"selection.capacity={capacity}")
+    run = onrig.open_run(whole_runs.finished(tmp_path / "run", *settings))
+    seeds, n = run.config.selection.seeds, source.experiences.rows
+    assert seeds is not None
+    assert seeds.most == capacity // 2 < n < capacity, "half of the memory remains for the run, which fills it"
+    observation = run.experiences["observation"]
+    assert np.array_equal(observation[: seeds.most], source.experiences["observation"][-seeds.most :])
+    assert len(observation) == capacity
+    assert (run.experiences["episode"][seeds.most :] < FIRST_EPISODE).all()
+    assert run.summary["whole"]["reproducible"] is True
+
+
 def test_new_networks_learn_from_the_seeds_before_their_first_policy(source: RunData, tmp_path: Path) -> None:
     settings = (f"selection.seed_from={source.folder}", "episodes=1")
     runs = [onrig.open_run(whole_runs.finished(tmp_path / name, *settings)) for name in "ab"]

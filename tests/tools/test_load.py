@@ -173,8 +173,8 @@ def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: p
     load("pendulum", changes)
     monkeypatch.setattr(DdpgConfig, "provides_targets", False)
     (told,) = refusal(*changes)
-    assert "NERS needs the critic's targets, which ddpg does not provide: use dqn, naf, rainbow, sac" in told
-    assert told.endswith("td3 at selection.strategy")
+    assert "NERS needs the critic's targets, which ddpg does not provide: use crossq, dqn, droq, naf, rainbow, " in told
+    assert told.endswith("sac, td3 at selection.strategy")
     (told,) = refusal("selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000")
     assert "MaxKLDiv needs the KL divergence, which only ReF-ER provides (acer, ddpg, naf, vracer)" in told
     assert told.endswith("set learner.refer at selection.strategy")

@@ -84,8 +84,8 @@ def settings(cells: Sequence[Cell]) -> list[Setting]:
     _free_base_rate(conditions)
     found = []
     for strategy, exponent, condition in zip(strategies, exponents, conditions, strict=True):
-        name = parts_of_sampling(strategy.sampling).name
-        alike = {e for s, e in zip(strategies, exponents, strict=True) if parts_of_sampling(s.sampling).name == name}
+        name = _drawing(strategy)
+        alike = {e for s, e in zip(strategies, exponents, strict=True) if _drawing(s) == name}
         found.append(_setting(strategy, name, exponent if len(alike) > 1 else None, condition))
     _tell_apart(cells, found)
     return found
@@ -173,8 +173,14 @@ def _agree(key: tuple[Value, ...], group: tuple[Value, ...]) -> bool:
     return all(a is None or a == b for a, b in zip(key, group, strict=True))
 
 
+def _drawing(strategy: Strategy) -> str:
+    """Name of the sampling that draws, within another one where there is one."""
+    *_, part = parts_of_sampling(strategy.sampling).each
+    return part.name
+
+
 def _exponent(learner: LearnerSettings, strategy: Strategy) -> float | None:
-    sampling = sampling_of(parts_of_sampling(strategy.sampling).name)
+    sampling = sampling_of(_drawing(strategy))
     assert issubclass(sampling, SamplerSettings)
     return learner.of_sampler(sampling).exponent(learner)
 

@@ -26,6 +26,8 @@ JAX_PEER: Final = "sbx-rl"
 LIMIT: Final = "torch"
 """Bare matrix products: the limit of the machine."""
 
+MODULES: Final = {ONRIG: "onrig", PEER: "stable_baselines3", JAX_PEER: "sbx", LIMIT: "torch"}
+
 STORED: Final = 10_000
 """Number of transitions in each trial's memory."""
 LARGE: Final = 1024

@@ -1,7 +1,8 @@
-"""The learners of ``python -m tests.lab.learning``: Onrig's trials, and Stable-Baselines3 with its own settings."""
+"""The learners of ``python -m tests.lab.learning``: Onrig, and Stable-Baselines3 or sbx with their own settings."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Final, NamedTuple
 
 import gymnasium
@@ -15,11 +16,14 @@ from onrig.learner.trials.worlds import NoSuchTask as NoSuchTask
 from onrig.learner.trials.worlds import Values, episode_returns
 from onrig.learner.trials.worlds.gym import GymWorld, make
 from onrig.runtime.random_streams import Role
+from tests.lab.learners.cases import JAX_PEER, MODULES, PEER
 
 RANDOM_EPISODES: Final = 100
 _SETTINGS: Final[dict[str, dict[str, object]]] = {
     "td3": {"hidden": [400, 300], "batch": 256, "lr": 1e-3, "reward_scale": 1.0},
     "sac": {"hidden": [256, 256], "batch": 256, "lr": 3e-4, "reward_scale": 1.0},
+    "droq": {"reward_scale": 1.0},
+    "crossq": {"reward_scale": 1.0},
     "ppo": {
         "initial": "orthogonal",
         "filter": False,
@@ -30,7 +34,16 @@ _SETTINGS: Final[dict[str, dict[str, object]]] = {
     },
 }
 """The peer's settings that differ from ours: networks, batch, step size, unscaled rewards."""
-_STEP_S: Final = {"td3": 0.019, "sac": 0.022, "ppo": 0.002}
+_UPDATES: Final = {"droq": 20}
+"""Updates per step, where not 1."""
+_LAYERS: Final = {"batch_size": 64, "policy_kwargs": {"net_arch": [64, 64]}}
+_DROPOUT: Final = {"net_arch": [64, 64], "dropout_rate": 0.01, "layer_norm": True}
+_SBX: Final[dict[str, tuple[str, dict[str, object]]]] = {
+    "droq": ("SAC", _LAYERS | {"gradient_steps": 20, "policy_delay": 20, "policy_kwargs": _DROPOUT}),
+    "crossq": ("CrossQ", _LAYERS),
+}
+"""Class and arguments of what sbx compares: the layers of our presets, all else its own."""
+_STEP_S: Final = {"td3": 0.019, "sac": 0.022, "ppo": 0.002, "droq": 0.012, "crossq": 0.003}
 """Time of one environment step and its updates on a core of a small x86 machine."""
 
 
@@ -46,6 +59,11 @@ class Case(NamedTuple):
         return f"{self.run.task}-{self.algorithm}"
 
     @property
+    def peer(self) -> str:
+        """Package that it is compared with."""
+        return JAX_PEER if self.algorithm in _SBX else PEER
+
+    @property
     def cost_s(self) -> float:
         """Approximate processor time of a trial."""
         return _STEP_S[self.algorithm] * self.run.steps
@@ -59,6 +77,7 @@ def case_of(algorithm: str, task: str, steps: int, every: int = 1000) -> Case:
         "evaluation": {"every": every, "episodes": 10},
         "random_steps": 100,
         "exploration_std": 0.1,
+        "updates_per_step": _UPDATES.get(algorithm, 1),
         "learner": {"algorithm": algorithm, algorithm: _SETTINGS[algorithm]},
     }
     return Case(algorithm, msgspec.convert(run, StepRun))
@@ -70,6 +89,8 @@ CASES: Final = (
         for task, steps in (("Pendulum-v1", 20_000), ("InvertedDoublePendulum-v4", 30_000))
         for algorithm in ("td3", "sac")
     ),
+    case_of("droq", "Pendulum-v1", 5000, 500),
+    case_of("crossq", "Pendulum-v1", 10_000, 500),
     *(case_of("ppo", task, 100_000, 5000) for task in ("Pendulum-v1", "InvertedPendulum-v4")),
 )
 
@@ -84,11 +105,10 @@ def ours(case: Case, seed: int) -> NDArray[np.float64]:
 
 
 def theirs(case: Case, seed: int) -> NDArray[np.float64]:
-    """Train one trial of Stable-Baselines3; returns the mean return of each evaluation, (P,).
+    """Train one trial of the case's peer; returns the mean return of each evaluation, (P,).
 
-    Its PPO has unbounded actions, and acts on normalised ones like ours.
+    PPO of Stable-Baselines3 has unbounded actions, and acts on normalised ones like ours.
     """
-    import stable_baselines3
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.noise import NormalActionNoise
@@ -97,11 +117,14 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     m = GymWorld(run.task, [seed], [Role.PLANT_TRAIN]).spaces.m
     env = make(run.task, run.horizon, run.options)
     own: dict[str, object] = {} if case.algorithm == "ppo" else {"learning_starts": run.random_steps}
+    own |= {"device": "cpu"} if case.peer == PEER else {}
     if case.algorithm == "td3":
         own["action_noise"] = NormalActionNoise(np.zeros(m), np.full(m, run.exploration_std))
     elif case.algorithm == "ppo":
         env = gymnasium.wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
-    model: Any = getattr(stable_baselines3, case.algorithm.upper())("MlpPolicy", env, seed=seed, device="cpu", **own)
+    name, settings = _SBX.get(case.algorithm, (case.algorithm.upper(), {}))
+    made = getattr(importlib.import_module(MODULES[case.peer]), name)
+    model: Any = made("MlpPolicy", env, seed=seed, **own, **settings)
     model.set_logger(Logger(None, []))  # the default logger leaves a folder behind
     actors = (1, run.evaluation.episodes)
     world = GymWorld(run.task, [seed], [Role.PLANT_EVAL] * actors[1])

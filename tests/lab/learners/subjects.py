@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 import torch
 
-from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig, SacConfig, Td3Config
+from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig, Td3Config
 from onrig.learner.algorithms import algorithm_for
+from onrig.learner.sac_settings import SacConfig
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import Trials, run_trials
 from onrig.learner.trials.memories import Memories
@@ -32,6 +33,7 @@ from tests.lab.learners.cases import (
     JAX_PEER,
     LARGE,
     LIMIT,
+    MODULES,
     ONRIG,
     PEER,
     STORED,
@@ -229,7 +231,6 @@ BUILDS: Final[dict[str, Build]] = {
     JAX_PEER: partial(stable_baselines3, package=JAX_PEER),
     LIMIT: limit,
 }
-MODULES: Final = {ONRIG: "onrig", PEER: "stable_baselines3", JAX_PEER: "sbx", LIMIT: "torch"}
 
 
 def start_up(subject: str) -> Subject:

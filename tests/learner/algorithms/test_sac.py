@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.learner.algorithm_settings import SacConfig
 from onrig.learner.algorithms import Exportable, Stochastic
 from onrig.learner.algorithms.sac import Sac
+from onrig.learner.sac_settings import SacConfig
 from onrig.runtime.memory.order.uniforms import restore_stream
 from tests.learner.numpy_nets import GaussianActor, data_of, q_of, sac_update, trial_state
 from tests.learner.reference import minibatch_of, minibatches, trial_of
@@ -181,7 +181,7 @@ def test_it_explores_by_itself_and_a_rig_can_run_it() -> None:
     assert isinstance(sac, Exportable)
 
 
-@pytest.mark.parametrize("section", [{"log_std": [-30, 2]}, {"temperature": 0.0}, {"lr": 0.0}, {"delay": 2}])
+@pytest.mark.parametrize("section", [{"log_std": [-30, 2]}, {"temperature": 0.0}, {"lr": 0.0}, {"delays": 2}])
 def test_impossible_settings_are_refused(section: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(section, SacConfig)

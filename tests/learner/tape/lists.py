@@ -56,7 +56,9 @@ def _shaped(rng: np.random.Generator, n: int) -> NDArray[np.void]:
     ops["section"] = np.where(rng.random(n) < 0.8, 0, rng.integers(1, 32, n))
     after = np.array([max(o.posts) for o in OPERATIONS])[code]
     ops["post"] = np.where(rng.random(n) < 0.5, after, 0)
-    ops["x"], ops["y"] = np.sort(rng.normal(size=(2, n)), axis=0)
+    x, y = np.sort(rng.normal(size=(2, n)), axis=0)
+    ops["x"] = np.where(code == CODES["drop"], np.abs(np.tanh(x)), x)
+    ops["y"] = np.where(np.isin(code, [CODES["standardise"], CODES["standardise_slope"]]), 0.1 + np.abs(y), y)
     ops["more"] = rng.random((n, 2))
     return ops
 

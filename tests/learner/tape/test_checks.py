@@ -29,6 +29,8 @@ def _operation(name: str, **changes: float) -> np.void:
         "follow": [(4, 6)] * 2,
         "clamp": [(4, 6)] * 2,
         "project": [(4, 6), (4, 6), (4, 1), (4, 1)],
+        "standardise": [(4, 6)] * 2,
+        "drop": [(4, 6), (4, 6), (1, 1)],
     }
     shapes |= {"product_nt": [(4, 6), (4, 3), (6, 3)], "product_tn": [(4, 6), (3, 4), (3, 6)]}
     shapes |= {"row_sum": [(4, 1), (4, 6)], "fold": [(4, 3), (4, 6)], "adam": [(1, 6), (1, 6), (1, 13), (1, 1)]}
@@ -46,7 +48,8 @@ def _problem(op: np.void) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["multiply", "follow", "project", "product_nt", "product_tn", "row_sum", "fold", "adam"]
+    "name",
+    ["multiply", "follow", "project", "product_nt", "product_tn", "row_sum", "fold", "adam", "standardise", "drop"],
 )
 def test_operations_inside_their_spaces_are_valid(name: str) -> None:
     assert _problem(_operation(name)) == ""
@@ -99,6 +102,9 @@ def test_operands_that_leave_their_space_or_their_layout_are_refused(
         ("clamp", {"x": 2.0}, "bounds 2.0 and 1.0"),
         ("clamp", {"y": float("nan")}, "bounds 0.0 and nan"),
         ("project", {"y": float("inf")}, "atoms: 6 from 0.0 to inf"),
+        ("drop", {"x": 1.0}, "invalid rate 1.0"),
+        ("drop", {"x": float("nan")}, "invalid rate nan"),
+        ("standardise", {"post": 2}, "has invalid post 2"),
     ],
 )
 def test_sizes_that_kernels_do_not_take_are_refused(name: str, changes: dict[str, float], problem: str) -> None:

@@ -28,7 +28,14 @@ from tests.learner.tape.lists import drawn
 UPDATES, BATCH, N, M = 5, 9, 4, 3
 STREAMS = 3, 4
 HIDDEN = {"hidden": [9, 7]}
-OFF_POLICY: dict[str, dict[str, Any]] = {"sac": HIDDEN, "td3": HIDDEN, "dqn": {}, "rainbow": {}}
+OFF_POLICY: dict[str, dict[str, Any]] = {
+    "sac": HIDDEN,
+    "droq": HIDDEN | {"delay": 2},
+    "crossq": HIDDEN | {"delay": 2},
+    "td3": HIDDEN,
+    "dqn": {},
+    "rainbow": {},
+}
 HOSTED: dict[str, dict[str, Any]] = {
     "ddpg": {"actor_lr": 1e-2},
     "naf": HIDDEN,

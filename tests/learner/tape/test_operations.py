@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onrig.hw.native import library, variant
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import (
+    Dropout,
     clip,
     concatenate,
     dense,
@@ -30,10 +31,13 @@ from onrig.learner.tape.elementary import (
     softsign,
     sqrt,
     square,
+    stack,
+    standardise,
     tanh,
 )
 from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.native_executor import NativeExecutor
+from onrig.learner.tape.numpy_executor import kept_units
 from onrig.learner.tape.operations import OPERATIONS
 from onrig.learner.tape.optimiser import Adam, clip_norm, descend, follow
 from onrig.learner.tape.program import Program, program_of
@@ -85,6 +89,9 @@ CASES = {
     "columns": Case(lambda a: a.columns(1, 3) * a.columns(0, 2) + a.columns(4, 5), [(5, 6)]),
     "columns that leave none out": Case(lambda a: a.columns(0, 2).sum() * exp(a.columns(2, 5)), [(4, 5)]),
     "concatenated": Case(lambda a, b: square(concatenate(a, b, a)), [(5, 2), (5, 3)]),
+    "rows, stacked": Case(
+        lambda a, b: square(stack(stack(a, b).rows(1, 4), a)) + stack(b, a).rows(0, 6).row_sums(), [(3, 4), (5, 4)]
+    ),
     "reshaped": Case(lambda a: softmax(a.reshaped(10, 3)).reshaped(5, 6) * a, [(5, 6)]),
     "folded": Case(lambda a: square(a.folded(3)), [(4, 12)]),
     "tiled": Case(lambda a: square(a.tiled(3) + a.tiled(3).folded(2).row_sums()), [(4, 2)]),
@@ -100,6 +107,13 @@ CASES = {
         [(8, 5), (5, 19), (1, 19), (19, 2), (1, 2)],
     ),
     "a layer of columns": Case(lambda x, w, b: dense(x.columns(1, 4), w, b), [(7, 5), (3, 18), (1, 18)]),
+    "standardised rows": Case(lambda a: tanh(standardise(a, 0.01)), [(4, 37)]),
+    "standardised columns": Case(lambda a: tanh(standardise(a, 0.01, columns=True)), [(3, 66)]),
+    "standardised columns of a view": Case(lambda a: square(standardise(a.columns(1, 4), 0.1)), [(5, 6)]),
+    "dropout, twice": Case(
+        lambda a, b: (lambda drop: tanh(drop(a)) * drop(b.columns(0, 3)))(Dropout(0.3, a.tape.filled((1, 1), 12345.0))),
+        [(11, 3), (11, 4)],
+    ),
     "layer normalisation": Case(
         lambda a: (lambda d: d / sqrt(square(d).row_sums() * 0.2 + 1e-5))(a - a.row_sums() * 0.2), [(6, 5)]
     ),
@@ -277,6 +291,41 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
         np.testing.assert_allclose(rows[0, group.flat.slice], p, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(rows[0, target.flat.slice], behind, rtol=tolerance, atol=tolerance)
         assert rows[0, adam.moments.slice][-1] == 6.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dropout_keeps_the_same_elements_in_every_executor_at_its_rate_and_independently(
+    dtype: type[np.floating],
+) -> None:
+    ones = np.ones((40, 500))
+
+    def kept(executor: Executor, seed: float, rate: float = 0.1) -> tuple[Doubles, Doubles]:
+        """Masks of the first and of the second use."""
+
+        def twice(a: Array) -> Array:
+            drop = Dropout(rate, a.tape.filled((1, 1), seed))
+            return concatenate(drop(a), drop(a))
+
+        first, second = np.split(_constant(twice, ones, executor), 2, axis=1)
+        return first, second
+
+    reference, *others = executors(dtype)
+    a, b = kept(reference, 7.0)
+    for executor in others:
+        assert all(np.array_equal(*pair) for pair in zip((a, b), kept(executor, 7.0), strict=True))
+        assert all(np.array_equal(*pair) for pair in zip((a, b), kept(reference, 7.0), strict=True))
+    c, _ = kept(reference, 8.0)
+    np.testing.assert_allclose(np.unique(a), [0.0, 1.0 / 0.9], rtol=1e-6)
+    assert np.array_equal(a > 0, kept_units(a.shape, 0.1, 0, 7.0))
+    for mask in (a, b, c):
+        assert (mask == 0.0).mean() == pytest.approx(0.1, abs=5 * math.sqrt(0.09 / mask.size))
+        # Neighbours in a row, and in a column.
+        for pair in ((mask[:, 1:], mask[:, :-1]), (mask[1:], mask[:-1])):
+            assert abs(np.corrcoef(pair[0].reshape(-1), pair[1].reshape(-1))[0, 1]) < 5 / math.sqrt(mask.size)
+    for one, other in ((a, b), (a, c), (b, c)):
+        assert abs(np.corrcoef(one.reshape(-1), other.reshape(-1))[0, 1]) < 5 / math.sqrt(a.size)
+    assert kept(reference, np.nan)[0].tolist() == kept(reference, 0.0)[0].tolist()
+    assert np.array_equal(kept(reference, 3.0, 0.0)[0], ones)
 
 
 def test_projections_of_executors_are_equal() -> None:

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.learner.agent import Agent
 from onrig.learner.algorithms import Signals
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw
@@ -14,8 +15,10 @@ from onrig.learner.trials.memories import Memories
 from onrig.learner.trials.rows import Altered, kept_for
 from onrig.runtime.memory.keepers.keeper import FEEDBACK
 from onrig.runtime.memory.layout import Flag
+from onrig.runtime.memory.settings import SeedFrom
 from onrig.runtime.memory.transitions import Resynthesised, Transitions
 from onrig.runtime.replay.experiences import Memory
+from onrig.runtime.replay.seeds import FIRST_EPISODE
 from onrig.tools.load import load
 
 STEPS, CAPACITY, SEED = 30, 70, 3
@@ -150,3 +153,40 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
         assert (getattr(drawn, name)[:, [1]] == getattr(wanted, name)).all(), name
     assert drawn.lengths is not None
     assert len(np.unique(drawn.lengths)) > 1
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Prior(0.5)[Uniform]]", "TDE(1.0)[Prior(0.25)[PropPER]]", "Resv[Uniform]"])
+def test_memories_that_begin_with_prior_experiences_are_as_a_rig_s(strategy: str) -> None:
+    config = load("pendulum", [f"seed={SEED}"])
+    seeds = SeedFrom("an earlier run", STEPS)
+    selection = msgspec.structs.replace(config.selection, strategy=strategy, capacity=CAPACITY, seed_from=seeds)
+    config = msgspec.structs.replace(config, selection=selection)
+    settings = msgspec.convert(config.learner, LearnerSettings)
+    rng, none = np.random.default_rng(0), np.zeros(STEPS, np.uint32)
+    prior = _transitions(rng, none, FIRST_EPISODE)
+    ours = Memories(kept_for(config, settings, noisy=False)._replace(prior=prior), [SEED + 1, SEED])
+    theirs = Memory(config)
+    theirs.seed(prior)
+    mirror = Mirror(CAPACITY, theirs.storage.layout, cyclic=theirs.storage.cyclic)
+    agent = Agent(config, settings, mirror)
+    for episode in range(4):
+        measured, other = _transitions(rng, none, episode), _transitions(rng, none)
+        theirs.insert(measured)
+        ours.insert(np.stack([_rows(other), _rows(measured)]))
+        ours.episode_closed(np.zeros(2), np.ones(2, np.bool_))
+        storage = theirs.storage
+        rows = storage.rows(storage.changed_since(mirror.storage.inserted)).astype("<u4").tobytes()
+        agent.written(mirror.apply(rows, storage.inserted))
+        ours.draw(1)
+        drawn, td = agent._sampler.draw(16).slots, rng.standard_normal((1, 2, 16)).astype(np.float32)
+        assert ours.slots[:, 1].tolist() == drawn.tolist()
+        ours.updated(Signals(td))
+        agent._sampler.updated(drawn[0], Signals(td[0, 1]))
+        for signal in FEEDBACK.values():
+            if signal in theirs.strategy.keeper.required_signals:
+                theirs.keeper.learned(signal, drawn[0], np.abs(td[0, 1]))
+    stored = theirs.storage.stored
+    floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
+    assert (ours.rows[1, :stored] == floats).all()
+    assert (theirs.storage.episode[:stored] == FIRST_EPISODE)[:STEPS].all() == strategy.startswith(("FIFO", "TDE"))
+    assert stored == CAPACITY

@@ -1,0 +1,136 @@
+"""Sections of SAC and of its descendants for few experiences: REDQ, DroQ, CrossQ, RLPD."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from onrig.hw.bounds import Positive
+from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd, Rate
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=100)]
+Delay = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Value = Literal["minimum", "mean"]
+Normalization = Literal["none", "layer", "batch"]
+Targets = Literal["averaged", "none"]
+
+
+class SacOptions(NamedTuple):
+    """Options of SAC's family with all set; the defaults are those of SAC."""
+
+    critics: int = 2
+    subset: int = 2
+    actor_value: Value = "minimum"
+    delay: int = 1
+    normalization: Normalization = "none"
+    dropout: float = 0.0
+    targets: Targets = "averaged"
+    beta1: float = 0.9
+
+
+class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b except for the reward scale.
+
+    Options that are not set are SAC's; they are left out of a run's configuration, and so of its identity.
+    """
+
+    home = "onrig.learner.algorithms.sac:Sac"
+    stochastic = True
+    provides_targets = True
+    hidden: Hidden = (256, 256)
+    """Number of units in the hidden layers of the actor and of each critic."""
+    batch: Batch = 256
+    """Number of experiences in a minibatch."""
+    gamma: Fraction = 0.99
+    """Discount factor of the return."""
+    tau: Rate = 5e-3
+    """Step size of the target networks at each update."""
+    lr: Positive = 3e-4
+    """Learning rate of actor, critics and temperature."""
+    log_std: tuple[LogStd, LogStd] = (-20.0, 2.0)
+    """Bounds on the policy's log standard deviation before squashing; some implementations use [-5, 2]."""
+    temperature: Positive = 1.0
+    """Initial weight of the entropy, which is learned."""
+    reward_scale: Positive = 1e-3
+    """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
+    critics: Count | UnsetType = UNSET
+    """Number of critics (SAC: 2)."""
+    subset: Count | UnsetType = UNSET
+    """Number of critics whose smallest value is the target's (2), drawn for each update if there are more critics."""
+    actor_value: Value | UnsetType = UNSET
+    """Value that the actor maximises, over all critics (minimum)."""
+    delay: Delay | UnsetType = UNSET
+    """Updates of the critics per update of actor and temperature (1)."""
+    normalization: Normalization | UnsetType = UNSET
+    """Normalisation: ``layer`` of the critics' hidden units, ``batch`` of the inputs of all layers (none)."""
+    dropout: Fraction | UnsetType = UNSET
+    """Probability with which each hidden unit of the critics is dropped, in targets and updates (0)."""
+    targets: Targets | UnsetType = UNSET
+    """Target networks that follow the critics (averaged), or none: the critics are then their own targets."""
+    beta1: Fraction | UnsetType = UNSET
+    """Adam's decay rate of the mean gradient (0.9)."""
+
+    @property
+    def settled(self) -> SacOptions:
+        given = {name: getattr(self, name) for name in SacOptions._fields}
+        return SacOptions(**{name: value for name, value in given.items() if value is not UNSET})
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List bounds that are in the wrong order, and a subset of more critics than there are."""
+        if self.log_std[0] >= self.log_std[1]:
+            yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
+        of = self.settled
+        if of.subset > of.critics:
+            yield "subset", f"expected at most the {of.critics} critics, got {of.subset}"
+        if of.normalization == "batch" and of.targets != "none":
+            yield "targets", "batch normalisation sees the next actions with the present ones: expected 'none'"
+        if of.normalization == "batch" and of.dropout:
+            yield "dropout", "batch normalisation is used without dropout: expected 0"
+
+
+class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
+    """REDQ: SAC with the critics of Chen et al. 2021, who make 20 updates per step; layers and batch suit a rig."""
+
+    hidden: Hidden = (64, 64)
+    batch: Batch = 64
+    critics: Count | UnsetType = 10
+    actor_value: Value | UnsetType = "mean"
+    delay: Delay | UnsetType = 20
+
+
+class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
+    """DroQ: SAC with the critics of Hiraoka et al. 2022, who make 20 updates per step; layers and batch suit a rig."""
+
+    hidden: Hidden = (64, 64)
+    batch: Batch = 64
+    actor_value: Value | UnsetType = "mean"
+    delay: Delay | UnsetType = 20
+    normalization: Normalization | UnsetType = "layer"
+    dropout: Fraction | UnsetType = 0.01
+
+
+class CrossqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
+    """CrossQ: SAC with the networks of Bhatt et al. 2024, who make an update per step; layers and batch suit a rig."""
+
+    hidden: Hidden = (64, 64)
+    batch: Batch = 64
+    lr: Positive = 1e-3
+    delay: Delay | UnsetType = 3
+    normalization: Normalization | UnsetType = "batch"
+    targets: Targets | UnsetType = "none"
+    beta1: Fraction | UnsetType = 0.5
+
+
+class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
+    """RLPD: SAC with the critics of Ball et al. 2023, who make 20 updates per step and draw by ``Prior(0.5)[Uniform]``;
+    layers and batch suit a rig."""
+
+    hidden: Hidden = (64, 64)
+    batch: Batch = 64
+    critics: Count | UnsetType = 10
+    actor_value: Value | UnsetType = "mean"
+    delay: Delay | UnsetType = 20
+    normalization: Normalization | UnsetType = "layer"

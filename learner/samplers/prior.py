@@ -1,0 +1,112 @@
+"""Symmetric sampling: a fixed share of each minibatch from experiences of an earlier run (RLPD, Ball et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Signals
+from onrig.learner.samplers import Draw, Sampler, Setting, State, sampler_of, within
+from onrig.runtime.memory.keepers.keeper import Signal
+
+
+class _Part(NamedTuple):
+    """Consecutive slots with a sampler of their own."""
+
+    name: str
+    sampler: Sampler
+    first: int
+    end: int
+
+    def mask(self, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return (slots >= self.first) & (slots < self.end)
+
+
+class Prior(Sampler):
+    """Draws from two parts of the memory, each by its own sampler: prior experiences, then those of this run.
+
+    Importance weights are those within each part.  While a part holds less than its share, the other one fills the
+    minibatch.
+    """
+
+    def __init__(self, prior: Sampler, own: Sampler, setting: Setting, share: float) -> None:
+        """``share`` of each minibatch is prior, rounded to whole experiences."""
+        self._parts: Final = (
+            _Part("prior", prior, 0, setting.reserved),
+            _Part("own", own, setting.reserved, setting.capacity),
+        )
+        self._share: Final = share
+        self._stored = [0, 0]
+
+    @classmethod
+    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:
+        """Build the sampler; without prior experiences it is the contained one."""
+        if not setting.reserved or setting.argument is None:
+            return sampler_of(setting.contained, stream, setting)
+        share, streams, n = setting.argument, stream.spawn(2), setting.reserved
+        batch = round(share * setting.batch)
+        # A part has no view: its slots are not those of the memory.
+        of_prior = setting._replace(capacity=n, batch=batch, steps=n, write_probability=1.0, view=None, reserved=0)
+        of_own = setting._replace(capacity=setting.capacity - n, batch=setting.batch - batch, view=None, reserved=0)
+        prior, own = (sampler_of(setting.contained, s, of) for s, of in zip(streams, (of_prior, of_own), strict=True))
+        return cls(prior, own, setting, share)
+
+    @property
+    def required_signals(self) -> frozenset[Signal]:
+        return self._parts[1].sampler.required_signals
+
+    def begin_episode(self, episode: int) -> None:
+        for part in self._parts:
+            part.sampler.begin_episode(episode)
+
+    def written(self, slots: NDArray[np.int64]) -> None:
+        for i, part in enumerate(self._parts):
+            own = slots[part.mask(slots)] - part.first
+            if len(own):
+                part.sampler.written(own)
+                self._stored[i] = max(self._stored[i], int(own.max()) + 1)
+
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        for part in self._parts:
+            own = part.mask(slots)
+            if own.any():
+                of_part = (None if field is None else field[own] for field in signals)
+                part.sampler.updated(slots[own] - part.first, Signals(*of_part))  # type: ignore[arg-type]
+
+    def episode_closed(self, episode_return: float) -> None:
+        for part in self._parts:
+            part.sampler.episode_closed(episode_return)
+
+    def draw(self, batch: int, updates: int = 1) -> Draw:
+        """Draw ``updates`` minibatches, prior experiences first, (updates, batch).
+
+        Raises ValueError while fewer than ``batch`` experiences are stored.
+        """
+        prior, own = self._stored
+        n = max(batch - own, min(round(self._share * batch), prior))
+        drawn = [
+            (part.first, part.sampler.draw(size, updates))
+            for part, size in zip(self._parts, (n, batch - n), strict=True)
+            if size
+        ]
+        weights = [draw.weights for _, draw in drawn if draw.weights is not None]
+        slots = np.concatenate([first + draw.slots for first, draw in drawn], axis=1)
+        return Draw(slots, np.concatenate(weights, axis=1) if weights else None)
+
+    def state(self) -> State:
+        found: State = {"stored": np.array(self._stored)}
+        for part in self._parts:
+            found |= {f"{part.name}/{name}": value for name, value in part.sampler.state().items()}
+        return found
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state from ``state()``; the next draws are then the same."""
+        for part in self._parts:
+            part.sampler.restore(within(state, f"{part.name}/"))
+        self._stored = state["stored"].tolist()
+
+    def learned(self) -> State:
+        return {f"{part.name}/{name}": value for part in self._parts for name, value in part.sampler.learned().items()}

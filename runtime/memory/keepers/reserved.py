@@ -1,0 +1,72 @@
+"""Slots that are never overwritten, in front of any keeper."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.keepers.keeper import REJECTED, Arrays, Keeper, Signal
+from onrig.runtime.memory.layout import Slots
+
+
+class Reserved(Keeper):
+    """The first ``reserved`` experiences keep the first slots; a keeper decides on the others, behind them.
+
+    The name in its state is that of the keeper.
+    """
+
+    def __init__(self, keeper: Keeper, reserved: int, rng: np.random.Generator) -> None:
+        # Never cyclic: what is written after the last slot does not go to slot 0.
+        super().__init__(reserved + keeper.capacity, rng)
+        self._keeper: Final = keeper
+        self._reserved: Final = reserved
+        self._filled = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._keeper.nbytes
+
+    def place(self) -> int:
+        """Return the next reserved slot, or the keeper's."""
+        if self._filled < self._reserved:
+            self._filled += 1
+            return self._filled - 1
+        slot = self._keeper.place()
+        self.refused = self._keeper.refused
+        return slot if slot == REJECTED else self._reserved + slot
+
+    def written(self, slot: int, exploration: float, episode: int) -> None:
+        if slot >= self._reserved:
+            self._keeper.written(slot - self._reserved, exploration, episode)
+
+    def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+        own = slots >= self._reserved
+        self._keeper.learned(signal, slots[own] - self._reserved, values[own])
+
+    def state(self) -> Arrays:
+        """Return the keeper's state, for all slots, and the number of reserved slots, all and filled."""
+        front = self._reserved
+        state = {
+            name: np.concatenate((np.zeros(front, values.dtype), values)) if self._per_slot(values) else values
+            for name, values in self._keeper.state().items()
+        }
+        numbers = {"capacity": np.array(self.capacity), "reserved": np.array([front, self._filled])}
+        return state | numbers
+
+    def _per_slot(self, values: NDArray[np.generic]) -> bool:
+        return values.shape == (self._keeper.capacity,)
+
+    def restore(self, state: Arrays) -> None:
+        """Restore ``state``."""
+        reserved, filled = state["reserved"].tolist() if "reserved" in state else (0, 0)
+        if reserved != self._reserved:
+            raise ValueError(f"state of a memory with {reserved} reserved slots, expected {self._reserved}")
+        own = self._keeper.state()
+        found = {
+            name: values[reserved:] if name in own and self._per_slot(own[name]) else values
+            for name, values in state.items()
+        }
+        self._keeper.restore(found | {"capacity": own["capacity"]})
+        self._filled, self.refused = filled, self._keeper.refused

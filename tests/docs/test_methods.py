@@ -1,0 +1,27 @@
+"""Tables of docs/methods.md compared with the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onrig.learner.algorithm_config import defaults_of
+from onrig.learner.sac_settings import SacConfig
+
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
+
+
+def test_the_table_of_sac_s_family_has_the_defaults_of_its_sections() -> None:
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    head = next(row for row in rows if row[0] == "option")
+    names = [name.strip("`") for name in head[2:]]
+    assert names == ["sac", "redq", "droq", "crossq", "rlpd"]
+    options = ["critics", "subset", "actor_value", "delay", "normalization", "dropout", "targets"]
+    table = {row[0].strip("`"): row[2:] for row in rows if row[0].strip("`") in options and len(row) == len(head)}
+    assert list(table) == options
+    rates = next(row for row in rows if row[0] == "`lr`, `beta1`")[2:]
+    for i, name in enumerate(names):
+        section = defaults_of(name)
+        assert isinstance(section, SacConfig)
+        for option in options:
+            assert table[option][i] == str(getattr(section.settled, option)).removesuffix(".0"), (name, option)
+        assert [float(value) for value in rates[i].split(", ")] == [section.lr, section.settled.beta1]

@@ -1,0 +1,100 @@
+"""SAC's descendants compared with plain torch in float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.learner.algorithms.critics import excluded
+from onrig.learner.algorithms.sac import Sac
+from onrig.learner.sac_settings import CrossqConfig, DroqConfig, RedqConfig, SacConfig
+from onrig.learner.tape.operations import SEEDS
+from onrig.runtime.memory.order.uniforms import restore_stream
+from tests.learner.algorithms.torch_sac import Chance, TorchSac
+from tests.learner.numpy_nets import data_of
+from tests.learner.reference import minibatch_of, minibatches, trial_of
+
+pytest.importorskip("torch")
+B, N, M = 8, 3, 2
+SMALL: dict[str, Any] = {"hidden": (11, 7), "batch": B, "reward_scale": 0.1, "tau": 0.05, "lr": 1e-3}
+SECTIONS: dict[str, SacConfig] = {
+    "two of five critics": RedqConfig(**SMALL, critics=5, temperature=0.2, delay=3),
+    "three of four critics, their minimum": SacConfig(**SMALL, critics=4, subset=3),
+    "one critic": SacConfig(**SMALL, critics=1, subset=1),
+    "layers, dropout": DroqConfig(**SMALL, dropout=0.2, delay=2),
+    "layers": RedqConfig(**SMALL, critics=3, normalization="layer", delay=1),
+    "batches": CrossqConfig(**SMALL | {"lr": 2e-3}, delay=2),
+    "batches, subset": CrossqConfig(**SMALL, critics=3, actor_value="mean", delay=1),
+    "layers without targets": SacConfig(**SMALL, normalization="layer", dropout=0.1, targets="none"),
+    "dropout, subset": SacConfig(**SMALL, critics=3, dropout=0.3),
+}
+EACH = pytest.mark.parametrize("name", SECTIONS)
+
+
+def _sac(config: SacConfig, seeds: tuple[int, ...] = (3, 4), dtype: type[np.floating] = np.float32) -> Sac:
+    return Sac(config, N, M, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
+
+
+def _chance(config: SacConfig, stream: np.random.Generator) -> Chance:
+    """The next update's random numbers."""
+    noise, of = stream.standard_normal((2, B, M)), config.settled
+    n, m = of.critics, of.subset
+    subset = np.argsort(stream.random(n))[:m].tolist() if m < n else list(range(n))
+    return Chance(noise, subset, math.floor(stream.random() * SEEDS) if of.dropout else 0.0)
+
+
+@EACH
+def test_updates_equal_those_of_autograd(name: str) -> None:
+    config = SECTIONS[name]
+    sac = _sac(config, dtype=np.float64)
+    # Some steps first, so that targets differ from the critics and moments from 0.
+    sac.update(minibatches(np.random.default_rng(5), (20, 2, B), N, M))
+    before = sac.state()
+    data = minibatches(np.random.default_rng(6), (3, 2, B), N, M)
+    signals, after = sac.update(data), sac.state()
+    assert signals.target is not None
+    for trial in range(2):
+        stream, reference = np.random.default_rng(), TorchSac(before, trial, config)
+        restore_stream(stream, before["streams"][trial])
+        for k in range(3):
+            errors, target = reference.update(data_of(data, k, trial), _chance(config, stream))
+            np.testing.assert_allclose(signals.td[k, trial], errors.mean(0), rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(signals.priority[k, trial], np.abs(errors).max(0), rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(signals.target[k, trial], target, rtol=1e-9, atol=1e-12)
+        for key, values in reference.p.items():
+            np.testing.assert_allclose(after[key][trial], values.detach(), rtol=1e-9, atol=1e-9, err_msg=key)
+
+
+@EACH
+def test_a_trial_among_others_one_update_at_a_time_is_what_it_is_alone_and_restored(name: str) -> None:
+    config, data = SECTIONS[name], minibatches(np.random.default_rng(0), (7, 3, B), N, M)
+    together, alone = _sac(config, (1, 2, 3)), _sac(config, (2,))
+    td = together.update(data).td
+    for k in range(7):
+        if k == 4:  # another that continues from its state
+            state, alone = alone.state(), _sac(config, (9,))
+            alone.restore(state)
+        assert np.array_equal(alone.update(minibatch_of(trial_of(data, 1), k)).td[0, 0], td[k, 1])
+    for key, values in alone.state().items():
+        pair = (values[0], together.state()[key][1]) if values.ndim else (values, together.state()[key])
+        assert np.array_equal(*pair), key
+
+
+def test_every_subset_of_critics_is_as_likely_and_the_others_are_excluded() -> None:
+    found = excluded(np.random.default_rng(0).random((30_000, 4)), 2)
+    assert np.isinf(found).sum(axis=1).tolist() == [2] * 30_000
+    assert set(found[np.isfinite(found)].tolist()) == {0.0}
+    _, counts = np.unique(np.isinf(found), axis=0, return_counts=True)
+    assert len(counts) == 6
+    np.testing.assert_allclose(counts, 5000, atol=5 * 65)  # 5 standard deviations
+
+
+def test_a_subset_of_more_critics_than_there_are_is_named() -> None:
+    (problem,) = SacConfig(critics=3, subset=4).problems()
+    assert problem == ("subset", "expected at most the 3 critics, got 4")
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"critics": 0}, RedqConfig)

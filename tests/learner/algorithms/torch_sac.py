@@ -1,0 +1,155 @@
+"""An update of SAC and its descendants in plain torch, float64: REDQ (Chen et al. 2021, Algorithm 1), DroQ (Hiraoka et
+al. 2022, Algorithm 2), CrossQ (Bhatt et al. 2024, Figure 2)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import batch_norm, layer_norm
+
+from onrig.learner.sac_settings import SacConfig
+from onrig.learner.tape.numpy_executor import kept_units
+from tests.learner.numpy_nets import Data
+from tests.learner.torch_nets import Tensors
+
+
+class Chance(NamedTuple):
+    """What is random in an update."""
+
+    noise: NDArray[np.float64]
+    """(2, B, m): of the next action, and of the actor's."""
+    subset: Sequence[int]
+    """Critics of the target."""
+    seed: float = 0.0
+    """Of the dropout."""
+
+
+class TorchSac:
+    """One trial, from its state in ours."""
+
+    def __init__(self, state: Mapping[str, NDArray[np.generic]], trial: int, config: SacConfig) -> None:
+        self.config, self.updates = config, int(state["updates"])
+        values = {k: torch.tensor(np.asarray(v[trial], np.float64)) for k, v in state.items() if k != "updates"}
+        values.pop("streams")
+        self.moments = {k.removeprefix("adam/"): values.pop(k)[0] for k in list(values) if k.startswith("adam/")}
+        self.p: Tensors = values
+
+    def update(self, data: Data, chance: Chance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """TD errors (N, B) and target (B,) before the update."""
+        config, p = self.config, self.p
+        s, a, r, s_next, alive, weight = (torch.tensor(field) for field in data)
+        noise = torch.tensor(chance.noise)
+        self.updates += 1
+        self._seed, self._uses = chance.seed, itertools.count()
+        critics = [f"critic{i + 1}" for i in range(config.settled.critics)]
+        alpha = p["temperature/log_alpha"].exp()[0, 0]
+        with torch.no_grad():
+            a_next, log_pi_next = self._act(s_next, noise[0])
+            pair = torch.cat((s_next, a_next), 1)
+            if config.settled.targets == "averaged":
+                following = [self._net(f"target_{name}", pair) for name in critics]
+            else:  # with the present pairs; the second pass, below, has the same masks
+                both, uses = torch.cat((torch.cat((s, a), 1), pair)), copy.copy(self._uses)
+                following = [self._net(name, both, trains=True)[len(s) :] for name in critics]
+                self._uses = uses
+            value = reduce(torch.minimum, [following[i] for i in chance.subset])
+            y = config.reward_scale * r + config.gamma * alive * (value - alpha * log_pi_next)
+        leaves = self._leaves(critics)
+        if config.settled.targets == "averaged":
+            q = torch.stack([self._net(name, torch.cat((s, a), 1)) for name in critics])
+        else:
+            q = torch.stack([self._net(name, both, trains=True, moves=True)[: len(s)] for name in critics])
+        errors = y - q
+        self._descend((weight * errors.square()).mean(1).sum(), leaves)
+
+        if self.updates % config.settled.delay == 0:
+            self._improve(s, a.shape[1], noise[1], critics, alpha)
+        for name in p:
+            if name.startswith("target_"):
+                p[name] = p[name] + config.tau * (p[name.removeprefix("target_")] - p[name])
+        return errors.detach().numpy(), y.numpy()
+
+    def _improve(
+        self, s: torch.Tensor, m: int, noise: torch.Tensor, critics: Sequence[str], alpha: torch.Tensor
+    ) -> None:
+        """Update actor and temperature."""
+        leaves = self._leaves(["actor"])
+        pi, log_pi = self._act(s, noise, trains=True)
+        values = torch.stack([self._net(name, torch.cat((s, pi), 1)) for name in critics])
+        worth = values.mean(0) if self.config.settled.actor_value == "mean" else values.amin(0)
+        self._descend((alpha * log_pi - worth).mean(), leaves)
+        leaves = self._leaves(["temperature"])
+        log_alpha = self.p["temperature/log_alpha"]
+        self._descend(-(log_alpha * (log_pi.detach() - m)).mean(), leaves)
+
+    def _act(self, s: torch.Tensor, noise: torch.Tensor, *, trains: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, log_std = self._layers("actor", s, trains=trains, moves=trains).chunk(2, 1)
+        log_std = log_std.clamp(*self.config.log_std)
+        a = torch.tanh(mean + log_std.exp() * noise)
+        density = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi) - torch.log(1.0 - a**2 + 1e-6)
+        return a, density.sum(1)
+
+    def _net(self, net: str, x: torch.Tensor, *, trains: bool = False, moves: bool = False) -> torch.Tensor:
+        return self._layers(net, x, self.config.settled.dropout, trains=trains, moves=moves)[:, 0]
+
+    def _normalised(self, net: str, at: int, x: torch.Tensor, trains: bool, moves: bool) -> torch.Tensor:
+        """Batch normalisation, which ``moves`` the running statistics."""
+        names = [f"{net}_statistics/{kind}{at}" for kind in ("mean", "variance")]
+        scale, shift = self.p[f"{net}/scale{at}"][0], self.p[f"{net}/shift{at}"][0]
+        mean, variance = (self.p[name][0] for name in names)
+        if moves:
+            found = x.detach().mean(0), x.detach().var(0, unbiased=False)
+            for name, value in zip(names, found, strict=True):
+                self.p[name] = 0.99 * self.p[name] + 0.01 * value[None]
+        return batch_norm(x, None if trains else mean, None if trains else variance, scale, shift, trains, eps=1e-3)
+
+    def _layers(
+        self, net: str, x: torch.Tensor, dropout: float = 0.0, *, trains: bool = False, moves: bool = False
+    ) -> torch.Tensor:
+        p, last = self.p, len(self.config.hidden)
+        batch = self.config.settled.normalization == "batch"
+        for at in range(last + 1):
+            x = self._normalised(net, at, x, trains, moves) if batch else x
+            x = x @ p[f"{net}/weight{at}"] + p[f"{net}/bias{at}"]
+            if at == last:
+                return x
+            if dropout:
+                kept = kept_units((x.shape[0], x.shape[1]), dropout, next(self._uses), self._seed)
+                x = x * torch.tensor(kept) / (1.0 - dropout)
+            if f"{net}/scale{at}" in p and not batch:
+                x = layer_norm(x, x.shape[1:], p[f"{net}/scale{at}"][0], p[f"{net}/shift{at}"][0])
+            x = torch.relu(x)
+        raise AssertionError
+
+    def _leaves(self, nets: Sequence[str]) -> Tensors:
+        names = [name for name in self.p if name.partition("/")[0] in nets]
+        for name in names:
+            self.p[name] = self.p[name].detach().requires_grad_()
+        return {name: self.p[name] for name in names}
+
+    def _descend(self, loss: torch.Tensor, leaves: Tensors) -> None:
+        """A step of Adam (Kingma and Ba 2015) by each group of the leaves."""
+        gradients = torch.autograd.grad(loss, list(leaves.values()))
+        by_net: dict[str, list[tuple[str, torch.Tensor]]] = {}
+        for name, g in zip(leaves, gradients, strict=True):
+            by_net.setdefault(name.partition("/")[0], []).append((name, g))
+        for net, of_net in by_net.items():
+            flat = torch.cat([g.reshape(-1) for _, g in of_net])
+            n, moments = len(flat), self.moments[net]
+            b1, b2 = self.config.settled.beta1, 0.999
+            first, second = b1 * moments[:n] + (1 - b1) * flat, b2 * moments[n:-1] + (1 - b2) * flat**2
+            t = moments[-1:] + 1.0
+            self.moments[net] = torch.cat((first, second, t))
+            step = self.config.lr * (first / (1 - b1**t)) / ((second / (1 - b2**t)).sqrt() + 1e-8)
+            start = 0
+            for name, g in of_net:
+                part, start = step[start : start + g.numel()], start + g.numel()
+                self.p[name] = (self.p[name] - part.reshape(g.shape)).detach()
