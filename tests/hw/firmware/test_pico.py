@@ -320,7 +320,8 @@ def test_the_page_s_table_of_sizes_is_what_make_says() -> None:
     assert len(told) == len(page) == 4
     for is_now, was in zip(told, page, strict=True):
         assert [int(n) for n in is_now] == pytest.approx([int(n) for n in was], rel=0.1, abs=256)
-    assert all(int(stack) <= 8192 for _, _, stack in told)
+    boards = told[1:]  # a process on the host has megabytes
+    assert all(int(stack) <= 8192 for _, _, stack in boards)
 
 
 def test_a_rig_of_ones_own_is_flashed_under_its_name(tmp_path: Path) -> None:
