@@ -32,7 +32,7 @@ from onrig.runtime.task import episode_steps
 
 _SEED: Final = ("selection", "seed_from")
 _START: Final = ("learner", "start_from")
-_MOST_SHOWN: Final = 60
+_MOST_SHOWN: Final = 90
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -117,8 +117,7 @@ def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | 
     )
     if what := contract_mismatch(*contracts):
         return what.replace("the rig has", "this one has").replace("the rig runs at", "this one runs at")
-    plants = [_plant(c) for c in (theirs, ours)]
-    if None not in plants and (what := _first_difference("plant", *plants)):  # a twin's experiences may seed its rig's
+    if what := _plant_difference(theirs, ours):
         return what
     rewards = (msgspec.to_builtins(c.task.reward) for c in (theirs, ours))
     if experiences and (what := _first_difference("reward", *rewards)):
@@ -132,9 +131,17 @@ def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | 
     return None
 
 
-def _plant(config: RunConfig) -> object:
-    """Plant of a run's twin; None for a real device."""
-    return None if config.device.twin is None else config.device.twin.get("plant")
+def _plant_difference(theirs: RunConfig, ours: RunConfig) -> str | None:
+    """Describe how the plants differ: of twins, or for a pretraining, the identification that its plants are from.
+
+    A twin's experiences may seed its rig's.
+    """
+    twins = [c.device.twin for c in (theirs, ours)]
+    if twins[0] is not None and twins[0].get("samples"):
+        hashes = [None if c.identified is msgspec.UNSET else c.identified for c in (theirs, ours)]
+        return _first_difference("identified", *hashes)
+    plants = [None if twin is None else twin.get("plant") for twin in twins]
+    return None if None in plants else _first_difference("plant", *plants)
 
 
 def _first_difference(name: str, theirs: object, ours: object) -> str | None:

@@ -30,6 +30,7 @@ VERBS: Final = (
     "bench",
     "baseline",
     "identify",
+    "pretrain",
     "safety",
     "settings",
     "doctor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 
 from onrig.tools.options import Config, Folder, Overrides, Port, RunFolder, Trust, UsageError, Web
 from onrig.tools.terminal import complain
@@ -23,6 +24,8 @@ class Options:
     web: Web | None = None
     """Serve a live page on this machine (default: the first free port from 8089 on); HOST:PORT serves it to others,
     who then need the token in the printed address."""
+    pretrained: Folder | None = None
+    """Begin with the networks and experiences in this folder of onrig pretrain."""
     resume: RunFolder | None = None
     """Resume the run in this folder, however it ended."""
     dry_run: bool = False
@@ -35,17 +38,24 @@ def main(options: Options) -> int:
         raise UsageError(_misplaced(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run stays in its folder")
+    if options.resume is not None and options.pretrained is not None:
+        return complain("run", "--pretrained: a resumed run has begun already; leave it out")
     from onrig.tools.run import run_shown
 
     return run_shown(
         options.config,
-        options.set,
+        (*(_settings(options.pretrained) if options.pretrained else ()), *options.set),
         options.run_dir,
         options.device,
         options.web,
         options.resume,
         dry_run=options.dry_run,
     )
+
+
+def _settings(pretrained: Path) -> tuple[str, ...]:
+    """Settings of a run that begins with a pretraining."""
+    return f"recipe={pretrained / 'start.yaml'}", f"identified={pretrained / 'identified.yaml'}"
 
 
 def _misplaced(options: Options) -> str | None:
