@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onrig.hw.rig import Rig
 
@@ -18,12 +18,30 @@ class Excitation(NamedTuple):
     name: str
     duration_s: float
     command: CommandLaw
+    lasting: Callable[[float], Excitation] | None = None
+    """The same signal over another duration (s); None if it may be cut off."""
+
+
+REST: Final = "rest"
+_BRIEF_S: Final = 4.0
+_BRIEF_REST_S: Final = 0.5
+
+
+def brief(parts: Sequence[Excitation]) -> list[Excitation]:
+    """Short form of an experiment: each different part once, for at most four seconds."""
+    different = {part.name: part for part in parts}
+    return [_shortened(part, _BRIEF_REST_S if part.name == REST else _BRIEF_S) for part in different.values()]
+
+
+def _shortened(part: Excitation, most_s: float) -> Excitation:
+    duration_s = min(part.duration_s, most_s)
+    return part._replace(duration_s=duration_s) if part.lasting is None else part.lasting(duration_s)
 
 
 def rest(rig: Rig, duration_s: float) -> Excitation:
     """Hold the safe output."""
     safe = tuple(a.safe for a in rig.actuators)
-    return Excitation("rest", duration_s, lambda t, observation: safe)
+    return Excitation(REST, duration_s, lambda t, observation: safe)
 
 
 def chirp(
@@ -45,7 +63,10 @@ def chirp(
         offset = wave * (high if wave > 0 else -low)
         return (*safe[:actuator], safe[actuator] + offset, *safe[actuator + 1 :])
 
-    return Excitation(f"chirp of {name}, {share:.0%}", duration_s, command)
+    def lasting(duration_s: float) -> Excitation:
+        return chirp(rig, ranges, actuator, share, band_hz, duration_s)
+
+    return Excitation(f"chirp of {name}, {share:.0%}", duration_s, command, lasting)
 
 
 def square(
