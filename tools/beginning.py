@@ -29,6 +29,7 @@ from onrig.runtime.run_changes import differences
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
+from onrig.tools.pretraining.record import FILE, read_pretraining
 
 _SEED: Final = ("selection", "seed_from")
 _START: Final = ("learner", "start_from")
@@ -192,10 +193,19 @@ def begin_with(config: RunConfig) -> Beginning:
         sha256 = _checked(_START, start, networks)
         files[NETWORKS] = encode(networks)
         fact = {"path": str(Path(start.path).resolve()), "run": _run_of(Path(start.path)), "sha256": sha256}
-        facts["networks"] = {**fact, "episode": episode}
+        facts["networks"] = {**fact, "episode": episode, **_expected(Path(start.path))}
         section = {**config.learner, "start_from": {"path": start.path, "sha256": sha256}}
         config = msgspec.structs.replace(config, learner=section)
     return Beginning(config, files, {"start": facts} if facts else {})
+
+
+def _expected(folder: Path) -> dict[str, object]:
+    """Score that a pretraining leads to expect on the rig; nothing for another run."""
+    if not (folder / FILE).is_file():
+        return {}
+    last = read_pretraining(folder).evaluations[-1]
+    low, high = last.range
+    return {"expected": {"low": low, "high": high, "median": last.median.value, "plants": len(last.scores)}}
 
 
 def _checked(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: Arrays) -> str:

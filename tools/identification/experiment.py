@@ -22,6 +22,9 @@ from onrig.tools.identification.refusal import conflicts_of, reversed_channels
 _LEAST_S: Final = 8.0
 """Motion before the first fit; with less, no result is narrow."""
 
+_ROUNDS: Final = 2
+"""Rounds of short parts before the full ones."""
+
 Drive = Callable[[Sequence[Excitation], int], list[Step]]
 """Drives parts of an experiment; the second argument numbers the calls whose noise must differ."""
 
@@ -45,7 +48,7 @@ class Experiment(NamedTuple):
     def longest_s(self) -> float:
         """Longest duration."""
         parts = self.parts
-        return sum(e.duration_s for e in (parts if self.until is None else [*brief(parts), *parts]))
+        return sum(e.duration_s for e in (parts if self.until is None else [*_ROUNDS * brief(parts), *parts]))
 
 
 def excite(experiment: Experiment, drive: Drive) -> list[Step]:
@@ -64,7 +67,7 @@ def excite(experiment: Experiment, drive: Drive) -> list[Step]:
     if not _signs_known(experiment, steps):
         steps += drive(parts[:GENTLE], 1)
         _signs_known(experiment, steps)
-    for piece, part in enumerate((*short[GENTLE:], *parts[GENTLE:]), 2):
+    for piece, part in enumerate((*_ROUNDS * short[GENTLE:], *parts[GENTLE:]), 2):
         steps += drive([part], piece)
         driven_s += part.duration_s
         if driven_s >= _LEAST_S and _suffices(experiment, steps, experiment.until):

@@ -19,7 +19,7 @@ from onrig.sim.identification.result import read_result
 from onrig.tools.load import load_for_rig, rig_findings
 from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
 from onrig.tools.pretraining.held_out import held_out_scores
-from onrig.tools.pretraining.promise import FILE, Pretraining, Scores, read_pretraining, settled, write_pretraining
+from onrig.tools.pretraining.record import FILE, Pretraining, Scores, read_pretraining, settled, write_pretraining
 from onrig.tools.pretraining.start import IDENTIFIED, write_start
 from onrig.tools.resumption import CannotResume, prepare_resumption
 from onrig.tools.running import Plan, opened, supervise
@@ -46,7 +46,7 @@ def pretrain(
     told: Told = lambda config, scores: None,
     signals: bool = False,
 ) -> Pretraining:
-    """Learn on plants drawn from the identification that a configuration names, until the promise has settled.
+    """Learn on plants drawn from the identification that a configuration names, until the score has settled.
 
     ``minutes`` and ``episodes`` limit it. Writes a run folder with ``pretraining.json``, ``identified.yaml`` and
     ``start.yaml`` to ``out``. Raises ConfigError, Failure, and Stopped.

@@ -1,4 +1,4 @@
-"""A pretraining in a terminal: a line for each evaluation, the promise, and how a run begins with it."""
+"""A pretraining in a terminal: a line for each evaluation, the expected score, and how a run begins with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.tools.load import explain
 from onrig.tools.pretraining.pretrain import MINUTES, MOST_EPISODES, Stopped, pretrain, resume
-from onrig.tools.pretraining.promise import HELD_OUT, Scores
+from onrig.tools.pretraining.record import HELD_OUT, Scores
 from onrig.tools.quantity import bounded
 from onrig.tools.terminal import complain
 
@@ -47,8 +47,7 @@ def pretrain_shown(
         return complain("pretrain", str(failure), failure.code)
     last = record.evaluations[-1]
     print(f"\n{record.ended} after {last.episode} episodes, {record.seconds:.0f} s")
-    promise = f"{_range(last)} (95 %), median {bounded(last.median, 3)}"
-    print(f"promise for the rig: {promise}")
+    print(f"expected on the rig: {_range(last)} (95 %), median {bounded(last.median, 3)}")
     print(f"begin a run with it: onrig run {record.config} --pretrained {folder}")
     return ExitCode.OK
 

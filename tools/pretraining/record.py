@@ -1,4 +1,4 @@
-"""Promised performance: scores of a policy on plants that it has not learned on, and when more learning is useless.
+"""Record of a pretraining: scores on plants that it has not learned on, and when more learning is useless.
 
 If the posterior is right, the rig's plant and the held-out ones are draws from the same distribution, so the range of
 HELD_OUT scores contains the rig's with probability (HELD_OUT - 1) / (HELD_OUT + 1) = 95 %.
@@ -18,7 +18,7 @@ from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
 
 HELD_OUT: Final = 39
-"""Plants for the promise."""
+"""Plants for the evaluation."""
 MARGIN: Final = 0.02
 """Change of the score below which learning has settled, as a share of what has been learned."""
 PATIENCE: Final = 3
@@ -52,7 +52,7 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     identified: str
     """Hash of the identification, as in the configuration."""
     held_out: dict[str, tuple[float, ...]]
-    """Samples of the plants for the promise (``device.twin.samples``)."""
+    """Samples of the plants for the evaluation (``device.twin.samples``)."""
     piece: int
     """Training episodes between evaluations."""
     minutes: float
