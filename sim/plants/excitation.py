@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from onrig.hw.rig import Rig
 
@@ -18,30 +18,12 @@ class Excitation(NamedTuple):
     name: str
     duration_s: float
     command: CommandLaw
-    lasting: Callable[[float], Excitation] | None = None
-    """The same signal over another duration (s); None if it may be cut off."""
-
-
-REST: Final = "rest"
-_BRIEF_S: Final = 4.0
-_BRIEF_REST_S: Final = 0.5
-
-
-def brief(parts: Sequence[Excitation]) -> list[Excitation]:
-    """Short form of an experiment: each different part once, for at most four seconds."""
-    different = {part.name: part for part in parts}
-    return [_shortened(part, _BRIEF_REST_S if part.name == REST else _BRIEF_S) for part in different.values()]
-
-
-def _shortened(part: Excitation, most_s: float) -> Excitation:
-    duration_s = min(part.duration_s, most_s)
-    return part._replace(duration_s=duration_s) if part.lasting is None else part.lasting(duration_s)
 
 
 def rest(rig: Rig, duration_s: float) -> Excitation:
     """Hold the safe output."""
     safe = tuple(a.safe for a in rig.actuators)
-    return Excitation(REST, duration_s, lambda t, observation: safe)
+    return Excitation("rest", duration_s, lambda t, observation: safe)
 
 
 def chirp(
@@ -63,10 +45,7 @@ def chirp(
         offset = wave * (high if wave > 0 else -low)
         return (*safe[:actuator], safe[actuator] + offset, *safe[actuator + 1 :])
 
-    def lasting(duration_s: float) -> Excitation:
-        return chirp(rig, ranges, actuator, share, band_hz, duration_s)
-
-    return Excitation(f"chirp of {name}, {share:.0%}", duration_s, command, lasting)
+    return Excitation(f"chirp of {name}, {share:.0%}", duration_s, command)
 
 
 def square(
@@ -87,3 +66,12 @@ def square(
         return (*safe[:actuator], ends[high], *safe[actuator + 1 :])
 
     return Excitation(f"steps of {name}, {share:.0%}", duration_s, command)
+
+
+def chirps(rig: Rig, ranges: Mapping[str, tuple[float, float]], chirp_s: float, rest_s: float) -> list[Excitation]:
+    """Chirps of each actuator in turn from 0.1 to 4 Hz, gentle ones first, with rests in between."""
+    experiment = [rest(rig, 0.5 * rest_s)]
+    for share in (0.15, 0.5, 1.0):
+        for i in range(len(rig.actuators)):
+            experiment += [chirp(rig, ranges, i, share, (0.1, 4.0), chirp_s), rest(rig, rest_s)]
+    return experiment

@@ -13,7 +13,7 @@ from onrig.sim.identification.outcome import Identified, Implausible
 from onrig.sim.identification.recording import stretches
 from onrig.sim.identification.result import result_of
 from onrig.sim.plants import Plant
-from onrig.sim.plants.excitation import Excitation, brief
+from onrig.sim.plants.excitation import Excitation
 from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.twin.main import twin_options
 from onrig.tools.identification.driving import GENTLE
@@ -21,9 +21,6 @@ from onrig.tools.identification.refusal import conflicts_of, reversed_channels
 
 _LEAST_S: Final = 8.0
 """Motion before the first fit; with less, no result is narrow."""
-
-_ROUNDS: Final = 2
-"""Rounds of short parts before the full ones."""
 
 Drive = Callable[[Sequence[Excitation], int], list[Step]]
 """Drives parts of an experiment; the second argument numbers the calls whose noise must differ."""
@@ -45,10 +42,15 @@ class Experiment(NamedTuple):
         return self.plant.excitations(self.config.rig, self.ranges)
 
     @property
+    def brief_parts(self) -> list[Excitation]:
+        """What comes first in an experiment that may end early."""
+        return self.plant.brief_excitations(self.config.rig, self.ranges)
+
+    @property
     def longest_s(self) -> float:
         """Longest duration."""
         parts = self.parts
-        return sum(e.duration_s for e in (parts if self.until is None else [*_ROUNDS * brief(parts), *parts]))
+        return sum(e.duration_s for e in (parts if self.until is None else [*self.brief_parts, *parts]))
 
 
 def excite(experiment: Experiment, drive: Drive) -> list[Step]:
@@ -61,13 +63,13 @@ def excite(experiment: Experiment, drive: Drive) -> list[Step]:
         steps = drive(parts[:GENTLE], 0)
         _signs_known(experiment, steps)
         return steps + drive(parts[GENTLE:], 0)
-    short = brief(parts)
-    steps = drive(short[:GENTLE], 0)
-    driven_s = sum(e.duration_s for e in short[:GENTLE])
+    brief = experiment.brief_parts
+    steps = drive(brief[:GENTLE], 0)
+    driven_s = sum(e.duration_s for e in brief[:GENTLE])
     if not _signs_known(experiment, steps):
         steps += drive(parts[:GENTLE], 1)
         _signs_known(experiment, steps)
-    for piece, part in enumerate((*_ROUNDS * short[GENTLE:], *parts[GENTLE:]), 2):
+    for piece, part in enumerate((*brief[GENTLE:], *parts[GENTLE:]), 2):
         steps += drive([part], piece)
         driven_s += part.duration_s
         if driven_s >= _LEAST_S and _suffices(experiment, steps, experiment.until):
