@@ -53,16 +53,16 @@ class Experiment(NamedTuple):
         return sum(e.duration_s for e in (parts if self.until is None else [*self.brief_parts, *parts]))
 
 
-def excite(experiment: Experiment, drive: Drive) -> list[Step]:
+def excite(experiment: Experiment, drive: Drive) -> tuple[list[Step], Identified | None]:
     """Excite gently, check sensors and signs, then excite strongly: all parts, or until the result is narrow.
 
-    Raises Implausible for a rig that stronger excitations would endanger.
+    Returns the steps, and the narrow result. Raises Implausible for a rig that stronger excitations would endanger.
     """
     parts = experiment.parts
     if experiment.until is None:
         steps = drive(parts[:GENTLE], 0)
         _signs_known(experiment, steps)
-        return steps + drive(parts[GENTLE:], 0)
+        return steps + drive(parts[GENTLE:], 0), None
     brief = experiment.brief_parts
     steps = drive(brief[:GENTLE], 0)
     driven_s = sum(e.duration_s for e in brief[:GENTLE])
@@ -72,9 +72,9 @@ def excite(experiment: Experiment, drive: Drive) -> list[Step]:
     for piece, part in enumerate((*brief[GENTLE:], *parts[GENTLE:]), 2):
         steps += drive([part], piece)
         driven_s += part.duration_s
-        if driven_s >= _LEAST_S and _suffices(experiment, steps, experiment.until):
-            break
-    return steps
+        if driven_s >= _LEAST_S and (found := _narrow(experiment, steps, experiment.until)) is not None:
+            return steps, found
+    return steps, None
 
 
 def fitted(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> Identified:
@@ -98,19 +98,19 @@ def _signs_known(experiment: Experiment, steps: Sequence[Step]) -> bool:
     return connection.known
 
 
-def _suffices(experiment: Experiment, steps: Sequence[Step], width: float) -> bool:
-    """Whether each parameter of the plant has a 95 % half-width of at most this share of its value, and the shield can
-    predict the plant."""
+def _narrow(experiment: Experiment, steps: Sequence[Step], width: float) -> Identified | None:
+    """Result whose 95 % half-width of each parameter of the plant is at most this share of its value, and whose plant
+    the shield can predict; None before there is one."""
     config, plant = experiment.config, experiment.plant
     try:
         found = fitted(config, plant, steps)
     except ValueError:
-        return False  # too short, or not plausible yet; the complete experiment gives the reasons
+        return None  # too short, or not plausible yet; the complete experiment gives the reasons
     rows = zip(found.unknowns, found.free.tolist(), found.half_widths.tolist(), found.fit.coordinates, strict=True)
     for unknown, is_free, half_width, coordinate in rows:
         if unknown.name in plant.identifiable and unknown.name not in found.held:
             share = half_width if unknown.logarithmic else half_width / max(abs(coordinate), 1e-300)
             if not is_free or share > width:
-                return False
+                return None
     result = result_of(found, plant, config.rig, config.limits.predicted, "", config.limits.envelope)
-    return not conflicts_of(config, result).unpredictable
+    return None if conflicts_of(config, result).unpredictable else found

@@ -23,6 +23,7 @@ from onrig.tools.terminal import complain, unwritable_folder
 if TYPE_CHECKING:
     from onrig.hw.session import DeviceSession
     from onrig.runtime.record import Step
+    from onrig.sim.identification.outcome import Identified as Fitted
     from onrig.sim.identification.result import Result
     from onrig.sim.plants import Plant
     from onrig.sim.plants.excitation import Excitation
@@ -278,15 +279,17 @@ def _experiment(experiment: Experiment, drive: Drive, out: Path, source: str) ->
     from onrig.tools.identification.experiment import excite
 
     try:
-        steps = excite(experiment, drive)
+        steps, found = excite(experiment, drive)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     if experiment.until is not None:
         source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
-    return _conclude(experiment.config, experiment.plant, steps, out, source)
+    return _conclude(experiment.config, experiment.plant, steps, out, source, found)
 
 
-def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> Identified:
+def _conclude(
+    config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, found: Fitted | None = None
+) -> Identified:
     from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.result import result_of, write_result
     from onrig.tools.identification.experiment import fitted
@@ -294,7 +297,7 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     from onrig.tools.identification.refusal import conflicts_of, reversed_channels
 
     try:
-        found = fitted(config, plant, steps)
+        found = found or fitted(config, plant, steps)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     except ValueError as error:

@@ -8,9 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onrig.learner.agent import read_networks
 from onrig.learner.states import States
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.replay.seeds import digest
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
+from onrig.tools.api.run_data import RunData
 from onrig.tools.beginning import begin_with
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
@@ -43,10 +47,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         return Trained(tmp_path_factory.mktemp("pretraining"), patch)
 
 
-def arrays(folder: Path) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+def networks(folder: Path) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     states = States(folder / "learner", lambda line: None)
-    with np.load(states.path(states.episodes()[0])) as saved:
-        return {name: saved[name] for name in saved.files}
+    return dict(read_networks(states.path(states.episodes()[0]), "ddpg"))
 
 
 def test_it_is_evaluated_after_each_piece_and_says_why_it_ended(trained: Trained) -> None:
@@ -60,9 +63,9 @@ def test_a_killed_one_continues_to_the_same_bits(trained: Trained) -> None:
     assert not read_pretraining(trained.killed).evaluations
     record = resume(trained.killed)
     assert record.evaluations == trained.record.evaluations
-    ours, theirs = arrays(trained.out), arrays(trained.killed)
-    assert ours.keys() == theirs.keys()
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert digest(networks(trained.out)) == digest(networks(trained.killed))
+    ours, theirs = (RunData(folder, load_resolved(folder / "config.yaml")) for folder in (trained.out, trained.killed))
+    assert all(np.array_equal(ours.experiences[name], theirs.experiences[name]) for name in ("observation", "action"))
 
 
 def test_a_run_begins_with_its_networks_and_experiences(trained: Trained) -> None:
