@@ -187,6 +187,8 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
 
 def exact_problems(options: TwinOptions) -> list[str]:
     """Reasons why the next state cannot be computed from this twin's sensors; empty if it can."""
+    if options.samples is not msgspec.UNSET:
+        return ["each episode has another plant (device.twin.samples)"]
     return ["a sensor has an offset (sensor_zero) and does not read the plant's state"] if options.sensor_zero else []
 
 
