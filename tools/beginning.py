@@ -29,7 +29,7 @@ from onrig.runtime.run_changes import differences
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
-from onrig.tools.pretraining.record import FILE, read_pretraining
+from onrig.tools.pretraining.record import FILE, MARGIN, learned, read_pretraining
 
 _SEED: Final = ("selection", "seed_from")
 _START: Final = ("learner", "start_from")
@@ -203,9 +203,13 @@ def _expected(folder: Path) -> dict[str, object]:
     """Score that a pretraining leads to expect on the rig; nothing for another run."""
     if not (folder / FILE).is_file():
         return {}
-    last = read_pretraining(folder).evaluations[-1]
+    evaluations = read_pretraining(folder).evaluations
+    if not evaluations:
+        raise CannotBegin(f"learner.start_from: '{folder}' holds a pretraining that has not been evaluated yet")
+    last, tolerance = evaluations[-1], MARGIN * abs(learned(evaluations).value)
     low, high = last.range
-    return {"expected": {"low": low, "high": high, "median": last.median.value, "plants": len(last.scores)}}
+    facts = {"low": low, "high": high, "median": last.median.value, "tolerance": tolerance, "plants": len(last.scores)}
+    return {"expected": facts}
 
 
 def _checked(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: Arrays) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -98,12 +98,12 @@ def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> 
         yield pack(play_episode(session, tick, policy, episode, seed))
 
 
-def packing(config: RunConfig) -> Callable[[Sequence[Step]], Records]:
+def packing(config: RunConfig) -> Callable[[list[Step]], Records]:
     """Function that turns the steps of an episode into its records, with all terms of the reward."""
     layout = record_layout(config)
     terms = terms_of(config, layout)
 
-    def pack(steps: Sequence[Step]) -> Records:
+    def pack(steps: list[Step]) -> Records:
         records = layout.pack(steps)
         return records if terms is None else terms.score(records)
 

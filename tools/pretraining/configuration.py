@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -48,7 +48,7 @@ def plants_of(result: Result, config: RunConfig, file: str) -> Plants:
         what = f"{', '.join(lumped)} has an interval without width, so it is not known"
         raise Failure(f"{file}: {what}: identify again with more motion (--effort)")
     drawn = msgspec.structs.replace(options, samples=columns)
-    rows = [i for i in range(len(result.samples)) if not any(_uncovered(drawn, i, config))]
+    rows = [i for i in range(len(result.samples)) if _is_covered(sampled_options(drawn, i), config)]
     if len(rows) < _MIN_DRAWN:
         what = f"the shield covers {len(rows)} of its {len(result.samples)} plants, at least {_MIN_DRAWN} are needed"
         raise Failure(f"{file}: {what}: identify again with more motion, or widen limits.predicted")
@@ -59,9 +59,9 @@ def plants_of(result: Result, config: RunConfig, file: str) -> Plants:
     return Plants(learned, held_out, len(result.samples) - len(rows))
 
 
-def _uncovered(options: TwinOptions, index: int, config: RunConfig) -> Iterator[str]:
-    if config.limits.predicted is not None:
-        yield from uncovered_findings(sampled_options(options, index), config, config.limits.predicted)
+def _is_covered(options: TwinOptions, config: RunConfig) -> bool:
+    box = config.limits.predicted
+    return box is None or not any(uncovered_findings(options, config, box))
 
 
 def pretraining_config(config: RunConfig, result: Result, learned: Columns, episodes: int) -> RunConfig:

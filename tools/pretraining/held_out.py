@@ -27,8 +27,9 @@ def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: 
     path = _policy(folder, first=first)
     model = read_model(path, config)
     verdict = model if isinstance(model, Refused) else judge(model, config)
-    if isinstance(model, Refused) or isinstance(verdict, Refused):
+    if isinstance(verdict, Refused):
         raise Failure(f"{path}: refused at {verdict.stage}: {verdict.reason}")
+    assert isinstance(model, bytes)
     policy, tick, pack = PolicySession(model, native=verdict.native), Tick(config), packing(config)
     options = msgspec.structs.replace(twin_options(config), samples=plants)
     scores = []

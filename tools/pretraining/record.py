@@ -73,6 +73,11 @@ def change(evaluations: Sequence[Scores]) -> Paired | None:
     return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[-1 - PATIENCE].scores))
 
 
+def learned(evaluations: Sequence[Scores]) -> Paired:
+    """Paired improvement on the first policy."""
+    return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[0].scores))
+
+
 def settled(evaluations: Sequence[Scores]) -> bool:
     """Whether more learning would not change the score.
 
@@ -82,8 +87,8 @@ def settled(evaluations: Sequence[Scores]) -> bool:
     recent = change(evaluations)
     if recent is None:
         return False
-    learned = paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[0].scores))
-    return learned.low > 0 and max(recent.high, -recent.low) < MARGIN * learned.value
+    improvement = learned(evaluations)
+    return improvement.low > 0 and max(recent.high, -recent.low) < MARGIN * improvement.value
 
 
 def read_pretraining(folder: Path) -> Pretraining:

@@ -863,7 +863,12 @@ def test_a_late_plant_stands_still_until_its_command_arrives() -> None:
 
 def test_each_reset_draws_a_sample_of_plant_sensors_and_delay_by_its_seed() -> None:
     lumped = {name: (value, 1.2 * value) for name, value in PLANT.lumped.items()}
-    samples = {**lumped, "delay_s": (0.0, 0.01), "zero_angle": (0.0, 0.5), "noise_velocity": (0.0, 0.001)}
+    samples: dict[str, tuple[float, ...]] = {
+        **lumped,
+        "delay_s": (0.0, 0.01),
+        "zero_angle": (0.0, 0.5),
+        "noise_velocity": (0.0, 0.001),
+    }
     options = TwinOptions(plant=PLANT, samples=samples)
     bench = Bench(options, time_scale=0.0)
     bench.configure()

@@ -169,7 +169,10 @@ def expected_sheet(m: RunFiles) -> Sheet | None:
         ("first evaluation on the rig", first),
     ]
     plants = f"{number(expected['plants']):.0f} plants drawn from the identification, none of them learned on"
-    note = f"Range over {plants}: it contains the rig's score with a probability of 95 % if its plant is like them."
+    note = (
+        f"Range over {plants}: it contains the rig's score with a probability of 95 % if its plant is like them. "
+        f"Up to {number(expected['tolerance']):.2g} beyond it is put down to what the run has learned meanwhile."
+    )
     return Sheet("Pretraining", 2, ("", measure.title), tuple(rows), (note,))
 
 
@@ -185,9 +188,10 @@ def _evaluated(m: RunFiles) -> list[float]:
 
 
 def _verdict(score: float, expected: dict[str, object]) -> str:
-    if score < number(expected["low"]):
+    tolerance = number(expected["tolerance"])
+    if score < number(expected["low"]) - tolerance:
         return "below the range"
-    return "above the range" if score > number(expected["high"]) else "within the range"
+    return "above the range" if score > number(expected["high"]) + tolerance else "within the range"
 
 
 def counts_sheet(m: RunFiles) -> Sheet | None:
