@@ -43,8 +43,9 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     if verb == "doctor":
         with_config = [bool(words[1:] and not words[1].startswith("-")) for words in before if words[0] == "doctor"]
         return None if bool(rest and not rest[0].startswith("-")) in with_config else arguments
-    # Tests of their own: tests/tools/identification, tests/tools/pretraining, tests/tools/test_baseline.py.  A learner needs its rig beside it:
-    # tests/processes/test_remote_learner.py.  A service needs root, or a home: tests/tools/service/test_verb.py.
+    # Tests of their own: tests/tools/identification, tests/tools/pretraining, tests/tools/test_baseline.py.  A learner
+    # needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
+    # tests/tools/service/test_verb.py.
     return None if verb in ("baseline", "identify", "learn", "pretrain", "service") else arguments
 
 
