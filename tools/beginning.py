@@ -29,7 +29,7 @@ from onrig.runtime.run_changes import differences
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
-from onrig.tools.pretraining.record import FILE, MARGIN, learned, read_pretraining
+from onrig.tools.pretrained import FILE, MARGIN, learned, read_pretraining
 
 _SEED: Final = ("selection", "seed_from")
 _START: Final = ("learner", "start_from")

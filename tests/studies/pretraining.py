@@ -25,8 +25,8 @@ from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import sensor_half_range
 from onrig.tools.load import load
+from onrig.tools.pretrained import FILE, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
-from onrig.tools.pretraining.record import FILE, read_pretraining
 
 SPREAD: Final = 0.3
 SHARE: Final = 0.1

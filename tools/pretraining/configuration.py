@@ -15,7 +15,7 @@ from onrig.runtime.run_config import Device, RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.sim.identification.result import Result, twin_samples
 from onrig.sim.twin.options import TwinOptions, sampled_options
-from onrig.tools.pretraining.record import HELD_OUT
+from onrig.tools.pretrained import HELD_OUT
 from onrig.tools.twin_findings import uncovered_findings
 
 _PIECE_STEPS: Final = 5000

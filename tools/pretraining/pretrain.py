@@ -17,9 +17,9 @@ from onrig.runtime.run_loading import identified_by, load_resolved
 from onrig.runtime.supervise.run_folder import occupied_by
 from onrig.sim.identification.result import read_result
 from onrig.tools.load import load_for_rig, rig_findings
+from onrig.tools.pretrained import FILE, Pretraining, Scores, read_pretraining, settled, write_pretraining
 from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
 from onrig.tools.pretraining.held_out import held_out_scores
-from onrig.tools.pretraining.record import FILE, Pretraining, Scores, read_pretraining, settled, write_pretraining
 from onrig.tools.pretraining.start import IDENTIFIED, write_start
 from onrig.tools.resumption import CannotResume, prepare_resumption
 from onrig.tools.running import Plan, opened, supervise

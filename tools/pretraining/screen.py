@@ -10,8 +10,8 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.tools.load import explain
+from onrig.tools.pretrained import HELD_OUT, Scores
 from onrig.tools.pretraining.pretrain import MINUTES, MOST_EPISODES, Stopped, pretrain, resume
-from onrig.tools.pretraining.record import HELD_OUT, Scores
 from onrig.tools.quantity import bounded
 from onrig.tools.terminal import complain
 

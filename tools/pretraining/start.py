@@ -13,7 +13,7 @@ from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.explore.settings import ScheduledNoise
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.pretraining.record import Pretraining
+from onrig.tools.pretrained import Pretraining
 
 START: Final = "start.yaml"
 IDENTIFIED: Final = "identified.yaml"

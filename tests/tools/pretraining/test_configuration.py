@@ -14,8 +14,8 @@ from onrig.sim.identification.result import Result
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import drawn_options
 from onrig.tools.load import load_for_rig, rig_findings
+from onrig.tools.pretrained import HELD_OUT
 from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
-from onrig.tools.pretraining.record import HELD_OUT
 from tests.tools.pretraining.posterior import STD, pendulum_result, write_pendulum
 
 

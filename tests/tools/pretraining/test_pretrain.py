@@ -18,8 +18,8 @@ from onrig.tools.api.run_data import RunData
 from onrig.tools.beginning import begin_with
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
+from onrig.tools.pretrained import Pretraining, Scores, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
-from onrig.tools.pretraining.record import Pretraining, Scores, read_pretraining
 from tests.tools.pretraining.posterior import pendulum_result, write_pendulum
 
 SMALL = ("task.episode_s=0.6", "learner.ddpg.network=small", "learner.updates_per_episode=5", "rate_hz=50")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.exit_codes import Failure
-from onrig.tools.pretraining.record import HELD_OUT, PATIENCE, Scores, read_pretraining, settled
+from onrig.tools.pretrained import HELD_OUT, PATIENCE, Scores, read_pretraining, settled
 
 
 def history(*medians: float, spread: float = 0.001) -> list[Scores]:
