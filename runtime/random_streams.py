@@ -25,6 +25,7 @@ class Role(enum.IntEnum):
 
 _START: Final = 2
 _TARGETS: Final = 3
+_PLANT: Final = 4
 """Children of a reset's seed; the preceding children drive the noise of the twin's sensors and actuators."""
 
 
@@ -48,3 +49,8 @@ def start_stream(reset_seed: int) -> np.random.Generator:
 def target_stream(reset_seed: int, number: int) -> np.random.Generator:
     """Return the generator of the target with this number, for an episode identified only by its reset's seed."""
     return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_TARGETS, number)))
+
+
+def plant_stream(reset_seed: int) -> np.random.Generator:
+    """Return the generator of a twin's plant for a reset with this seed, if the twin draws its plants."""
+    return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_PLANT,)))

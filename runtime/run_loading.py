@@ -14,7 +14,7 @@ import msgspec
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
 from onrig.runtime.config.document import Document, find, load_document, origin_of, override, parse_content, problem_at
-from onrig.runtime.config.identified import KEY, with_identified
+from onrig.runtime.config.identified import KEY, identified_file, with_identified
 from onrig.runtime.config.pieces import KEY as PYTHON
 from onrig.runtime.config.pieces import with_copies, with_files, with_pieces
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
@@ -102,6 +102,19 @@ def load_run(
         document = with_tables(document, (TASK,), path.parent)
     document = with_files(with_pieces(document, path.parent), path.parent)
     return _checked(document, parts, sections or dict, rules or Rules())
+
+
+def identified_by(name: str, overrides: Sequence[str] = ()) -> Path | None:
+    """Return the result of `onrig identify` that a configuration names, None without one; raises ConfigError.
+
+    `load_run` has found no problem with the configuration.
+    """
+    path = find(name)
+    document = load_document(path)
+    for assignment in overrides:
+        if assignment.split("=", 1)[0].strip() == KEY:
+            document = override(document, assignment)
+    return identified_file(document, path.parent)
 
 
 def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:

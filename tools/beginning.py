@@ -31,10 +31,11 @@ from onrig.runtime.run_config import RunConfig, capacity_of, record_layout, writ
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
 from onrig.tools.exporting.minari_format import is_minari, read_records
+from onrig.tools.pretrained import FILE, MARGIN, learned, read_pretraining
 
 _SEED: Final = ("selection", "seed_from")
 _START: Final = ("learner", "start_from")
-_MOST_SHOWN: Final = 60
+_MOST_SHOWN: Final = 90
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -122,8 +123,7 @@ def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | 
     )
     if what := contract_mismatch(*contracts):
         return what.replace("the rig has", "this one has").replace("the rig runs at", "this one runs at")
-    plants = [_plant(c) for c in (theirs, ours)]
-    if None not in plants and (what := _first_difference("plant", *plants)):  # a twin's experiences may seed its rig's
+    if what := _plant_difference(theirs, ours):
         return what
     rewards = (msgspec.to_builtins(c.task.reward) for c in (theirs, ours))
     if experiences and (what := _first_difference("reward", *rewards)):
@@ -137,9 +137,17 @@ def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | 
     return None
 
 
-def _plant(config: RunConfig) -> object:
-    """Plant of a run's twin; None for a real device."""
-    return None if config.device.twin is None else config.device.twin.get("plant")
+def _plant_difference(theirs: RunConfig, ours: RunConfig) -> str | None:
+    """Describe how the plants differ: of twins, or for a pretraining, the identification that its plants are from.
+
+    A twin's experiences may seed its rig's.
+    """
+    twins = [c.device.twin for c in (theirs, ours)]
+    if twins[0] is not None and twins[0].get("samples"):
+        hashes = [None if c.identified is msgspec.UNSET else c.identified for c in (theirs, ours)]
+        return _first_difference("identified", *hashes)
+    plants = [None if twin is None else twin.get("plant") for twin in twins]
+    return None if None in plants else _first_difference("plant", *plants)
 
 
 def _first_difference(name: str, theirs: object, ours: object) -> str | None:
@@ -192,10 +200,23 @@ def begin_with(config: RunConfig) -> Beginning:
         sha256 = _checked(_START, start, networks)
         files[NETWORKS] = encode(networks)
         fact = {"path": str(Path(start.path).resolve()), "run": _run_of(Path(start.path)), "sha256": sha256}
-        facts["networks"] = {**fact, "episode": episode}
+        facts["networks"] = {**fact, "episode": episode, **_expected(Path(start.path))}
         section = {**config.learner, "start_from": {"path": start.path, "sha256": sha256}}
         config = msgspec.structs.replace(config, learner=section)
     return Beginning(config, files, {"start": facts} if facts else {})
+
+
+def _expected(folder: Path) -> dict[str, object]:
+    """Score that a pretraining leads to expect on the rig; nothing for another run."""
+    if not (folder / FILE).is_file():
+        return {}
+    evaluations = read_pretraining(folder).evaluations
+    if not evaluations:
+        raise CannotBegin(f"learner.start_from: '{folder}' holds a pretraining that has not been evaluated yet")
+    last, tolerance = evaluations[-1], MARGIN * abs(learned(evaluations).value)
+    low, high = last.range
+    facts = {"low": low, "high": high, "median": last.median.value, "tolerance": tolerance, "plants": len(last.scores)}
+    return {"expected": facts}
 
 
 def _checked(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: Arrays) -> str:

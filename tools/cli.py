@@ -31,6 +31,7 @@ VERBS: Final = (
     "bench",
     "baseline",
     "identify",
+    "pretrain",
     "safety",
     "settings",
     "doctor",

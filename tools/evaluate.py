@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -93,19 +93,33 @@ def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> 
     Each episode has the device seed and the targets of the same episode in a run with ``seed``. Raises LinkError if the
     twin stops answering (for example because its plant diverges).
     """
-    session, tick = lockstep_session(config), Tick(msgspec.structs.replace(config, seed=seed))
+    session, tick, pack = lockstep_session(config), Tick(msgspec.structs.replace(config, seed=seed)), packing(config)
+    for episode in range(1, episodes + 1):
+        yield pack(play_episode(session, tick, policy, episode, seed))
+
+
+def packing(config: RunConfig) -> Callable[[list[Step]], Records]:
+    """Function that turns the steps of an episode into its records, with all terms of the reward."""
     layout = record_layout(config)
     terms = terms_of(config, layout)
-    for episode in range(1, episodes + 1):
-        tick.begin(episode, Kind.EVAL, [])
-        session.arm()
-        session.reset(device_seed(seed, Role.PLANT_EVAL, episode))
-        steps = _episode(session, tick, policy)
-        if steps[-1].fault:
-            session.clear_fault()
-        session.disarm()
+
+    def pack(steps: list[Step]) -> Records:
         records = layout.pack(steps)
-        yield records if terms is None else terms.score(records)
+        return records if terms is None else terms.score(records)
+
+    return pack
+
+
+def play_episode(session: DeviceSession, tick: Tick, policy: PolicySession, episode: int, seed: int) -> list[Step]:
+    """Steps of one evaluation episode on the device of a session; see :func:`play`."""
+    tick.begin(episode, Kind.EVAL, [])
+    session.arm()
+    session.reset(device_seed(seed, Role.PLANT_EVAL, episode))
+    steps = _episode(session, tick, policy)
+    if steps[-1].fault:
+        session.clear_fault()
+    session.disarm()
+    return steps
 
 
 def _episode(session: DeviceSession, tick: Tick, policy: PolicySession) -> list[Step]:

@@ -73,12 +73,14 @@ def coverage_findings(config: RunConfig) -> Iterator[Finding]:
     plants = config.limits.predicted
     if config.device.twin is not None and plants is not None:
         yield from collect_findings(
-            lambda: _deviations(config, plants), "the twin's plant or its box", ("limits", "predicted")
+            lambda: uncovered_findings(msgspec.convert(config.device.twin, TwinOptions), config, plants),
+            "the twin's plant or its box",
+            ("limits", "predicted"),
         )
 
 
-def _deviations(config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
-    twin = msgspec.convert(config.device.twin, TwinOptions)
+def uncovered_findings(twin: TwinOptions, config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
+    """List the deviations of any twin of a configuration's rig from the plants of the prediction."""
     for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
         yield ("limits", "predicted"), f"{message} at limits.predicted"
     if isinstance(plants, SampledBox):

@@ -31,14 +31,9 @@ def with_identified(document: Document, base: Path, rig: object) -> Document:
 
     ``base`` is the configuration's folder, ``rig`` its rig's name, which must be the file's.  Raises ConfigError.
     """
-    name = document.data.get(KEY) if isinstance(document.data, dict) else None
-    if not isinstance(name, str) or name.startswith(HASH):
+    path = identified_file(document, base)
+    if path is None:
         return document
-    base = Path() if (KEY,) in document.overrides else base  # relative to the working directory
-    try:
-        path = find(name if Path(name).suffix else f"{name}.yaml", base=base)
-    except FileNotFoundError as error:
-        raise ConfigError([problem_at(document, (KEY,), f"{error} at {KEY}")]) from None
     identified = load_document(path)
     if not isinstance(identified.data, dict) or not all(
         isinstance(identified.data.get(part), dict) for part, _ in _OVERRIDES
@@ -59,6 +54,21 @@ def with_identified(document: Document, base: Path, rig: object) -> Document:
                     document = override(document, f"{key}={msgspec.json.encode(setting).decode()}", origin=str(path))
     digest = hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest()
     return override(document, f'{KEY}="{HASH}{digest}"', origin=str(path))
+
+
+def identified_file(document: Document, base: Path) -> Path | None:
+    """Return the file that a configuration in the folder ``base`` names; None if it names none or holds its hash.
+
+    Raises ConfigError if it is missing.
+    """
+    name = document.data.get(KEY) if isinstance(document.data, dict) else None
+    if not isinstance(name, str) or name.startswith(HASH):
+        return None
+    base = Path() if (KEY,) in document.overrides else base  # relative to the working directory
+    try:
+        return find(name if Path(name).suffix else f"{name}.yaml", base=base)
+    except FileNotFoundError as error:
+        raise ConfigError([problem_at(document, (KEY,), f"{error} at {KEY}")]) from None
 
 
 def _is_mapping(data: Data, node_path: NodePath) -> bool:

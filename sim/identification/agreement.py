@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.model import LAG, SCALE, ZERO, kinematic_pairs
+from onrig.sim.identification.model import LAG, SCALE, kinematic_pairs
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
-from onrig.sim.twin.options import sensor_half_range
+from onrig.sim.twin.options import ZERO, sensor_half_range
 
 _WINDOW_S: Final = 0.2
 _MIN_PERIODS: Final = 6

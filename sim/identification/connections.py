@@ -10,10 +10,11 @@ import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.fit import Shooting
-from onrig.sim.identification.model import ZERO, Model, Signs, Unknown
+from onrig.sim.identification.model import Model, Signs, Unknown
 from onrig.sim.identification.recording import Windows
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
+from onrig.sim.twin.options import ZERO
 
 _MOST_WINDOWS: Final = 80
 _AROUND: Final = tuple(float(k * np.pi / 4) for k in (0, 1, -1, 2, -2, 3, -3, 4))

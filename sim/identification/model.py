@@ -14,10 +14,8 @@ from onrig.sim.identification.recording import HISTORY, Windows
 from onrig.sim.identification.trajectories import simulate
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
-from onrig.sim.twin.options import sensor_half_range
+from onrig.sim.twin.options import ZERO, sensor_half_range
 
-ZERO: Final = "zero_"
-"""Name prefix of a sensor's zero: its reading at state 0."""
 SCALE: Final = "scale_"
 """Name prefix of a velocity sensor's scale: its reading per unit of the state."""
 LAG: Final = "lag_"

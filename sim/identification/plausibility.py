@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.plants import Plant
-from onrig.sim.twin.options import sensor_half_range
+from onrig.sim.twin.options import ZERO, sensor_half_range
 
 UNEXPLAINED: Final = 0.1
 """Maximum share of the windows clear of walls that may contradict the fit, for example because of a hand's touch."""

@@ -18,14 +18,14 @@ from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.safety.plant_box import PlantBox, apart_fields
 from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.safety.sampled import SampledBox
-from onrig.sim.identification.model import ZERO, Unknown
+from onrig.sim.identification.model import LAG, SCALE, Unknown
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.plausibility import CORRELATION, residuals_of
 from onrig.sim.identification.sensor_errors import sensor_errors
 from onrig.sim.identification.uncertainty import half_widths
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
-from onrig.sim.twin.options import sensor_half_range
+from onrig.sim.twin.options import NOISE, ZERO, sensor_half_range
 
 SAMPLES: Final = 200
 SHIELDED: Final = 0.999
@@ -285,3 +285,27 @@ def drawn_plants(result: Result, plant: Plant) -> Plant:
     values = dict(zip([p.name for p in result.parameters], columns, strict=True))
     inside = {n: v for n, v in values.items() if n in plant.identifiable or n in ("dry_friction", "dead_band")}
     return plant.with_identifiable(inside)
+
+
+def twin_samples(result: Result) -> dict[str, tuple[float, ...]]:
+    """Columns of ``device.twin.samples``: parameters, imperfections, and zeros and noise of the sensors.
+
+    Imperfections and zeros that are not significant are omitted, as in the twin; dry friction, which only dissipates,
+    is kept.  The noise is drawn from its interval (log-normal), independently of the rest.
+    """
+    plant, zeros = result.twin["plant"], result.twin.get("sensor_zero", {})
+    absent = {n for n in ("dead_band", "delay_s") if n not in plant}
+    columns = dict(zip([p.name for p in result.parameters], zip(*result.samples, strict=True), strict=True))
+    kept = {
+        name: column
+        for name, column in columns.items()
+        if name not in absent
+        and not name.startswith((SCALE, LAG))
+        and not (name.startswith(ZERO) and name.removeprefix(ZERO) not in zeros)
+    }
+    rng = np.random.default_rng(1)
+    for sensor, std in result.twin["sensor_noise"].items():
+        found = result.noise[sensor]
+        draws = std * (found.high / found.std) ** (rng.standard_normal(len(result.samples)) / 1.96)
+        kept[NOISE + sensor] = tuple(draws.tolist())
+    return kept

@@ -11,11 +11,12 @@ import numpy as np
 from onrig.hw.rig import Rig
 from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.safety.rules import Envelope
-from onrig.sim.identification.model import LAG, SCALE, ZERO
+from onrig.sim.identification.model import LAG, SCALE
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.plausibility import drift_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
+from onrig.sim.twin.options import ZERO
 
 _SIGMAS: Final = 4.0
 """Number of standard deviations of a sensor's noise covered by the shield."""

@@ -66,3 +66,12 @@ def square(
         return (*safe[:actuator], ends[high], *safe[actuator + 1 :])
 
     return Excitation(f"steps of {name}, {share:.0%}", duration_s, command)
+
+
+def chirps(rig: Rig, ranges: Mapping[str, tuple[float, float]], chirp_s: float, rest_s: float) -> list[Excitation]:
+    """Chirps of each actuator in turn from 0.1 to 4 Hz, gentle ones first, with rests in between."""
+    experiment = [rest(rig, 0.5 * rest_s)]
+    for share in (0.15, 0.5, 1.0):
+        for i in range(len(rig.actuators)):
+            experiment += [chirp(rig, ranges, i, share, (0.1, 4.0), chirp_s), rest(rig, rest_s)]
+    return experiment

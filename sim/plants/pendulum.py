@@ -115,8 +115,6 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         """Chirps around the natural frequency, a square wave, and free swings."""
         if "velocity" not in [o.name for o in rig.observations]:
             return super().excitations(rig, ranges)
-        natural_hz = math.sqrt(self.lumped["gravity_per_s2"]) / (2.0 * math.pi)
-        band_hz = (0.2 * natural_hz, 3.0 * natural_hz)
         velocity = [o.name for o in rig.observations].index("velocity")
         (actuator,) = rig.actuators
         low, high = (actuator.safe + 0.7 * (limit - actuator.safe) for limit in ranges[actuator.name])
@@ -127,9 +125,21 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
             return (high if observation[velocity] >= 0 else low,)
 
         swings = [Excitation("pumped, then free", 8.0, swing)] * 3
+        band_hz = self._band_hz(0.2, 3.0)
         gentle, middle, full = (chirp(rig, ranges, 0, share, band_hz, 16.0) for share in (0.15, 0.5, 1.0))
         steps = square(rig, ranges, 0, 1.0, 0.4, 16.0)
         return [rest(rig, 2.0), gentle, middle, *swings, steps, full]
+
+    def brief_excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
+        """A gentle chirp, which overcomes a large dead band, then strong ones, which show the damping best."""
+        gentle = chirp(rig, ranges, 0, 0.3, self._band_hz(0.5, 2.0), 4.0)
+        full = chirp(rig, ranges, 0, 1.0, self._band_hz(0.2, 3.0), 4.0)
+        return [rest(rig, 0.5), gentle, full, full, full, square(rig, ranges, 0, 1.0, 0.4, 4.0)]
+
+    def _band_hz(self, low: float, high: float) -> tuple[float, float]:
+        """Band around the natural frequency, from multiples of it."""
+        natural_hz = math.sqrt(self.lumped["gravity_per_s2"]) / (2.0 * math.pi)
+        return low * natural_hz, high * natural_hz
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:

@@ -21,7 +21,7 @@ from onrig.hw.bounds import NotNegative, Positive, Seconds
 from onrig.hw.rig import Rig
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
-from onrig.sim.plants.excitation import Excitation, chirp, rest
+from onrig.sim.plants.excitation import Excitation, chirps
 from onrig.sim.plants.integrate import Array, Maths, V, rk4
 
 Command = tuple[float, ...]
@@ -227,11 +227,15 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
         """Excitations for identification, the gentlest first; by default chirps of each actuator in turn."""
-        experiment = [rest(rig, 2.0)]
-        for share in (0.15, 0.5, 1.0):
-            for i in range(len(rig.actuators)):
-                experiment += [chirp(rig, ranges, i, share, (0.1, 4.0), 12.0), rest(rig, 4.0)]
-        return experiment
+        return chirps(rig, ranges, chirp_s=12.0, rest_s=4.0)
+
+    def brief_excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
+        """Excitations that come first where an experiment ends early (`onrig identify --until`), the gentlest first.
+
+        By default short chirps; for a plant with its own excitations, those.
+        """
+        own = type(self).excitations is not Plant.excitations
+        return self.excitations(rig, ranges) if own else chirps(rig, ranges, chirp_s=4.0, rest_s=0.5)
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:

@@ -17,7 +17,7 @@ from onrig.runtime.starts import Starts, are_drawn, drawn_start, rows_of
 from onrig.sim.plants.integrate import SCALAR, advance, apply_backlash
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.channels import DelayLine, Sensing
-from onrig.sim.twin.options import TwinOptions, twin_problems
+from onrig.sim.twin.options import TwinOptions, drawn_options, twin_problems
 
 
 class TwinDevice(ProtocolDevice):
@@ -32,7 +32,8 @@ class TwinDevice(ProtocolDevice):
         problems = [problem for row in rows_of(start) for problem in twin_problems(options, rig, row)]
         if problems:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
-        self.options = options
+        self._described = options
+        self._adopt(options, rig)
         self.sensors_stick = False
         """Whether the sensors repeat their last reading (injected fault)."""
         self.sensors_dead = False
@@ -40,8 +41,6 @@ class TwinDevice(ProtocolDevice):
         self._starts = start
         self._start_state = self._drawn_start(0)
         self._resolutions = tuple(a.resolution for a in rig.actuators)
-        self._sensing = Sensing(rig, options)
-        self._released = options.plant.released()
         self.plant_state = self._start_state
         """State of the plant at the last sample, without noise (SI units)."""
         offer = Offer(
@@ -51,6 +50,12 @@ class TwinDevice(ProtocolDevice):
         self._backlash_output: tuple[float, ...] = ()
         """Action behind the plant's backlash."""
         self._rest_actuators()
+
+    def _adopt(self, options: TwinOptions, rig: Rig) -> None:
+        self.options: TwinOptions = options
+        """Options of this episode."""
+        self._sensing = Sensing(rig, options)
+        self._released = options.plant.released()
 
     def _drawn_start(self, seed: int) -> tuple[float, ...]:
         start = drawn_start(self._starts, seed)
@@ -83,6 +88,8 @@ class TwinDevice(ProtocolDevice):
         self._move_plant(offset_us)
 
     def _reset_plant(self, seed: int) -> None:
+        if self._described.samples is not msgspec.UNSET:
+            self._adopt(drawn_options(self._described, seed), self.rig)
         self._sensing.reseed(seed)
         if are_drawn(self._starts):
             self._start_state = self._drawn_start(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -12,6 +12,7 @@ from onrig.hw.bounds import NotNegative, Quantity
 from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import unknown_name
 from onrig.runtime.config.registered import WithRegistered
+from onrig.runtime.random_streams import plant_stream
 from onrig.runtime.safety.plant_box import PlantBox, error_bound, judged_by
 from onrig.runtime.starts import Start
 from onrig.sim.plants.integrate import SUBSTEPS
@@ -21,6 +22,10 @@ from onrig.sim.twin.faults import FaultPlan
 DRAWN: Final = 1
 """Placeholder for a boot id drawn at start; a number, because the digest of a resolved configuration names its
 policies."""
+ZERO: Final = "zero_"
+"""Name prefix of a sensor's zero among parameters: its reading at state 0."""
+NOISE: Final = "noise_"
+"""Name prefix of a sensor's noise among parameters, in the unit of ``sensor_noise``."""
 
 
 class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +42,9 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """Reading of a sensor at the plant's zero (SI units), if not 0."""
     actuator_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the actuator (eq. 2); invisible to the device."""
+    samples: dict[str, Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]] | msgspec.UnsetType = msgspec.UNSET
+    """Joint samples of the plant's identifiable parameters and imperfections, and of ``zero_SENSOR`` and
+    ``noise_SENSOR``, by name: each reset draws one of them in place of the values above (`onrig pretrain`)."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which occurs at the next sample at the latest."""
     boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = DRAWN
@@ -69,6 +77,63 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
             *[self.noise_of(o.sensor or o.name) for o in rig.observations],
             *[self.actuator_noise] * len(rig.actuators),
         ]
+
+
+def drawn_options(options: TwinOptions, reset_seed: int) -> TwinOptions:
+    """Options of the episode whose reset has this seed (``onrig.runtime.random_streams.device_seed``)."""
+    if options.samples is msgspec.UNSET:
+        return options
+    n = len(next(iter(options.samples.values())))
+    return sampled_options(options, int(plant_stream(reset_seed).integers(n)))
+
+
+def sampled_options(options: TwinOptions, index: int) -> TwinOptions:
+    """Options with the values of one sample, and without the others.
+
+    Raises ValueError if a value is out of bounds, KeyError for an unknown or missing parameter.
+    """
+    values = {name: column[index] for name, column in (options.samples or {}).items()}
+    zeros, noise = ({n.removeprefix(p): v for n, v in values.items() if n.startswith(p)} for p in (ZERO, NOISE))
+    physical = {name: value for name, value in values.items() if not name.startswith((ZERO, NOISE))}
+    return msgspec.structs.replace(
+        options,
+        plant=options.plant.with_identifiable(physical),
+        sensor_zero={**(options.sensor_zero or {}), **zeros} or msgspec.UNSET,
+        sensor_noise={**options.sensor_noise, **noise}
+        if isinstance(options.sensor_noise, dict)
+        else noise or options.sensor_noise,
+        samples=msgspec.UNSET,
+    )
+
+
+def _by_sensor(options: TwinOptions) -> dict[str, float]:
+    noise = options.sensor_noise
+    return noise if isinstance(noise, dict) else {}
+
+
+def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """List what keeps a twin from drawing its samples."""
+    samples = options.samples or {}
+    if len({len(column) for column in samples.values()}) > 1:
+        yield "samples", "expected as many values of each parameter, because they are drawn together"
+        return
+    for name in samples:
+        sensor = name.removeprefix(ZERO).removeprefix(NOISE)
+        if sensor != name and sensor not in sensors:
+            yield f"samples.{name}", unknown_name("the rig", "sensor", sensor, sensors)
+    for name in options.plant.lumped:
+        if samples and name not in samples:
+            yield "samples", f"no values of {name}, which is drawn together with the others"
+            return
+    for index in range(len(next(iter(samples.values()), ()))):
+        try:
+            sampled_options(options, index)
+        except KeyError as error:
+            yield "samples", f"the plant has no parameter {error}"
+            return
+        except ValueError as error:
+            yield "samples", str(error)
+            return
 
 
 def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[str, str]]:
@@ -116,11 +181,14 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
     ]
     if options.period_min_us > options.period_max_us:
         problems.append(("period_min_us", "must not exceed period_max_us"))
+    problems += _sample_problems(options, sensor_names)
     return problems
 
 
 def exact_problems(options: TwinOptions) -> list[str]:
     """Reasons why the next state cannot be computed from this twin's sensors; empty if it can."""
+    if options.samples is not msgspec.UNSET:
+        return ["each episode has another plant (device.twin.samples)"]
     return ["a sensor has an offset (sensor_zero) and does not read the plant's state"] if options.sensor_zero else []
 
 

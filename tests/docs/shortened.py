@@ -15,7 +15,7 @@ _REAL_TIME: Final = re.compile(r"device\.pace=\{?(realtime|scaled)")
 _LOOKED_AT: Final = "figure-12-quick"
 """The one experiment that is executed, and ``_ONE_CELL`` of it."""
 _ONE_CELL: Final = ("--only", "config=pendulum", "--only", "strategy=FIFO[Uniform]")
-_FROM_ANOTHER_RUN: Final = ("selection.seed_from=", "learner.start_from=")
+_FROM_ANOTHER_RUN: Final = ("selection.seed_from=", "learner.start_from=", "--pretrained")
 _BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episode=1", "evaluate_every=0")
 
 
@@ -28,7 +28,7 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     """
     verb, rest = arguments[0], arguments[1:]
     if verb == "run" and any(word.startswith(_FROM_ANOTHER_RUN) for word in rest):
-        return None  # tests/tools/test_beginning.py
+        return None  # tests/tools/test_beginning.py, tests/tools/pretraining
     if verb == "run":
         return _run(rest, before)
     if verb == "experiment":  # hours of computing; tests/tools/experiments looks at all of them and runs small ones
@@ -43,9 +43,10 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     if verb == "doctor":
         with_config = [bool(words[1:] and not words[1].startswith("-")) for words in before if words[0] == "doctor"]
         return None if bool(rest and not rest[0].startswith("-")) in with_config else arguments
-    # Tests of their own: tests/tools/identification, tests/tools/test_baseline.py.  A learner needs its rig beside it:
-    # tests/processes/test_remote_learner.py.  A service needs root, or a home: tests/tools/service/test_verb.py.
-    return None if verb in ("baseline", "identify", "learn", "service") else arguments
+    # Tests of their own: tests/tools/identification, tests/tools/pretraining, tests/tools/test_baseline.py.  A learner
+    # needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
+    # tests/tools/service/test_verb.py.
+    return None if verb in ("baseline", "identify", "learn", "pretrain", "service") else arguments
 
 
 def shortened_in_laboratory(command: list[str]) -> list[str] | None:

@@ -23,9 +23,11 @@ from onrig.tools.terminal import complain, unwritable_folder
 if TYPE_CHECKING:
     from onrig.hw.session import DeviceSession
     from onrig.runtime.record import Step
+    from onrig.sim.identification.outcome import Identified as Fitted
     from onrig.sim.identification.result import Result
     from onrig.sim.plants import Plant
     from onrig.sim.plants.excitation import Excitation
+    from onrig.tools.identification.experiment import Drive, Experiment
 
 _NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
 _NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
@@ -77,12 +79,14 @@ def identify(
     effort: float = 1.0,
     seed: int = 0,
     out: str | Path | None = None,
+    until: float | None = None,
     confirm: Confirm = lambda text: False,
 ) -> Identified:
     """Identify a plant: from the log of a run (its folder), or by exciting a configuration's twin or device.
 
-    ``effort``: share of each actuator's range; ``seed``: of the twin's noise; ``confirm`` is asked before a device is
-    driven, and by default forbids it. Writes ``identified.yaml`` and a page into ``out`` (default: the run's
+    ``effort``: share of each actuator's range; ``seed``: of the twin's noise; ``until``: relative half-width of the
+    plant's parameters that suffices (default: the full experiment); ``confirm`` is asked before a device is driven, and
+    by default forbids it. Writes ``identified.yaml`` and a page into ``out`` (default: the run's
     ``identification``, or ``identified-RIG``). Raises ConfigError, Failure, and NotIdentified.
     """
     if missing := missing_library():
@@ -99,19 +103,31 @@ def identify(
         plant = nominal_plant(load(name, overrides) if device else config)
     except (ValueError, ConfigError) as error:
         raise Failure(f"{name}: {error}") from None
+    from onrig.tools.identification.driving import ranges_of
+    from onrig.tools.identification.experiment import Experiment
+
     folder = folder or Path(f"identified-{config.rig.name}")
+    experiment = Experiment(config, plant, ranges_of(config, effort), until)
     if config.device.twin is None:
-        return _identify_device(config, plant, effort, folder, confirm)
-    return _identify_twin(config, plant, effort, seed, folder)
+        return _identify_device(experiment, folder, confirm)
+    return _identify_twin(experiment, seed, folder)
 
 
 def identify_shown(
-    source: str, overrides: Sequence[str], device: str | None, effort: float, seed: int, out: Path | None, *, yes: bool
+    source: str,
+    overrides: Sequence[str],
+    device: str | None,
+    effort: float,
+    seed: int,
+    out: Path | None,
+    until: float | None,
+    *,
+    yes: bool,
 ) -> int:
     """Identify, and print tables; a device needs confirmation unless ``yes``.  Returns the exit code."""
     try:
         found = identify(
-            source, overrides, device=device, effort=effort, seed=seed, out=out,
+            source, overrides, device=device, effort=effort, seed=seed, out=out, until=until,
             confirm=(lambda text: True) if yes else _ask,
         )  # fmt: skip
     except ConfigError as error:
@@ -191,36 +207,39 @@ def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
     return steps
 
 
-def _identify_twin(config: RunConfig, plant: Plant, effort: float, seed: int, out: Path) -> Identified:
+def _identify_twin(experiment: Experiment, seed: int, out: Path) -> Identified:
     from onrig.hw.transport import LinkError
     from onrig.tools.evaluate import lockstep_session
     from onrig.tools.identification.driving import DeviceFault
 
-    def experiment(parts: Sequence[Excitation]) -> list[Step]:
-        return _driven(config, lockstep_session(config), parts, seed)
+    config = experiment.config
+
+    def drive(parts: Sequence[Excitation], piece: int) -> list[Step]:
+        return _driven(config, lockstep_session(config), parts, (seed + piece) % (1 << 63))
 
     try:
-        return _run_excitation(config, plant, effort, experiment, out, f"its twin, seed {seed}")
+        return _experiment(experiment, drive, out, f"its twin, seed {seed}")
     except (LinkError, DeviceFault) as error:
         raise Failure(f"the twin: {error}", ExitCode.HARDWARE) from None
 
 
-def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, confirm: Confirm) -> Identified:
+def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Identified:
     from onrig.hw.identity import DeviceMismatch, LimitsWider
     from onrig.hw.line import Serial
     from onrig.hw.messages import Capability
     from onrig.hw.session import DeviceSession, RequestRefused
     from onrig.hw.transport import LinkError
     from onrig.runtime.control.connection import LimitsTooWide, apply_limits, check_pace
-    from onrig.tools.identification.driving import DeviceFault, ranges_of
+    from onrig.tools.identification.driving import DeviceFault
 
+    config = experiment.config
     line, place = config.device.line, config.device.place
     if line is not None and not line.identifies:
         raise Failure(f"{place}: a transport that identification cannot use")
     missing = missing_port(line.path) if isinstance(line, Serial) else None
     if missing is not None:
         raise Failure(f"{place}: {missing}", ExitCode.HARDWARE)
-    if not confirm(_experiment_in_words(config, plant, ranges_of(config, effort), place)):
+    if not confirm(_experiment_in_words(experiment, place)):
         raise Failure("not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:
         with line_to(config) as opened, contextlib.closing(opened.open()) as transport:
@@ -229,12 +248,12 @@ def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, 
             check_pace(config, hello)
             session.configure(config.period_us, config.rig.lease_periods)
             apply_limits(config, session)
-            seed = 0 if hello.capabilities & Capability.RESET else None
+            resets = bool(hello.capabilities & Capability.RESET)
 
-            def experiment(parts: Sequence[Excitation]) -> list[Step]:
-                return _driven(config, session, parts, seed)
+            def drive(parts: Sequence[Excitation], piece: int) -> list[Step]:
+                return _driven(config, session, parts, piece if resets else None)
 
-            return _run_excitation(config, plant, effort, experiment, out, f"device on {place}")
+            return _experiment(experiment, drive, out, f"device on {place}")
     except (LimitsTooWide, LimitsWider) as error:
         raise Failure(f"{place}: {error}; tighten the configuration's limits to the device's") from None
     except (LinkError, DeviceMismatch, RequestRefused) as error:
@@ -243,63 +262,42 @@ def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, 
         raise Failure(f"{place}: {error}; clear its cause and start again", ExitCode.SAFETY) from None
 
 
-def _experiment_in_words(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, float]], port: str) -> str:
+def _experiment_in_words(experiment: Experiment, port: str) -> str:
     """Describe the experiment and its limits."""
-    duration_s = sum(e.duration_s for e in plant.excitations(config.rig, ranges))
-    lines = [f"onrig identify drives {config.rig.name} on {port} for {duration_s:.0f} s:"]
+    config, ranges = experiment.config, experiment.ranges
+    lines = [f"onrig identify drives {config.rig.name} on {port} for {experiment.longest_s:.0f} s:"]
+    if experiment.until is not None:
+        lines = [f"onrig identify drives {config.rig.name} on {port} for {experiment.longest_s:.0f} s at most:"]
     lines += [f"  {a.name}: {ranges[a.name][0]:g} to {ranges[a.name][1]:g} {a.unit}" for a in config.rig.actuators]
     for name, envelope in config.limits.envelope.items():
         lines.append(f"  the shield keeps {name} within {envelope.low:g} to {envelope.high:g}")
     return "\n".join(lines)
 
 
-def _run_excitation(
-    config: RunConfig,
-    plant: Plant,
-    effort: float,
-    experiment: Callable[[Sequence[Excitation]], list[Step]],
-    out: Path,
-    source: str,
-) -> Identified:
-    """Excite gently, check the sensors and signs, then excite fully."""
-    from onrig.tools.identification.driving import GENTLE, ranges_of
-
-    parts = plant.excitations(config.rig, ranges_of(config, effort))
-    steps = experiment(parts[:GENTLE])
-    if problems := _early_problems(config, plant, steps):
-        raise NotIdentified(source, problems, out)
-    steps += experiment(parts[GENTLE:])
-    return _conclude(config, plant, steps, out, source)
-
-
-def _early_problems(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> list[str]:
-    """List the certain problems after the gentle excitations, with which stronger ones would be unsafe."""
-    from onrig.sim.identification.identify import connection_of, contradictions
-    from onrig.sim.identification.recording import stretches
-    from onrig.tools.identification.refusal import reversed_channels
-
-    recorded = list(stretches(steps, config.rig, config.period_us))
-    if problems := contradictions(plant, config.rig, recorded):
-        return problems
-    try:
-        return reversed_channels(connection_of(plant, config.rig, recorded), config.rig)
-    except ValueError:
-        return []  # too short
-
-
-def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> Identified:
-    from onrig.sim.identification.identify import identify as fit
+def _experiment(experiment: Experiment, drive: Drive, out: Path, source: str) -> Identified:
     from onrig.sim.identification.outcome import Implausible
-    from onrig.sim.identification.recording import stretches
+    from onrig.tools.identification.experiment import excite
+
+    try:
+        steps, found = excite(experiment, drive)
+    except Implausible as error:
+        raise NotIdentified(source, error.problems, out) from None
+    if experiment.until is not None:
+        source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
+    return _conclude(experiment.config, experiment.plant, steps, out, source, found)
+
+
+def _conclude(
+    config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, found: Fitted | None = None
+) -> Identified:
+    from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.result import result_of, write_result
-    from onrig.sim.plants.integrate import SUBSTEPS
-    from onrig.sim.twin.main import twin_options
+    from onrig.tools.identification.experiment import fitted
     from onrig.tools.identification.page import write_page
     from onrig.tools.identification.refusal import conflicts_of, reversed_channels
 
     try:
-        substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
-        found = fit(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
+        found = found or fitted(config, plant, steps)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     except ValueError as error:

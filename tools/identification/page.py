@@ -11,9 +11,9 @@ import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.learner.trials.intervals import Bounds
-from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.result import Parameter, Result
+from onrig.sim.twin.options import ZERO
 from onrig.tools.quantity import bounded, labelled
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Warnings
 from onrig.tools.reports.sheet import Sheet

@@ -14,14 +14,13 @@ import numpy as np
 
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.identification.identify import contradictions, identify
-from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.outcome import Identified, Implausible
 from onrig.sim.identification.recording import Stretch, stretches
 from onrig.sim.identification.result import result_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
-from onrig.sim.twin.options import TwinOptions, sensor_half_range
+from onrig.sim.twin.options import ZERO, TwinOptions, sensor_half_range
 from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import GENTLE, drive, ranges_of
 from onrig.tools.identification.refusal import conflicts_of

@@ -26,6 +26,9 @@ class Options:
     """Excite the device on this port instead of a twin."""
     effort: Annotated[float, Value("SHARE")] | None = None
     """Share of each actuator's range (default: 1)."""
+    until: Annotated[float, Value("WIDTH")] | None = None
+    """Stop as soon as each parameter of the plant is known to within this share, such as 0.1 (default: after the full
+    experiment)."""
     yes: bool = False
     """Do not ask before driving a device."""
     out: Folder | None = None
@@ -47,6 +50,8 @@ def main(options: Options) -> int:
     from onrig.tools.identification.identify import identify_shown, missing_library
 
     effort, seed = 1.0 if options.effort is None else options.effort, options.seed or 0
+    if options.until is not None and not 0 < options.until < 1:
+        return complain("identify", f"--until: expected more than 0 and less than 1, got {options.until:g}")
     if not 0 < effort <= 1:
         return complain("identify", f"--effort: expected more than 0 and at most 1, got {effort:g}")
     if options.study is not None and options.study < 1:
@@ -61,7 +66,9 @@ def main(options: Options) -> int:
         from onrig.tools.identification.policies import study_shown
 
         return study_shown(options.source, options.set, options.study, seed, policies=options.policies)
-    return identify_shown(options.source, options.set, options.device, effort, seed, options.out, yes=options.yes)
+    return identify_shown(
+        options.source, options.set, options.device, effort, seed, options.out, options.until, yes=options.yes
+    )
 
 
 def _inapplicable(options: Options, *, of_run: bool) -> str | None:
@@ -69,9 +76,10 @@ def _inapplicable(options: Options, *, of_run: bool) -> str | None:
     inapplicable: tuple[str, ...]
     if of_run:
         reason = f"'{options.source}' is a run"
-        inapplicable = ("device", "effort", "yes", "study", "policies", "seed", "set")
+        inapplicable = ("device", "effort", "until", "yes", "study", "policies", "seed", "set")
     elif options.study is not None:
-        reason, inapplicable = "a study drives no device and writes no file", ("device", "effort", "yes", "out")
+        reason = "a study drives no device and writes no file"
+        inapplicable = ("device", "effort", "until", "yes", "out")
     elif options.device is not None:
         reason, inapplicable = "a device has its own noise, and only a study compares policies", ("seed", "policies")
     else:

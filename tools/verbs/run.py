@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 
 from onrig.tools.options import Config, Folder, Overrides, Port, RunFolder, Trust, UsageError, Web
 from onrig.tools.terminal import complain
@@ -26,6 +27,8 @@ class Options:
     foxglove: Web | None = None
     """Show the run to Foxglove or Lichtblick on this machine (default: the first free port from 8765); HOST:PORT as for
     --web."""
+    pretrained: Folder | None = None
+    """Begin with the networks and experiences in this folder of onrig pretrain."""
     resume: RunFolder | None = None
     """Resume the run in this folder, however it ended."""
     dry_run: bool = False
@@ -38,12 +41,14 @@ def main(options: Options) -> int:
         raise UsageError(_misplaced(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run remains in its folder")
+    if options.resume is not None and options.pretrained is not None:
+        return complain("run", "--pretrained: a resumed run has begun already; omit it")
     from onrig.tools.run import run_shown
 
     addresses = {name: address for name, address in _addresses(options) if address is not None}
     return run_shown(
         options.config,
-        options.set,
+        (*(_settings(options.pretrained) if options.pretrained else ()), *options.set),
         options.run_dir,
         options.device,
         addresses,
@@ -54,6 +59,11 @@ def main(options: Options) -> int:
 
 def _addresses(options: Options) -> tuple[tuple[str, str | None], ...]:
     return ("web", options.web), ("foxglove", options.foxglove)
+
+
+def _settings(pretrained: Path) -> tuple[str, ...]:
+    """Settings of a run that begins with a pretraining."""
+    return f"recipe={pretrained / 'start.yaml'}", f"identified={pretrained / 'identified.yaml'}"
 
 
 def _misplaced(options: Options) -> str | None:

@@ -19,7 +19,7 @@ from onrig.sim.plants.integrate import SCALAR, advance
 from onrig.sim.twin.channels import DelayLine
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultPlan
-from onrig.sim.twin.options import TwinOptions
+from onrig.sim.twin.options import TwinOptions, drawn_options, twin_problems
 from tests.sim.twin.bench import AT_REST, PERIOD_US, RESOLUTION, RIG, Bench
 
 PLANT = Pendulum()
@@ -859,3 +859,42 @@ def test_a_late_plant_stands_still_until_its_command_arrives() -> None:
     bench.command(30_000)
     bench.sample()
     assert bench.device.plant_state[0] == 0.0, "a reset empties what was under way"
+
+
+def test_each_reset_draws_a_sample_of_plant_sensors_and_delay_by_its_seed() -> None:
+    lumped = {name: (value, 1.2 * value) for name, value in PLANT.lumped.items()}
+    samples: dict[str, tuple[float, ...]] = {
+        **lumped,
+        "delay_s": (0.0, 0.01),
+        "zero_angle": (0.0, 0.5),
+        "noise_velocity": (0.0, 0.001),
+    }
+    options = TwinOptions(plant=PLANT, samples=samples)
+    bench = Bench(options, time_scale=0.0)
+    bench.configure()
+    seen = set()
+    for seed in (*range(8), 3):
+        bench.reset(seed)
+        drawn = drawn_options(options, seed)
+        assert bench.device.options == drawn
+        second = drawn.plant.lumped["gain_per_v_s2"] > 1.1 * PLANT.lumped["gain_per_v_s2"]
+        angle, _ = m.StateLayout(2, 1).decode(bench.device.sample()).sensors
+        assert angle == (round(0.5 / RESOLUTION) if second else 0), "the row's zero"
+        assert (drawn.plant.delay_s, drawn.noise_of("velocity")) == ((0.01, 0.001) if second else (0.0, 0.0))
+        seen.add(second)
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ({"gain_per_v_s2": (5.0, 6.0)}, "no values of gravity_per_s2, which is drawn together with the others"),
+        ({"mass": (0.05,), "dead_band": (0.1, 0.2)}, "expected as many values of each parameter"),
+        ({"zero_angel": (0.1,)}, "the rig has no sensor 'angel' (did you mean 'angle'?)"),
+        ({**{n: (v,) for n, v in PLANT.lumped.items()}, "mess": (1.0,)}, "the plant has no parameter 'mess'"),
+        ({**{n: (v,) for n, v in PLANT.lumped.items()}, "dead_band": (-1.0,)}, "dead_band: expected 0 to"),
+    ],
+)
+def test_samples_that_cannot_be_drawn_are_refused(samples: dict[str, tuple[float, ...]], message: str) -> None:
+    found = twin_problems(TwinOptions(plant=PLANT, samples=samples), RIG, AT_REST)
+    assert any(text.startswith(message) for _, text in found), found

@@ -15,7 +15,7 @@ from onrig.runtime.record import RecordLayout, Rule
 from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.identification.result import read_result
-from onrig.sim.plants import Pendulum
+from onrig.sim.plants import Pendulum, Plant
 from onrig.sim.plants.excitation import Excitation, chirp
 from onrig.tools.cli import main
 from onrig.tools.evaluate import lockstep_session
@@ -147,3 +147,29 @@ def test_a_run_s_log_tells_its_plant(tmp_path: Path) -> None:
     log.close()
     assert main(["identify", str(tmp_path)]) == 0
     assert read_result(tmp_path / "identification" / "identified.yaml").rig == "pendulum"
+
+
+def test_an_experiment_ends_as_soon_as_the_parameters_are_known(tmp_path: Path) -> None:
+    """The complete one has 24 s."""
+    words = ["identify", "pendulum", *SETTINGS, "--out", str(tmp_path), "--until"]
+    assert main([*words, "0.5"]) == 0
+    result = read_result(tmp_path / "identified.yaml")
+    driven_s = float(result.source.split(", ")[-1].removesuffix(" s driven"))
+    assert driven_s in (8.5, 12.5)
+    for parameter in result.parameters[:3]:
+        assert (parameter.high / parameter.low) ** 0.5 - 1 <= 0.65
+
+
+@pytest.mark.parametrize("width", ["0", "1", "-0.1"])
+def test_a_width_is_a_share(width: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["identify", "pendulum", f"--until={width}"]) == 2
+    assert "--until: expected more than 0 and less than 1" in capsys.readouterr().err
+
+
+def test_a_plants_own_excitations_come_first_unless_it_has_brief_ones() -> None:
+    config = load("pendulum")
+    ranges = {"voltage": (-3.0, 3.0)}
+    assert [e.name for e in Plant.brief_excitations(Pendulum(), config.rig, ranges)] == [
+        e.name for e in few(Pendulum(), config.rig, ranges)
+    ]
+    assert sum(e.duration_s for e in Pendulum().brief_excitations(config.rig, ranges)) < 21

@@ -36,6 +36,7 @@ from onrig.tools.reports.run.tables import (
     counts_sheet,
     environment_facts,
     events_sheet,
+    expected_sheet,
     how_to_reproduce,
     policies_sheet,
     tiles,
@@ -95,7 +96,9 @@ def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
     sections: list[Part] = [Figures(charts)]
     if faults:
         sections.append(Incidents("Post-mortems", "The last two seconds before each fault that was kept.", faults))
-    sections += [sheet for sheet in (counts_sheet(m), policies_sheet(m), events_sheet(m)) if sheet is not None]
+    sections += [
+        sheet for sheet in (expected_sheet(m), counts_sheet(m), policies_sheet(m), events_sheet(m)) if sheet is not None
+    ]
     sections += [
         Properties("Where it ran", environment_facts(m)),
         Source("How to reproduce it", "\n".join(how_to_reproduce(m))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -13,9 +14,10 @@ import pytest
 
 from onrig.runtime.view.run_view import RunFiles, read_run
 from onrig.tools.cli import main
-from onrig.tools.reports.run import charts, report
+from onrig.tools.reports.run import charts, report, tables
 from onrig.tools.reports.run.report import report_run
 from onrig.tools.reports.style import NO_PICTURES, new_figure
+from onrig.tools.run_facts import of_files
 from tests.tools.reports.run.folders import (
     EVENTS,
     write_events,
@@ -262,3 +264,23 @@ def test_panels_without_content_are_left_out_and_said(tmp_path: Path) -> None:
     chart = charts.episodes_chart(read_run(tmp_path, config))
     assert chart is not None
     assert "There were no interventions and no missed ticks." in chart.caption
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict", "warned"),
+    [(0.9, 0.95, "below the range", True), (0.05, 0.2, "within the range", False), (0.13, 0.2, "within", False)],
+)
+def test_it_compares_the_first_evaluation_with_what_the_pretraining_led_to_expect(
+    low: float, high: float, verdict: str, warned: bool, tmp_path: Path
+) -> None:
+    """The first evaluation scores 0.12."""
+    config = write_run(tmp_path)
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    expected = {"low": low, "high": high, "median": low, "tolerance": 0.02, "plants": 39}
+    (tmp_path / "meta.json").write_text(json.dumps({**meta, "start": {"networks": {"expected": expected}}}))
+    run = read_run(tmp_path, config)
+    sheet = tables.expected_sheet(run)
+    assert sheet is not None
+    (told,) = [value for name, value in sheet.rows if name == "first evaluation on the rig"]
+    assert told.startswith(f"0.12, {verdict}")
+    assert any("identify it again" in line for line in tables.warnings(run, of_files(run), [])) == warned

@@ -1,0 +1,104 @@
+"""From an identification to the plants and the configuration of a pretraining."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.runtime.exit_codes import Failure
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.identification.result import Result
+from onrig.sim.twin.main import twin_options
+from onrig.sim.twin.options import drawn_options
+from onrig.tools.load import load_for_rig, rig_findings
+from onrig.tools.pretrained import HELD_OUT
+from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
+from tests.tools.pretraining.posterior import STD, pendulum_result, write_pendulum
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    return load_for_rig("pendulum", [f"identified={write_pendulum(tmp_path)}", "exploration.budgets.hour.trips=5"])
+
+
+def test_held_out_plants_are_not_learned_on(config: RunConfig) -> None:
+    plants = plants_of(pendulum_result(), config, "FILE")
+    gains = [set(part["gain_per_v_s2"]) for part in (plants.learned, plants.held_out)]
+    assert [len(g) for g in gains] == [200 - HELD_OUT - plants.uncovered, HELD_OUT]
+    assert not gains[0] & gains[1]
+
+
+def test_parameters_are_drawn_together_with_noise_within_its_interval(config: RunConfig) -> None:
+    result = pendulum_result()
+    plants = plants_of(result, config, "FILE")
+    assert set(plants.learned) == {*(p.name for p in result.parameters), "noise_angle"}
+    rows = {row[:3] for row in result.samples}
+    assert set(zip(*[plants.learned[p.name] for p in result.parameters[:3]], strict=True)) <= rows
+    noise = np.array(plants.learned["noise_angle"])
+    assert noise.mean() == pytest.approx(0.002, rel=0.01)
+    assert np.std(np.log(noise)) == pytest.approx(np.log(0.0066 / 0.0063) / 1.96, rel=0.3)
+
+
+def test_each_episode_of_the_twin_has_a_plant_of_the_posterior(config: RunConfig) -> None:
+    result = pendulum_result()
+    plants = plants_of(result, config, "FILE")
+    first = pretraining_config(config, result, plants.learned, 10)
+    assert not [*rig_findings(first)]
+    options = twin_options(first)
+    gains = [drawn_options(options, seed).plant.lumped["gain_per_v_s2"] for seed in range(300)]
+    assert np.std(np.log(gains)) == pytest.approx(STD, rel=0.2)
+    assert set(np.round(gains, 9)) <= set(np.round(plants.learned["gain_per_v_s2"], 9))
+
+
+def test_limits_and_task_are_the_rigs_and_budgets_of_its_wear_are_not(config: RunConfig) -> None:
+    result = pendulum_result()
+    first = pretraining_config(config, result, plants_of(result, config, "FILE").learned, 10)
+    assert (first.limits, first.task, first.rig, first.probation) == (
+        config.limits,
+        config.task,
+        config.rig,
+        config.probation,
+    )
+    assert config.exploration.budgets.hour.trips == 5
+    assert first.exploration.budgets.hour.trips is None
+    assert first.lockstep
+    assert first.identified == config.identified
+
+
+def test_a_rig_on_a_port_is_pretrained_on_its_identified_twin(config: RunConfig) -> None:
+    result = pendulum_result()
+    on_port = msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, twin=None))
+    plants = plants_of(result, on_port, "FILE")
+    assert twin_options(pretraining_config(on_port, result, plants.learned, 1)).plant.dry_friction == 0.5
+
+
+def test_plants_beyond_the_shield_are_left_out(config: RunConfig) -> None:
+    wide = pendulum_result(0.03)
+    plants = plants_of(wide, config, "FILE")
+    assert plants.uncovered > 20
+    nominal = config.limits.predicted.nominal["gain_per_v_s2"]  # type: ignore[union-attr]
+    for part in (plants.learned, plants.held_out):
+        assert np.all(np.abs(np.array(part["gain_per_v_s2"]) / nominal - 1) <= 0.05 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (pendulum_result(samples=0), "holds 0 samples, at least 100 are needed: identify the rig again"),
+        (pendulum_result(widths=False), "gain_per_v_s2 has an interval without width, so it is not known: identify"),
+        (pendulum_result(0.3), "the shield covers .* plants, at least 100 are needed: identify again with more motion"),
+    ],
+)
+def test_a_useless_posterior_is_refused_in_one_line(config: RunConfig, result: Result, message: str) -> None:
+    with pytest.raises(Failure, match=message) as refused:
+        plants_of(result, config, "FILE")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_piece_has_about_as_many_steps_for_every_task(config: RunConfig) -> None:
+    assert piece_episodes(config) == 25
+    long = msgspec.structs.replace(config.task, episode_s=300.0)
+    assert piece_episodes(msgspec.structs.replace(config, task=long)) == 1

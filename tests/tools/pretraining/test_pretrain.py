@@ -1,0 +1,125 @@
+"""`onrig pretrain` as a whole: pieces, evaluations, an end, a start from it, and a continuation after a kill."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onrig.learner.agent import read_networks
+from onrig.learner.states import States
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.replay.seeds import digest
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
+from onrig.tools.api.run_data import RunData
+from onrig.tools.beginning import begin_with
+from onrig.tools.cli import main
+from onrig.tools.load import load_for_rig
+from onrig.tools.pretrained import Pretraining, Scores, read_pretraining
+from onrig.tools.pretraining.pretrain import pretrain, resume
+from tests.tools.pretraining.posterior import pendulum_result, write_pendulum
+
+SMALL = ("task.episode_s=0.6", "learner.ddpg.network=small", "learner.updates_per_episode=5", "rate_hz=50")
+
+
+class Trained:
+    """A pretraining of two pieces, and its folder as a kill after the first one leaves it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file = write_pendulum(folder)
+        self.settings = [f"identified={self.file}", *SMALL]
+        self.out, self.killed = folder / "whole", folder / "killed"
+        monkeypatch.setattr("onrig.tools.pretraining.pretrain.piece_episodes", lambda config: 3)
+
+        def copy(config: RunConfig, scores: Scores) -> None:
+            if scores.episode == 3:
+                shutil.copytree(self.out, self.killed)
+
+        self.record: Pretraining = pretrain("pendulum", self.settings, out=self.out, episodes=6, told=copy)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    with pytest.MonkeyPatch.context() as patch:
+        return Trained(tmp_path_factory.mktemp("pretraining"), patch)
+
+
+def networks(folder: Path) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    states = States(folder / "learner", lambda line: None)
+    return dict(read_networks(states.path(states.episodes()[0]), "ddpg"))
+
+
+def test_it_is_evaluated_after_each_piece_and_says_why_it_ended(trained: Trained) -> None:
+    assert [e.episode for e in trained.record.evaluations] == [0, 3, 6]
+    assert trained.record.ended == "limit of 6 episodes"
+    assert read_pretraining(trained.out) == trained.record
+    assert len(set(trained.record.evaluations[-1].scores)) > 30, "the plants differ"
+
+
+def test_a_killed_one_continues_to_the_same_bits(trained: Trained) -> None:
+    assert not read_pretraining(trained.killed).evaluations
+    record = resume(trained.killed)
+    assert record.evaluations == trained.record.evaluations
+    assert digest(networks(trained.out)) == digest(networks(trained.killed))
+    ours, theirs = (RunData(folder, load_resolved(folder / "config.yaml")) for folder in (trained.out, trained.killed))
+    assert all(np.array_equal(ours.experiences[name], theirs.experiences[name]) for name in ("observation", "action"))
+
+
+def test_a_run_begins_with_its_networks_and_experiences(trained: Trained) -> None:
+    settings = [f"recipe={trained.out / 'start.yaml'}", f"identified={trained.out / 'identified.yaml'}", *SMALL[:1]]
+    beginning = begin_with(load_for_rig("pendulum", settings))
+    begun = beginning.facts["start"]
+    assert isinstance(begun, dict)
+    assert begun["experiences"]["experiences"] == 6 * 30
+    assert begun["networks"]["episode"] == 6
+    expected = begun["networks"]["expected"]
+    assert (expected["low"], expected["high"]) == trained.record.evaluations[-1].range
+
+
+def test_a_run_of_another_identification_is_refused_with_both_values(trained: Trained, tmp_path: Path) -> None:
+    other = write_pendulum(tmp_path, pendulum_result(0.011))
+    settings = [f"recipe={trained.out / 'start.yaml'}", f"identified={other}", *SMALL[:1]]
+    with pytest.raises(ConfigError) as refused:
+        load_for_rig("pendulum", settings)
+    first = str(refused.value).splitlines()[0]
+    assert str(trained.record.identified) in first
+    assert f'this one has "{load_for_rig("pendulum", settings[1:]).identified}"' in first
+
+
+def test_run_takes_it_by_its_folder(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "pendulum", "--pretrained", str(trained.out), "--set", SMALL[0], "--dry-run"]) == 0
+    assert "pendulum: sound" in capsys.readouterr().out
+
+
+def test_what_has_ended_is_not_continued_and_not_overwritten(
+    trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pretrain", "--resume", str(trained.out)]) == 2
+    assert "has ended: limit of 6 episodes" in capsys.readouterr().err
+    again = ["pretrain", "pendulum", "--set", f"identified={trained.file}", "--out", str(trained.out)]
+    assert main(again) == 2
+    assert "already contains a pretraining; --resume continues it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pendulum"], "pendulum names no identification to draw plants from: onrig identify pendulum --out found"),
+        (["pendulum", "--minutes", "0"], "--minutes: expected more than 0"),
+        (["pendulum", "--episodes", "0"], "--episodes: expected 1 or more"),
+        (["pendulum", "--resume", "x"], "--resume takes everything from the folder"),
+        (["--resume", "nowhere"], "'nowhere' holds no pretraining"),
+        (["magman", "--set", "identified={file}"], "was identified on rig 'pendulum', not 'magman'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_pendulum(tmp_path)
+    assert main(["pretrain", *(a.replace("{file}", str(file)) for a in arguments)]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1

@@ -1,0 +1,107 @@
+"""Record of a pretraining: scores on plants that it has not learned on, and when more learning is useless.
+
+If the posterior is right, the rig's plant and the held-out ones are draws from the same distribution, so the range of
+HELD_OUT scores contains the rig's with probability (HELD_OUT - 1) / (HELD_OUT + 1) = 95 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from onrig.learner.trials.intervals import Bounds, Paired, median_bounds, paired_difference
+from onrig.runtime.exit_codes import Failure
+from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
+
+HELD_OUT: Final = 39
+"""Plants for the evaluation."""
+MARGIN: Final = 0.02
+"""Change of the score below which learning has settled, as a share of what has been learned."""
+PATIENCE: Final = 3
+"""Pieces over which it must have settled."""
+FILE: Final = "pretraining.json"
+
+
+class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Scores of the policy after a number of training episodes, one per held-out plant."""
+
+    episode: int
+    scores: tuple[float, ...]
+    """In the task's measure (``onrig.runtime.scoring.measure_of``)."""
+
+    @property
+    def median(self) -> Bounds:
+        """Median over plants, with its 95 % interval."""
+        return median_bounds(np.array(self.scores))
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Range that contains the score of a further plant with probability 95 %."""
+        return min(self.scores), max(self.scores)
+
+
+class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Content of ``pretraining.json``: what was set, and what the policies reached."""
+
+    config: str
+    """Configuration that it was started with, as named."""
+    identified: str
+    """Hash of the identification, as in the configuration."""
+    held_out: dict[str, tuple[float, ...]]
+    """Samples of the plants for the evaluation (``device.twin.samples``)."""
+    piece: int
+    """Training episodes between evaluations."""
+    minutes: float
+    """Limit of the time spent."""
+    episodes: int
+    """Limit of the training episodes."""
+    seconds: float = 0.0
+    """Time spent, over all starts."""
+    evaluations: tuple[Scores, ...] = ()
+    ended: str = ""
+    """Why it ended; empty before."""
+
+
+def change(evaluations: Sequence[Scores]) -> Paired | None:
+    """Paired change of the score over the last PATIENCE pieces; None before there are as many."""
+    if len(evaluations) <= PATIENCE:
+        return None
+    return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[-1 - PATIENCE].scores))
+
+
+def learned(evaluations: Sequence[Scores]) -> Paired:
+    """Paired improvement on the first policy."""
+    return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[0].scores))
+
+
+def settled(evaluations: Sequence[Scores]) -> bool:
+    """Whether more learning would not change the score.
+
+    It has settled if the policy is better than the first one, and the interval of its change over the last PATIENCE
+    pieces lies within MARGIN of what has been learned so far. Both are paired by plant.
+    """
+    recent = change(evaluations)
+    if recent is None:
+        return False
+    improvement = learned(evaluations)
+    return improvement.low > 0 and max(recent.high, -recent.low) < MARGIN * improvement.value
+
+
+def read_pretraining(folder: Path) -> Pretraining:
+    """Read the record of a pretraining; raises Failure."""
+    try:
+        return msgspec.json.decode(read_file(folder / FILE, MAX_JSON_BYTES), type=Pretraining)
+    except OSError:
+        raise Failure(f"'{folder}' holds no pretraining ({FILE}): `onrig pretrain CONFIG --out {folder}`") from None
+    except msgspec.MsgspecError as error:
+        raise Failure(f"{folder / FILE}: {error}; restore it from a backup, or start anew") from None
+
+
+def write_pretraining(folder: Path, record: Pretraining) -> None:
+    """Write the record of a pretraining; raises OSError."""
+    data = msgspec.json.format(msgspec.json.encode(record), indent=1)
+    replace_own_file(folder / FILE, data, durable=True)

@@ -1,0 +1,1 @@
+"""``onrig pretrain``: learning on plants drawn from a rig's identification, before the rig moves."""

@@ -1,0 +1,95 @@
+"""Configuration of a pretraining: a rig's run in lockstep, on a twin that draws its plant anew in each episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from onrig.runtime.exit_codes import Failure
+from onrig.runtime.explore.settings import Budgets
+from onrig.runtime.link.endpoint import Link
+from onrig.runtime.process_settings import Log
+from onrig.runtime.run_config import Device, RunConfig
+from onrig.runtime.task import episode_steps
+from onrig.sim.identification.result import Result, twin_samples
+from onrig.sim.twin.options import TwinOptions, sampled_options
+from onrig.tools.pretrained import HELD_OUT
+from onrig.tools.twin_findings import uncovered_findings
+
+_PIECE_STEPS: Final = 5000
+"""Approximate length of a piece: starting the processes takes as long as a few hundred steps."""
+_MIN_DRAWN: Final = 100
+"""Fewest samples within the shield's box."""
+
+Columns = dict[str, tuple[float, ...]]
+
+
+class Plants(NamedTuple):
+    """Samples of an identification, by parameter (``device.twin.samples``)."""
+
+    learned: Columns
+    held_out: Columns
+    uncovered: int
+    """Samples left out because the shield does not cover them."""
+
+
+def plants_of(result: Result, config: RunConfig, file: str) -> Plants:
+    """Split the samples of an identification; raises Failure if they are useless."""
+    if len(result.samples) < _MIN_DRAWN:
+        remedy = "identify the rig again (onrig identify)"
+        raise Failure(f"{file} holds {len(result.samples)} samples, at least {_MIN_DRAWN} are needed: {remedy}")
+    columns = twin_samples(result)
+    options = msgspec.convert(result.twin, TwinOptions)
+    known = [p.name for p in result.parameters if p.name in options.plant.identifiable]
+    fixed = [name for name in known if min(columns[name]) == max(columns[name])]
+    if lumped := [name for name in fixed if name in options.plant.lumped] or (fixed if fixed == known else []):
+        what = f"{', '.join(lumped)} has an interval without width, so it is not known"
+        raise Failure(f"{file}: {what}: identify again with more motion (--effort)")
+    drawn = msgspec.structs.replace(options, samples=columns)
+    rows = [i for i in range(len(result.samples)) if _is_covered(sampled_options(drawn, i), config)]
+    if len(rows) < _MIN_DRAWN:
+        what = f"the shield covers {len(rows)} of its {len(result.samples)} plants, at least {_MIN_DRAWN} are needed"
+        raise Failure(f"{file}: {what}: identify again with more motion, or widen limits.predicted")
+    held_out, learned = (
+        {name: tuple(column[i] for i in part) for name, column in columns.items()}
+        for part in (rows[:HELD_OUT], rows[HELD_OUT:])
+    )
+    return Plants(learned, held_out, len(result.samples) - len(rows))
+
+
+def _is_covered(options: TwinOptions, config: RunConfig) -> bool:
+    box = config.limits.predicted
+    return box is None or not any(uncovered_findings(options, config, box))
+
+
+def pretraining_config(config: RunConfig, result: Result, learned: Columns, episodes: int) -> RunConfig:
+    """Configuration of the first piece: limits, task, noise and learner are the rig's.
+
+    Budgets, which count the wear of a rig, connections and the log are left out; evaluations take place between pieces.
+    """
+    exploration = msgspec.structs.replace(config.exploration, budgets=Budgets())
+    return msgspec.structs.replace(
+        config,
+        device=Device(twin=twin_of(config, result, learned), pace="lockstep"),
+        episodes=episodes,
+        evaluate_every=0,
+        exploration=exploration,
+        local_learner=True,
+        link=Link(),
+        log=Log(mcap=False),
+        checkpoint_s=3600.0,
+    )
+
+
+def twin_of(config: RunConfig, result: Result, samples: Mapping[str, Any]) -> dict[str, object]:
+    """Twin of the identified plant that draws these samples."""
+    section = {**(config.device.twin or {}), **result.twin, "samples": samples, "reset": True}
+    twin: dict[str, object] = msgspec.to_builtins(msgspec.convert(section, TwinOptions))
+    return msgspec.json.decode(msgspec.json.encode(twin), type=dict[str, object])  # lists, as a file has
+
+
+def piece_episodes(config: RunConfig) -> int:
+    """Training episodes between evaluations."""
+    return max(1, round(_PIECE_STEPS / episode_steps(config.task, config.rate_hz)))

@@ -1,0 +1,157 @@
+"""Pretraining on drawn plants in pieces, with an evaluation on held-out plants after each, resumable at any time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode, Failure
+from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file, replace_own_file
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import identified_by, load_resolved
+from onrig.runtime.supervise.run_folder import occupied_by
+from onrig.sim.identification.result import read_result
+from onrig.tools.load import load_for_rig, rig_findings
+from onrig.tools.pretrained import FILE, Pretraining, Scores, read_pretraining, settled, write_pretraining
+from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
+from onrig.tools.pretraining.held_out import held_out_scores
+from onrig.tools.pretraining.start import IDENTIFIED, write_start
+from onrig.tools.resumption import CannotResume, prepare_resumption
+from onrig.tools.running import Plan, opened, supervise
+from onrig.tools.terminal import unwritable_folder
+
+MINUTES: Final = 10.0
+MOST_EPISODES: Final = 10_000
+
+Told = Callable[[RunConfig, Scores], object]
+"""Receives the scores of each evaluation."""
+
+
+class Stopped(Failure):
+    """A pretraining that a person or a fault stopped before its end."""
+
+
+def pretrain(
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    out: Path,
+    minutes: float = MINUTES,
+    episodes: int = MOST_EPISODES,
+    told: Told = lambda config, scores: None,
+    signals: bool = False,
+) -> Pretraining:
+    """Learn on plants drawn from the identification that a configuration names, until the score has settled.
+
+    ``minutes`` and ``episodes`` limit it. Writes a run folder with ``pretraining.json``, ``identified.yaml`` and
+    ``start.yaml`` to ``out``. Raises ConfigError, Failure, and Stopped.
+    """
+    config = load_for_rig(name, overrides)
+    file = identified_by(name, overrides)
+    if file is None:
+        remedy = f"onrig identify {name} --out found, then --set identified=found/identified.yaml"
+        raise Failure(f"{name} names no identification to draw plants from: {remedy}")
+    if problem := _occupied(out):
+        raise Failure(f"--out: {problem}")
+    result = read_result(file)
+    plants = plants_of(result, config, str(file))
+    piece = min(piece_episodes(config), episodes)
+    first = pretraining_config(config, result, plants.learned, piece)
+    for path, message in rig_findings(first):
+        raise Failure(f"{name}: {message} ({'.'.join(map(str, path))}, of its pretraining)")
+    record = Pretraining(
+        config=name, identified=str(config.identified), held_out=plants.held_out, piece=piece, minutes=minutes,
+        episodes=episodes,
+    )  # fmt: skip
+
+    def begin(folder: Path) -> None:
+        replace_own_file(folder / IDENTIFIED, read_file(file, MAX_JSON_BYTES), durable=True)
+        write_pretraining(folder, record)
+
+    _run_piece(Plan(name, first, out, None), begin, signals=signals)
+    return _continue(out, told, signals=signals)
+
+
+def resume(folder: Path, *, told: Told = lambda config, scores: None, signals: bool = False) -> Pretraining:
+    """Continue a pretraining to its end, however it was stopped; raises Failure and Stopped."""
+    record = read_pretraining(folder)
+    if record.ended:
+        raise Failure(f"the pretraining in '{folder}' has ended: {record.ended}")
+    return _continue(folder, told, signals=signals)
+
+
+def _occupied(out: Path) -> str | None:
+    try:
+        why = occupied_by(out)
+    except OSError as error:
+        return f"'{out}' cannot be read: {error.strerror or error}"
+    if why and (out / FILE).exists():
+        return f"'{out}' already contains a pretraining; --resume continues it"
+    return f"'{out}' {why}; choose another folder" if why else unwritable_folder("out", out)
+
+
+def _continue(folder: Path, told: Told, *, signals: bool) -> Pretraining:
+    """Run and evaluate pieces until the pretraining has ended."""
+    started_s = time.monotonic()
+    record = read_pretraining(folder)
+    while not record.ended:
+        episode = min((len(record.evaluations) or 1) * record.piece, record.episodes)
+        plan = _plan(folder, episode)
+        if plan is not None:
+            _run_piece(plan, lambda folder: None, signals=signals)
+        config = load_resolved(folder / "config.yaml")
+        new = [0, episode] if not record.evaluations else [episode]
+        evaluations = [*record.evaluations]
+        for at in new:
+            evaluations.append(Scores(at, held_out_scores(config, folder, record.held_out, first=at == 0)))
+            told(config, evaluations[-1])
+        now_s = time.monotonic()
+        seconds, started_s = record.seconds + now_s - started_s, now_s
+        record = msgspec.structs.replace(record, evaluations=tuple(evaluations), seconds=round(seconds, 1))
+        record = msgspec.structs.replace(record, ended=_end(record))
+        if record.ended:
+            write_start(folder, config, record)
+        write_pretraining(folder, record)
+    return record
+
+
+def _end(record: Pretraining) -> str:
+    """Why a pretraining ends after its latest evaluation; empty if it goes on."""
+    if settled(record.evaluations):
+        return "settled"
+    if record.evaluations[-1].episode >= record.episodes:
+        return f"limit of {record.episodes} episodes"
+    return f"limit of {record.minutes:g} minutes" if record.seconds >= 60.0 * record.minutes else ""
+
+
+def _plan(folder: Path, episode: int) -> Plan | None:
+    """The piece that ends with ``episode``; None if it is complete."""
+    if _done(folder) >= episode:
+        return None
+    try:
+        resumption = prepare_resumption(folder, None, [f"episodes={episode}"])
+    except CannotResume as error:
+        raise Failure(str(error)) from None
+    except ConfigError as error:
+        raise Failure(str(error.problems[0])) from None
+    return Plan(str(folder), resumption.config, folder, None, resumption)
+
+
+def _done(folder: Path) -> int:
+    """Training episodes of the pieces that are complete."""
+    summary = read_fields(folder / "summary.json")
+    episodes = summary.get("episodes")
+    return episodes if summary.get("exit_reason") == "completed" and isinstance(episodes, int) else 0
+
+
+def _run_piece(plan: Plan, begin: Callable[[Path], None], *, signals: bool) -> None:
+    with opened(plan) as (config, take_back):
+        begin(plan.folder)
+        ended = supervise(plan._replace(config=config), lambda report: None, take_back, signals=signals)
+    if ended.code != ExitCode.OK:
+        raise Stopped(f"{plan.folder}: {ended.reason}", ended.code)

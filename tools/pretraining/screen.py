@@ -1,0 +1,57 @@
+"""A pretraining in a terminal: a line for each evaluation, the expected score, and how a run begins with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode, Failure
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.scoring import measure_of
+from onrig.tools.load import explain
+from onrig.tools.pretrained import HELD_OUT, Scores
+from onrig.tools.pretraining.pretrain import MINUTES, MOST_EPISODES, Stopped, pretrain, resume
+from onrig.tools.quantity import bounded
+from onrig.tools.terminal import complain
+
+
+def pretrain_shown(
+    name: str | None,
+    overrides: Sequence[str],
+    out: Path | None,
+    minutes: float | None,
+    episodes: int | None,
+    resumed: Path | None,
+) -> int:
+    """Pretrain, or continue, and print what the rig can expect; returns the exit code."""
+    folder = resumed or out or Path(f"pretrained-{Path(str(name)).resolve().stem}")
+
+    def show(config: RunConfig, scores: Scores) -> None:
+        measure = measure_of(config.task).title
+        print(f"episode {scores.episode:5d}: {measure} {bounded(scores.median, 3)}, {_range(scores)}", flush=True)
+
+    try:
+        if resumed is not None:
+            record = resume(resumed, told=show, signals=True)
+        else:
+            record = pretrain(
+                str(name), overrides, out=folder, minutes=minutes or MINUTES, episodes=episodes or MOST_EPISODES,
+                told=show, signals=True,
+            )  # fmt: skip
+    except ConfigError as error:
+        return explain(error)
+    except Stopped as failure:
+        return complain("pretrain", f"{failure}; onrig pretrain --resume {folder} continues", failure.code)
+    except Failure as failure:
+        return complain("pretrain", str(failure), failure.code)
+    last = record.evaluations[-1]
+    print(f"\n{record.ended} after {last.episode} episodes, {record.seconds:.0f} s")
+    print(f"expected on the rig: {_range(last)} (95 %), median {bounded(last.median, 3)}")
+    print(f"begin a run with it: onrig run {record.config} --pretrained {folder}")
+    return ExitCode.OK
+
+
+def _range(scores: Scores) -> str:
+    low, high = scores.range
+    return f"{low:.3f} to {high:.3f} on {HELD_OUT} plants"

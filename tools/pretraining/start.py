@@ -1,0 +1,49 @@
+"""What a run takes from a pretraining: ``start.yaml``, a recipe that names its networks and experiences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from onrig.learner.settings import learner_settings
+from onrig.runtime import registry
+from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.explore.settings import ScheduledNoise
+from onrig.runtime.files import replace_own_file
+from onrig.runtime.run_config import RunConfig
+from onrig.tools.pretrained import Pretraining
+
+START: Final = "start.yaml"
+IDENTIFIED: Final = "identified.yaml"
+
+
+def write_start(folder: Path, config: RunConfig, record: Pretraining) -> None:
+    """Write the recipe; raises OSError."""
+    text = f"# Begins a run with the pretraining in this folder: onrig run CONFIG --pretrained {folder}\n"
+    replace_own_file(folder / START, (text + dump(start_recipe(folder, config, record))).encode(), durable=True)
+
+
+def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[str, Any]:
+    """Learner, selection and exploration of the pretraining, continued from its end."""
+    place = str(folder.resolve())
+    others = set(registry.names(registry.ALGORITHMS)) - {learner_settings(config.learner).algorithm}
+    learner = {name: section for name, section in config.learner.items() if name not in others}
+    selection = msgspec.to_builtins(config.selection)
+    exploration = msgspec.to_builtins(config.exploration)
+    exploration.pop("budgets")
+    if isinstance(config.exploration, ScheduledNoise) and config.exploration.over == "episodes":
+        exploration["amplitude"] = _later(exploration["amplitude"], record.evaluations[-1].episode)
+    return {
+        "learner": {**learner, "start_from": place},
+        "selection": {**selection, "seed_from": place},
+        "exploration": exploration,
+    }
+
+
+def _later(amplitude: Any, episodes: int) -> Any:
+    """Schedule of a run that begins where another one is after ``episodes``."""
+    if isinstance(amplitude, dict):
+        return {name: _later(points, episodes) for name, points in amplitude.items()}
+    return [[max(1.0, x - episodes), y] for x, y in amplitude]
