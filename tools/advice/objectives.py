@@ -1,0 +1,50 @@
+"""Objectives of `onrig advise` on learning curves: each gives one score per trial, higher is better (docs/advice.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.trials.measures import final_mean, rise_time
+from onrig.tools.advice.race import LowTenth, Mean, Statistic
+
+Values = NDArray[np.float64]
+
+
+class Objective(NamedTuple):
+    """What a race looks for."""
+
+    title: str
+    scores: Callable[[Values], Values]
+    """From normalised curves (T, P) of finite values to scores (T,)."""
+    statistic: Statistic
+
+
+def finite(curves: Values) -> Values:
+    """Normalised curves (T, P) in which evaluations of diverged networks count as the worst before them, or as random
+    actions if that is worse."""
+    worst = np.minimum(0.0, np.nanmin(np.where(np.isfinite(curves), curves, np.nan), axis=1, initial=0.0))
+    return np.where(np.isfinite(curves), curves, worst[:, None])
+
+
+def _risen(curves: Values) -> Values:
+    points = curves.shape[1]
+    rise = rise_time(curves)
+    return np.where(rise.risen, 1.0 - rise.episode / points, 0.0)
+
+
+def _area(curves: Values) -> Values:
+    return np.asarray(curves.mean(axis=1))
+
+
+OBJECTIVES: Final[dict[str, Objective]] = {
+    "final": Objective("mean performance in the last tenth of the run", final_mean, Mean()),
+    "rise": Objective("share of the run that is left at the first evaluation of 0.8", _risen, Mean()),
+    "regret": Objective("mean performance over the run (area)", _area, Mean()),
+    "robust": Objective("10th percentile over plants of the final performance", final_mean, LowTenth()),
+}
+"""Objectives by name.  The area lost against the best candidate of a pair (``regret``) is the same for all candidates of
+the pair up to its own area, so that paired differences of areas are those of regrets."""
