@@ -24,6 +24,7 @@ VERBS: Final = (
     "keys",
     "learn",
     "replay",
+    "advise",
     "experiment",
     "report",
     "export",

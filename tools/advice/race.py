@@ -10,7 +10,7 @@ undecided, not worse.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -152,7 +152,7 @@ class State(NamedTuple):
     """Pairs of each candidate, those that have left included."""
     exits: Mapping[str, Exit]
     ended: str
-    """Why the race is over: ``one left``, ``equal``, ``budget`` or ``pairs``; empty if it goes on."""
+    """Why the race is over: ``one left``, ``equal``, ``budget``, ``pairs`` or ``none left``; empty if it goes on."""
     wanted: Mapping[str, int]
     """Pairs that the next rung needs, by candidate; empty if the race is over."""
 
@@ -184,11 +184,19 @@ Scores = Mapping[str, Values]
 """Scores of each candidate's first pairs, (n,) each, higher is better."""
 
 
-def race(newcomers: Sequence[str], scores: Scores, rules: Rules, budget: Budget, before: State | None = None) -> State:
+def race(
+    newcomers: Sequence[str],
+    scores: Scores,
+    rules: Rules,
+    budget: Budget,
+    before: State | None = None,
+    barred: Collection[str] = (),
+) -> State:
     """Run a race as far as the scores go.
 
     ``before``: race over that the newcomers join.  They begin with the first rung, and are compared at each with the
-    leader over the same pairs; they are active at the end only if they have caught up.
+    leader over the same pairs; they are active only once they have caught up.  ``barred``: candidates that are out
+    after the first rung, whatever their scores.
     """
     exits, paused = (dict(before.exits), list(before.paused)) if before else ({}, [])
     pairs = {**(before.pairs if before else {}), **dict.fromkeys(newcomers, 0)}
@@ -201,32 +209,33 @@ def race(newcomers: Sequence[str], scores: Scores, rules: Rules, budget: Budget,
         elif not budget.holds(_after(pairs, active, rung)):
             chosen = []
         if not chosen:
-            return _over(active, newcomers, paused, pairs, exits, "budget", reached)
+            return _state(active, paused, pairs, exits, reached, "budget", {})
         paused += [name for name in active if name not in chosen]
         active = chosen
         wanted = {name: rung for name in active if pairs[name] < rung}
         if any(len(scores.get(name, ())) < rung for name in wanted):
-            return State(tuple(active), tuple(paused), pairs, exits, "", wanted)
+            return _state(active, paused, pairs, exits, reached, "", wanted)
         pairs = _after(pairs, active, rung)
-        active, gone = _eliminate(active, scores, rung, rules)
+        active, gone = _eliminate([name for name in active if name not in barred], scores, rung, rules)
         exits |= gone
         if rung >= reached and (why := _ended(active, paused, scores, rung, rules)):
-            return State(tuple(active), tuple(paused), pairs, exits, why, {})
-    return _over(active, newcomers, paused, pairs, exits, "pairs", reached)
+            return _state(active, paused, pairs, exits, reached, why, {})
+    return _state(active, paused, pairs, exits, reached, "pairs", {})
 
 
-def _over(
-    active: list[str],
-    newcomers: Sequence[str],
-    paused: list[str],
+def _state(
+    active: Sequence[str],
+    paused: Sequence[str],
     pairs: dict[str, int],
     exits: dict[str, Exit],
-    why: str,
     reached: int,
+    ended: str,
+    wanted: dict[str, int],
 ) -> State:
-    behind = [name for name in active if name in newcomers and pairs[name] < reached]
-    rest = [name for name in active if name not in behind]
-    return State(tuple(rest), (*paused, *behind), pairs, exits, why, {})
+    """State of a race whose newcomers cannot lead before they have ``reached`` pairs."""
+    level = [name for name in active if pairs[name] >= reached]
+    behind = [name for name in active if pairs[name] < reached]
+    return State(tuple(level), (*paused, *behind), pairs, exits, ended, wanted)
 
 
 def _after(pairs: Mapping[str, int], active: Sequence[str], rung: int) -> dict[str, int]:
@@ -260,8 +269,9 @@ def _eliminate(active: list[str], scores: Scores, pairs: int, rules: Rules) -> t
     """Rank candidates by their figures over the same pairs; those that are worse with certainty leave."""
     figures = {name: rules.statistic.of(scores[name][:pairs], 0.25).value for name in active}
     ranked = sorted(active, key=lambda name: -figures[name])
-    leader, gone = ranked[0], {}
-    if pairs >= rules.statistic.fewest:
+    gone: dict[str, Exit] = {}
+    if ranked and pairs >= rules.statistic.fewest:
+        leader = ranked[0]
         for name in ranked[1:]:
             behind = rules.statistic.difference(scores[name][:pairs], scores[leader][:pairs], rules.elimination_tail)
             if behind.high < 0.0:
@@ -270,6 +280,8 @@ def _eliminate(active: list[str], scores: Scores, pairs: int, rules: Rules) -> t
 
 
 def _ended(active: list[str], paused: Sequence[str], scores: Scores, pairs: int, rules: Rules) -> str:
+    if not active:
+        return "none left"
     if len(active) == 1:
         return "budget" if paused else "one left"
     if paused or pairs < rules.statistic.fewest:
