@@ -34,11 +34,15 @@ def run_shown(
     web: str | None,
     resume: Path | None,
     *,
-    dry_run: bool,
+    advised: Path | None = None,
+    dry_run: bool = False,
 ) -> int:
     """Run a rig in a terminal: display, keys, live page, results; returns the exit code."""
     try:
-        plan = plan_run(name, overrides, run_dir, device, resume)
+        if advised is None:
+            plan = plan_run(name, overrides, run_dir, device, resume)
+        else:
+            plan = _plan_advised(str(name), overrides, run_dir, device, advised)
         if web is not None:
             parse_address(web)
         if dry_run:
@@ -53,6 +57,16 @@ def run_shown(
         return complain("run", str(failure), failure.code)
     except ValueError as error:
         return complain("run", f"--web: {error}")
+
+
+def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, device: str | None, advised: Path) -> Plan:
+    """Plan a run with the settings of an advice, and with its promise among the run's facts."""
+    from onrig.tools.advice.promise import check_same_rig, facts_of, read_promise, recipe_of
+
+    promise = read_promise(advised)
+    check_same_rig(advised, promise, name, tuple(overrides))
+    plan = plan_run(name, (*recipe_of(advised, promise), *overrides), run_dir, device, None)
+    return plan._replace(facts=facts_of(promise))
 
 
 def _run(plan: Plan, web: str | None) -> int:

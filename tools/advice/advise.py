@@ -94,7 +94,9 @@ def advise_shown(options: AdviseOptions) -> int:
     except Failure as failure:
         return complain("advise", str(failure), failure.code)
     except OSError as error:
-        return complain("advise", f"'{error.filename}' cannot be written: {error.strerror or error}", ExitCode.PREFLIGHT)
+        return complain(
+            "advise", f"'{error.filename}' cannot be written: {error.strerror or error}", ExitCode.PREFLIGHT
+        )
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -205,9 +207,7 @@ class _Race:
         else:
             yield from self._round(workers, first, None, 1.0)
 
-    def _round(
-        self, workers: Workers, newcomers: list[str], before: State | None, share: float
-    ) -> Iterator[Answer]:
+    def _round(self, workers: Workers, newcomers: list[str], before: State | None, share: float) -> Iterator[Answer]:
         while True:
             scores = self._scores()
             state = race(newcomers, scores, self._rules, self._budget(share), before, self._barred)

@@ -12,12 +12,11 @@ import msgspec
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.intervals import COVERAGE, student_quantile
 from onrig.runtime.config.yaml_nodes import dump
-from onrig.runtime.exit_codes import Failure
-from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.run_config import RunConfig, written
 from onrig.runtime.task import episode_steps
 from onrig.tools.advice.field import RECIPES, Entry
 from onrig.tools.advice.objectives import OBJECTIVES, Values
+from onrig.tools.advice.promise import ADVICE, Promise
 from onrig.tools.advice.race import FLOOR, Interval, Standing, State
 from onrig.tools.experiments.cost import Cost
 from onrig.tools.experiments.store import write_atomically
@@ -27,7 +26,6 @@ from onrig.tools.reports.scores import memory_bytes
 from onrig.tools.reports.sheet import Sheet
 
 ADVISED: Final = "advised.yaml"
-ADVICE: Final = "advice.json"
 PAGE: Final = "advice.html"
 _ENDS: Final = {
     "one left": "all others are worse, settled",
@@ -36,30 +34,6 @@ _ENDS: Final = {
     "pairs": "no more plants are drawn",
     "": "stopped before the end of the budget",
 }
-
-
-class Promise(msgspec.Struct, frozen=True):
-    """Content of ``advice.json``: what the twin promises of the best candidate."""
-
-    config: str
-    """Configuration, as named."""
-    rig: str
-    task: str
-    rate_hz: float
-    objective: str
-    best: str
-    recipe: str | None
-    """File of its recipe, relative to the folder; None for the configuration as it is."""
-    pairs: int
-    mean: float
-    low: float
-    high: float
-    """Bounds of the objective, 95 % for all candidates that are left together."""
-    run_low: float
-    run_high: float
-    """Bounds of the objective of a single run, 95 %."""
-    undecided: tuple[str, ...]
-    """Others that may be better."""
 
 
 class Answer(NamedTuple):
@@ -174,9 +148,7 @@ class Answer(NamedTuple):
             f"{OBJECTIVES[self.objective].title}: {_figure(top.figure)} over {top.pairs} pairs of a seed and a plant;",
             f"plants were drawn {self.plants}.",
         ]
-        behind = [
-            f"  {one.name}: {_figure(one.behind, signed=True)} ({self._verdict(one)})" for one in self.table[1:]
-        ]
+        behind = [f"  {one.name}: {_figure(one.behind, signed=True)} ({self._verdict(one)})" for one in self.table[1:]]
         lines = [f"# {line}" for line in (*head, *(["Behind it:", *behind] if behind else []))]
         rest = f"# Rig, task, limits and all else are those of {self.name}."
         return "\n".join((*lines, dump(first).rstrip(), rest, dump(data)))
@@ -211,13 +183,3 @@ def write_answer(folder: Path, answer: Answer) -> None:
     write_atomically(folder / ADVISED, answer.yaml().encode())
     write_atomically(folder / ADVICE, msgspec.json.format(msgspec.json.encode(answer.promise), indent=1) + b"\n")
     write_atomically(folder / PAGE, answer.page().html().encode())
-
-
-def read_promise(folder: Path) -> Promise:
-    """Read the advice in a folder; raises Failure."""
-    try:
-        return msgspec.json.decode(read_file(folder / ADVICE, MAX_JSON_BYTES), type=Promise)
-    except OSError:
-        raise Failure(f"'{folder}' holds no advice ({ADVICE}): `onrig advise CONFIG --out {folder}`") from None
-    except msgspec.MsgspecError as error:
-        raise Failure(f"{folder / ADVICE}: {error}; run `onrig advise` with --resume") from None

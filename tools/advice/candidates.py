@@ -7,7 +7,7 @@ and sampling that none was settled to beat, and their nearest rivals.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -27,8 +27,8 @@ which both learned (docs/methods.md, "Reward scale")."""
 _LONG_RUN: Final = 1000
 """Episodes from which FIFO was seen to forget."""
 _FAST_HZ: Final = 100.0
-_FACTOR: Final = 0.35
-"""Standard deviation of the logarithm of a mutated setting."""
+_FACTORS: Final = (1.25, 2.0)
+"""Least and largest factor, or divisor, of a mutated setting."""
 
 Recipe = dict[str, Any]
 
@@ -53,90 +53,92 @@ class Candidate(NamedTuple):
         return f"# {self.name}: {self.reason}.\n{dump(self.recipe)}"
 
 
+_HIDDEN: Final = {"hidden": [64, 64]}
+_SECTIONS: Final[dict[str, Recipe]] = {
+    "vracer": {**_HIDDEN, "batch": 32, "gamma": 0.95, "lr": 1e-3, "std": 0.5},
+    "sac": {**_HIDDEN, "batch": 64, "gamma": 0.98, "tau": 0.01, "lr": 1e-3, "temperature": 0.02},
+    "td3": {**_HIDDEN, "batch": 64, "gamma": 0.95, "tau": 0.01, "lr": 1e-3, "delay": 1, "target_noise": 0.1},
+    "ddpg": {"actor_lr": 3e-4},
+    "ddpg under refer": {"batch": 32, "gamma": 0.95, "actor_lr": 5e-4, "critic_lr": 2e-3},
+}
+"""Settings with which the algorithms learned (configs/experiments/strategies.yaml, configs/recipes)."""
+_ANNEAL: Final = {"vracer": 1.7, "ddpg under refer": 0.5}
+"""Algorithms under ReF-ER, which standardise rewards, and their annealing times the updates of a run: 1.7e-5 and 5e-6
+at the 100 000 for which they were chosen."""
+_OWN: Final[Recipe] = {"process": "own"}
+_PERSISTENT: Final[Recipe] = {"process": "own", "friction": 0.15}
+_CORRELATED: Final[Recipe] = {"process": "ou", "gain": 0.3, "friction": 0.15}
+_FALLING: Final[Recipe] = {**_CORRELATED, "amplitude": "falling"}
+"""Its amplitude falls to a tenth by the middle of the run."""
+
+
+class _Row(NamedTuple):
+    name: str
+    reason: str
+    algorithm: str
+    updates: float
+    """Updates for each step."""
+    strategy: str
+    capacity: int | None
+    noise: Recipe
+    when: Callable[[RunConfig], bool] = lambda config: True
+    """Runs that it is for."""
+
+
+def _longer_than(steps: int) -> Callable[[RunConfig], bool]:
+    """Condition for a run in which another memory keeps something else."""
+    return lambda config: config.episodes * episode_steps(config.task, config.rate_hz) > steps
+
+
+_ROWS: Final = tuple(
+    _Row(*row)
+    for row in (
+        ("V-RACER", "soonest on most rigs, with little memory", "vracer", 1, "FIFO[Uniform]", 4000, _PERSISTENT),
+        ("V-RACER, 16000", "remembers more", "vracer", 1, "FIFO[Uniform]", 16_000, _PERSISTENT, _longer_than(16_000)),
+        ("SAC", "ends highest where the whole state is seen", "sac", 1, "FIFO[Uniform]", 10_000, _OWN),
+        ("SAC, PER", "prioritised replay made SAC sooner", "sac", 1, "FIFO[PER]", 10_000, _OWN),
+        ("TD3", "sure on narrow paths, and cheaper than SAC", "td3", 0.5, "FIFO[Uniform]", 10_000, _CORRELATED),
+        ("TD3, falling noise", "noise costs once the task is learned", "td3", 0.5, "FIFO[Uniform]", 10_000, _FALLING),
+        ("TD3, FULL", "no retention is settled", "td3", 0.5, "FULL[Uniform]", None, _CORRELATED, _longer_than(10_000)),
+        ("TD3, Resv", "a memory spans little time at high rates", "td3", 0.5, "Resv[Uniform]", 10_000, _CORRELATED,
+         lambda config: config.rate_hz >= _FAST_HZ),
+        ("DDPG under ReF-ER", "rejects experiences far from its policy", "ddpg under refer", 1, "FIFO[Uniform]",
+         16_000, _PERSISTENT),
+        ("DDPG", "the cheapest to compute", "ddpg", 0.5, "FIFO[Uniform]", 10_000, _CORRELATED),
+        ("DDPG, FULL", "FIFO forgets in long runs", "ddpg", 0.5, "FULL[Uniform]", None, _CORRELATED,
+         lambda config: config.episodes > _LONG_RUN),
+    )
+)  # fmt: skip
+
+
 def candidates(config: RunConfig) -> Iterator[Candidate]:
     """Candidates for a run of a task with references, the configuration itself first."""
-    steps, references = episode_steps(config.task, config.rate_hz), config.task.normalization
-    assert references is not None
-    scale = _reward_scale(references)
     yield Candidate(AS_IT_IS, "the configuration, unchanged", None)
-    ddpg: Recipe = {"reward_scale": scale, "actor_lr": 3e-4}
-    td3: Recipe = {
-        "hidden": [64, 64],
-        "batch": 64,
-        "gamma": 0.95,
-        "tau": 0.01,
-        "lr": 1e-3,
-        "delay": 1,
-        "target_noise": 0.1,
-        "reward_scale": scale,
-    }
-    sac: Recipe = {
-        "hidden": [64, 64],
-        "batch": 64,
-        "gamma": 0.98,
-        "tau": 0.01,
-        "lr": 1e-3,
-        "temperature": 0.02,
-        "reward_scale": scale,
-    }
-    vracer: Recipe = {"hidden": [64, 64], "batch": 32, "gamma": 0.95, "lr": 1e-3, "std": 0.5}
-    refer_ddpg: Recipe = {"batch": 32, "gamma": 0.95, "actor_lr": 5e-4, "critic_lr": 2e-3}
-    half, each = max(1, steps // 2), steps
-    falling = [[1, 1.0], [max(2, config.episodes // 2), 0.1]]
-
-    def of(algorithm: str, section: Recipe, updates: int, more: Recipe, kept: Recipe, noise: Recipe) -> Recipe:
-        return _recipe(config, {"algorithm": algorithm, algorithm: section, **more}, updates, kept, noise)
-
-    fifo = {"strategy": "FIFO[Uniform]", "capacity": 10_000}
-    per = {**fifo, "strategy": "FIFO[PER]"}
-    correlated = _noise({"process": "ou", "gain": 0.3, "friction": 0.15})
-    own, persistent = _noise({"process": "own"}), _noise({"process": "own", "friction": 0.15})
-    small = {**fifo, "capacity": 4000}
-    near = {"refer": {"anneal": _anneal(config, each)}}
-    yield Candidate(
-        "V-RACER, 4000", "soonest where the whole state is seen or a part hidden; little memory",
-        of("vracer", vracer, each, near, small, persistent),
-    )  # fmt: skip
-    yield Candidate(
-        "V-RACER, 16000", "a larger memory remembers more of the task",
-        of("vracer", vracer, each, near, {**fifo, "capacity": 16_000}, persistent),
-    )  # fmt: skip
-    yield Candidate("SAC", "ends highest where the whole state is seen", of("sac", sac, each, {}, fifo, own))
-    yield Candidate("SAC, PER", "prioritised replay makes SAC sooner with FIFO", of("sac", sac, each, {}, per, own))
-    yield Candidate("TD3", "sure on narrow paths, at a third of SAC's cost", of("td3", td3, half, {}, fifo, correlated))
-    yield Candidate(
-        "TD3, falling noise", "exploration that falls off costs less once the task is learned",
-        of("td3", td3, half, {}, fifo, {**correlated, "amplitude": falling}),
-    )  # fmt: skip
-    yield Candidate(
-        "TD3, FULL", "with TD3 no retention is settled to be better",
-        of("td3", td3, half, {}, {"strategy": "FULL[Uniform]", "capacity": None}, correlated),
-    )  # fmt: skip
-    yield Candidate(
-        "DDPG under ReF-ER", "rejects experiences that are far from its policy",
-        of(
-            "ddpg", refer_ddpg, each, {"refer": {"anneal": _anneal(config, each, 0.3), "std": 0.5}},
-            {**fifo, "capacity": 16_000}, persistent,
-        ),
-    )  # fmt: skip
-    yield Candidate("DDPG", "the cheapest to compute", of("ddpg", ddpg, half, {}, fifo, correlated))
-    if config.episodes > _LONG_RUN:
-        yield Candidate(
-            "DDPG, FULL", "FIFO forgets in long runs",
-            of("ddpg", ddpg, half, {}, {"strategy": "FULL[Uniform]", "capacity": None}, correlated),
-        )  # fmt: skip
-    if config.rate_hz >= _FAST_HZ:
-        yield Candidate(
-            "TD3, Resv", "a memory spans little time at high rates",
-            of("td3", td3, half, {}, {**fifo, "strategy": "Resv[Uniform]"}, correlated),
-        )  # fmt: skip
+    for row in _ROWS:
+        if row.when(config):
+            yield Candidate(row.name, row.reason, _recipe(config, row))
 
 
-def _recipe(config: RunConfig, learner: Recipe, updates: int, selection: Recipe, noise: Recipe) -> Recipe:
-    per_transition = config.learner.get("updates_per_transition") is not None
-    steps = episode_steps(config.task, config.rate_hz)
-    number = {"updates_per_transition": updates / steps} if per_transition else {"updates_per_episode": updates}
-    return {"learner": {**learner, **number}, "selection": _within_bytes(config, selection), "exploration": noise}
+def _recipe(config: RunConfig, row: _Row) -> Recipe:
+    references, steps = config.task.normalization, episode_steps(config.task, config.rate_hz)
+    assert references is not None
+    algorithm, updates = row.algorithm.partition(" ")[0], max(1, round(row.updates * steps))
+    learner: Recipe = {"algorithm": algorithm}
+    if row.algorithm in _ANNEAL:
+        anneal = _rounded(_ANNEAL[row.algorithm] / (config.episodes * updates))
+        learner["refer"] = {"anneal": anneal, **({} if algorithm == "vracer" else {"std": 0.5})}
+        learner[algorithm] = _SECTIONS[row.algorithm]
+    else:
+        learner[algorithm] = {**_SECTIONS[row.algorithm], "reward_scale": _reward_scale(references)}
+    if config.learner.get("updates_per_transition") is not None:
+        learner["updates_per_transition"] = updates / steps
+    else:
+        learner["updates_per_episode"] = updates
+    noise = {"over": "episodes", "amplitude": [[1, 1.0]], **row.noise}
+    if row.noise is _FALLING:
+        noise["amplitude"] = [[1, 1.0], [max(2, config.episodes // 2), 0.1]]
+    kept = _within_bytes(config, {"strategy": row.strategy, "capacity": row.capacity})
+    return {"learner": learner, "selection": kept, "exploration": noise}
 
 
 def _within_bytes(config: RunConfig, selection: Recipe) -> Recipe:
@@ -148,16 +150,6 @@ def _within_bytes(config: RunConfig, selection: Recipe) -> Recipe:
         return {"strategy": kept.strategy, "capacity": None}
     fit = capacity_for(kept, layout_of(config), run_length=config.episodes * episode_steps(config.task, config.rate_hz))
     return {**selection, "capacity": min(fit, selection["capacity"]), "capacity_bytes": None}
-
-
-def _noise(settings: Recipe) -> Recipe:
-    """Exploration of constant amplitude; gates and budgets remain the run's."""
-    return {"over": "episodes", "amplitude": [[1, 1.0]], **settings}
-
-
-def _anneal(config: RunConfig, updates: int, share: float = 1.0) -> float:
-    """ReF-ER's annealing: 1.7e-5 at the 100 000 updates for which it was chosen, in proportion for other lengths."""
-    return _rounded(share * 1.7 / (config.episodes * updates))
 
 
 def _reward_scale(references: Normalization) -> float:
@@ -187,11 +179,15 @@ def mutants(config: RunConfig, best: Candidate, resolved: RunConfig, number: int
             for key in path[:-1]:
                 section = section[key]
             value = section[path[-1]]
-            section[path[-1]] = changed = kind(value, math.exp(_FACTOR * float(rng.standard_normal())))
-            told.append(f"{path[-1]} {value:.4g} -> {changed:.4g}")
+            section[path[-1]] = changed = kind(value, _factor(rng))
+            told.append(f"{path[-1]} {value} -> {changed}")
         recipe["selection"] = _within_bytes(config, recipe["selection"])
         found.append(Candidate(f"{best.name} ~{k + 1}", f"mutant: {', '.join(told)}", recipe))
     return found
+
+
+def _factor(rng: np.random.Generator) -> float:
+    return math.exp(float(rng.choice((-1.0, 1.0)) * rng.uniform(*np.log(_FACTORS))))
 
 
 def _recipe_of(config: RunConfig) -> Recipe:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from onrig.learner.trials.measures import normalized_curves
-from onrig.learner.trials.step_run import SHIELD, StepRun
+from onrig.learner.trials.step_run import SHIELD
 from onrig.learner.trials.worlds.making import run_behind
 from onrig.runtime.config.document import find, override, parse_document, shipped
 from onrig.runtime.config.problem import ConfigError

@@ -1,4 +1,4 @@
-"""Objectives of `onrig advise` on learning curves: each gives one score per trial, higher is better (docs/advice.md)."""
+"""Objectives of `onrig advise` on learning curves: one score per trial, higher is better (docs/advice.md)."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ OBJECTIVES: Final[dict[str, Objective]] = {
     "regret": Objective("mean performance over the run (area)", _area, Mean()),
     "robust": Objective("10th percentile over plants of the final performance", final_mean, LowTenth()),
 }
-"""Objectives by name.  The area lost against the best candidate of a pair (``regret``) is the same for all candidates of
-the pair up to its own area, so that paired differences of areas are those of regrets."""
+"""Objectives by name.  ``regret`` is the area lost against the best candidate of a pair: a paired difference of regrets
+is one of areas, because the best one's area is common to the pair."""

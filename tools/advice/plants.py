@@ -69,7 +69,9 @@ def _intervals(box: PlantBox) -> dict[str, tuple[float, float]]:
     if isinstance(box, SampledBox):
         return dict(box.uncertainty)
     around = {name: (value, box.spread) for name, value in box.nominal.items()} | apart_of(box)
-    return {n: (v * (1.0 - spread), v * (1.0 + spread)) for n, (v, spread) in around.items() if spread or n in box.nominal}
+    return {
+        n: (v * (1.0 - spread), v * (1.0 + spread)) for n, (v, spread) in around.items() if spread or n in box.nominal
+    }
 
 
 def _of_identification(config: RunConfig, path: Path) -> Drawn:
@@ -84,5 +86,7 @@ def _of_identification(config: RunConfig, path: Path) -> Drawn:
     known = (*plant.identifiable, *_IMPERFECTIONS)
     values = {name: tuple(column[:PLANTS]) for name, column in columns.items() if name in known}
     if not any(len(set(column)) > 1 for column in values.values()):
-        raise Failure(f"the intervals of '{path}' have no width: identify again, with more excitation (`onrig identify`)")
+        raise Failure(
+            f"the intervals of '{path}' have no width: identify again, with more excitation (`onrig identify`)"
+        )
     return Drawn(values, f"from the joint samples of {path}")

@@ -191,9 +191,11 @@ def _checked(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Exec
 
 @contextlib.contextmanager
 def _locked(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
-    with _checked(plan, resume=resume, costs=costs) as recorded:
-        with lock_folder(plan.folder, read_file(plan.file.path, MAX_BYTES), plan.cells):
-            yield recorded
+    with (
+        _checked(plan, resume=resume, costs=costs) as recorded,
+        lock_folder(plan.folder, read_file(plan.file.path, MAX_BYTES), plan.cells),
+    ):
+        yield recorded
 
 
 def experiment_shown(

@@ -1,8 +1,9 @@
 """Race candidates for a run's learning on drawn plants, and recommend the best.
 
-Pairs of a seed and a plant, drawn from what is known of the rig, are the same for all candidates; one leaves only if it is
-worse with certainty (docs/advice.md). Finished trials are kept: --resume continues a stopped race, or one with a larger
-budget. Writes advised.yaml, recipes of all candidates and a page; `onrig run CONFIG --advised DIR` takes the best.
+Pairs of a seed and a plant, drawn from what is known of the rig, are the same for all candidates; one leaves only if it
+is worse with certainty (docs/advice.md). Finished trials are kept: --resume continues a stopped race, or one with a
+larger budget. Writes advised.yaml, recipes of all candidates and a page; `onrig run CONFIG --advised DIR` takes the
+best.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ class Options:
     web: Web | None = None
     """Serve a live page on this machine (default: the first free port from 8089 on); HOST:PORT serves it to others,
     who then need the token in the printed address."""
+    advised: Folder | None = None
+    """Take the settings that onrig advise recommends in this folder."""
     resume: RunFolder | None = None
     """Resume the run in this folder, however it ended."""
     dry_run: bool = False
@@ -35,6 +37,8 @@ def main(options: Options) -> int:
         raise UsageError(_misplaced(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run stays in its folder")
+    if options.resume is not None and options.advised is not None:
+        return complain("run", "--advised: not allowed with --resume; a resumed run keeps its settings")
     from onrig.tools.run import run_shown
 
     return run_shown(
@@ -44,6 +48,7 @@ def main(options: Options) -> int:
         options.device,
         options.web,
         options.resume,
+        advised=options.advised,
         dry_run=options.dry_run,
     )
 

@@ -41,8 +41,8 @@ class PlantOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cut_off: bool = False
     """Whether evaluations count the steps that a termination cuts off, as the scores of a run do."""
     plants: dict[str, Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]] = {}
-    """Values of the plant's parameters, in place of the twin's: a trial of seed k has the entries k, counted in circles,
-    from its first to its last step."""
+    """Values of the plant's parameters, in place of the twin's: a trial of seed k has the entries with index k (modulo
+    their number), from its first to its last step."""
 
 
 def run_of(task: str, options: PlantOptions) -> RunConfig:

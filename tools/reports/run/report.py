@@ -15,6 +15,7 @@ from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.runtime.view.run_view import RunFiles, number, read_run
+from onrig.tools.advice.promise import advised_sheet
 from onrig.tools.experiments.store import write_atomically
 from onrig.tools.reports.page import (
     Badge,
@@ -95,7 +96,8 @@ def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
     sections: list[Part] = [Figures(charts)]
     if faults:
         sections.append(Incidents("Post-mortems", "The last two seconds before each fault that was kept.", faults))
-    sections += [sheet for sheet in (counts_sheet(m), policies_sheet(m), events_sheet(m)) if sheet is not None]
+    sheets = (advised_sheet(m), counts_sheet(m), policies_sheet(m), events_sheet(m))
+    sections += [sheet for sheet in sheets if sheet is not None]
     sections += [
         Properties("Where it ran", environment_facts(m)),
         Source("How to reproduce it", "\n".join(how_to_reproduce(m))),

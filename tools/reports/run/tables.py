@@ -12,6 +12,7 @@ from typing import Final
 from onrig.runtime.scoring import FORMAT
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.runtime.view.sentences import Event, in_fields, sentence
+from onrig.tools.advice.promise import broken_promise
 from onrig.tools.quantity import count, duration
 from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
@@ -92,6 +93,8 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
     if hides_ends and number(m.meta.get("score_format")) < FORMAT:
         early = "its normalised rewards are means over the steps lived, which hides early ends"
         lines.append(f"This run began with an earlier version: {early}.")
+    if broken := broken_promise(m):
+        lines.append(broken)
     return [*lines, *notes]
 
 
