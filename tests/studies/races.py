@@ -37,7 +37,8 @@ def repetition(scores: Values, seed: int, objective: str = "final", share: float
     names = [str(k) for k in range(len(scores))]
     rules = Rules(OBJECTIVES[objective].statistic, len(names), tuple(n for n in RUNGS if n <= PAIRS))
     budget = Budget(share * mine.size, dict.fromkeys(names, 1.0))
-    state = race(names, (by_name := dict(zip(names, mine, strict=True))), rules, budget)
+    by_name = dict(zip(names, mine, strict=True))
+    state = race(names, by_name, rules, budget)
     best = standings(state, by_name, rules)[0]
     figures = [rules.statistic.of(row, 0.25).value for row in again]
     measured = figures[int(best.name)]

@@ -19,7 +19,7 @@ from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.advice.answer import PAGE, Answer, write_answer
 from onrig.tools.advice.candidates import candidates, mutants
-from onrig.tools.advice.field import Asked, Field, curves_of, enter, spec_of, trips_beyond
+from onrig.tools.advice.field import RECIPES, Asked, Field, curves_of, enter, spec_of, trips_beyond
 from onrig.tools.advice.objectives import OBJECTIVES, Values
 from onrig.tools.advice.plants import PLANTS, Drawn, drawn_plants, identified_by
 from onrig.tools.advice.race import RUNGS, Budget, Rules, State, race, separable, standings
@@ -34,7 +34,7 @@ from onrig.tools.experiments.folder import (
     record_start,
 )
 from onrig.tools.experiments.runner import AT_ONCE, at_once_of, missing_units, new_display, run_units, split
-from onrig.tools.experiments.store import SPEC, write_atomically, write_cells
+from onrig.tools.experiments.store import CELLS, META, SPEC, write_atomically, write_cells
 from onrig.tools.experiments.workers import Workers
 from onrig.tools.foreign import pieces_of
 from onrig.tools.load import explain, load_for_rig
@@ -129,10 +129,13 @@ def _check(config: RunConfig) -> None:
 
 
 def _check_folder(folder: Path, *, resume: bool) -> None:
+    """Raise Unsuitable for a folder of something else; a race without trials is begun anew."""
     if resume and not (folder / PLAN).is_file():
         raise Unsuitable(f"'{folder}' holds no race; leave out --resume to start one")
-    if not resume and folder.exists() and any(folder.iterdir()):
-        raise Unsuitable(f"'{folder}' is not empty; add --resume to continue a race, or choose another folder")
+    if not resume and folder.exists():
+        if {path.name for path in folder.iterdir()} - {RECIPES, PLAN, SPEC, CELLS, META}:
+            raise Unsuitable(f"'{folder}' is not empty; add --resume to continue a race, or choose another folder")
+        (folder / PLAN).unlink(missing_ok=True)
 
 
 class _Race:

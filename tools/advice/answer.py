@@ -29,6 +29,7 @@ ADVISED: Final = "advised.yaml"
 PAGE: Final = "advice.html"
 _ENDS: Final = {
     "one left": "all others are worse, settled",
+    "alone": "its closest rivals are worse, settled",
     "equal": "all that are left are equal for practice",
     "budget": "the budget is used up",
     "pairs": "no more plants are drawn",

@@ -86,7 +86,5 @@ def _of_identification(config: RunConfig, path: Path) -> Drawn:
     known = (*plant.identifiable, *_IMPERFECTIONS)
     values = {name: tuple(column[:PLANTS]) for name, column in columns.items() if name in known}
     if not any(len(set(column)) > 1 for column in values.values()):
-        raise Failure(
-            f"the intervals of '{path}' have no width: identify again, with more excitation (`onrig identify`)"
-        )
+        raise Failure(f"the intervals of '{path}' have no width: identify the rig again (`onrig identify CONFIG`)")
     return Drawn(values, f"from the joint samples of {path}")

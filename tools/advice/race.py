@@ -46,8 +46,9 @@ class Interval(NamedTuple):
 class Statistic(Protocol):
     """Summary of a candidate's scores over pairs, with bounds of either tail."""
 
-    fewest: int
-    """Pairs below which it decides nothing."""
+    @property
+    def fewest(self) -> int:
+        """Pairs below which it decides nothing."""
 
     def of(self, scores: Values, tail: float) -> Interval:
         """Summary of ``scores`` (n,); each bound fails with probability ``tail``."""
@@ -152,7 +153,8 @@ class State(NamedTuple):
     """Pairs of each candidate, those that have left included."""
     exits: Mapping[str, Exit]
     ended: str
-    """Why the race is over: ``one left``, ``equal``, ``budget``, ``pairs`` or ``none left``; empty if it goes on."""
+    """Why the race is over: ``one left``, ``alone`` (others are paused), ``equal``, ``budget``, ``pairs`` or ``none
+    left``; empty if it goes on."""
     wanted: Mapping[str, int]
     """Pairs that the next rung needs, by candidate; empty if the race is over."""
 
@@ -209,18 +211,20 @@ def race(
         elif not budget.holds(_after(pairs, active, rung)):
             chosen = []
         if not chosen:
-            return _state(active, paused, pairs, exits, reached, "budget", {})
+            return _state(active, paused, pairs, exits, before, "budget", {})
         paused += [name for name in active if name not in chosen]
         active = chosen
         wanted = {name: rung for name in active if pairs[name] < rung}
         if any(len(scores.get(name, ())) < rung for name in wanted):
-            return _state(active, paused, pairs, exits, reached, "", wanted)
+            return _state(active, paused, pairs, exits, before, "", wanted)
         pairs = _after(pairs, active, rung)
         active, gone = _eliminate([name for name in active if name not in barred], scores, rung, rules)
         exits |= gone
+        if all(pairs[name] < reached for name in active):  # newcomers have beaten all others
+            reached = 0
         if rung >= reached and (why := _ended(active, paused, scores, rung, rules)):
-            return _state(active, paused, pairs, exits, reached, why, {})
-    return _state(active, paused, pairs, exits, reached, "pairs", {})
+            return _state(active, paused, pairs, exits, before, why, {})
+    return _state(active, paused, pairs, exits, before, "pairs", {})
 
 
 def _state(
@@ -228,13 +232,14 @@ def _state(
     paused: Sequence[str],
     pairs: dict[str, int],
     exits: dict[str, Exit],
-    reached: int,
+    before: State | None,
     ended: str,
     wanted: dict[str, int],
 ) -> State:
-    """State of a race whose newcomers cannot lead before they have ``reached`` pairs."""
-    level = [name for name in active if pairs[name] >= reached]
-    behind = [name for name in active if pairs[name] < reached]
+    """State of a race; newcomers that have fewer pairs than those ``before`` cannot lead, nor change their order."""
+    old = [name for name in before.active if name in active] if before else []
+    behind = [name for name in active if old and pairs[name] < pairs[old[0]]]
+    level = old if behind else active
     return State(tuple(level), (*paused, *behind), pairs, exits, ended, wanted)
 
 
@@ -283,7 +288,7 @@ def _ended(active: list[str], paused: Sequence[str], scores: Scores, pairs: int,
     if not active:
         return "none left"
     if len(active) == 1:
-        return "budget" if paused else "one left"
+        return "alone" if paused else "one left"
     if paused or pairs < rules.statistic.fewest:
         return ""
     leader, tail = scores[active[0]][:pairs], rules.stated_tail(len(active))
