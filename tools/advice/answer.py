@@ -19,7 +19,7 @@ from onrig.tools.advice.objectives import OBJECTIVES, Values
 from onrig.tools.advice.promise import ADVICE, Promise
 from onrig.tools.advice.race import FLOOR, Interval, Standing, State
 from onrig.tools.experiments.cost import Cost
-from onrig.tools.experiments.store import write_atomically
+from onrig.tools.experiments.store import Cell, write_atomically
 from onrig.tools.quantity import bounded, size
 from onrig.tools.reports.page import Claims, Page, Properties, Source
 from onrig.tools.reports.scores import memory_bytes
@@ -92,7 +92,7 @@ class Answer(NamedTuple):
                 _figure(one.figure),
                 "" if one.name == self.state.leader else _figure(one.behind, signed=True),
                 str(one.pairs),
-                size(memory_bytes(self.entries[one.name].cell)),
+                size(memory_bytes(Cell("", {}, self.entries[one.name].config))),
                 f"{_updates_per_s(self.entries[one.name].config):.0f}{self._busy(one.name)}",
                 self._verdict(one),
             )
