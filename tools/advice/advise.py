@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.advice.answer import PAGE, Answer, write_answer
+from onrig.tools.advice.answer import PAGE, Answer, updates_per_s, write_answer
 from onrig.tools.advice.candidates import candidates, mutants
 from onrig.tools.advice.field import RECIPES, Asked, Field, curves_of, enter, spec_of, trips_beyond
 from onrig.tools.advice.objectives import OBJECTIVES, Values
@@ -180,7 +180,18 @@ class _Race:
         if self._options.trials is None and not plan.costs:
             plan.costs = costs_of(self._field.cells(), RUNGS[0])
         _save(self._folder, plan)
+        if self._config.device.pace != "lockstep":
+            self._refuse_slow(plan.costs)
         return plan
+
+    def _refuse_slow(self, costs: Mapping[str, Cost]) -> None:
+        """Refuse candidates whose updates take more than the rig's time, on one core of this machine."""
+        for name, entry in [*self._field.entries.items()]:
+            cost = costs.get(entry.cell.id)
+            busy = 0.0 if cost is None else updates_per_s(entry.config) * cost.update_s / RUNGS[0]
+            if busy > 1.0:
+                del self._field.entries[name]
+                self._field.refused[name] = f"its updates take {100 * busy:.0f} % of a core: more than real time allows"
 
     def _check_budget(self) -> None:
         budget, first = self._budget(_FIRST_ROUND), dict.fromkeys(self._field.entries, RUNGS[0])
@@ -210,7 +221,9 @@ class _Race:
         else:
             yield from self._round(workers, first, None, 1.0)
 
-    def _round(self, workers: Workers, newcomers: list[str], before: State | None, share: float) -> Iterator[Answer]:
+    def _round(
+        self, workers: Workers, newcomers: list[str], before: State | None, share: float
+    ) -> Generator[Answer, None, State]:
         while True:
             scores = self._scores()
             state = race(newcomers, scores, self._rules, self._budget(share), before, self._barred)
@@ -282,7 +295,7 @@ class _Race:
             out={**self._field.refused, **self._barred},
             twice=(pairs, separable([one for one in table if one.left], pairs, self._rules)),
             scores=scores[state.leader][: state.pairs[state.leader]],
-            costs={},
+            costs=self._plan.costs,
         )
 
 

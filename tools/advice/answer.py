@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.learner.settings import learner_settings
-from onrig.learner.trials.intervals import COVERAGE, student_quantile
+from onrig.learner.trials.intervals import COVERAGE, Bounds, student_quantile
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.run_config import RunConfig, written
 from onrig.runtime.task import episode_steps
 from onrig.tools.advice.field import RECIPES, Entry
 from onrig.tools.advice.objectives import OBJECTIVES, Values
 from onrig.tools.advice.promise import ADVICE, Promise
-from onrig.tools.advice.race import FLOOR, Interval, Standing, State
+from onrig.tools.advice.race import FLOOR, RUNGS, Interval, Standing, State
 from onrig.tools.experiments.cost import Cost
 from onrig.tools.experiments.store import Cell, write_atomically
 from onrig.tools.quantity import bounded, size
@@ -55,6 +55,7 @@ class Answer(NamedTuple):
     scores: Values
     """The leader's."""
     costs: Mapping[str, Cost]
+    """Cost of a first rung's trials together, by the cell's id; empty if trials are counted."""
 
     @property
     def best(self) -> Entry:
@@ -93,7 +94,7 @@ class Answer(NamedTuple):
                 "" if one.name == self.state.leader else _figure(one.behind, signed=True),
                 str(one.pairs),
                 size(memory_bytes(Cell("", {}, self.entries[one.name].config))),
-                f"{_updates_per_s(self.entries[one.name].config):.0f}{self._busy(one.name)}",
+                f"{updates_per_s(self.entries[one.name].config):.0f}{self._busy(one.name)}",
                 self._verdict(one),
             )
             for one in self.table
@@ -110,7 +111,7 @@ class Answer(NamedTuple):
         cost = self.costs.get(self.entries[name].cell.id)
         if cost is None:
             return ""
-        return f" ({100 * cost.update_s * _updates_per_s(self.entries[name].config):.0f} %)"
+        return f" ({100 * cost.update_s / RUNGS[0] * updates_per_s(self.entries[name].config):.1f} %)"
 
     def _verdict(self, one: Standing) -> str:
         if one.name == self.state.leader:
@@ -166,7 +167,8 @@ class Answer(NamedTuple):
         return Page(f"Advice for {self.name}", lead, parts, "Learning curves: `onrig report` on this folder.")
 
 
-def _updates_per_s(config: RunConfig) -> float:
+def updates_per_s(config: RunConfig) -> float:
+    """Updates of a run in a second of the rig's time."""
     learner = learner_settings(config.learner)
     if learner.updates_per_episode is not None:
         return learner.updates_per_episode / episode_steps(config.task, config.rate_hz) * config.rate_hz
@@ -174,8 +176,6 @@ def _updates_per_s(config: RunConfig) -> float:
 
 
 def _figure(interval: Interval, *, signed: bool = False) -> str:
-    from onrig.learner.trials.intervals import Bounds
-
     return bounded(Bounds(*interval), 3, signed=signed)
 
 

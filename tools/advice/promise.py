@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,7 +77,7 @@ def facts_of(promise: Promise) -> dict[str, Any]:
     return {KEY: msgspec.to_builtins(promise)}
 
 
-def promise_of(meta: dict[str, object]) -> Promise | None:
+def promise_of(meta: Mapping[str, object]) -> Promise | None:
     """The promise that a run was begun with."""
     return msgspec.convert(meta[KEY], Promise) if KEY in meta else None
 

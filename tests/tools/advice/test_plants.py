@@ -13,7 +13,8 @@ from onrig.sim.identification.result import Result, result_of, write_result
 from onrig.sim.plants import Pendulum
 from onrig.tools.advice.plants import PLANTS, drawn_plants, identified_by
 from onrig.tools.load import load
-from tests.sim.identification.test_result import RIG, VALUES, identified
+from tests.sim.identification.test_result import VALUES, identified
+from tests.sim.twin.bench import RIG
 
 
 def written(folder: Path, result: Result) -> Path:
