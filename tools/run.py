@@ -61,7 +61,7 @@ def run_shown(
 
 def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, device: str | None, advised: Path) -> Plan:
     """Plan a run with the settings of an advice, and with its promise among the run's facts."""
-    from onrig.tools.advice.promise import check_same_rig, facts_of, read_promise, recipe_of
+    from onrig.tools.reports.run.promise import check_same_rig, facts_of, read_promise, recipe_of
 
     promise = read_promise(advised)
     check_same_rig(advised, promise, name, tuple(overrides))

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from onrig.learner.trials.objectives import OBJECTIVES, Values
 from onrig.tools.advice.candidates import candidates
 from onrig.tools.advice.field import Asked, curves_of, enter, spec_of
-from onrig.tools.advice.objectives import OBJECTIVES, Values
 from onrig.tools.advice.plants import drawn_plants
-from onrig.tools.advice.race import RUNGS, Budget, Rules, race, standings
+from onrig.tools.advice.race import RUNGS, Budget, Rules, race, standings, statistic_of
 from onrig.tools.experiments.folder import lock_folder
 from onrig.tools.experiments.runner import PlainDisplay, missing_units, run_units, split
 from onrig.tools.experiments.workers import LocalWorkers
@@ -31,11 +31,11 @@ CLOSE: Final = 0.02
 
 
 def repetition(scores: Values, seed: int, objective: str = "final", share: float = 0.25) -> dict[str, Any]:
-    """One race on scores (C, 2 * PAIRS) dealt by ``seed``, against the other half."""
-    dealt = np.random.default_rng((45, seed)).permutation(scores.shape[1])
-    mine, again = scores[:, dealt[:PAIRS]], scores[:, dealt[PAIRS:]]
+    """One race on half of the pairs of scores (C, 2 n), dealt by ``seed``, against the other half."""
+    dealt, n = np.random.default_rng((45, seed)).permutation(scores.shape[1]), scores.shape[1] // 2
+    mine, again = scores[:, dealt[:n]], scores[:, dealt[n:]]
     names = [str(k) for k in range(len(scores))]
-    rules = Rules(OBJECTIVES[objective].statistic, len(names), tuple(n for n in RUNGS if n <= PAIRS))
+    rules = Rules(statistic_of(objective), len(names), tuple(rung for rung in RUNGS if rung <= n))
     budget = Budget(share * mine.size, dict.fromkeys(names, 1.0))
     by_name = dict(zip(names, mine, strict=True))
     state = race(names, by_name, rules, budget)
@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--config", default="pendulum")
     parser.add_argument("--episodes", type=int, default=90)
+    parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--without", nargs="*", default=["V-RACER, 16000", "SAC, PER"])
     args = parser.parse_args()
@@ -80,7 +81,7 @@ def main() -> None:
     config = load_for_rig(*asked)
     drawn = drawn_plants(config, None)
     field = enter(asked, args.out, drawn.values, (c for c in candidates(config) if c.name not in args.without))
-    cells, seeds = field.cells(), range(2 * PAIRS)
+    cells, seeds = field.cells(), range(2 * args.pairs)
     with lock_folder(args.out, spec_of("races", cells, len(seeds)), cells):
         todo = missing_units(args.out, cells, seeds)
         if todo:
@@ -93,7 +94,8 @@ def main() -> None:
     for objective, how in OBJECTIVES.items():
         scores = np.array([how.scores(of) for of in curves.values()])
         means = {
-            name: round(float(how.statistic.of(row, 0.25).value), 3) for name, row in zip(curves, scores, strict=True)
+            name: round(float(statistic_of(objective).of(row, 0.25).value), 3)
+            for name, row in zip(curves, scores, strict=True)
         }
         print(json.dumps({"objective": objective, "means": means}))
         print(json.dumps(summary([repetition(scores, k, objective) for k in range(REPETITIONS)])), flush=True)

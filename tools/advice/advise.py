@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from onrig.learner.trials.objectives import OBJECTIVES, Values
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
@@ -20,9 +21,8 @@ from onrig.runtime.run_config import RunConfig
 from onrig.tools.advice.answer import PAGE, Answer, updates_per_s, write_answer
 from onrig.tools.advice.candidates import candidates, mutants
 from onrig.tools.advice.field import RECIPES, Asked, Field, curves_of, enter, spec_of, trips_beyond
-from onrig.tools.advice.objectives import OBJECTIVES, Values
 from onrig.tools.advice.plants import PLANTS, Drawn, drawn_plants, identified_by
-from onrig.tools.advice.race import RUNGS, Budget, Rules, State, race, separable, standings
+from onrig.tools.advice.race import RUNGS, Budget, Rules, State, race, separable, standings, statistic_of
 from onrig.tools.experiments.cost import Cost, costs_of
 from onrig.tools.experiments.experiment import ExperimentOptions, check_cluster, workers_of
 from onrig.tools.experiments.folder import (
@@ -115,10 +115,14 @@ def _opened(options: AdviseOptions) -> Iterator[_Race]:
     _check_folder(folder, resume=options.resume)
     field = enter(asked, folder, drawn.values, candidates(config))
     if len(field.entries) < 2:
-        raise Failure(f"nothing to race: {'; '.join(f'{n}: {why}' for n, why in field.refused.items())}")
+        raise Failure(_nothing(field))
     with lock_folder(folder, spec_of(name, field.cells(), RUNGS[0]), field.cells(), "advise"):
         check_executor(folder)
         yield _Race(options, config, drawn, folder, field)
+
+
+def _nothing(field: Field) -> str:
+    return f"nothing to race: {'; '.join(f'{name}: {why}' for name, why in field.refused.items())}"
 
 
 def _check(config: RunConfig) -> None:
@@ -144,7 +148,7 @@ class _Race:
     def __init__(self, options: AdviseOptions, config: RunConfig, drawn: Drawn, folder: Path, field: Field) -> None:
         self._options, self._config, self._drawn, self._folder, self._field = options, config, drawn, folder, field
         self._objective: Final = OBJECTIVES[options.objective]
-        self._rules: Final = Rules(self._objective.statistic, len(field.entries) + MUTANTS)
+        self._rules: Final = Rules(statistic_of(options.objective), len(field.entries) + MUTANTS)
         self._again: Final = options.again(folder)
         self._barred: dict[str, str] = {}
         self._plan = self._planned()
@@ -195,6 +199,8 @@ class _Race:
 
     def _check_budget(self) -> None:
         budget, first = self._budget(_FIRST_ROUND), dict.fromkeys(self._field.entries, RUNGS[0])
+        if len(first) < 2:
+            raise Failure(_nothing(self._field))
         if not budget.holds(first):
             needed = budget.spent(first) / _FIRST_ROUND
             counted = self._options.trials is not None

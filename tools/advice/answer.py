@@ -11,17 +11,17 @@ import msgspec
 
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.intervals import COVERAGE, Bounds, student_quantile
+from onrig.learner.trials.objectives import OBJECTIVES, Values
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.run_config import RunConfig, written
 from onrig.runtime.task import episode_steps
 from onrig.tools.advice.field import RECIPES, Entry
-from onrig.tools.advice.objectives import OBJECTIVES, Values
-from onrig.tools.advice.promise import ADVICE, Promise
 from onrig.tools.advice.race import FLOOR, RUNGS, Interval, Standing, State
 from onrig.tools.experiments.cost import Cost
 from onrig.tools.experiments.store import Cell, write_atomically
 from onrig.tools.quantity import bounded, size
 from onrig.tools.reports.page import Claims, Page, Properties, Source
+from onrig.tools.reports.run.promise import ADVICE, Promise
 from onrig.tools.reports.scores import memory_bytes
 from onrig.tools.reports.sheet import Sheet
 

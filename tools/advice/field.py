@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from onrig.learner.trials.measures import normalized_curves
+from onrig.learner.trials.objectives import Values, finite
 from onrig.learner.trials.step_run import SHIELD
 from onrig.learner.trials.worlds.making import run_behind
 from onrig.runtime.config.document import find, override, parse_document, shipped
@@ -19,7 +20,6 @@ from onrig.runtime.explore.settings import Quota
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.advice.candidates import Candidate
-from onrig.tools.advice.objectives import Values, finite
 from onrig.tools.advice.translation import Untranslatable, trial_of
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import CALLED, WorldCell, read_trials, write_atomically

@@ -99,6 +99,11 @@ class LowTenth:
         return Interval(value, min(value, float(low)) - FLOOR, max(value, float(high)) + FLOOR)
 
 
+def statistic_of(objective: str) -> Statistic:
+    """How scores of an objective (``onrig.learner.trials.objectives``) are summarised over pairs."""
+    return LowTenth() if objective == "robust" else Mean()
+
+
 class Rules(NamedTuple):
     """How a race decides."""
 

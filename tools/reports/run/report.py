@@ -15,7 +15,6 @@ from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.runtime.view.run_view import RunFiles, number, read_run
-from onrig.tools.advice.promise import advised_sheet
 from onrig.tools.experiments.store import write_atomically
 from onrig.tools.reports.page import (
     Badge,
@@ -33,6 +32,7 @@ from onrig.tools.reports.page import (
 from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
 from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems, read_last_moments
 from onrig.tools.reports.run.memory_chart import coverage_chart, read_contents, read_surface, surfaces_chart
+from onrig.tools.reports.run.promise import advised_sheet
 from onrig.tools.reports.run.tables import (
     counts_sheet,
     environment_facts,

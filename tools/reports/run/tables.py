@@ -12,10 +12,10 @@ from typing import Final
 from onrig.runtime.scoring import FORMAT
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.runtime.view.sentences import Event, in_fields, sentence
-from onrig.tools.advice.promise import broken_promise
 from onrig.tools.quantity import count, duration
 from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
+from onrig.tools.reports.run.promise import broken_promise
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.run_facts import LAST, RunFacts, kept_by_shield, of_files, promise_in_words
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.tools.advice.objectives import OBJECTIVES, finite
+from onrig.learner.trials.objectives import OBJECTIVES, finite
 
 CURVES = np.array([np.linspace(0.1, 1.0, 10), np.full(10, 0.5), [0.9, *np.full(9, 0.2)]])
 

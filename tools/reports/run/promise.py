@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from onrig.learner.trials.objectives import OBJECTIVES
 from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.view.run_view import RunFiles
-from onrig.tools.advice.objectives import OBJECTIVES
 from onrig.tools.load import load
 from onrig.tools.reports.sheet import Sheet
 
