@@ -78,8 +78,11 @@ def facts_of(promise: Promise) -> dict[str, Any]:
 
 
 def promise_of(meta: Mapping[str, object]) -> Promise | None:
-    """The promise that a run was begun with."""
-    return msgspec.convert(meta[KEY], Promise) if KEY in meta else None
+    """The promise that a run was begun with; None without one, or for a damaged one."""
+    try:
+        return msgspec.convert(meta[KEY], Promise)
+    except (KeyError, msgspec.ValidationError):
+        return None
 
 
 def kept_score(m: RunFiles, promise: Promise) -> float | None:
