@@ -110,13 +110,12 @@ def _opened(options: AdviseOptions) -> Iterator[_Race]:
     config = load_for_rig(asked.name, asked.overrides)
     _check(config)
     drawn = drawn_plants(config, identified_by(asked.name, asked.overrides))
-    name = f"advice-{Path(asked.name).stem}"
-    folder = options.out or (last_folder(name) if options.resume else None) or next_folder(name)
+    folder = options.out or (last_folder(asked.label) if options.resume else None) or next_folder(asked.label)
     _check_folder(folder, resume=options.resume)
     field = enter(asked, folder, drawn.values, candidates(config))
     if len(field.entries) < 2:
         raise Failure(_nothing(field))
-    with lock_folder(folder, spec_of(name, field.cells(), RUNGS[0]), field.cells(), "advise"):
+    with lock_folder(folder, spec_of(asked.label, field.cells(), RUNGS[0]), field.cells(), "advise"):
         check_executor(folder)
         yield _Race(options, config, drawn, folder, field)
 
@@ -266,7 +265,7 @@ class _Race:
             self._plan.costs |= {cell.id: self._plan.costs[best.cell.id] for cell in entered.cells()}
         _save(self._folder, self._plan)
         write_cells(self._folder, self._field.cells())
-        write_atomically(self._folder / SPEC, spec_of(self._folder.name, self._field.cells(), RUNGS[0]))
+        write_atomically(self._folder / SPEC, spec_of(self._options.asked.label, self._field.cells(), RUNGS[0]))
         return list(entered.entries)
 
     def _run_trials(self, workers: Workers, wanted: Mapping[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -37,6 +38,11 @@ class Asked(NamedTuple):
     name: str
     """Path or shipped name of the configuration."""
     overrides: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """Name of its races."""
+        return "advice-" + re.sub(r"[^A-Za-z0-9._-]", "-", Path(self.name).stem)
 
     @property
     def world(self) -> str:
