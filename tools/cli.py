@@ -25,6 +25,7 @@ VERBS: Final = (
     "keys",
     "learn",
     "replay",
+    "advise",
     "experiment",
     "report",
     "export",

@@ -36,14 +36,18 @@ def run_shown(
     addresses: Mapping[str, str],
     resume: Path | None,
     *,
-    dry_run: bool,
+    advised: Path | None = None,
+    dry_run: bool = False,
 ) -> int:
     """Run a rig in a terminal: display, keys, live views, results; returns the exit code.
 
     ``addresses``: those of the live views, by the names of their options.
     """
     try:
-        plan = plan_run(name, overrides, run_dir, device, resume)
+        if advised is None:
+            plan = plan_run(name, overrides, run_dir, device, resume)
+        else:
+            plan = _plan_advised(str(name), overrides, run_dir, device, advised)
         for view in _views(addresses):
             _check(view, addresses[view.name])
         if dry_run:
@@ -70,6 +74,16 @@ def _check(view: View, address: str) -> None:
         raise Failure(f"--{view.name}: {error}") from None
     if view is FOXGLOVE and find_spec("foxglove") is None:
         raise Failure("--foxglove needs foxglove-sdk: pip install 'onrig[live]'", ExitCode.PREFLIGHT)
+
+
+def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, device: str | None, advised: Path) -> Plan:
+    """Plan a run with the settings of an advice, and with its promise among the run's facts."""
+    from onrig.tools.reports.run.promise import check_same_rig, facts_of, read_promise, recipe_of
+
+    promise = read_promise(advised)
+    check_same_rig(advised, promise, name, tuple(overrides))
+    plan = plan_run(name, (*recipe_of(advised, promise), *overrides), run_dir, device, None)
+    return plan._replace(facts=facts_of(promise))
 
 
 def _run(plan: Plan, addresses: Mapping[str, str]) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from msgspec import UNSET
@@ -47,6 +48,8 @@ class Plan(NamedTuple):
     folder: Path
     port: str | None
     resumption: Resumption | None = None
+    facts: Mapping[str, object] = MappingProxyType({})
+    """More for ``meta.json`` of a new run."""
 
     @property
     def option(self) -> str:
@@ -208,7 +211,8 @@ def opened(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
                 take_back = _reopen(folder, resumption)
             else:
                 config, files, facts = begin_with(config)
-                take_back = write_run_folder(folder, config, {**record_pieces(pieces_of(config)), **facts}, files)
+                meta = {**record_pieces(pieces_of(config)), **facts, **plan.facts}
+                take_back = write_run_folder(folder, config, meta, files)
                 held.callback(os.close, hold(folder))
         except (CannotResume, FolderBusy) as error:
             raise Failure(f"{plan.option}: {error}") from None

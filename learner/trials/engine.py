@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Algorithm, Gaussian, Stochastic, algorithm_for
@@ -19,7 +20,16 @@ from onrig.learner.algorithms.on_policy import on_policy_for
 from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.departures import Measures
-from onrig.learner.trials.exploring import Correlated, EpisodeNumbers, Explore, Explorer, OwnDraws, StepNumbers
+from onrig.learner.trials.exploring import (
+    Correlated,
+    Draw,
+    EpisodeNumbers,
+    Explore,
+    Explorer,
+    OwnDraws,
+    SeparateEpisodes,
+    StepNumbers,
+)
 from onrig.learner.trials.learning import Learning, OwnBatches, Replay, Updates
 from onrig.learner.trials.memories import Memories
 from onrig.learner.trials.rows import Kept, kept_for
@@ -27,7 +37,7 @@ from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_
 from onrig.learner.trials.supported import trials_problems
 from onrig.learner.trials.synthetic import TrialsSynthetic
 from onrig.learner.trials.worlds import Bools, World, episode_returns
-from onrig.learner.trials.worlds.making import make_world
+from onrig.learner.trials.worlds.making import make_world, run_behind
 from onrig.learner.trials.worlds.plants import PlantWorld
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.memory.strategy import parse_strategy
@@ -264,10 +274,7 @@ def world_trials(
         learning = OwnBatches(own, shape, n, m, batch_steps=selected.batch_steps, run_steps=run.steps)
     else:
         learner = algorithm = algorithm_for(run.learner, n, m, streams)
-        correlated = Correlated(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
-        explore = Explorer(
-            algorithm, StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std), len(seeds), draws=True
-        )
+        explore = Explorer(algorithm, _numbers(run, algorithm, seeds, world), len(seeds), draws=True)
         learning = _replay(run, algorithm, seeds, (n, m), prior)
     evaluation = make([Role.PLANT_EVAL] * episodes), episodes
     every, random_steps = run.evaluation.every, run.random_steps
@@ -281,6 +288,17 @@ def world_trials(
         random_steps=random_steps,
         evaluation=evaluation,
     )
+
+
+def _numbers(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], world: World) -> Draw:
+    _, m, _, horizon = world.spaces
+    if run.exploration is UNSET:
+        correlated = Correlated(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
+        return StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std)
+    behind = run_behind(run)
+    assert behind is not None
+    names, process = [a.name for a in behind.rig.actuators], run.exploration
+    return SeparateEpisodes([EpisodeNumbers(algorithm, process, [seed], horizon, names) for seed in seeds])
 
 
 def _replay(

@@ -37,8 +37,8 @@ class Acted(NamedTuple):
     behaviour: NDArray[np.floating] | None = None
     """(S, K, 3 m): mean, standard deviation and draw of a policy that is a Gaussian; draws alone, (S, K, m), of
     policies that learn from their own batches."""
-    deviates: bool = False
-    """Whether the noise of such a policy was reduced."""
+    deviates: Bools | bool = False
+    """Whether the noise of such a policy was reduced, (S, 1) where trials differ."""
 
 
 class Numbers(NamedTuple):
@@ -51,7 +51,7 @@ class Numbers(NamedTuple):
     replaced: Bools | bool = True
     """(S, K, 1): where they do."""
     amplitude: Values | None = None
-    """(m,): scale that ``noise`` already has, of a policy's own noise; None for 1."""
+    """(m,), or (S, 1, m) where trials differ: scale that ``noise`` already has, of a policy's own noise; None for 1."""
 
     def at(self, step: int) -> Numbers:
         here = slice(step, step + 1)
@@ -133,7 +133,7 @@ class Explorer:
             drawn = mean + std * noise
             if numbers.amplitude is not None:
                 std = numbers.amplitude * std
-            deviates = numbers.amplitude is not None and bool(numbers.amplitude.min() < 1.0)
+            deviates = numbers.amplitude is not None and np.asarray(numbers.amplitude.min(axis=-1) < 1.0)
             return Acted(np.clip(drawn, -1.0, 1.0), intended, np.concatenate((mean, std, drawn), axis=2), deviates)
         intended = self._algorithm.policy(observation).astype(np.float64)
         action = intended[:, :explorers]
@@ -189,12 +189,13 @@ class EpisodeNumbers:
         self._noises = algorithm.noises if isinstance(algorithm, Stochastic) else None
         self.episode = Numbers()
         """Those of the present episode, (S, T, k)."""
-        self._step = steps
+        self._step, self._number = steps, 0
 
     def __call__(self, episode: Episodes, *, starting: bool = False) -> Numbers:
         """Numbers of the next step; all trials are in the same episode."""
-        if self._step == self._steps:
-            self.episode, self._step = self._drawn(int(episode[0])), 0
+        number = int(episode[0])
+        if self._step == self._steps or self._number != number:
+            self.episode, self._step, self._number = self._drawn(number), 0, number
         self._step += 1
         return self.episode.at(self._step - 1)
 
@@ -226,6 +227,31 @@ class EpisodeNumbers:
             return interpolate(self._discrete.epsilon, episode)
         (epsilon,) = schedules(self._process.amplitude, self._actuators)
         return 0.0 if is_quiet(self._process.quiet, episode) else interpolate(epsilon, episode)
+
+
+class SeparateEpisodes:
+    """Numbers of S trials as on a rig, whose episodes end each by itself."""
+
+    def __init__(self, trials: Sequence[EpisodeNumbers]) -> None:
+        """``trials``: the numbers of each trial alone."""
+        self._trials: Final = trials
+
+    def __call__(self, episode: Episodes, *, starting: bool = False) -> Numbers:
+        """Numbers of the next step, in these episodes (S,)."""
+        each = [numbers(episode[s : s + 1]) for s, numbers in enumerate(self._trials)]
+        first = each[0]
+        if first.random is not None:
+            replaced = np.concatenate([np.broadcast_to(one.replaced, (1, 1, 1)) for one in each])
+            return Numbers(random=np.concatenate([_there(one.random) for one in each]), replaced=replaced)
+        amplitude = None
+        if first.amplitude is not None:
+            amplitude = np.stack([_there(one.amplitude) for one in each])[:, None]
+        return Numbers(np.concatenate([_there(one.noise) for one in each]), amplitude=amplitude)
+
+
+def _there(values: Values | None) -> Values:
+    assert values is not None
+    return values
 
 
 class DrawnAhead:

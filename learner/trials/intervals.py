@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import comb
+from math import atan, comb, cos, pi, sin, sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -143,6 +143,32 @@ def share_at_least(count: int, trials: int) -> float:
         as_many = sum(comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(count, trials + 1))
         low, high = (p, high) if as_many < 1 - COVERAGE else (low, p)
     return low
+
+
+def student_quantile(p: float, freedom: int) -> float:
+    """Quantile of Student's t at ``p`` in [0.5, 1) with a whole number of degrees of freedom, by bisection.
+
+    The distribution is a finite sum then (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).  Raises ValueError.
+    """
+    if not 0.5 <= p < 1.0 or freedom < 1:
+        raise ValueError(f"no quantile of Student's t at {p:g} with {freedom} degrees of freedom")
+    low, high = 0.0, 1.0
+    while _student_within(high, freedom) < 2.0 * p - 1.0:
+        high *= 2.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _student_within(middle, freedom) < 2.0 * p - 1.0 else (low, middle)
+    return 0.5 * (low + high)
+
+
+def _student_within(t: float, freedom: int) -> float:
+    """Probability of |T| < t."""
+    angle = atan(t / sqrt(freedom))
+    term, total = (cos(angle), 0.0) if freedom % 2 else (1.0, 0.0)
+    for k in range(1 + freedom % 2, freedom, 2):
+        total += term
+        term *= k / (k + 1) * cos(angle) ** 2
+    return 2.0 / pi * (angle + sin(angle) * total) if freedom % 2 else sin(angle) * total
 
 
 def _pair(a: Values | Integers, b: Values | Integers) -> tuple[Values, Values]:

@@ -9,13 +9,22 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative, Share
 from onrig.learner.algorithm_config import algorithms_where
-from onrig.learner.settings import LearnerSettings, settings_problems, settings_type, strategy_problems
+from onrig.learner.settings import (
+    LearnerSettings,
+    process_problem,
+    settings_problems,
+    settings_type,
+    strategy_problems,
+)
 from onrig.runtime.config.registered import WithRegistered, later
+from onrig.runtime.explore.schedule import depends_on_episode_only
+from onrig.runtime.explore.settings import Exploration, ParameterNoise
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.settings import Selection, capacity_for, selection_findings
 from onrig.runtime.run_config import Pieces
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+_ROUNDING: Final = 1e-9
 GYM: Final = "gym:"
 """Prefix of the tasks of gymnasium."""
 PLANT: Final = "plant:"
@@ -80,6 +89,8 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     """Friction of Gaussian exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), 0 at the
     start of each episode.
     Where its density is learned from it is scaled to the policy's own std in every step, as by process ``own``."""
+    exploration: Exploration | msgspec.UnsetType = msgspec.UNSET
+    """Instead of the last two, in a plant: process and schedule as in a run."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: _Learner = msgspec.field(default_factory=lambda: settings_type()())
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
@@ -116,7 +127,7 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         yield "world", f"'{run.world}' is no world: expected {expected}"
     if run.steps % run.evaluation.every:
         yield "evaluation.every", f"expected a divisor of the {run.steps} steps, got {run.evaluation.every}"
-    if not (run.updates_per_step * run.update_every).is_integer():
+    if abs(run.updates_per_step * run.update_every - run.updates) > _ROUNDING:
         message = (
             f"expected a whole number of updates, got {run.updates_per_step:g} for each of {run.update_every} steps"
         )
@@ -128,7 +139,9 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         yield "random_steps", f"{run.random_steps} of {run.steps} steps leave nothing to learn from in batches"
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
         yield "learner", "trials in a world learn after every step: give updates_per_step instead"
-    if run.exploration_friction < 1.0 and not takes_noise(learner) and learner.refers is None:
+    if run.exploration is not msgspec.UNSET:
+        yield from _process_problems(run, run.exploration)
+    elif run.exploration_friction < 1.0 and not takes_noise(learner) and learner.refers is None:
         yield "exploration_friction", f"{learner.algorithm} explores by noise of its own here: leave it out"
     given = {
         "synthetic": selection.synthetic is not None,
@@ -149,6 +162,19 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     each = None if on_policy else 1
     learning = msgspec.structs.replace(learner, updates_per_episode=each, updates_per_transition=None)
     yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
+
+
+def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[str, str]]:
+    """List what keeps trials from exploring as a run does."""
+    if not run.world.startswith(PLANT):
+        yield "exploration", f"a run's process explores its plant: leave it out, or give {PLANT} and a run"
+    elif run.learner.selected.batch_steps or run.learner.selected.noisy_weights:
+        yield "exploration", f"{run.learner.algorithm} explores by itself here: leave it out"
+    elif isinstance(exploration, ParameterNoise) or not depends_on_episode_only(exploration):
+        yield "exploration", "trials explore by the number of the episode alone: leave out gates, budgets and 'over'"
+    elif problem := process_problem(run.learner, exploration):
+        at, message = problem
+        yield f"exploration.{at}", message
 
 
 def takes_noise(learner: LearnerSettings) -> bool:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onrig.hw.native import Executor, executor
-from onrig.runtime.config.document import find, shipped
+from onrig.runtime.config.document import MAX_BYTES, find, shipped
 from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode, Failure
+from onrig.runtime.files import read_file
 from onrig.tools.experiments.folder import (
     Unsuitable,
     check_executor,
@@ -145,13 +146,7 @@ def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: boo
     if fault is not None:
         raise Failure(fault)
     if manner.cluster:
-        if find_spec("ray") is None:
-            raise Failure(_NO_RAY, ExitCode.PREFLIGHT)
-        from onrig.tools.experiments.cluster import address_problem
-
-        fault = address_problem(manner.cluster)
-        if fault is not None:
-            raise Failure(f"--cluster: {fault}")
+        check_cluster(manner.cluster)
     from onrig.learner.trials.supported import trials_problems
 
     try:
@@ -160,12 +155,23 @@ def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: boo
         wanted = select_cells(cells, manner.only)
     except NoSuchCells as error:
         raise Failure(f"--only: {error}") from None
-    folder = out or (last_folder(file.spec) if resume or costs else None)
+    folder = out or (last_folder(file.spec.name) if resume or costs else None)
     if folder is None and resume:
         raise Failure(f"--resume: there is no runs/{file.spec.name}-N; leave out --resume to start one")
     first = file.spec.first_seed
     seeds = range(first, first + (manner.trials or file.spec.trials))
-    return _Plan(spec, file, manner, folder or next_folder(file.spec), cells, wanted, seeds)
+    return _Plan(spec, file, manner, folder or next_folder(file.spec.name), cells, wanted, seeds)
+
+
+def check_cluster(address: str) -> None:
+    """Raise Failure for a malformed address, or without Ray."""
+    if find_spec("ray") is None:
+        raise Failure(_NO_RAY, ExitCode.PREFLIGHT)
+    from onrig.tools.experiments.cluster import address_problem
+
+    fault = address_problem(address)
+    if fault is not None:
+        raise Failure(f"--cluster: {fault}")
 
 
 @contextlib.contextmanager
@@ -185,7 +191,10 @@ def _checked(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Exec
 
 @contextlib.contextmanager
 def _locked(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
-    with _checked(plan, resume=resume, costs=costs) as recorded, lock_folder(plan.folder, plan.file.path, plan.cells):
+    with (
+        _checked(plan, resume=resume, costs=costs) as recorded,
+        lock_folder(plan.folder, read_file(plan.file.path, MAX_BYTES), plan.cells),
+    ):
         yield recorded
 
 
@@ -241,29 +250,37 @@ def _run(plan: _Plan, recorded: Executor | None, display_of: Callable[[], Displa
     if not todo:
         return Trials(folder, there, total, 0, _diverged(folder, cells))
     record_start(folder, "trials", pieces_of(*(cell.config for cell in cells)))
-    display: Display | None = None
+    with workers_of(manner, folder, plan.again) as workers:
+        chunk = manner.chunk or (AT_ONCE if manner.cluster else at_once_of(cells, workers.slots))
+        display = display_of()
+        try:
+            outcome = run_units(folder, split(todo, workers.slots, chunk), there, workers, display)
+        finally:
+            display.close()
+    lost = sum(len(one.unit.seeds) for one in outcome.lost)
+    return Trials(folder, outcome.trials, outcome.total, lost, _diverged(folder, cells))
+
+
+@contextlib.contextmanager
+def workers_of(manner: ExperimentOptions, folder: Path, again: str) -> Iterator[Workers]:
+    """Workers for trials that go into a folder, and what goes wrong with either as a Failure that ends with
+    ``again``."""
     workers: Workers | None = None
     try:
         workers = _workers(manner)
-        display = display_of()
-        chunk = manner.chunk or (AT_ONCE if manner.cluster else at_once_of(cells, workers.slots))
-        outcome = run_units(folder, split(todo, workers.slots, chunk), there, workers, display)
+        yield workers
     except NoWorkers as error:
         code = ExitCode.HARDWARE if manner.cluster else ExitCode.INTERNAL
-        raise Failure(f"{error}; {plan.again}", code) from None
+        raise Failure(f"{error}; {again}", code) from None
     except OtherExecutor as error:
-        raise Failure(f"{error}; {plan.again}") from None
+        raise Failure(f"{error}; {again}") from None
     except OSError as error:
         path = error.filename2 or error.filename or folder
-        message = f"'{path}' cannot be written: {error.strerror or error}; {plan.again}"
+        message = f"'{path}' cannot be written: {error.strerror or error}; {again}"
         raise Failure(message, ExitCode.PREFLIGHT) from None
     finally:
-        if display is not None:
-            display.close()
         if workers is not None:
             workers.close()
-    lost = sum(len(one.unit.seeds) for one in outcome.lost)
-    return Trials(folder, outcome.trials, outcome.total, lost, _diverged(folder, cells))
 
 
 def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:

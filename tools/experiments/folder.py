@@ -12,13 +12,12 @@ from typing import Final, Literal
 import msgspec
 
 from onrig.hw.native import Executor, difference_here
-from onrig.runtime.config.document import MAX_BYTES
-from onrig.runtime.files import read_fields, read_file
+from onrig.runtime.files import read_fields
 from onrig.runtime.run_state.folder_access import check_folder as check_own
 from onrig.runtime.run_state.folder_access import check_path, lock
 from onrig.runtime.supervise.run_folder import environment_facts, recorded_executor
 from onrig.tools.experiments.grid import shown
-from onrig.tools.experiments.spec import Spec, equal_settings
+from onrig.tools.experiments.spec import equal_settings
 from onrig.tools.experiments.store import (
     CELLS,
     META,
@@ -41,15 +40,15 @@ class Unsuitable(Exception):
     """The folder cannot be used for this experiment; the message gives the reason and the remedy."""
 
 
-def next_folder(spec: Spec) -> Path:
+def next_folder(name: str) -> Path:
     """The folder of a new run of an experiment: ``runs/NAME-1`` and so on."""
-    return RUNS / f"{spec.name}-{max(_numbers(spec), default=0) + 1}"
+    return RUNS / f"{name}-{max(_numbers(name), default=0) + 1}"
 
 
-def last_folder(spec: Spec) -> Path | None:
+def last_folder(name: str) -> Path | None:
     """The folder of the latest run of an experiment; None if there is none."""
-    number = max(_numbers(spec), default=None)
-    return None if number is None else RUNS / f"{spec.name}-{number}"
+    number = max(_numbers(name), default=None)
+    return None if number is None else RUNS / f"{name}-{number}"
 
 
 def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> None:
@@ -85,7 +84,7 @@ def check_executor(folder: Path) -> Executor | None:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[None]:
+def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str = "experiment") -> Iterator[None]:
     """Lock a folder that passed `check_folder`, and write spec and cells. Raises OSError if it cannot be written, and
     Unsuitable while another process holds it.
     """
@@ -95,9 +94,9 @@ def lock_folder(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not lock(fd):
-            raise Unsuitable(f"'{folder}': in use by another `onrig experiment`")
+            raise Unsuitable(f"'{folder}': in use by another `onrig {verb}`")
         remove_unfinished(folder)
-        write_atomically(folder / SPEC, read_file(spec, MAX_BYTES))
+        write_atomically(folder / SPEC, spec)
         write_cells(folder, cells)
         yield
     finally:
@@ -145,8 +144,8 @@ def record_start(folder: Path, of: Literal["trials", "costs"], pieces: list[Piec
     write_atomically(folder / META, msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
-def _numbers(spec: Spec) -> Iterator[int]:
-    pattern = re.compile(rf"{re.escape(spec.name)}-(\d{{1,9}})")
+def _numbers(name: str) -> Iterator[int]:
+    pattern = re.compile(rf"{re.escape(name)}-(\d{{1,9}})")
     for path in RUNS.iterdir() if RUNS.is_dir() else ():
         match = pattern.fullmatch(path.name)
         if match is not None:

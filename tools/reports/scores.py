@@ -82,7 +82,8 @@ def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
     if not run.world.startswith(PLANT):
         return None
     config, options = _plant_run(run)
-    if options.end_outside or config.task.terminates or config.task.normalization is None:
+    cut_off = config.task.terminates and not options.cut_off
+    if options.end_outside or cut_off or config.task.normalization is None:
         return None
     if cell_id(run, config) != result.cell.id:
         raise NoSuchTask(f"'{run.task}' has changed since its trials were run")

@@ -29,6 +29,8 @@ class Options:
     --web."""
     pretrained: Folder | None = None
     """Begin with the networks and experiences in this folder of onrig pretrain."""
+    advised: Folder | None = None
+    """Take the settings that onrig advise recommends in this folder."""
     resume: RunFolder | None = None
     """Resume the run in this folder, however it ended."""
     dry_run: bool = False
@@ -41,8 +43,9 @@ def main(options: Options) -> int:
         raise UsageError(_misplaced(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run remains in its folder")
-    if options.resume is not None and options.pretrained is not None:
-        return complain("run", "--pretrained: a resumed run has begun already; omit it")
+    for option in ("pretrained", "advised"):
+        if options.resume is not None and getattr(options, option) is not None:
+            return complain("run", f"--{option}: not allowed with --resume; a resumed run keeps its settings")
     from onrig.tools.run import run_shown
 
     addresses = {name: address for name, address in _addresses(options) if address is not None}
@@ -53,6 +56,7 @@ def main(options: Options) -> int:
         options.device,
         addresses,
         options.resume,
+        advised=options.advised,
         dry_run=options.dry_run,
     )
 

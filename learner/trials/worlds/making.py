@@ -9,7 +9,7 @@ import numpy as np
 
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask, Spaces, World
-from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, run_of
+from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, plants_of, run_of
 from onrig.runtime.random_streams import Role
 from onrig.runtime.run_config import RunConfig
 
@@ -19,7 +19,9 @@ def make_world(run: StepRun, seeds: Sequence[int], roles: Sequence[Role]) -> Wor
     if run.world.startswith(PLANT):
         options = _plant_options(run.options)
         try:
-            return PlantWorld(run_of(run.task, options), seeds, roles, horizon=run.horizon, options=options)
+            config = run_of(run.task, options)
+            plant = plants_of(config, options, seeds, len(roles))
+            return PlantWorld(config, seeds, roles, horizon=run.horizon, options=options, plant=plant)
         except (ValueError, MemoryError) as error:
             raise NoSuchTask(f"'{run.task}': {error}") from None
     try:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.bounds import Quantity
 from onrig.learner.settings import settings_type
 from onrig.learner.trials.instruments import Instruments
 from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, Stepped, Values, actors_of
@@ -21,6 +22,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.random_streams import Role
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.scoring import lowest_cut_off_reward
 from onrig.sim.plants import Plant
 from onrig.sim.twin.options import TwinOptions
 
@@ -36,6 +38,11 @@ class PlantOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether an episode terminates outside of the envelope of the limits, too."""
     counts: bool = False
     """Whether sensors and actuators have the rig's resolution."""
+    cut_off: bool = False
+    """Whether evaluations count the steps that a termination cuts off, as the scores of a run do."""
+    plants: dict[str, Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]] = {}
+    """Values of the plant's parameters, in place of the twin's: a trial of seed k has the entries with index k (modulo
+    their number), from its first to its last step."""
 
 
 def run_of(task: str, options: PlantOptions) -> RunConfig:
@@ -55,6 +62,28 @@ def as_world(config: RunConfig, task: str) -> RunConfig:
     if config.rig.previous_command:
         raise NoSuchTask(f"worlds do not observe the previous command: rig.previous_command of '{task}' must be false")
     return config
+
+
+def plants_of(config: RunConfig, options: PlantOptions, seeds: Sequence[int], actors: int) -> Plant | None:
+    """The drawn plants as one, with an entry for each of the ``actors`` of each trial; None if none are drawn.
+
+    Raises NoSuchTask for parameters that the plant does not have, or values out of bounds.
+    """
+    if not options.plants:
+        return None
+    lengths = {len(values) for values in options.plants.values()}
+    if len(lengths) > 1:
+        raise NoSuchTask("options.plants: expected as many values of each parameter, because plants are drawn jointly")
+    at = np.repeat([seed % max(lengths) for seed in seeds], actors)
+    values = {name: np.array(values)[at] for name, values in options.plants.items()}
+    plant = msgspec.convert(config.device.twin, TwinOptions).plant
+    lumped = {name: np.full(len(at), value) for name, value in plant.lumped.items()}
+    try:
+        return plant.with_identifiable(lumped | values) if lumped.keys() & values.keys() else plant.varied(values)
+    except KeyError as error:
+        raise NoSuchTask(f"options.plants: the plant has no parameter {error}") from None
+    except ValueError as error:
+        raise NoSuchTask(f"options.plants: {error}") from None
 
 
 class PlantWorld:
@@ -98,6 +127,10 @@ class PlantWorld:
         envelope = config.limits.envelope if options.end_outside else {}
         self._ends = [(at[name], e.low, e.high) for name, e in envelope.items()]
         self._terminates: Final = bool(config.task.terminates or self._ends)
+        references = config.task.normalization if options.cut_off else None
+        self._cut_off = None if references is None else lowest_cut_off_reward(config.task, references.random_reward)
+        """Reward that evaluations count for each step after a termination."""
+        self._is_evaluated: Final = np.array([actor.role is Role.PLANT_EVAL for actor in self._actors])
         self._episodes: Final = np.zeros(A, np.int64)
         self._step: Final = np.zeros(A, np.int64)
         noise_steps = self.spaces.horizon + 1 if instruments.is_noisy else 0
@@ -169,6 +202,9 @@ class PlantWorld:
         if self._terminates:
             over = chosen & (instruments.terminated(measured) | self._outside(measured))
             terminated = over.reshape(self._shape)
+            if self._cut_off is not None and over.any():
+                left = self.spaces.horizon - self._step - 1
+                reward = reward + np.where(over & self._is_evaluated, left * self._cut_off, 0.0)
         if not everyone:
             state, reward = _where(chosen, state, self._state), np.where(chosen, reward, 0.0)
             measured = self._signals(state, self._step + chosen)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from onrig.learner.trials.intervals import (
     Paired,
@@ -18,6 +19,7 @@ from onrig.learner.trials.intervals import (
     paired_ratio,
     share_at_least,
     sign_test,
+    student_quantile,
 )
 from tests.studies.coverage import SCORES, TRIALS, covered
 
@@ -155,3 +157,15 @@ def test_a_count_stands_for_a_share() -> None:
     assert sum(math.comb(12, i) * p**i * (1 - p) ** (12 - i) for i in range(7, 13)) == pytest.approx(0.05)
     with pytest.raises(ValueError, match="no share"):
         share_at_least(3, 2)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 13, 31, 64])
+@pytest.mark.parametrize("p", [0.5, 0.9, 0.975, 0.999, 1.0 - 1e-6])
+def test_quantiles_of_student_s_t(p: float, freedom: int) -> None:
+    assert student_quantile(p, freedom) == pytest.approx(student.ppf(p, freedom), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(("p", "freedom"), [(0.4, 3), (1.0, 3), (0.9, 0)])
+def test_no_quantile_of_student_s_t(p: float, freedom: int) -> None:
+    with pytest.raises(ValueError, match="no quantile"):
+        student_quantile(p, freedom)

@@ -284,3 +284,20 @@ def test_algorithm_and_actions_have_to_fit() -> None:
     assert [at for at, _ in space_problems(_run(), 1, 2)] == ["learner.algorithm"]
     with pytest.raises(ValueError, match="discrete actions"):
         world_trials(_run(world="gym:CartPole-v1"), [0])
+
+
+@pytest.mark.parametrize(
+    ("world", "more", "path", "message"),
+    [
+        ("gym:Pendulum-v1", {}, "exploration", "a run's process explores its plant"),
+        ("plant:pendulum", {"learner": {"algorithm": "sac", "sac": SMALL}}, "exploration.process", "expected 'own'"),
+        ("plant:pendulum", {"exploration": {"process": "ou", "over": "steps"}}, "exploration", "number of the episode"),
+        ("plant:pendulum", {"learner": {"algorithm": "trpo"}}, "exploration", "trpo explores by itself"),
+    ],
+)
+def test_a_run_s_exploration_fits_its_plant_and_algorithm(
+    world: str, more: dict[str, Any], path: str, message: str
+) -> None:
+    given = {"world": world, "steps": 3000, "random_steps": 0, "exploration": {"process": "ou"}, **more}
+    found = dict(step_problems(msgspec.convert(given, StepRun)))
+    assert message in found[path]

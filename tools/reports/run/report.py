@@ -32,6 +32,7 @@ from onrig.tools.reports.page import (
 from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
 from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems, read_last_moments
 from onrig.tools.reports.run.memory_chart import coverage_chart, read_contents, read_surface, surfaces_chart
+from onrig.tools.reports.run.promise import advised_sheet
 from onrig.tools.reports.run.tables import (
     counts_sheet,
     environment_facts,
@@ -96,9 +97,8 @@ def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
     sections: list[Part] = [Figures(charts)]
     if faults:
         sections.append(Incidents("Post-mortems", "The last two seconds before each fault that was kept.", faults))
-    sections += [
-        sheet for sheet in (expected_sheet(m), counts_sheet(m), policies_sheet(m), events_sheet(m)) if sheet is not None
-    ]
+    sheets = (advised_sheet(m), expected_sheet(m), counts_sheet(m), policies_sheet(m), events_sheet(m))
+    sections += [sheet for sheet in sheets if sheet is not None]
     sections += [
         Properties("Where it ran", environment_facts(m)),
         Source("How to reproduce it", "\n".join(how_to_reproduce(m))),

@@ -15,6 +15,7 @@ from onrig.runtime.view.sentences import Event, in_fields, sentence
 from onrig.tools.quantity import count, duration
 from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
+from onrig.tools.reports.run.promise import broken_promise
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.run_facts import LAST, RunFacts, kept_by_shield, of_files, promise_in_words
 
@@ -97,6 +98,8 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
         if verdict == "below the range":
             remedy = "its plant differs from the identified one; identify it again"
             lines.append(f"The first evaluation on the rig is {verdict} that its pretraining led to expect: {remedy}.")
+    if broken := broken_promise(m):
+        lines.append(broken)
     return [*lines, *notes]
 
 

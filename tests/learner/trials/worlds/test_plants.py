@@ -383,3 +383,35 @@ def test_complete_episodes_and_single_steps_pay_the_same() -> None:
             world.begin(_all(world, 2))
         paid = [[world.step(action, _all(world, 2)).reward for action in episode] for world in worlds]
         assert np.array(paid[0]).tolist() == np.array(paid[1]).tolist()
+
+
+def test_evaluations_count_the_steps_that_a_termination_cuts_off() -> None:
+    sets: dict[str, object] = {"task.episode_s": 0.4, "task.terminate": {"velocity": [-1.0, 1.0]}, "limits": {}}
+    rewards = []
+    for cut_off in (False, True):
+        options = PlantOptions(set=sets, cut_off=cut_off)
+        config = run_of("pendulum", options)
+        world = PlantWorld(config, [0], [Role.PLANT_TRAIN, Role.PLANT_EVAL], options=options)
+        world.begin(_all(world, 1, 2))
+        steps = [world.step(np.ones((1, 2, 1)), _all(world, 1, 2)) for _ in range(9)]
+        last = next(k for k, stepped in enumerate(steps) if stepped.terminated.any())
+        assert steps[last].terminated.all()
+        rewards.append(steps[last].reward[0])
+    (train, evaluation), (_, counted) = rewards
+    assert config.task.normalization is not None
+    assert train == evaluation
+    assert counted - evaluation == pytest.approx((19 - last) * config.task.normalization.random_reward)
+    assert rewards[1][0] == train
+
+
+@pytest.mark.parametrize(
+    ("plants", "message"),
+    [
+        ({"gravity_per_s2": [20.0, 30.0], "damping_per_s": [0.3]}, "expected as many values of each parameter"),
+        ({"colour": [1.0]}, "the plant has no parameter 'colour'"),
+        ({"mass": [-1.0]}, "mass: expected"),
+    ],
+)
+def test_plants_that_cannot_be_drawn_are_refused(plants: dict[str, list[float]], message: str) -> None:
+    with pytest.raises(NoSuchTask, match=message):
+        spaces_of_world(StepRun("plant:pendulum", 1, options={"plants": plants}))

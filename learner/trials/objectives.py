@@ -1,0 +1,48 @@
+"""Objectives on normalised learning curves: one score per trial, higher is better (docs/advice.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.trials.measures import final_mean, rise_time
+
+Values = NDArray[np.float64]
+
+
+class Objective(NamedTuple):
+    """What the best strategy has most of."""
+
+    title: str
+    scores: Callable[[Values], Values]
+    """From normalised curves (T, P) of finite values to scores (T,)."""
+
+
+def finite(curves: Values) -> Values:
+    """Normalised curves (T, P) in which evaluations of diverged networks count as the worst before them, or as random
+    actions if that is worse."""
+    worst = np.fmin.reduce(np.where(np.isfinite(curves), curves, np.nan), axis=1, initial=0.0)
+    return np.where(np.isfinite(curves), curves, worst[:, None])
+
+
+def _risen(curves: Values) -> Values:
+    points = curves.shape[1]
+    rise = rise_time(curves)
+    return np.where(rise.risen, 1.0 - rise.episode / points, 0.0)
+
+
+def _area(curves: Values) -> Values:
+    return np.asarray(curves.mean(axis=1))
+
+
+OBJECTIVES: Final[dict[str, Objective]] = {
+    "final": Objective("mean performance in the last tenth of the run", final_mean),
+    "rise": Objective("share of the run that is left at the first evaluation of 0.8", _risen),
+    "regret": Objective("mean performance over the run (area)", _area),
+    "robust": Objective("10th percentile over plants of the final performance", final_mean),
+}
+"""Objectives by name.  ``regret`` is the area lost against the best candidate of a pair: a paired difference of regrets
+is one of areas, because the best one's area is common to the pair."""

@@ -1,0 +1,190 @@
+"""Races on given scores: who leaves, who is paused, what bounds are stated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from onrig.tools.advice.race import (
+    FLOOR,
+    RUNGS,
+    Budget,
+    Interval,
+    LowTenth,
+    Mean,
+    Rules,
+    State,
+    race,
+    separable,
+    standings,
+)
+from tests.studies.races import PAIRS, REPETITIONS, repetition, summary
+
+Values = NDArray[np.float64]
+PLENTY = 1e9
+
+
+def budget(names: list[str], total: float = PLENTY) -> Budget:
+    return Budget(total, dict.fromkeys(names, 1.0))
+
+
+def scattered(seed: int, means: list[float], std: float = 0.05, pairs: int = 64) -> dict[str, Values]:
+    """Scores around means, with a common part in each pair."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(0.0, 0.1, pairs)
+    return {chr(97 + k): m + common + rng.normal(0.0, std, pairs) for k, m in enumerate(means)}
+
+
+def grid(rng: np.random.Generator, cells: int = 8) -> Values:
+    """Scores (cells, 2 * PAIRS) of heteroscedastic cells, in some of which trials fail; the best is 0.1 above the
+    median."""
+    means = np.sort(rng.uniform(0.5, 0.85, cells))
+    means[-1] = max(np.median(means) + 0.1, means[-2] + 0.03)
+    std = rng.uniform(0.01, 0.06, cells)
+    scores = means[:, None] + rng.normal(0.0, 0.05, 2 * PAIRS) + std[:, None] * rng.standard_normal((cells, 2 * PAIRS))
+    failing = rng.random(cells) < 0.3
+    failing[-1] = False
+    fails = (rng.random(scores.shape) < 0.1) & failing[:, None]
+    return np.asarray(np.where(fails, rng.uniform(0.0, 0.3, scores.shape), scores))
+
+
+def test_those_that_are_worse_with_certainty_leave_and_the_best_is_left() -> None:
+    scores = scattered(0, [0.5, 0.9, 0.7, 0.2])
+    rules = Rules(Mean(), 4)
+    state = race([*"abcd"], scores, rules, budget([*"abcd"]))
+    assert (state.active, state.ended) == (("b",), "one left")
+    assert all(gone.leader == "b" and gone.behind.high < 0 for gone in state.exits.values())
+    assert state.pairs["b"] == max(state.pairs.values())
+
+
+def test_a_few_equal_pairs_decide_nothing() -> None:
+    ahead = {"a": np.full(4, 0.5), "b": np.full(4, 0.5 - 2.0 * FLOOR)}
+    state = race(["a", "b"], ahead, Rules(Mean(), 2), budget(["a", "b"], 8))
+    assert state.active == ("a", "b")
+    assert not state.exits
+
+
+def test_candidates_that_are_equal_for_practice_end_a_race() -> None:
+    scores = scattered(1, [0.8, 0.8], std=0.01)
+    state = race(["a", "b"], scores, Rules(Mean(), 2), budget(["a", "b"]))
+    assert state.ended == "equal"
+    assert len(state.active) == 2
+    apart = standings(state, scores, Rules(Mean(), 2))[1].behind
+    assert max(-apart.low, apart.high) <= 0.02
+
+
+def test_a_race_wants_whole_rungs_until_its_scores_are_there() -> None:
+    names = ["a", "b"]
+    first = race(names, {}, Rules(Mean(), 2), budget(names))
+    assert first.wanted == {"a": RUNGS[0], "b": RUNGS[0]}
+    assert not any(first.pairs.values())
+    scores = scattered(2, [0.8, 0.7], std=0.2)
+    some = race(names, {name: of[:5] for name, of in scores.items()}, Rules(Mean(), 2), budget(names))
+    assert some.wanted == {"a": RUNGS[1], "b": RUNGS[1]}
+    assert set(some.pairs.values()) == {RUNGS[0]}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 7), st.integers(0, 200))
+def test_a_race_spends_no_more_than_its_budget_and_loses_nobody(seed: int, number: int, total: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = scattered(seed, rng.uniform(0.3, 0.9, number).tolist(), std=0.1)
+    names, rules = list(scores), Rules(Mean(), number)
+    state = race(names, scores, rules, budget(names, total))
+    assert budget(names).spent(state.pairs) <= total
+    assert sorted((*state.left, *state.exits)) == names
+    assert state.ended
+    assert all(state.pairs[name] >= state.pairs[other] for name in state.active for other in names)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_a_race_that_is_fed_rung_by_rung_takes_the_same_course(seed: int) -> None:
+    scores = scattered(seed, [0.8, 0.78, 0.6, 0.75], std=0.1)
+    names, rules = list(scores), Rules(Mean(), 4)
+    known: dict[str, Values] = {}
+    state = race(names, known, rules, budget(names, 100))
+    while state.wanted:
+        known |= {name: scores[name][:n] for name, n in state.wanted.items()}
+        state = race(names, known, rules, budget(names, 100))
+    assert state == race(names, scores, rules, budget(names, 100))
+
+
+def test_where_the_budget_is_short_the_closest_rivals_run_on_and_the_others_are_paused() -> None:
+    scores = scattered(3, [0.8, 0.79, 0.6, 0.5, 0.55], std=0.15)
+    names = list(scores)
+    state = race(names, scores, Rules(Mean(), 5), budget(names, 50))
+    assert state.ended == "budget"
+    assert state.paused
+    assert min(state.pairs[name] for name in state.active) > max(state.pairs[name] for name in state.paused)
+    assert {one.name for one in standings(state, scores, Rules(Mean(), 5)) if one.left} == set(state.left)
+
+
+def joined(scores: dict[str, Values], total: float) -> State:
+    old = [name for name in scores if name != "new"]
+    before = race(old, scores, Rules(Mean(), 3), budget(old, 40))
+    return race(["new"], scores, Rules(Mean(), 3), budget(list(scores), total), before)
+
+
+def test_a_newcomer_that_is_better_takes_the_lead_once_it_has_caught_up() -> None:
+    scores = scattered(4, [0.7, 0.69, 0.75], std=0.05)
+    scores["new"] = scores.pop("c")
+    state = joined(scores, PLENTY)
+    assert (state.leader, state.ended) == ("new", "one left")
+    assert state.pairs["new"] > 14
+    short = joined(scores, 28 + RUNGS[0])
+    assert short.left == ("a", "b", "new")
+    assert short.pairs == {"a": 14, "b": 14, "new": RUNGS[0]}
+
+
+def test_a_newcomer_that_beats_all_others_at_once_leads() -> None:
+    scores = scattered(4, [0.7, 0.69, 0.9], std=0.02)
+    scores["new"] = scores.pop("c")
+    state = joined(scores, 28 + RUNGS[0])
+    assert (state.left, state.ended) == (("new",), "one left")
+
+
+def test_barred_candidates_are_out_after_the_first_rung() -> None:
+    scores = scattered(5, [0.9, 0.7, 0.69])
+    state = race([*"abc"], scores, Rules(Mean(), 3), budget([*"abc"]), barred={"a"})
+    assert "a" not in state.left
+    assert state.pairs["a"] == RUNGS[0]
+    nobody = race(["a", "b"], scores, Rules(Mean(), 3), budget(["a", "b"]), barred={"a", "b"})
+    assert (nobody.left, nobody.ended) == ((), "none left")
+
+
+def test_the_tenth_percentile_decides_nothing_before_14_pairs() -> None:
+    scores = {"a": np.full(64, 0.9), "b": np.full(64, 0.1)}
+    state = race(["a", "b"], scores, Rules(LowTenth(), 2), budget(["a", "b"]))
+    assert state.pairs == {"a": 14, "b": 14}
+    assert [*state.exits] == ["b"]
+
+
+def test_the_tenth_percentile_of_pairs_is_resampled_jointly() -> None:
+    common = np.random.default_rng(0).normal(0.5, 0.2, 32)
+    apart = LowTenth().difference(common, common - 0.05, 0.025)
+    assert apart.value == pytest.approx(0.05)
+    assert apart.half_width == pytest.approx(FLOOR)
+    assert LowTenth().of(common, 0.025).half_width > 0.05
+
+
+def test_what_more_pairs_would_separate() -> None:
+    scores = scattered(6, [0.8, 0.72, 0.799], std=0.1)
+    names, rules = list(scores), Rules(Mean(), 3)
+    table = standings(race(names, scores, rules, budget(names, 42)), scores, rules)
+    left = [one for one in table if one.left]
+    wide = left[1]._replace(behind=Interval(-0.08, -0.2, 0.04), pairs=14)
+    close = left[1]._replace(name="c", behind=Interval(-0.001, -0.1, 0.1), pairs=14)
+    assert separable([left[0], wide, close], 64, rules) == [wide.name]
+    assert separable([left[0], wide, close], 14, rules) == []
+
+
+def test_races_at_a_quarter_of_the_cost_find_the_best_and_state_honest_bounds() -> None:
+    found = [repetition(grid(np.random.default_rng(k)), k) for k in range(REPETITIONS)]
+    told = summary(found)
+    assert all(one["spent"] <= 0.25 for one in found)
+    assert told["close"] >= 18
+    assert told["covered"] >= 17

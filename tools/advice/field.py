@@ -1,0 +1,154 @@
+"""The field of a race: candidates as cells of an experiment, in whose folder their trials are kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from onrig.learner.trials.measures import normalized_curves
+from onrig.learner.trials.objectives import Values, finite
+from onrig.learner.trials.step_run import SHIELD
+from onrig.learner.trials.worlds.making import run_behind
+from onrig.runtime.config.document import find, override, parse_document, shipped
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.explore.settings import Quota
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.task import episode_steps
+from onrig.tools.advice.candidates import Candidate
+from onrig.tools.advice.translation import Untranslatable, trial_of
+from onrig.tools.experiments.spec import cell_id
+from onrig.tools.experiments.store import CALLED, WorldCell, read_trials, write_atomically
+from onrig.tools.load import load_for_rig
+
+RECIPES: Final = "candidates"
+"""Folder of the candidates' recipes."""
+_LEARNING: Final = ("learner", "selection", "exploration", "recipe", "seed", "policy")
+"""What the command line may override that is no part of the world."""
+
+
+class Asked(NamedTuple):
+    """What to advise on."""
+
+    name: str
+    """Path or shipped name of the configuration."""
+    overrides: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """Name of its races."""
+        return "advice-" + re.sub(r"[^A-Za-z0-9._-]", "-", Path(self.name).stem)
+
+    @property
+    def world(self) -> str:
+        """Name of the configuration in a trial: absolute, unless it is shipped."""
+        return self.name if self.name in shipped() else str(find(self.name).resolve())
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Overrides that the world has, by path."""
+        return {
+            path.strip(): override(parse_document("{}", ""), f"it={value}").data["it"]  # type: ignore[index, call-overload]
+            for path, _, value in (text.partition("=") for text in self.overrides)
+            if path.split(".")[0].split("[")[0].strip() not in _LEARNING
+        }
+
+
+class Entry(NamedTuple):
+    """A candidate that can run."""
+
+    candidate: Candidate
+    config: RunConfig
+    cell: WorldCell
+
+
+class Field(NamedTuple):
+    """Candidates that can run, and why others cannot."""
+
+    entries: dict[str, Entry]
+    refused: dict[str, str]
+
+    def cells(self) -> list[WorldCell]:
+        """Cells of all that can run."""
+        return [entry.cell for entry in self.entries.values()]
+
+
+def enter(asked: Asked, folder: Path, plants: Mapping[str, Any], found: Iterable[Candidate]) -> Field:
+    """Write the recipes of candidates and check each as a run and as trials.  Raises OSError."""
+    recipes = folder / RECIPES
+    recipes.mkdir(parents=True, exist_ok=True)
+    field = Field({}, {})
+    ids: dict[str, str] = {}
+    for one in found:
+        overrides = list(asked.overrides)
+        if one.recipe is not None:
+            write_atomically(recipes / one.file, one.text.encode())
+            overrides.append(f"recipe={recipes / one.file}")
+        try:
+            config = load_for_rig(asked.name, overrides)
+            run = trial_of(config, asked.world, {"set": asked.settings, "plants": plants})
+        except ConfigError as error:
+            field.refused[one.name] = "; ".join(problem.message for problem in error.problems)
+        except Untranslatable as error:
+            field.refused[one.name] = str(error)
+        else:
+            cell = WorldCell(cell_id(run, run_behind(run)), {"world": asked.name, CALLED: one.name}, run)
+            if cell.id in ids:
+                field.refused[one.name] = f"the same as {ids[cell.id]}"
+                continue
+            ids[cell.id] = one.name
+            field.entries[one.name] = Entry(one, config, cell)
+    return field
+
+
+def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
+    """The cells as an experiment's spec."""
+    first = cells[0].config
+    blocks = []
+    for cell in cells:
+        settings = msgspec.to_builtins(cell.config)
+        world = settings.pop("world")
+        for own in ("steps", "evaluation", "python"):
+            settings.pop(own, None)
+        blocks.append({"world": world, "called": cell.label[CALLED], "set": settings})
+    spec = {
+        "name": name,
+        "title": f"Candidates of a race: {name}",
+        "trials": trials,
+        "steps": first.steps,
+        "evaluation": msgspec.to_builtins(first.evaluation),
+        "blocks": blocks,
+    }
+    if first.python is not msgspec.UNSET:
+        spec["python"] = first.python
+    return f"# Written by `onrig advise`.\n{dump(spec)}".encode()
+
+
+def curves_of(folder: Path, entry: Entry, pairs: int) -> Values:
+    """Normalised curves (n, P) of the first n pairs that are finished, ``pairs`` at most."""
+    trials = read_trials(folder, entry.cell)
+    at = {seed: row for row, seed in enumerate(trials.seeds.tolist())}
+    n = next((k for k in range(pairs) if k not in at), pairs)
+    rows = trials.evaluation[[at[k] for k in range(n)]]
+    steps = episode_steps(entry.config.task, entry.config.rate_hz)
+    return finite(normalized_curves(entry.config.task, rows / steps))
+
+
+def trips_beyond(folder: Path, entry: Entry, pairs: int) -> str | None:
+    """How a candidate's first pairs exceed the trips that the configuration allows, or None."""
+    budgets, trials = entry.config.exploration.budgets, read_trials(folder, entry.cell)
+    if trials.shield is None:
+        return None
+    trips = trials.shield[trials.seeds < pairs, SHIELD.index("trips")].sum(axis=1)
+    hours = entry.cell.config.steps / entry.config.rate_hz / 3600.0
+    quotas: tuple[tuple[str, Quota, float], ...] = (("session", budgets.session, 1.0), ("hour", budgets.hour, hours))
+    for span, quota, length in quotas:
+        mean = float(np.mean(trips)) / length
+        if quota.trips is not None and mean > quota.trips:
+            return f"{mean:.3g} trips per {span} on the twin, exploration.budgets.{span}.trips allows {quota.trips}"
+    return None

@@ -1,0 +1,90 @@
+"""Plants of a race: pair k of all candidates has plant k, from what is known of the rig's parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from onrig.runtime.config.document import find, load_document, override
+from onrig.runtime.config.identified import KEY
+from onrig.runtime.exit_codes import ExitCode, Failure
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.plant_box import PlantBox, apart_of
+from onrig.runtime.safety.sampled import SampledBox
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.advice.race import RUNGS
+
+PLANTS: Final = max(RUNGS)
+"""Plants drawn for every race, whatever its budget: a race with more pairs goes on with those after."""
+_IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
+_NO_INTERVALS: Final = (
+    "nothing says how far the rig may be from its twin: run `onrig identify CONFIG` and set identified: FILE, or give "
+    "limits.predicted a spread"
+)
+
+
+class Drawn(NamedTuple):
+    """Plants, and where they are from."""
+
+    values: dict[str, tuple[float, ...]]
+    """Values of each varied parameter, by name."""
+    source: str
+    """One line for the answer."""
+
+
+def identified_by(name: str, overrides: tuple[str, ...]) -> Path | None:
+    """The result of `onrig identify` that a configuration names; None without one.  It has been loaded before."""
+    path = find(name)
+    document = load_document(path)
+    base = path.parent
+    for assignment in overrides:
+        if assignment.split("=", 1)[0].strip() == KEY:
+            document, base = override(document, assignment), Path()
+    file = document.data.get(KEY) if isinstance(document.data, dict) else None
+    if not isinstance(file, str):
+        return None
+    return find(file if Path(file).suffix else f"{file}.yaml", base=base)
+
+
+def drawn_plants(config: RunConfig, identified: Path | None) -> Drawn:
+    """Draw plants from the joint samples of an identification, or else uniformly from the shield's plants; raises
+    Failure where neither says anything."""
+    if identified is not None:
+        return _of_identification(config, identified)
+    box = config.limits.predicted
+    if box is None:
+        raise Failure(_NO_INTERVALS)
+    intervals = _intervals(box)
+    if not any(low < high for low, high in intervals.values()):
+        raise Failure(f"the plants of limits.predicted have no width: {_NO_INTERVALS}")
+    rng = np.random.default_rng(0)
+    values = {name: tuple(rng.uniform(low, high, PLANTS).tolist()) for name, (low, high) in intervals.items()}
+    return Drawn(values, "uniformly from the plants of limits.predicted, since the configuration has no identification")
+
+
+def _intervals(box: PlantBox) -> dict[str, tuple[float, float]]:
+    if isinstance(box, SampledBox):
+        return dict(box.uncertainty)
+    around = {name: (value, box.spread) for name, value in box.nominal.items()} | apart_of(box)
+    return {
+        n: (v * (1.0 - spread), v * (1.0 + spread)) for n, (v, spread) in around.items() if spread or n in box.nominal
+    }
+
+
+def _of_identification(config: RunConfig, path: Path) -> Drawn:
+    from onrig.tools.identification.identify import missing_library
+
+    if missing := missing_library():
+        raise Failure(missing, ExitCode.PREFLIGHT)
+    from onrig.sim.identification.result import read_result
+
+    result, plant = read_result(path), msgspec.convert(config.device.twin, TwinOptions).plant
+    columns = dict(zip([p.name for p in result.parameters], zip(*result.samples, strict=True), strict=True))
+    known = (*plant.identifiable, *_IMPERFECTIONS)
+    values = {name: tuple(column[:PLANTS]) for name, column in columns.items() if name in known}
+    if not any(len(set(column)) > 1 for column in values.values()):
+        raise Failure(f"the intervals of '{path}' have no width: identify the rig again (`onrig identify CONFIG`)")
+    return Drawn(values, f"from the joint samples of {path}")

@@ -1,0 +1,80 @@
+"""A run's configuration as trials of a world, with its shield, exploration and updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from onrig.learner.settings import LearnerSettings, learner_settings
+from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
+from onrig.learner.trials.supported import world_problems
+from onrig.runtime.explore.settings import Budgets, Exploration, OwnNoise, ScheduledNoise
+from onrig.runtime.memory.strategy import parse_strategy
+from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.task import episode_steps
+
+EVALUATIONS: Final = 50
+"""Evaluations of a trial, at most: points of its curve."""
+
+
+class Untranslatable(Exception):
+    """Trials cannot have these settings; the message says which and what to do."""
+
+
+def trial_of(config: RunConfig, world: str, options: Mapping[str, object]) -> StepRun:
+    """Translate a run, of which the configuration ``world`` describes rig, task and plant, to trials of its length.
+
+    As many of the last episodes are left out as make the evaluations equally far apart.  ``options`` are those of the
+    plant's world.  What needs a rig is left out: gates and budgets of the exploration, which only ever reduce it.
+    Raises Untranslatable.
+    """
+    learner, selection = learner_settings(config.learner), config.selection
+    if selection.seeds is not None or learner.start is not None:
+        raise Untranslatable("trials begin with nothing: leave out selection.seed_from and learner.start_from")
+    steps = episode_steps(config.task, config.rate_hz)
+    every = math.ceil(config.episodes / EVALUATIONS)
+    full = parse_strategy(selection.strategy).keeper.keeps_all
+    kept = None if full else capacity_of(config)
+    run = StepRun(
+        f"{PLANT}{world}",
+        steps=config.episodes // every * every * steps,
+        evaluation=Evaluation(every * steps, 1),
+        options={
+            **options,
+            "shield": True,
+            "counts": all(o.derivative_of is None for o in config.rig.observations),
+            "cut_off": config.task.terminates,
+        },
+        random_steps=0,
+        updates_per_step=_updates(learner, steps),
+        update_every=1 if learner.selected.batch_steps else steps,
+        exploration=_exploration(config.exploration, learner),
+        selection=msgspec.structs.replace(selection, capacity=kept, capacity_bytes=None),
+        learner=msgspec.structs.replace(learner, updates_per_episode=None, updates_per_transition=None),
+    )
+    for path, message in world_problems(run):
+        raise Untranslatable(f"{message} at {path}")
+    return run
+
+
+def _updates(learner: LearnerSettings, steps: int) -> float:
+    if learner.selected.batch_steps:
+        return 1.0
+    if learner.updates_per_episode is None:
+        return round((learner.updates_per_transition or 0.0) * steps) / steps
+    return learner.updates_per_episode / steps
+
+
+def _exploration(exploration: Exploration, learner: LearnerSettings) -> Exploration | UnsetType:
+    if learner.selected.batch_steps:
+        if not isinstance(exploration, OwnNoise) or exploration != OwnNoise(budgets=exploration.budgets):
+            raise Untranslatable(f"trials of {learner.algorithm} explore by their own noise without schedule or gates")
+        return UNSET
+    without: dict[str, Any] = {"budgets": Budgets()}
+    if isinstance(exploration, ScheduledNoise):
+        without |= {"near_envelope": None, "back_off": None}
+    return msgspec.structs.replace(exploration, **without)
