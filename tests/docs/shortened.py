@@ -29,6 +29,8 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     verb, rest = arguments[0], arguments[1:]
     if verb == "run" and any(word.startswith(_FROM_ANOTHER_RUN) for word in rest):
         return None  # tests/tools/test_beginning.py, tests/tools/pretraining
+    if verb == "advise" or "--advised" in rest:
+        return None  # minutes of computing; tests/tools/advice runs small races
     if verb == "run":
         return _run(rest, before)
     if verb == "experiment":  # hours of computing; tests/tools/experiments looks at all of them and runs small ones

@@ -35,7 +35,7 @@ def repetition(scores: Values, seed: int, objective: str = "final", share: float
     dealt, n = np.random.default_rng((45, seed)).permutation(scores.shape[1]), scores.shape[1] // 2
     mine, again = scores[:, dealt[:n]], scores[:, dealt[n:]]
     names = [str(k) for k in range(len(scores))]
-    rules = Rules(statistic_of(objective), len(names), tuple(rung for rung in RUNGS if rung <= n))
+    rules = Rules(statistic_of(objective), rungs=tuple(rung for rung in RUNGS if rung <= n))
     budget = Budget(share * mine.size, dict.fromkeys(names, 1.0))
     by_name = dict(zip(names, mine, strict=True))
     state = race(names, by_name, rules, budget)

@@ -147,7 +147,7 @@ class _Race:
     def __init__(self, options: AdviseOptions, config: RunConfig, drawn: Drawn, folder: Path, field: Field) -> None:
         self._options, self._config, self._drawn, self._folder, self._field = options, config, drawn, folder, field
         self._objective: Final = OBJECTIVES[options.objective]
-        self._rules: Final = Rules(statistic_of(options.objective), len(field.entries) + MUTANTS)
+        self._rules: Final = Rules(statistic_of(options.objective), rounds=2)
         self._again: Final = options.again(folder)
         self._barred: dict[str, str] = {}
         self._plan = self._planned()

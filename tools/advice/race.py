@@ -60,7 +60,7 @@ class Statistic(Protocol):
 class Mean:
     """Mean over the pairs, with Student's t."""
 
-    fewest: Final = 2
+    fewest: Final = 6
 
     def of(self, scores: Values, tail: float) -> Interval:
         """As in ``Statistic``."""
@@ -108,15 +108,16 @@ class Rules(NamedTuple):
     """How a race decides."""
 
     statistic: Statistic
-    entrants: int
-    """Candidates that may take part, those of later rounds included: what eliminations are corrected for."""
+    rounds: int = 1
+    """Rounds of newcomers, the first included."""
     rungs: tuple[int, ...] = RUNGS
     margin: float = MARGIN
 
-    @property
-    def elimination_tail(self) -> float:
-        """Probability with which one comparison may fail."""
-        return (1.0 - COVERAGE) / (len(self.rungs) * max(1, self.entrants - 1))
+    def elimination_tail(self, pairs: int, compared: int) -> float:
+        """Probability with which one of the comparisons at a rung may fail: those of all rungs and rounds together fail
+        with 1 - COVERAGE at most, half of it at the first rung that decides, a quarter at the second, and so on."""
+        decided = sum(self.statistic.fewest <= rung <= pairs for rung in self.rungs)
+        return (1.0 - COVERAGE) / (self.rounds * 2**decided * max(1, compared))
 
     def stated_tail(self, left: int) -> float:
         """Probability with which one of the two bounds of one of the ``left`` candidates may fail."""
@@ -281,9 +282,9 @@ def _eliminate(active: list[str], scores: Scores, pairs: int, rules: Rules) -> t
     ranked = sorted(active, key=lambda name: -figures[name])
     gone: dict[str, Exit] = {}
     if ranked and pairs >= rules.statistic.fewest:
-        leader = ranked[0]
+        leader, tail = ranked[0], rules.elimination_tail(pairs, len(ranked) - 1)
         for name in ranked[1:]:
-            behind = rules.statistic.difference(scores[name][:pairs], scores[leader][:pairs], rules.elimination_tail)
+            behind = rules.statistic.difference(scores[name][:pairs], scores[leader][:pairs], tail)
             if behind.high < 0.0:
                 gone[name] = Exit(behind, leader)
     return [name for name in ranked if name not in gone], gone
@@ -320,7 +321,8 @@ def standings(state: State, scores: Scores, rules: Rules) -> list[Standing]:
 
 def separable(left: Sequence[Standing], pairs: int, rules: Rules) -> list[str]:
     """Candidates that ``pairs`` pairs would separate from the leader, if differences and spreads stay as they are."""
-    eliminating = student_quantile(1.0 - rules.elimination_tail, pairs - 1) / math.sqrt(pairs)
+    tail = rules.elimination_tail(pairs, len(left) - 1)
+    eliminating = student_quantile(1.0 - tail, pairs - 1) / math.sqrt(pairs)
     found = []
     for one in left[1:]:
         stated = student_quantile(1.0 - rules.stated_tail(len(left)), one.pairs - 1) / math.sqrt(one.pairs)

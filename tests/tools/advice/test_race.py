@@ -53,7 +53,7 @@ def grid(rng: np.random.Generator, cells: int = 8) -> Values:
 
 def test_those_that_are_worse_with_certainty_leave_and_the_best_is_left() -> None:
     scores = scattered(0, [0.5, 0.9, 0.7, 0.2])
-    rules = Rules(Mean(), 4)
+    rules = Rules(Mean())
     state = race([*"abcd"], scores, rules, budget([*"abcd"]))
     assert (state.active, state.ended) == (("b",), "one left")
     assert all(gone.leader == "b" and gone.behind.high < 0 for gone in state.exits.values())
@@ -62,27 +62,27 @@ def test_those_that_are_worse_with_certainty_leave_and_the_best_is_left() -> Non
 
 def test_a_few_equal_pairs_decide_nothing() -> None:
     ahead = {"a": np.full(4, 0.5), "b": np.full(4, 0.5 - 2.0 * FLOOR)}
-    state = race(["a", "b"], ahead, Rules(Mean(), 2), budget(["a", "b"], 8))
+    state = race(["a", "b"], ahead, Rules(Mean()), budget(["a", "b"], 8))
     assert state.active == ("a", "b")
     assert not state.exits
 
 
 def test_candidates_that_are_equal_for_practice_end_a_race() -> None:
     scores = scattered(1, [0.8, 0.8], std=0.01)
-    state = race(["a", "b"], scores, Rules(Mean(), 2), budget(["a", "b"]))
+    state = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]))
     assert state.ended == "equal"
     assert len(state.active) == 2
-    apart = standings(state, scores, Rules(Mean(), 2))[1].behind
+    apart = standings(state, scores, Rules(Mean()))[1].behind
     assert max(-apart.low, apart.high) <= 0.02
 
 
 def test_a_race_wants_whole_rungs_until_its_scores_are_there() -> None:
     names = ["a", "b"]
-    first = race(names, {}, Rules(Mean(), 2), budget(names))
+    first = race(names, {}, Rules(Mean()), budget(names))
     assert first.wanted == {"a": RUNGS[0], "b": RUNGS[0]}
     assert not any(first.pairs.values())
     scores = scattered(2, [0.8, 0.7], std=0.2)
-    some = race(names, {name: of[:5] for name, of in scores.items()}, Rules(Mean(), 2), budget(names))
+    some = race(names, {name: of[:5] for name, of in scores.items()}, Rules(Mean()), budget(names))
     assert some.wanted == {"a": RUNGS[1], "b": RUNGS[1]}
     assert set(some.pairs.values()) == {RUNGS[0]}
 
@@ -92,7 +92,7 @@ def test_a_race_wants_whole_rungs_until_its_scores_are_there() -> None:
 def test_a_race_spends_no_more_than_its_budget_and_loses_nobody(seed: int, number: int, total: int) -> None:
     rng = np.random.default_rng(seed)
     scores = scattered(seed, rng.uniform(0.3, 0.9, number).tolist(), std=0.1)
-    names, rules = list(scores), Rules(Mean(), number)
+    names, rules = list(scores), Rules(Mean())
     state = race(names, scores, rules, budget(names, total))
     assert budget(names).spent(state.pairs) <= total
     assert sorted((*state.left, *state.exits)) == names
@@ -104,7 +104,7 @@ def test_a_race_spends_no_more_than_its_budget_and_loses_nobody(seed: int, numbe
 @given(st.integers(0, 10_000))
 def test_a_race_that_is_fed_rung_by_rung_takes_the_same_course(seed: int) -> None:
     scores = scattered(seed, [0.8, 0.78, 0.6, 0.75], std=0.1)
-    names, rules = list(scores), Rules(Mean(), 4)
+    names, rules = list(scores), Rules(Mean())
     known: dict[str, Values] = {}
     state = race(names, known, rules, budget(names, 100))
     while state.wanted:
@@ -116,17 +116,17 @@ def test_a_race_that_is_fed_rung_by_rung_takes_the_same_course(seed: int) -> Non
 def test_where_the_budget_is_short_the_closest_rivals_run_on_and_the_others_are_paused() -> None:
     scores = scattered(3, [0.8, 0.79, 0.6, 0.5, 0.55], std=0.15)
     names = list(scores)
-    state = race(names, scores, Rules(Mean(), 5), budget(names, 50))
+    state = race(names, scores, Rules(Mean()), budget(names, 50))
     assert state.ended == "budget"
     assert state.paused
     assert min(state.pairs[name] for name in state.active) > max(state.pairs[name] for name in state.paused)
-    assert {one.name for one in standings(state, scores, Rules(Mean(), 5)) if one.left} == set(state.left)
+    assert {one.name for one in standings(state, scores, Rules(Mean())) if one.left} == set(state.left)
 
 
 def joined(scores: dict[str, Values], total: float) -> State:
     old = [name for name in scores if name != "new"]
-    before = race(old, scores, Rules(Mean(), 3), budget(old, 40))
-    return race(["new"], scores, Rules(Mean(), 3), budget(list(scores), total), before)
+    before = race(old, scores, Rules(Mean()), budget(old, 40))
+    return race(["new"], scores, Rules(Mean()), budget(list(scores), total), before)
 
 
 def test_a_newcomer_that_is_better_takes_the_lead_once_it_has_caught_up() -> None:
@@ -149,16 +149,16 @@ def test_a_newcomer_that_beats_all_others_at_once_leads() -> None:
 
 def test_barred_candidates_are_out_after_the_first_rung() -> None:
     scores = scattered(5, [0.9, 0.7, 0.69])
-    state = race([*"abc"], scores, Rules(Mean(), 3), budget([*"abc"]), barred={"a"})
+    state = race([*"abc"], scores, Rules(Mean()), budget([*"abc"]), barred={"a"})
     assert "a" not in state.left
     assert state.pairs["a"] == RUNGS[0]
-    nobody = race(["a", "b"], scores, Rules(Mean(), 3), budget(["a", "b"]), barred={"a", "b"})
+    nobody = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]), barred={"a", "b"})
     assert (nobody.left, nobody.ended) == ((), "none left")
 
 
 def test_the_tenth_percentile_decides_nothing_before_14_pairs() -> None:
     scores = {"a": np.full(64, 0.9), "b": np.full(64, 0.1)}
-    state = race(["a", "b"], scores, Rules(LowTenth(), 2), budget(["a", "b"]))
+    state = race(["a", "b"], scores, Rules(LowTenth()), budget(["a", "b"]))
     assert state.pairs == {"a": 14, "b": 14}
     assert [*state.exits] == ["b"]
 
@@ -173,7 +173,7 @@ def test_the_tenth_percentile_of_pairs_is_resampled_jointly() -> None:
 
 def test_what_more_pairs_would_separate() -> None:
     scores = scattered(6, [0.8, 0.72, 0.799], std=0.1)
-    names, rules = list(scores), Rules(Mean(), 3)
+    names, rules = list(scores), Rules(Mean())
     table = standings(race(names, scores, rules, budget(names, 42)), scores, rules)
     left = [one for one in table if one.left]
     wide = left[1]._replace(behind=Interval(-0.08, -0.2, 0.04), pairs=14)
