@@ -143,7 +143,7 @@ def test_a_newcomer_that_is_better_takes_the_lead_once_it_has_caught_up() -> Non
 def test_a_newcomer_that_beats_all_others_at_once_leads() -> None:
     scores = scattered(4, [0.7, 0.69, 0.9], std=0.02)
     scores["new"] = scores.pop("c")
-    state = joined(scores, 28 + RUNGS[0])
+    state = joined(scores, 28 + RUNGS[1])
     assert (state.left, state.ended) == (("new",), "one left")
 
 
