@@ -17,7 +17,10 @@ from onrig.tools.cli import main
         (["identify", "pendulum", "--study", "2", "--effort", "0.5", "--out", "x"], "leave out --effort, --out"),
         (["identify", "pendulum", "--study", "2", "--device", "x"], "a study drives no device and writes no file"),
         (["identify", "pendulum", "--device", "x", "--seed", "0"], "a device has its own noise"),
-        (["experiment", "figure-3", "--costs", "--chunk", "4"], "--costs measures one trial of each cell, here: leave"),
+        (
+            ["experiment", "figure-3", "--costs", "--chunk", "4"],
+            "--costs measures one trial of each cell on this machine: omit",
+        ),
         (["report", "runs", "--out", "x.html", "--tensorboard", "x"], "not allowed with argument --out"),
     ],
 )
