@@ -215,7 +215,8 @@ def _caption(panels: Sequence[Panel]) -> str:
     return (
         f"Normalised performance of {episodes_text}: 0 is the random controller, 1 the reference; the dotted line is "
         "the level of the rise time, 0.8. Lines: median over the trials of the mean of the last "
-        f"{WINDOW} episodes; bands: its 95 % interval, at each episode by itself; {counted([len(r.seeds) for r in results])} trials a line. "
+        f"{WINDOW} episodes; bands: its 95 % interval, at each episode by itself; "
+        f"{counted([len(r.seeds) for r in results])} trials a line. "
         f"What lies below {_MIN_SHOWN:g} is cut off."
     )
 

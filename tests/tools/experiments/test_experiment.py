@@ -282,7 +282,7 @@ def test_a_dry_run_that_goes_on_counts_what_is_left(
     assert experiment(spec, "--dry-run", "--resume", "--out", folder) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(
-        "1 cells of 2 trials, 9 episodes each, 2 trials are there, about 0 s of one core, 0 s on the "
+        "1 cells of 2 trials, 9 episodes each, 2 trials are finished, about 0 s of one core, 0 s on the "
     )
 
 

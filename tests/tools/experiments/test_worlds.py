@@ -75,7 +75,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
     ("before", "after", "said"),
     [
         ("gym:Pendulum-v1", "gym:Penduluum-v1", "11:12: gymnasium has no task 'Penduluum-v1'"),
-        ("gym:Pendulum-v1", "plane:Pendulum-v1", "11:12: 'plane:Pendulum-v1' is no world"),
+        ("gym:Pendulum-v1", "plane:Pendulum-v1", "11:12: 'plane:Pendulum-v1' is not a world"),
         ("horizon: 15", "options: {g: abc}", "8:12: 'Pendulum-v1' fails at its first step: TypeError: "),
         ("capacity: [30]", "capacity: [4000000000]", "keep fewer (selection.capacity) at selection.capacity"),
         ("every: 20", "every: 15", "5:21: expected a divisor of the 40 steps, got 15 at evaluation.every"),
