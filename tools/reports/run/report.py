@@ -42,7 +42,8 @@ from onrig.tools.reports.run.tables import (
     warnings,
 )
 from onrig.tools.reports.style import Picture, png_uri, why_no_pictures
-from onrig.tools.run_facts import RunFacts, in_one_line, of_files
+from onrig.tools.run_description import describe_run
+from onrig.tools.run_facts import RunFacts, of_files
 from onrig.tools.terminal import drawn
 
 PAGE: Final = "report.html"
@@ -110,7 +111,7 @@ def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
     ]
     return Page(
         f"{config.rig.name} {config.task.name}: run {m.folder.resolve().name}",
-        f"{in_one_line(config)}; strategy {config.selection.strategy}, seed {config.seed}.",
+        f"{describe_run(config)}; strategy {config.selection.strategy}, seed {config.seed}.",
         [*head, *sections],
         f"Onrig {_version()}, {time.strftime('%Y-%m-%d %H:%M')}",
     )

@@ -16,7 +16,8 @@ from onrig.tools.quantity import count, duration
 from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.run_facts import LAST, RunFacts, kept_by_shield, of_files, promise_in_words
+from onrig.tools.run_description import describe_bounds, describe_promise
+from onrig.tools.run_facts import LAST, RunFacts, of_files
 
 _MAX_ROWS: Final = 120
 """Maximum number of rows in the table of events: the first ones and the last ones."""
@@ -168,8 +169,8 @@ def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
     rows = [
         ("started", str(m.meta.get("started", "?"))),
         ("seed", str(m.config.seed)),
-        ("shield keeps", kept_by_shield(m.config)),
-        ("promise", promise_in_words(m.config, withdrawn=of_files(m).withdrawn)),
+        ("shield keeps", describe_bounds(m.config)),
+        ("promise", describe_promise(m.config, withdrawn=of_files(m).withdrawn)),
         ("revision", f"{revision}{dirty}"),
         ("versions", listed),
         ("board", f"{m.meta.get('board', '?')}, {m.meta.get('cpus', '?')} CPUs"),
