@@ -46,9 +46,9 @@ REPLAYED_AT_ONCE: Final = 65_536
 
 
 def read_networks(path: Path, algorithm: str = "") -> dict[str, NDArray[np.generic]]:
-    """Read networks and optimisers, by name, from a file of them or from a learner's saved state.
+    """Read networks and optimisers, by name, from their file or from a learner's saved state.
 
-    ``algorithm``: whose they are.  Raises OSError, and ValueError for another file.
+    ``algorithm``: algorithm of the networks; empty: any.  Raises OSError, and ValueError for any other file.
     """
     try:
         with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
@@ -57,8 +57,8 @@ def read_networks(path: Path, algorithm: str = "") -> dict[str, NDArray[np.gener
         raise ValueError(f"{path}: {error}") from None
 
 
-class Replayed(NamedTuple):
-    """Replayed experiences, in order, with the signals of their updates."""
+class ReplayedChunk(NamedTuple):
+    """ReplayedChunk experiences, in order, with the signals of their updates."""
 
     slots: Slots
     generations: NDArray[np.uint32]
@@ -97,16 +97,16 @@ class Agent:
         self.policies = 0
         """Id of the newest policy that the rig admitted."""
         self.offered = 0
-        """Number of updates behind the most recently offered policy."""
+        """Number of updates of the most recently offered policy."""
         self.handled = 0
         """Last training episode whose updates are complete."""
-        self._earlier = 0
-        """Updates before the run's first episode: in the run that it begins with, and on seeds."""
+        self._updates_before_run = 0
+        """Number of updates before the run's first episode: those of its initial networks, and on seeds."""
 
     @property
     def updates(self) -> int:
         """Updates in the episodes of this run."""
-        return self._algorithm.updates - self._earlier
+        return self._algorithm.updates - self._updates_before_run
 
     @property
     def seen(self) -> int:
@@ -147,21 +147,21 @@ class Agent:
     def _age(self, slots: Slots) -> NDArray[np.float64]:
         storage, config = self._mirror.storage, self._config
         steps = episode_steps(config.task, config.rate_hz)
-        done = (storage.episode[slots] - 1.0) * steps + storage.step[slots]
-        age: NDArray[np.float64] = done / (config.episodes * steps)
+        steps_done = (storage.episode[slots] - 1.0) * steps + storage.step[slots]
+        age: NDArray[np.float64] = steps_done / (config.episodes * steps)
         return age
 
     def _gather(self, slots: Slots) -> Minibatches:
         stored, _ = self._mirror.gather(Draw(slots, None), for_view=True)
-        acted, before = stored.behaviour, stored.window
+        behaviour, window = stored.behaviour, stored.window
         return Minibatches(
             stored.observation[0],
             stored.action[0],
             stored.reward[0],
             stored.next_observation[0],
             stored.terminated[0],
-            behaviour=None if acted is None else Behaviour(*(field[0] for field in acted)),
-            window=None if before is None else Window(*(field[0] for field in before)),
+            behaviour=None if behaviour is None else Behaviour(*(field[0] for field in behaviour)),
+            window=None if window is None else Window(*(field[0] for field in window)),
         )
 
     def join(self, memory: bytes, lineage: Mapping[bytes, int]) -> None:
@@ -170,14 +170,14 @@ class Agent:
 
         The sampler starts over if it has seen writes that are missing from this memory, or may be missing.
         """
-        own = self._mirror.storage.inserted
-        known = own if memory == self._memory else lineage.get(self._memory, 0)
-        if self._seen > known:  # the rig returned to a checkpoint, which invalidates the sampler's state
+        inserted = self._mirror.storage.inserted
+        n_shared = inserted if memory == self._memory else lineage.get(self._memory, 0)
+        if self._seen > n_shared:  # the rig returned to a checkpoint, which invalidates the sampler's state
             self._start_over(self._sampler.learned())
         if self._batches is not None and self._memory not in (b"", memory, *lineage):
             self._batches.skip_stored()
         elif self._batches is not None:
-            self._batches.rewind(known)
+            self._batches.rewind(n_shared)
         self._memory = memory
 
     def catch_up(self) -> None:
@@ -196,12 +196,12 @@ class Agent:
         self._sampler.episode_closed(episode_return)
         self._sampler.begin_episode(episode)
 
-    def learn(self, updates: int) -> Iterator[Replayed]:
+    def learn(self, updates: int) -> Iterator[ReplayedChunk]:
         """Run ``updates`` batch updates in chunks; yields the replayed experiences of each chunk."""
-        most = min(_CHUNK, max(1, REPLAYED_AT_ONCE // self._settings.batch))
-        ahead = 1 if self._sampler.required_signals else most
+        max_updates = min(_CHUNK, max(1, REPLAYED_AT_ONCE // self._settings.batch))
+        at_once = 1 if self._sampler.required_signals else max_updates
         while updates > 0:
-            n = min(ahead, updates)
+            n = min(at_once, updates)
             updates -= n
             draw = self._sampler.draw(self._settings.batch, n)
             minibatches, generations = self._mirror.gather(draw)
@@ -209,14 +209,14 @@ class Agent:
             signals = self._algorithm.update(minibatches).of_trial(0)
             self._sampler.updated(slots, signals)
             values = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
-            yield Replayed(slots, generations, values)
+            yield ReplayedChunk(slots, generations, values)
 
     def learn_from_batches(self, beat: Callable[[], object]) -> None:
         """Learn from complete batches; calls ``beat`` at intervals."""
         algorithm = cast(OnPolicy, self._algorithm)
         for batch, first in self.batches.take_complete():
-            left = 1.0 - float(self._age(np.array([first]))[0])
-            algorithm.learn(batch, max(0.0, left), beat)
+            remaining = 1.0 - float(self._age(np.array([first]))[0])
+            algorithm.learn(batch, max(0.0, remaining), beat)
 
     def export(self, run_id: str) -> bytes:
         """Return the policy as ONNX bytes, with the next policy id of the rig.
@@ -248,7 +248,7 @@ class Agent:
         if self._batches is not None:
             state |= {f"batches/{k}": v for k, v in self._batches.state().items()}
         counts = {"policies": self.policies, "offered": self.offered, "handled": self.handled, "seen": self._seen}
-        counts |= {"earlier": self._earlier} if self._earlier else {}
+        counts |= {"earlier": self._updates_before_run} if self._updates_before_run else {}
         state |= {name: np.array(count) for name, count in counts.items()}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
         state["run"] = np.frombuffer(run.encode(), np.uint8)
@@ -258,7 +258,7 @@ class Agent:
         replace_own_file(path, archive.getbuffer(), durable=True)
 
     def begin_with(self, path: Path) -> None:
-        """Take networks and optimisers of another run; raises OSError, and ValueError if they do not fit."""
+        """Load networks and optimisers of another run; raises OSError, and ValueError if they do not fit."""
         try:
             self._algorithm.restore(within(read_networks(path), self._prefix))
             self.begin()
@@ -266,8 +266,8 @@ class Agent:
             raise ValueError(f"{path}: {error} is missing") from None
 
     def begin(self) -> None:
-        """Count updates from here."""
-        self._earlier = self._algorithm.updates
+        """Start to count the run's updates."""
+        self._updates_before_run = self._algorithm.updates
 
     def restore(self, path: Path) -> bool:
         """Restore a saved state; returns False, and changes nothing, if none fits.
@@ -284,7 +284,7 @@ class Agent:
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
         self.policies, self.offered, self.handled, self._seen = policies, offered, handled, seen
-        self._earlier = int(state.get("earlier", np.array(0)))
+        self._updates_before_run = int(state.get("earlier", np.array(0)))
         self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         try:
             if self._notes is not None:
@@ -297,11 +297,11 @@ class Agent:
     def _restore_networks(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore the algorithm and its batches; raises KeyError or ValueError, and changes nothing, if one does not
         fit."""
-        before = self._algorithm.state()
+        previous = self._algorithm.state()
         try:
             self._algorithm.restore(within(state, self._prefix))
             if self._batches is not None:
                 self._batches.restore(within(state, "batches/"))
         except (KeyError, ValueError):
-            self._algorithm.restore(before)
+            self._algorithm.restore(previous)
             raise

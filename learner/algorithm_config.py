@@ -30,7 +30,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on_rig: ClassVar[bool] = True
     """Whether a rig can run its policies; trials on simulated plants can run the policies of every algorithm."""
     stochastic: ClassVar[bool] = False
-    """Whether its policies are stochastic and therefore explore without added noise."""
+    """Whether its policies are stochastic, so that they explore without added noise."""
     noisy_weights: ClassVar[bool] = False
     """Whether trials explore with noise in the network weights; a rig acts without this noise."""
     single_action: ClassVar[bool] = False
@@ -129,5 +129,5 @@ def defaults_of(name: str) -> AlgorithmConfig:
 
 def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
     """List the names of the algorithms whose sections satisfy a condition, for a message."""
-    described: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
-    return ", ".join(name for name, section in described.items() if holds(section()))
+    sections: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
+    return ", ".join(name for name, section in sections.items() if holds(section()))

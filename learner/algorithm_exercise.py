@@ -39,7 +39,7 @@ def _rng(seed: int) -> np.random.Generator:
 def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
     """List an algorithm's defects: in its actions, signals, trials and restored state."""
     n, m = len(config.signals), len(config.rig.actuators)
-    seen = _rng(8).uniform(-1.0, 1.0, (2, _STATES, n))
+    states = _rng(8).uniform(-1.0, 1.0, (2, _STATES, n))
 
     def build(networks: Sequence[int], memories: Sequence[int]) -> tuple[Algorithm, Notes]:
         algorithm = algorithm_for(settings, n, m, [_rng(seed) for seed in networks])
@@ -52,11 +52,11 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         return algorithm, notes
 
     (both, notes), (alone, _), (other, others) = build((1, 2), (5, 6)), build((2,), (6,)), build((3, 4), (5, 6))
-    acted = both.policy(seen)
-    if acted.shape != (2, _STATES, m) or not np.isfinite(acted).all():
-        yield f"returns actions of shape {acted.shape}, or non-finite actions, for states of shape {seen.shape}"
+    actions = both.policy(states)
+    if actions.shape != (2, _STATES, m) or not np.isfinite(actions).all():
+        yield f"returns actions of shape {actions.shape}, or non-finite actions, for states of shape {states.shape}"
         return
-    if not np.array_equal(acted, both.policy(seen)):
+    if not np.array_equal(actions, both.policy(states)):
         yield "returns two different actions for the same state"
     train = _on_batches if settings.selected.batch_steps else _on_minibatches
     first = train(both, settings, n, m, slice(None))
@@ -65,13 +65,15 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         return
     exact = settings.selected.exact_alone
     alone_first = train(alone, settings, n, m, slice(1, 2))
-    if not (_equal(first, alone_first, 1, exact) and _same(both.policy(seen)[1:], alone.policy(seen[1:]), exact)):
-        how = "every bit must agree" if exact else f"results differ by more than {_TOLERANCE:g} of the largest value"
-        yield f"trains a trial differently among others than alone: {how}"
+    if not (_equal(first, alone_first, 1, exact) and _same(both.policy(states)[1:], alone.policy(states[1:]), exact)):
+        requirement = (
+            "every bit must agree" if exact else f"results differ by more than {_TOLERANCE:g} of the largest value"
+        )
+        yield f"trains a trial differently among others than alone: {requirement}"
     others.restore(notes.state())
     other.restore({name: np.array(array) for name, array in both.state().items()})
     again, restored = (train(algorithm, settings, n, m, slice(None)) for algorithm in (both, other))
-    if not (_equal(again, restored) and np.array_equal(both.policy(seen), other.policy(seen))):
+    if not (_equal(again, restored) and np.array_equal(both.policy(states), other.policy(states))):
         yield "learns differently after its state is restored"
 
 
@@ -146,10 +148,10 @@ def _gather(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatche
 def _on_batches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
     """Learn from a batch of the present policies."""
     rng, shape = _rng(9), (2, 1, settings.selected.batch_steps)
-    observation, after = rng.uniform(-1.0, 1.0, (2, *shape, n))
-    ends, nothing = rng.random(shape) < 0.05, np.zeros(shape, np.bool_)
+    observation, next_observation = rng.uniform(-1.0, 1.0, (2, *shape, n))
+    ends, false = rng.random(shape) < 0.05, np.zeros(shape, np.bool_)
     drawn, reward = rng.standard_normal((*shape, m)), rng.standard_normal(shape)
-    fields: Sequence[Any] = (observation, drawn, reward, after, ends, nothing, nothing)
+    fields: Sequence[Any] = (observation, drawn, reward, next_observation, ends, false, false)
     cast(OnPolicy, algorithm).learn(PolicyBatch(*(field[trials] for field in fields)), 1.0)
     return Signals(np.zeros((0, len(observation[trials]), 0)))
 
@@ -171,21 +173,23 @@ def minibatches(
     def drawn(width: int) -> NDArray[np.float32]:
         return of(rng.uniform(-1.0, 1.0, (*shape, width)).astype(np.float32))
 
-    observation, action, after, mean = drawn(n), drawn(m), drawn(n), drawn(m)
+    observation, action, next_observation, mean = drawn(n), drawn(m), drawn(n), drawn(m)
     ends = of(rng.random(shape) < 0.1)
     rewards = of(rng.standard_normal((*shape, selected.successors)).astype(np.float32))
-    at = np.broadcast_to(np.arange(B)[:, None], (*rewards.shape[:-1], selected.window))
-    window = Window(at, np.repeat(observation[..., None, :], selected.window, axis=-2), np.ones(at.shape, np.bool_))
+    positions = np.broadcast_to(np.arange(B)[:, None], (*rewards.shape[:-1], selected.window))
+    window = Window(
+        positions, np.repeat(observation[..., None, :], selected.window, axis=-2), np.ones(positions.shape, np.bool_)
+    )
     acted = Behaviour(mean, np.full_like(mean, 0.5), action, np.zeros_like(ends))
     return Minibatches(
         observation,
         action,
         rewards[..., 0],
-        after,
+        next_observation,
         ends,
         rewards=rewards if selected.successors > 1 else None,
         lengths=np.full(ends.shape, selected.successors) if selected.successors > 1 else None,
-        slots=at[..., 0],
+        slots=positions[..., 0],
         behaviour=acted if settings.stochastic else None,
         window=window if selected.window > 1 else None,
     )

@@ -92,8 +92,8 @@ class Attachment:
         self.config = config
         """Configuration of this learner; after ``attach`` with the episodes and checkpoints of the rig's run: schedules
         depend on the former, and in lockstep a state is saved for each of the latter."""
-        self._client, self._role, self._note, self._ruled = client, role, note, ruled
-        self._heard = 0
+        self._client, self._role, self._note, self._on_ruling = client, role, note, ruled
+        self._last_ruling = 0
         self._session: Final = os.urandom(16)
         self._memory = b""
         self._returns: dict[int, float] = {}
@@ -124,18 +124,20 @@ class Attachment:
     def _begin(self, attached: Attached) -> None:
         document = parse_document(attached.config.decode(), "the rig's configuration")
         task = convert(document, ("task",), Task)
-        theirs, inputs = tracking_rig(task, convert(document, ("rig",), Rig)), task.inputs
-        if theirs != self.config.rig:
-            raise LearnerMismatchError(f"the connected rig, '{theirs.name}', differs from this configuration")
+        rig, inputs = tracking_rig(task, convert(document, ("rig",), Rig)), task.inputs
+        if rig != self.config.rig:
+            raise LearnerMismatchError(f"the connected rig, '{rig.name}', differs from this configuration")
         if inputs != self.config.task.inputs:
             raise LearnerMismatchError("the policies of the connected rig have other inputs (task.inputs)")
-        kept = {name: convert(document, (name,), kind) for name, kind in (("episodes", int), ("checkpoint_s", float))}
-        self.config = msgspec.structs.replace(self.config, **kept)
+        rig_settings = {
+            name: convert(document, (name,), kind) for name, kind in (("episodes", int), ("checkpoint_s", float))
+        }
+        self.config = msgspec.structs.replace(self.config, **rig_settings)
         intervened = self.config.selection.intervened
         algorithm = learner_settings(self.config.learner).selected
         self.mirror = Mirror(
             attached.capacity,
-            Layout(len(self.config.signals), len(theirs.actuators), attached.behaviour),
+            Layout(len(self.config.signals), len(rig.actuators), attached.behaviour),
             cyclic=attached.cyclic,
             intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
             successors=algorithm.successors,
@@ -154,16 +156,16 @@ class Attachment:
         ``closed`` and ``wait_ms``, as in Pull, limit the wait for a write or for the end of a later training episode.
         """
         mirror = self._mirror()
-        rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._heard))
+        rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._last_ruling))
         if not isinstance(rows, Rows) or len(payloads) != 1:
             raise LearnerMismatchError("the rig sent an unexpected reply to a pull")
         self._returns |= {closed.episode: closed.episode_return for closed in rows.episodes}
         for old in sorted(self._returns)[:-MAX_CLOSED]:
             del self._returns[old]
         for ruling in rows.rulings:
-            if ruling.number > self._heard:
-                self._heard = ruling.number
-                self._ruled(ruling)
+            if ruling.number > self._last_ruling:
+                self._last_ruling = ruling.number
+                self._on_ruling(ruling)
         try:
             return rows, mirror.apply(payloads[0], rows.upto) if payloads[0] else None
         except ValueError as error:
@@ -189,8 +191,8 @@ class Attachment:
                 if refusal.code != UNKNOWN:
                     raise
             attached = self.attach()
-            at = self._mirror().storage.inserted
-            self._note(f"reconnected; continuing from write {at} of {attached.inserted}")
+            inserted = self._mirror().storage.inserted
+            self._note(f"reconnected; continuing from write {inserted} of {attached.inserted}")
             if self._role == "push" and not attached.pushes and not isinstance(request, Pull):
                 raise LeaseLost(attached.why)
 
@@ -202,7 +204,7 @@ class PolicyOffers:
         self._link, self._name, self._clock_s = link, name, clock_s
         self._rulings: Counter[str] = Counter()
         self._rate_limited = 0
-        self._again_s: float | None = None
+        self._retry_s: float | None = None
         self._offered_s = -math.inf
 
     def offer(self, agent: Agent, run_id: str, *, retries: bool) -> None:
@@ -214,7 +216,7 @@ class PolicyOffers:
         verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
         if not isinstance(verdict, Verdict):
             raise LearnerMismatchError("the rig sent an unexpected reply to an offer")
-        self._again_s, self._offered_s = None, self._clock_s()
+        self._retry_s, self._offered_s = None, self._clock_s()
         if verdict.accepted or verdict.stage != RATE:
             agent.offered = agent.updates
         if verdict.accepted:
@@ -222,7 +224,7 @@ class PolicyOffers:
         elif verdict.stage == RATE:
             self._rate_limited += 1
             if retries:
-                self._again_s = self._offered_s + _RETRY_S
+                self._retry_s = self._offered_s + _RETRY_S
         else:
             message = f"after {agent.updates} updates was refused at {verdict.stage}: {verdict.reason}"
             report(self._name, "warning", f"policy {message}")
@@ -230,7 +232,7 @@ class PolicyOffers:
     @property
     def due(self) -> bool:
         """Whether an offer rejected as too soon is now due."""
-        return self._again_s is not None and self._clock_s() >= self._again_s
+        return self._retry_s is not None and self._clock_s() >= self._retry_s
 
     @property
     def retry_interval_passed(self) -> bool:

@@ -16,19 +16,23 @@ class Backlog:
 
     def __init__(self, updates_per_transition: float, max_pending: int, warn: Callable[[str], object]) -> None:
         """``max_pending``: maximum number of experiences with pending updates."""
-        self._each, self._max_pending, self._warn = updates_per_transition, updates_per_transition * max_pending, warn
+        self._updates_per_write, self._max_pending, self._warn = (
+            updates_per_transition,
+            updates_per_transition * max_pending,
+            warn,
+        )
         self._pending_updates = 0.0
         self.counted = 0
         """Number of writes to the memory whose updates have been added."""
         self.dropped = 0.0
-        self._fitting = _INITIAL_PORTION
+        self._portion = _INITIAL_PORTION
 
     def take(self, inserted: int) -> None:
         """Add updates for the writes up to ``inserted``; drop those beyond the limit."""
-        owed = self._pending_updates + self._each * max(0, inserted - self.counted)
+        pending = self._pending_updates + self._updates_per_write * max(0, inserted - self.counted)
         self.counted = inserted
-        self._pending_updates = min(owed, self._max_pending)
-        self.drop(owed - self._pending_updates)
+        self._pending_updates = min(pending, self._max_pending)
+        self.drop(pending - self._pending_updates)
 
     def drop(self, updates: float) -> None:
         if updates and not self.dropped:
@@ -41,10 +45,10 @@ class Backlog:
 
     def portion(self, updates: int) -> int:
         """Number of updates that take about ``LEARN_S``, estimated from the duration of the last ones; at least one."""
-        return min(updates, self._fitting)
+        return min(updates, self._portion)
 
     def record_duration(self, updates: int, elapsed_s: float) -> None:
-        self._fitting = max(1, int(LEARN_S * updates / max(elapsed_s, 1e-6)))
+        self._portion = max(1, int(LEARN_S * updates / max(elapsed_s, 1e-6)))
 
     def done(self, updates: int) -> None:
         self._pending_updates -= updates

@@ -54,28 +54,28 @@ def keeper_problems(strategy: Strategy) -> Iterator[str]:
     if large.nbytes > large.bytes_per_slot * _LARGE_CAPACITY + _OVERHEAD_BYTES:
         yield f"uses {large.nbytes} bytes for {_LARGE_CAPACITY} slots, but declares {large.bytes_per_slot:g} per slot"
     state = {name: array.copy() for name, array in keeper.state().items()}
-    given = keeper.state()
+    returned = keeper.state()
     other = keeper_for(strategy, _CAPACITY, _rng(3))
     other.restore({name: array.copy() for name, array in state.items()})
     later = range(_N_OFFERS, 2 * _N_OFFERS)
     if _decisions(keeper, _rng(4), later) != _decisions(other, _rng(4), later):
         yield "decides differently after its state is restored"
-    if any(not np.array_equal(given[name], array) for name, array in state.items()):
+    if any(not np.array_equal(returned[name], array) for name, array in state.items()):
         yield "keeps using the arrays that state() returned: return copies"
 
 
 def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[int]:
     """Return the slots of offered experiences, with occasional feedback in between."""
     slots: list[int] = []
-    kept = keeper.capacity if offers.start else 0
+    n_stored = keeper.capacity if offers.start else 0
     for offer in offers:
         slots.append(keeper.place())
         if slots[-1] != REJECTED:
             keeper.written(slots[-1], float(rng.exponential()), offer // _EPISODE)
-        kept = min(kept + 1, keeper.capacity)
+        n_stored = min(n_stored + 1, keeper.capacity)
         for signal in FEEDBACK.values():
             if signal in keeper.required_signals and offer % 3 == 0:
-                replayed = rng.integers(0, kept, 4)
+                replayed = rng.integers(0, n_stored, 4)
                 keeper.learned(signal, replayed, rng.exponential(size=4).astype(np.float32))
     return slots
 
@@ -122,8 +122,8 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
         for drawing, draw in zip((sampler, other), draws, strict=True):
             _learn(drawing, draw, _rng(7))
     if not sampler.required_signals:
-        together, singly = sampler.draw(batch, 3), [other.draw(batch, 1) for _ in range(3)]
-        if not np.array_equal(together.slots, np.concatenate([draw.slots for draw in singly])):
+        joint, single = sampler.draw(batch, 3), [other.draw(batch, 1) for _ in range(3)]
+        if not np.array_equal(joint.slots, np.concatenate([draw.slots for draw in single])):
             yield "draws different minibatches in one call of three than in three single calls"
 
 

@@ -187,9 +187,9 @@ class _Graph:
                 output = f"times_{name}" if op == "Mul" else f"plus_{name}"
                 value = self.add(op, [value, self.constant(name, array)], output, named=False)
 
-    def clipped(self, value: str, output: str, **ends: float) -> str:
+    def clipped(self, value: str, output: str, **bounds: float) -> str:
         """Clip between two bounds, lower one first, given as names and values of constants."""
-        names = [self.constant(name, np.array(end)) for name, end in ends.items()]
+        names = [self.constant(name, np.array(end)) for name, end in bounds.items()]
         return self.add("Clip", [value, *names], output)
 
     def standardised(self, seen: InputFilter, contract: PolicyContract) -> str:
@@ -198,8 +198,8 @@ class _Graph:
         scale = 1.0 / (half_range * seen.std)
         shift = -(centre / half_range + seen.mean) / seen.std
         scaled = self.add("Mul", [INPUT_NAME, self.constant("filter_scale", scale)], "filter_scaled")
-        moved = self.add("Add", [scaled, self.constant("filter_shift", shift)], "filter_moved")
-        return self.clipped(moved, "filtered", filter_least=-seen.cut, filter_most=seen.cut)
+        shifted = self.add("Add", [scaled, self.constant("filter_shift", shift)], "filter_moved")
+        return self.clipped(shifted, "filtered", filter_least=-seen.cut, filter_most=seen.cut)
 
     def network(
         self,
@@ -252,27 +252,31 @@ class _Graph:
         n, (weight, bias) = len(contract.observations), cells[0]
         scaled = weight[:n] / half_range[:, None]
         first = (np.concatenate((scaled, weight[n:])), bias - centre @ scaled)
-        before = [f"{part}{i}" for i in range(len(cells)) for part in ("output", "state")]
-        self.split(HIDDEN, before, np.repeat(units, 2).tolist())
-        value, after = INPUT_NAME, []
+        hidden = [f"{part}{i}" for i in range(len(cells)) for part in ("output", "state")]
+        self.split(HIDDEN, hidden, np.repeat(units, 2).tolist())
+        value, next_hidden = INPUT_NAME, []
         for i, (u, layer) in enumerate(zip(units, [first, *cells[1:]], strict=True)):
             joined = self.add("Concat", [value, f"output{i}"], f"joined{i}", axis=1)
             gates = self.add("Gemm", [joined, *self.linear(str(i), *layer)], f"gates{i}")
-            let_in, keep, candidate, let_out = self.split(gates, [f"{gates}_{k}" for k in range(4)], [u] * 4)
-            let_in, keep, let_out = (self.add("Sigmoid", [gate], f"{gate}_open") for gate in (let_in, keep, let_out))
+            input_gate, forget_gate, candidate, output_gate = self.split(
+                gates, [f"{gates}_{k}" for k in range(4)], [u] * 4
+            )
+            input_gate, forget_gate, output_gate = (
+                self.add("Sigmoid", [gate], f"{gate}_open") for gate in (input_gate, forget_gate, output_gate)
+            )
             candidate = self.add("Tanh", [candidate], f"candidate{i}")
-            kept = self.add("Mul", [keep, f"state{i}"], f"kept{i}")
-            state = self.add("Add", [kept, self.add("Mul", [let_in, candidate], f"new{i}")], f"next_state{i}")
-            value = self.add("Mul", [let_out, self.add("Tanh", [state], f"bounded{i}")], f"next_output{i}")
-            after += [value, state]
-        self.add("Concat", after, HIDDEN_OUT, axis=1)
+            retained = self.add("Mul", [forget_gate, f"state{i}"], f"kept{i}")
+            state = self.add("Add", [retained, self.add("Mul", [input_gate, candidate], f"new{i}")], f"next_state{i}")
+            value = self.add("Mul", [output_gate, self.add("Tanh", [state], f"bounded{i}")], f"next_output{i}")
+            next_hidden += [value, state]
+        self.add("Concat", next_hidden, HIDDEN_OUT, axis=1)
         return value
 
     def means(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
         """Add the means (1, levels) of distributions over ``atoms``, given as logits (1, levels * atoms)."""
         by_level = self._reshaped(logits, "by_level", (levels, len(atoms)))
-        chances = self.add("Softmax", [by_level], "chances", axis=1)
-        mean = self.add("MatMul", [chances, self.constant("atoms", atoms[:, None])], "mean")
+        probabilities = self.add("Softmax", [by_level], "chances", axis=1)
+        mean = self.add("MatMul", [probabilities, self.constant("atoms", atoms[:, None])], "mean")
         return self._reshaped(mean, "means", (1, levels))
 
     def _reshaped(self, value: str, output: str, shape: tuple[int, int]) -> str:

@@ -32,8 +32,8 @@ class Lstm:
         cells = [(i + u, 4 * u) for i, u in itertools.pairwise((inputs, *units))]
         self.sizes: Final = [*cells, (units[-1], outputs)]
         shapes: dict[str, tuple[int, int]] = {}
-        for at, (rows, cols) in enumerate(self.sizes):
-            shapes[f"weight{at}"], shapes[f"bias{at}"] = (rows, cols), (1, cols)
+        for index, (rows, cols) in enumerate(self.sizes):
+            shapes[f"weight{index}"], shapes[f"bias{index}"] = (rows, cols), (1, cols)
         self.group: Final = state.group(name, shapes)
 
     @property
@@ -50,14 +50,16 @@ class Lstm:
     def step(self, x: Array, memory: Memory) -> tuple[Array, Memory]:
         """Run one step from states (rows, inputs); returns the outputs of the last cell (rows, units) and the new
         memory."""
-        after: Memory = []
-        for at, (units, (output, state)) in enumerate(zip(self.units, memory, strict=True)):
-            gates = self._layer(at, concatenate(x, output))
-            let_in, keep, candidate, let_out = (gates.columns(k * units, (k + 1) * units) for k in range(4))
-            state = sigmoid(keep) * state + sigmoid(let_in) * tanh(candidate)
-            x = sigmoid(let_out) * tanh(state)
-            after.append((x, state))
-        return x, after
+        next_memory: Memory = []
+        for index, (units, (output, state)) in enumerate(zip(self.units, memory, strict=True)):
+            gates = self._layer(index, concatenate(x, output))
+            input_gate, forget_gate, candidate, output_gate = (
+                gates.columns(k * units, (k + 1) * units) for k in range(4)
+            )
+            state = sigmoid(forget_gate) * state + sigmoid(input_gate) * tanh(candidate)
+            x = sigmoid(output_gate) * tanh(state)
+            next_memory.append((x, state))
+        return x, next_memory
 
     def outputs(self, x: Array) -> Array:
         """Linear outputs (rows, outputs), from outputs of the last cell."""
@@ -72,30 +74,30 @@ class Lstm:
         """
         start = memory = self.split_hidden(before)
         x = steps[0]
-        for at in reversed(range(len(steps))):
-            if at + 1 < len(steps):
-                there = present.columns(at + 1, at + 2)
-                absent = 1.0 - there
+        for index in reversed(range(len(steps))):
+            if index + 1 < len(steps):
+                exists = present.columns(index + 1, index + 2)
+                absent = 1.0 - exists
                 memory = [
-                    (there * output + absent * first, there * state + absent * second)
+                    (exists * output + absent * first, exists * state + absent * second)
                     for (output, state), (first, second) in zip(memory, start, strict=True)
                 ]
-            x, memory = self.step(steps[at], memory)
+            x, memory = self.step(steps[index], memory)
         return self.outputs(x)
 
-    def _layer(self, at: int, x: Array) -> Array:
-        weight, bias = (x.tape.read(f) for f in self.group.fields[2 * at : 2 * at + 2])
+    def _layer(self, index: int, x: Array) -> Array:
+        weight, bias = (x.tape.read(f) for f in self.group.fields[2 * index : 2 * index + 2])
         return dense(x, weight, bias)
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
         """Draw one trial's parameters into its state: Glorot-uniform gates, U(+-0.1 / sqrt(inputs)) output layer,
         biases 0 except those of the forget gate, 1."""
-        for at, (inputs, outputs) in enumerate(self.sizes):
-            weight, bias = (row[f.slice] for f in self.group.fields[2 * at : 2 * at + 2])
-            last = at == len(self.units)
-            bound = 0.1 / inputs**0.5 if last else (6.0 / (inputs + outputs // 4)) ** 0.5
+        for index, (inputs, outputs) in enumerate(self.sizes):
+            weight, bias = (row[f.slice] for f in self.group.fields[2 * index : 2 * index + 2])
+            is_output = index == len(self.units)
+            bound = 0.1 / inputs**0.5 if is_output else (6.0 / (inputs + outputs // 4)) ** 0.5
             weight[:], bias[:] = stream.uniform(-bound, bound, inputs * outputs), 0.0
-            if not last:
+            if not is_output:
                 bias.reshape(4, -1)[_FORGET_GATE] = 1.0
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:

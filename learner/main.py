@@ -34,8 +34,8 @@ _NICE: Final = 10
 
 
 def learn(config: RunConfig, connection: Connection, state: Path | None, start: Path | None = None) -> int:
-    """Learn for the connected rig until its run ends, from the networks in the file ``start``; returns the exit
-    code."""
+    """Learn for the connected rig until its run ends, starting with the networks in the file ``start``; returns the
+    exit code."""
     stop = [False]
 
     def request_stop(signum: int, frame: object) -> None:
@@ -45,10 +45,10 @@ def learn(config: RunConfig, connection: Connection, state: Path | None, start: 
     signal.signal(signal.SIGINT, request_stop)
     if state is not None:
         state.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as passing:  # created only if needed: a killed process would leave it behind
+    with contextlib.ExitStack() as folders:  # created only if needed: a killed process would leave it behind
 
         def temporary() -> Path:
-            return Path(passing.enter_context(tempfile.TemporaryDirectory(prefix="onrig-learner-")))
+            return Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="onrig-learner-")))
 
         folder = temporary() if state is None else state
         while True:

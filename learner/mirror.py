@@ -17,8 +17,8 @@ from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
     """Return the behaviour policies of gathered experiences, in this shape."""
     mean, std, drawn = np.moveaxis(batch.behaviour.reshape(*shape, 3, -1), -2, 0)
-    another = (batch.meta & np.uint32(Flag.DEVIATES)) != 0
-    return Behaviour(mean, std, drawn, another.reshape(shape))
+    deviates = (batch.meta & np.uint32(Flag.DEVIATES)) != 0
+    return Behaviour(mean, std, drawn, deviates.reshape(shape))
 
 
 class Mirror:
@@ -114,8 +114,8 @@ class Mirror:
                 lengths=chain.present.sum(axis=-1),
             )
         if self._trajectories is not None and self._window > 1:
-            at, present = self._trajectories.before(draw.slots[:, None], self._window)
-            minibatches = replace(minibatches, window=Window(at, self.storage.observation[at], present))
+            positions, present = self._trajectories.before(draw.slots[:, None], self._window)
+            minibatches = replace(minibatches, window=Window(positions, self.storage.observation[positions], present))
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:

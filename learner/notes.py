@@ -31,9 +31,9 @@ class Notes:
         self, name: str, initial: float, dtype: DTypeLike = np.float32, shape: tuple[int, ...] = ()
     ) -> NDArray[Any]:
         """Add a column (S, capacity, *shape) for its owner to write; a rewritten slot is reset to ``initial``."""
-        added: NDArray[Any] = np.full((self.trials, self.capacity, *shape), initial, dtype)
-        self._columns[name], self._initial[name] = added, initial
-        return added
+        column_: NDArray[Any] = np.full((self.trials, self.capacity, *shape), initial, dtype)
+        self._columns[name], self._initial[name] = column_, initial
+        return column_
 
     def written(self, trial: int, slots: Slots) -> None:
         """Notify the columns of new experiences in a trial's slots (k,)."""

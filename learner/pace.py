@@ -56,9 +56,9 @@ class RealTime:
 
     uses_clock: bool = True
 
-    def __init__(self, states: States, backlog: Backlog, offering: PolicyOffers, max_behind: int) -> None:
+    def __init__(self, states: States, backlog: Backlog, offers_: PolicyOffers, max_behind: int) -> None:
         """``max_behind``: maximum number of updates in waiting episodes, beyond which more are dropped."""
-        self._states, self._backlog, self._offering, self._max_behind = states, backlog, offering, max_behind
+        self._states, self._backlog, self._offering, self._max_behind = states, backlog, offers_, max_behind
         self._saved_s = time.monotonic()
 
     def finished(self, attached: Attached) -> int:

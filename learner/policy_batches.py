@@ -36,8 +36,8 @@ def next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
     changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
     starts = np.concatenate(([0], changes))
     lengths = np.diff(np.concatenate((starts, [len(policies)])))
-    whole = np.flatnonzero(lengths >= size)
-    return NextBatch(int(starts[whole[0]]), True) if len(whole) else NextBatch(int(starts[-1]), False)
+    complete = np.flatnonzero(lengths >= size)
+    return NextBatch(int(starts[complete[0]]), True) if len(complete) else NextBatch(int(starts[-1]), False)
 
 
 def log_density(
@@ -94,7 +94,7 @@ class PolicyBatches:
         if not storage.layout.behaviour:
             raise ValueError("the rig's experiences do not record their behaviour policies (process: own)")
         self._storage, self._size = storage, size
-        self._begun = 0
+        self._start = 0
         """Number of writes before the batch that is being gathered."""
         self._last = (-1, -1)
         """Episode and step of the last experience in a batch."""
@@ -109,48 +109,48 @@ class PolicyBatches:
         """Take the complete batches, each with the slot of its first experience."""
         storage = self._storage
         while True:
-            self._skip(max(0, storage.inserted - self._begun - storage.capacity))
-            slots = self._fresh(storage.changed_since(self._begun))
-            found = next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
-            self._skip(found.skipped)
-            if not found.complete:
+            self._skip(max(0, storage.inserted - self._start - storage.capacity))
+            slots = self._without_repeated(storage.changed_since(self._start))
+            next_ = next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
+            self._skip(next_.skipped)
+            if not next_.complete:
                 return
-            taken = slots[found.skipped : found.skipped + self._size]
-            self._begun += self._size
-            self._last = int(storage.episode[taken[-1]]), int(storage.step[taken[-1]])
+            batch_slots = slots[next_.skipped : next_.skipped + self._size]
+            self._start += self._size
+            self._last = int(storage.episode[batch_slots[-1]]), int(storage.step[batch_slots[-1]])
             self.learned += 1
-            self.deviating += int(np.count_nonzero(storage.meta[taken] & _DEVIATES))
-            yield policy_batch(storage, taken), int(taken[0])
+            self.deviating += int(np.count_nonzero(storage.meta[batch_slots] & _DEVIATES))
+            yield policy_batch(storage, batch_slots), int(batch_slots[0])
 
-    def _fresh(self, slots: Slots) -> Slots:
+    def _without_repeated(self, slots: Slots) -> Slots:
         """Skip experiences of earlier batches that a rig repeats after returning to a checkpoint.
 
         They are identified by episode and step: an episode that a killed run repeats counts from its interruption.
         """
         episode, step = self._storage.episode[slots], self._storage.step[slots]
-        fresh = (episode > self._last[0]) | ((episode == self._last[0]) & (step > self._last[1]))
-        repeated = int(np.argmax(fresh)) if fresh.any() else len(slots)
-        self._begun += repeated
+        is_new = (episode > self._last[0]) | ((episode == self._last[0]) & (step > self._last[1]))
+        repeated = int(np.argmax(is_new)) if is_new.any() else len(slots)
+        self._start += repeated
         return slots[repeated:]
 
     def _skip(self, experiences: int) -> None:
-        self._begun += experiences
+        self._start += experiences
         self.dropped += experiences
 
     def rewind(self, writes: int) -> None:
         """Return to the memory after ``writes`` writes; later ones are repeated or replaced."""
-        self._begun = min(self._begun, writes)
+        self._start = min(self._start, writes)
 
     def skip_stored(self) -> None:
         """Skip the stored experiences, which other policies than the learning ones gathered."""
-        self._begun, self._last = self._storage.inserted, (-1, -1)
+        self._start, self._last = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        counts = (self._begun, self.learned, self.dropped, self.deviating)
+        counts = (self._start, self.learned, self.dropped, self.deviating)
         return {"position": np.array([*counts, *self._last], np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         position = [int(x) for x in state["position"]]
-        self._begun, self.learned, self.dropped, self.deviating = position[:4]
+        self._start, self.learned, self.dropped, self.deviating = position[:4]
         episode, step = position[4:] or (-1, -1)  # missing in states of earlier versions
         self._last = episode, step

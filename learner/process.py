@@ -37,7 +37,7 @@ class LearnerProcess:
     def __init__(
         self, config: RunConfig, connection: Connection, state: Path, stop: list[bool], start: Path | None = None
     ) -> None:
-        """``start``: file with the networks that a learner without a saved state begins with."""
+        """``start``: file with the initial networks of a learner without a saved state."""
         self._role, self._start = connection.role, start
         self._settings = learner_settings(config.learner)
         self._heartbeat = Heartbeat(NAME)
@@ -57,7 +57,7 @@ class LearnerProcess:
         self._pace: Pace = RealTime(self._states, self._backlog, self._offering, self._settings.backlog)
         """Configuration of the rig, once attached."""
         self._agent: Agent | None = None
-        self._follows = False
+        self._notifies_agent = False
         """Whether the agent is notified of every write."""
         self._settled = -1
         """Episode of the rig's newest checkpoint (lockstep)."""
@@ -86,12 +86,12 @@ class LearnerProcess:
                 continue
             try:
                 self._take_over(attached)
-                while not rows.ending:  # once it ends, the rig no longer answers
+                while not rows.ending:  # an ending rig no longer answers
                     self._learn(rows)
                     rows = self._pull(closed=self.agent.handled, wait_ms=self._wait_ms)
                 break
             except LeaseLost as loss:
-                self._follows = False
+                self._notifies_agent = False
                 self.save()
                 report(NAME, "warning", f"no longer pushing: {loss}")
                 attached = self._link.attach()
@@ -121,15 +121,15 @@ class LearnerProcess:
         """Mirror until this learner may push; returns None if the run ends first."""
         report(NAME, "ready", "watching" if self._role == "watch" else f"waiting for its turn: {attached.why}")
         closed = attached.closed
-        request_s = time.monotonic()
+        last_request_s = time.monotonic()
         while True:
             rows = self._pull(closed=closed, wait_ms=_WAIT_MS)
             closed = rows.closed
             if rows.ending:
                 return None
             now_s = time.monotonic()
-            if self._role == "push" and now_s - request_s > _TURN_S:
-                request_s = now_s
+            if self._role == "push" and now_s - last_request_s > _TURN_S:
+                last_request_s = now_s
                 attached = self._link.attach()
                 if attached.pushes:
                     return attached
@@ -154,7 +154,7 @@ class LearnerProcess:
             agent.sampler_lost = False
         # If the sampler starts over, the experiences already counted are still stored and need no further updates.
         self._backlog.counted = max(agent.seen, min(seen, attached.restored))
-        self._follows = self._pace.join(agent)
+        self._notifies_agent = self._pace.join(agent)
         if attached.next_policy_id <= 1 and not resumes:
             if self._start is None:
                 self._learn_from_seeds()
@@ -165,20 +165,20 @@ class LearnerProcess:
         report(NAME, "ready", "restored" if resumes else "from scratch")
 
     def _learn_from_seeds(self) -> None:
-        """Learn from what the memory of a new run holds already, before the first policy."""
+        """Learn from the initial experiences in the memory of a new run, before the first policy."""
         agent, config = self.agent, self._link.config
         assert self._link.mirror is not None
         steps = episode_steps(config.task, config.rate_hz)
-        seeded = round(self._link.mirror.storage.stored / steps)  # in episodes
-        if not seeded or self._settings.selected.batch_steps:
+        n_seeded_episodes = round(self._link.mirror.storage.stored / steps)  # in episodes
+        if not n_seeded_episodes or self._settings.selected.batch_steps:
             return
         agent.catch_up()
         self._backlog.counted = agent.seen
         if agent.ready:
-            self._work.update(agent, self._owed(seeded), self._pace)
+            self._work.update(agent, self._updates_to_catch_up(n_seeded_episodes), self._pace)
             agent.begin()
 
-    def _owed(self, episodes: int) -> int:
+    def _updates_to_catch_up(self, episodes: int) -> int:
         """Updates for the stored experiences of earlier episodes, which new networks must catch up on."""
         return min((self._settings.updates_per_episode or 100) * episodes, 10 * self._settings.backlog)
 
@@ -194,8 +194,8 @@ class LearnerProcess:
 
     def _rejoin(self, attached: Attached, resumes: bool) -> None:
         agent, uses_clock = self.agent, self._pace.uses_clock
-        of_batches = bool(self._settings.selected.batch_steps) and uses_clock
-        others = of_batches and attached.next_policy_id - 1 > agent.policies
+        learns_from_batches = bool(self._settings.selected.batch_steps) and uses_clock
+        has_other_policies = learns_from_batches and attached.next_policy_id - 1 > agent.policies
         self._episode_at_join = finished = self._pace.finished(attached)
         if uses_clock or not resumes:  # otherwise the episode is repeated from its start
             agent.policies = attached.next_policy_id - 1
@@ -204,10 +204,10 @@ class LearnerProcess:
             if attached.next_policy_id <= 1:  # no policy of this learner remains on the rig
                 agent.policies = 0
                 self._offer()
-            elif others:  # other policies gathered the stored experiences
+            elif has_other_policies:  # other policies gathered the stored experiences
                 agent.batches.skip_stored()
                 self._offer()
-            elif of_batches and agent.updates > agent.offered:
+            elif learns_from_batches and agent.updates > agent.offered:
                 self._offer()
             self._report_done(agent.handled)
         else:
@@ -219,12 +219,12 @@ class LearnerProcess:
                 self._conclude(agent.handled)
                 return
             # New networks must catch up on the stored experiences before they act.
-            owed = self._owed(attached.closed)
-            report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory precede the first policy")
+            updates = self._updates_to_catch_up(attached.closed)
+            report(NAME, "warning", f"no saved state: {updates} updates on the rig's memory precede the first policy")
             agent.catch_up()
             self._backlog.counted = agent.seen
             if agent.ready:
-                self._work.update(agent, owed, self._pace)
+                self._work.update(agent, updates, self._pace)
                 self._offer()
             self._conclude(agent.handled)
 
@@ -299,7 +299,7 @@ class LearnerProcess:
         rows, slots = self._link.pull(closed, wait_ms)
         self._settled = rows.settled
         self._heartbeat.beat()
-        if slots is not None and self._follows:
+        if slots is not None and self._notifies_agent:
             self.agent.written(slots)
         return rows
 

@@ -127,8 +127,10 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
 
     @property
     def settled(self) -> ProportionalLaw:
-        given = {name: getattr(self, name) for name in ProportionalLaw._fields}
-        return PROPORTIONAL[self.law]._replace(**{name: value for name, value in given.items() if value is not UNSET})
+        configured = {name: getattr(self, name) for name in ProportionalLaw._fields}
+        return PROPORTIONAL[self.law]._replace(
+            **{name: value for name, value in configured.items() if value is not UNSET}
+        )
 
 
 class PriorSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):

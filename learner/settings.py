@@ -26,12 +26,12 @@ _S = TypeVar("_S", bound=SamplerSettings)
 
 
 class StartFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Networks that a learner begins with: those that an earlier run ended with."""
+    """Initial networks of a learner: the final ones of an earlier run."""
 
     path: str
     """Folder of the run."""
     sha256: str | UnsetType = UNSET
-    """Checksum of what is taken; that of another content is refused.  A run's own configuration has it."""
+    """Checksum of the networks; a different content is refused.  It is set in a run's own configuration."""
 
 
 class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +52,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum backlog in real time, in updates, or with ``updates_per_transition`` in experiences with pending updates;
     those beyond it are dropped."""
     start_from: str | StartFrom | UnsetType = UNSET
-    """Run with whose networks and optimisers the local learner begins (docs/data.md)."""
+    """Run whose networks and optimisers the local learner starts with (docs/data.md)."""
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
@@ -66,7 +66,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def start(self) -> StartFrom | None:
-        """``start_from`` in full; None for a learner that begins with new networks."""
+        """``start_from`` in full; None for a learner that starts with new networks."""
         if self.start_from is UNSET:
             return None
         return StartFrom(self.start_from) if isinstance(self.start_from, str) else self.start_from
@@ -76,8 +76,8 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.selected.batch
 
     def of_sampler(self, kind: type[_S]) -> _S:
-        given: _S | UnsetType = getattr(self, kind.section, UNSET)
-        return kind() if given is UNSET else given
+        configured: _S | UnsetType = getattr(self, kind.section, UNSET)
+        return kind() if configured is UNSET else configured
 
     @property
     def refers(self) -> ReferSettings | None:
@@ -96,8 +96,8 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def provided_signals(self) -> frozenset[Signal]:
         """Signals that updates provide to samplers and keepers."""
         targets = {Signal.TARGET} if self.selected.provides_targets else set()
-        apart = {Signal.FAR, Signal.KL} if self.refers is not None else set()
-        return frozenset({Signal.TD_ERROR} | targets | apart)
+        refer_signals = {Signal.FAR, Signal.KL} if self.refers is not None else set()
+        return frozenset({Signal.TD_ERROR} | targets | refer_signals)
 
     @property
     def note_bytes(self) -> float:
@@ -141,8 +141,8 @@ def learner_settings(section: Mapping[str, object]) -> LearnerSettings:
 
 
 def settings_type() -> type[LearnerSettings]:
-    """Return the type of the section, including those of other packages and of files; raises ValueError for a broken
-    file."""
+    """Return the type of the section, including sections from other packages and files; raises ValueError for an
+    invalid file."""
     return _extended(*(registry.foreign_names(group) for group in _GROUPS))
 
 
@@ -166,18 +166,22 @@ def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[Learne
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
     """Return contradictions between settings, as (path, message) pairs."""
-    given = {name: getattr(settings, name, UNSET) for name in algorithm_names()}
-    sections = {name: section for name, section in given.items() if section is not UNSET}
-    problems = [(f"{name}.{at}", message) for name, section in sections.items() for at, message in section.problems()]
+    values = {name: getattr(settings, name, UNSET) for name in algorithm_names()}
+    sections = {name: section for name, section in values.items() if section is not UNSET}
+    problems = [
+        (f"{name}.{path}", message) for name, section in sections.items() for path, message in section.problems()
+    ]
     if settings.refer is not UNSET and not settings.selected.home_under_refer:
-        able = algorithms_where(lambda section: bool(section.home_under_refer) and not section.bounds_its_steps)
-        problems.append(("refer", f"ReF-ER does not support {settings.algorithm}: remove this section, or use {able}"))
+        supported = algorithms_where(lambda section: bool(section.home_under_refer) and not section.bounds_its_steps)
+        problems.append(
+            ("refer", f"ReF-ER does not support {settings.algorithm}: remove this section, or use {supported}")
+        )
     elif settings.refer is not UNSET and settings.selected.bounds_its_steps and settings.refer.rules != "none":
         problems.append(("refer.rules", f"{settings.algorithm} limits its own steps: expected 'none'"))
     if settings.selected.batch_steps:
-        for at in ("updates_per_episode", "updates_per_transition"):
-            if getattr(settings, at) is not None:
-                problems.append((at, f"{settings.algorithm} learns from each batch of its policies: remove this"))
+        for path in ("updates_per_episode", "updates_per_transition"):
+            if getattr(settings, path) is not None:
+                problems.append((path, f"{settings.algorithm} learns from each batch of its policies: remove this"))
         return problems
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
@@ -195,8 +199,10 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
     for part in parts_of_sampling(parsed.sampling).each:
         yield from _sampling_problems(settings, part.name)
     for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
-        able = algorithms_where(lambda section: bool(section.home_under_refer))
-        message = f"{parsed.retention} needs the {signal.value}, which only ReF-ER provides ({able}): set learner.refer"
+        supported = algorithms_where(lambda section: bool(section.home_under_refer))
+        message = (
+            f"{parsed.retention} needs the {signal.value}, which only ReF-ER provides ({supported}): set learner.refer"
+        )
         yield "selection.strategy", message
 
 
@@ -205,8 +211,8 @@ def _sampling_problems(settings: LearnerSettings, name: str) -> Iterator[tuple[s
     assert issubclass(sampling, SamplerSettings)
     yield from settings.of_sampler(sampling).problems(settings.algorithm, settings.selected)
     if Signal.TARGET in sampling.required_signals - settings.provided_signals:
-        able = algorithms_where(lambda section: section.provides_targets)
-        message = f"{name} needs the critic's targets, which {settings.algorithm} does not provide: use {able}"
+        supported = algorithms_where(lambda section: section.provides_targets)
+        message = f"{name} needs the critic's targets, which {settings.algorithm} does not provide: use {supported}"
         yield "selection.strategy", message
 
 
@@ -232,8 +238,8 @@ def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, s
     if not selected.on_rig:
         return [("algorithm", f"a rig cannot run the policies of {name}: use it with `onrig experiment`")]
     if selected.single_action and actuators != 1:
-        able = algorithms_where(lambda section: section.on_rig and not section.single_action)
-        return [("algorithm", f"{name} supports one actuator, but this rig has {actuators}: use {able}")]
+        supported = algorithms_where(lambda section: section.on_rig and not section.single_action)
+        return [("algorithm", f"{name} supports one actuator, but this rig has {actuators}: use {supported}")]
     return [(f"{name}.{at}", message) for at, message in selected.rig_problems()]
 
 
@@ -241,8 +247,8 @@ def process_problem(settings: LearnerSettings, exploration: Exploration) -> tupl
     """Conflict of the exploration process with the algorithm on a rig, as (path in its section, message), or None."""
     name, tag = settings.algorithm, exploration.__struct_config__.tag
     if settings.stochastic and not isinstance(exploration, OwnNoise):
-        who = name if settings.refer is UNSET else f"{name} under ReF-ER"
-        return "process", f"the policies of {who} sample their actions: expected 'own', got {tag!r}"
+        algorithm = name if settings.refer is UNSET else f"{name} under ReF-ER"
+        return "process", f"the policies of {algorithm} sample their actions: expected 'own', got {tag!r}"
     levels = getattr(settings.selected, "levels", None)
     if levels is not None:
         if not isinstance(exploration, EpsilonGreedy | NoExploration):

@@ -89,19 +89,21 @@ class States:
         executor than this process's.
         """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}
-        ours = [header for header in headers.values() if header is not None and header.run == run]
+        own_headers = [header for header in headers.values() if header is not None and header.run == run]
         foreign = [episode for episode, header in headers.items() if header is not None and header.run != run]
         if foreign:
             raise ForeignStatesError(
                 f"{self.path(foreign[0])} belongs to another run; choose another folder with --state, or move it"
             )
-        if headers and not ours:
+        if headers and not own_headers:
             raise ForeignStatesError(
                 f"{self.path(next(iter(headers)))} is damaged and may belong to another run; move it elsewhere"
             )
-        for header in ours[:1]:
-            if what := difference_here(header.executor):
-                raise ForeignStatesError(f"{self.path(header.episode)}: {what}; or choose another folder with --state")
+        for header in own_headers[:1]:
+            if difference := difference_here(header.executor):
+                raise ForeignStatesError(
+                    f"{self.path(header.episode)}: {difference}; or choose another folder with --state"
+                )
         self._run = run
 
     def episodes(self) -> list[int]:
@@ -134,9 +136,9 @@ class States:
 
     def _write(self, agent: Agent, settled: int | None) -> None:
         agent.save(self.path(agent.handled), self._run)
-        known = self.episodes()
-        later = [episode for episode in known if episode > agent.handled]
-        old = [episode for episode in known[len(later) :][MAX_STATES:] if settled is None or episode < settled]
+        saved = self.episodes()
+        later = [episode for episode in saved if episode > agent.handled]
+        old = [episode for episode in saved[len(later) :][MAX_STATES:] if settled is None or episode < settled]
         for episode in later + old:
             self.path(episode).unlink(missing_ok=True)
 
@@ -149,8 +151,8 @@ class States:
             if up_to is not None and episode > up_to:
                 self.path(episode).unlink(missing_ok=True)
                 continue
-            what = state_fault(self.path(episode), self._run)
-            if what is None and agent.restore(self.path(episode)):
+            fault = state_fault(self.path(episode), self._run)
+            if fault is None and agent.restore(self.path(episode)):
                 return True
-            self._warn(f"{self.path(episode)} {what or 'does not fit this learner'}; it is skipped")
+            self._warn(f"{self.path(episode)} {fault or 'does not fit this learner'}; it is skipped")
         return False

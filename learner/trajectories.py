@@ -68,34 +68,34 @@ class Trajectories:
         ``keys`` (k,) come from ``keys_of``, or increase by one within an episode; -1 marks an experience without
         neighbours. If two experiences have the same key, the later one counts.
         """
-        at, slot_by_key = self._key[trial], self._slots[trial]
+        keys_by_slot, slot_by_key = self._key[trial], self._slots[trial]
         for slot, key in zip(slots.tolist(), keys.tolist(), strict=True):
-            old = int(at[slot])
+            old = int(keys_by_slot[slot])
             if slot_by_key.get(old) == slot:
                 del slot_by_key[old]
-            at[slot] = key
+            keys_by_slot[slot] = key
             if key >= 0:
                 slot_by_key[key] = slot
-        fresh = np.unique(slots)
+        new_slots = np.unique(slots)
         after, before = self._after[trial], self._before[trial]
-        for there, back in ((after, before), (before, after)):
-            neighbours = there[fresh]
+        for forward, backward in ((after, before), (before, after)):
+            neighbours = forward[new_slots]
             linked = neighbours >= 0
-            back[neighbours[linked]] = -1
-            there[fresh] = -1
-        fresh = fresh[self._find_slots(trial, at[fresh]) == fresh]
-        self._link(trial, self._find_slots(trial, at[fresh] - 1), fresh)
-        self._link(trial, fresh, self._find_slots(trial, at[fresh] + 1))
+            backward[neighbours[linked]] = -1
+            forward[new_slots] = -1
+        new_slots = new_slots[self._find_slots(trial, keys_by_slot[new_slots]) == new_slots]
+        self._link(trial, self._find_slots(trial, keys_by_slot[new_slots] - 1), new_slots)
+        self._link(trial, new_slots, self._find_slots(trial, keys_by_slot[new_slots] + 1))
 
     def _find_slots(self, trial: int, keys: NDArray[np.int64]) -> Slots:
         slot_by_key = self._slots[trial]
         return np.array([slot_by_key.get(key, -1) for key in keys.tolist()], np.int64)
 
     def _link(self, trial: int, first: Slots, second: Slots) -> None:
-        both = (first >= 0) & (second >= 0)
-        first, second = first[both], second[both]
-        whole = self._continues(trial, first, second)
-        first, second = first[whole], second[whole]
+        exist = (first >= 0) & (second >= 0)
+        first, second = first[exist], second[exist]
+        continuous = self._continues(trial, first, second)
+        first, second = first[continuous], second[continuous]
         after, before = self._after[trial], self._before[trial]
         # A neighbour may already be linked to an earlier experience with the same key.
         old_after, old_before = after[first], before[second]
@@ -119,9 +119,9 @@ class Trajectories:
         preceding experiences: if they depended on the end of the episode, the steps before it would have shorter
         horizons than others, and values would be biased as if fewer episodes ended.
         """
-        back = self._path(self._before, slots)
-        at = (back >= 0).sum(axis=0) - 1
-        return self.follow(np.take_along_axis(back, (at % n)[None], axis=0)[0], n)
+        path = self._path(self._before, slots)
+        index = (path >= 0).sum(axis=0) - 1
+        return self.follow(np.take_along_axis(path, (index % n)[None], axis=0)[0], n)
 
     def _path(self, neighbour: NDArray[np.int64], slots: Slots) -> NDArray[np.int64]:
         """Return the slots (k, S, B) from these to the end of each chain, padded with -1."""
@@ -134,11 +134,11 @@ class Trajectories:
     def _chain(self, neighbour: NDArray[np.int64], slots: Slots, n: int) -> Chain:
         first = np.arange(len(neighbour))[:, None] * self._capacity
         flat = neighbour.reshape(-1)
-        found = np.empty((*slots.shape, n), np.int64)
+        chain = np.empty((*slots.shape, n), np.int64)
         present = np.empty((*slots.shape, n), np.bool_)
-        found[..., 0], present[..., 0] = slots, True
+        chain[..., 0], present[..., 0] = slots, True
         for k in range(1, n):
-            next_one = flat[found[..., k - 1] + first]
-            present[..., k] = there = present[..., k - 1] & (next_one >= 0)
-            found[..., k] = np.where(there, next_one, found[..., k - 1])
-        return Chain(found, present)
+            next_one = flat[chain[..., k - 1] + first]
+            present[..., k] = exists = present[..., k - 1] & (next_one >= 0)
+            chain[..., k] = np.where(exists, next_one, chain[..., k - 1])
+        return Chain(chain, present)

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed
+from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, ReplayedChunk
 from onrig.learner.attachment import Attachment, LeaseLost, MemoryChanged
 from onrig.learner.backlog import Backlog
 from onrig.learner.pace import Pace
@@ -24,14 +24,14 @@ class Heartbeat:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._shown_s = 0.0
+        self._last_beat_s = 0.0
 
     def beat(self) -> bool:
         """Send a heartbeat unless one was sent recently; returns whether it was sent."""
         now_s = time.monotonic()
-        due = now_s - self._shown_s > _HEARTBEAT_S
+        due = now_s - self._last_beat_s > _HEARTBEAT_S
         if due:
-            self._shown_s = now_s
+            self._last_beat_s = now_s
             send_heartbeat(self._name)
         return due
 
@@ -66,50 +66,50 @@ class Work:
 
         In real time ``report`` is called at intervals; its link errors are raised again when the batches are done.
         """
-        raised: list[LeaseLost | MemoryChanged] = []
+        errors: list[LeaseLost | MemoryChanged] = []
 
         def beat() -> None:
-            if self._heartbeat.beat() and pace.uses_clock and not raised:
+            if self._heartbeat.beat() and pace.uses_clock and not errors:
                 try:
                     report()
                 except (LeaseLost, MemoryChanged) as error:
-                    raised.append(error)
+                    errors.append(error)
 
-        before, start = agent.updates, time.perf_counter()
+        updates_before, start = agent.updates, time.perf_counter()
         agent.learn_from_batches(beat)
-        if agent.updates > before:
+        if agent.updates > updates_before:
             self._busy_s += time.perf_counter() - start
-            self._updates += agent.updates - before
-        if raised:
-            raise raised[0]
-        return agent.updates > before
+            self._updates += agent.updates - updates_before
+        if errors:
+            raise errors[0]
+        return agent.updates > updates_before
 
     def _update_at_once(self, agent: Agent, updates: int, pace: Pace) -> None:
-        waiting: list[Replayed] = []
+        pending: list[ReplayedChunk] = []
         count = 0
         start = time.perf_counter()
-        for piece in agent.learn(updates):
+        for chunk in agent.learn(updates):
             due = self._heartbeat.beat() and pace.uses_clock
-            waiting.append(piece)
-            count += len(piece.slots)
+            pending.append(chunk)
+            count += len(chunk.slots)
             if due or count >= REPLAYED_AT_ONCE:
                 self._busy_s += time.perf_counter() - start
-                self._send_feedback(agent, waiting)
-                waiting, count = [], 0
+                self._send_feedback(agent, pending)
+                pending, count = [], 0
                 start = time.perf_counter()
         self._busy_s += time.perf_counter() - start
         self._updates += updates
-        self._send_feedback(agent, waiting)
+        self._send_feedback(agent, pending)
 
-    def _send_feedback(self, agent: Agent, pieces: list[Replayed]) -> None:
+    def _send_feedback(self, agent: Agent, chunks: list[ReplayedChunk]) -> None:
         """Send feedback to the rig, at most 1 MB per message; it also serves as a heartbeat during long updates."""
-        if not pieces:
+        if not chunks:
             return
         self._feedback_batch += 1
         self._link.ask(
             Feedback(self._feedback_batch, tuple(agent.feedback)),
-            np.concatenate([p.slots for p in pieces]).astype("<i8").tobytes(),
-            np.concatenate([p.generations for p in pieces]).astype("<u4").tobytes(),
-            np.concatenate([p.values for p in pieces], axis=1).astype("<f4").tobytes(),
+            np.concatenate([p.slots for p in chunks]).astype("<i8").tobytes(),
+            np.concatenate([p.generations for p in chunks]).astype("<u4").tobytes(),
+            np.concatenate([p.values for p in chunks], axis=1).astype("<f4").tobytes(),
         )
         self.feedback_accepted = True

@@ -23,6 +23,11 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130
 
 
+def run_exit_code(code: int) -> int:
+    """Map a process's exit code to the run's; unknown codes mean a crash."""
+    return code if code in set(ExitCode) else ExitCode.INTERNAL
+
+
 class Failure(Exception):
     """Something asked for that cannot be done; the message gives the reason and the remedy in one line."""
 

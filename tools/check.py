@@ -13,7 +13,7 @@ from onrig.runtime.lease import worth
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.promise import promise_of
 from onrig.tools.load import explain, load_for_rig, print_warning
-from onrig.tools.run_facts import in_one_line
+from onrig.tools.run_description import describe_run
 from onrig.tools.terminal import complain, picture_problem, reason, unwritable
 
 
@@ -48,7 +48,7 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
         return explain(error)
     for warning in warnings:
         print_warning(warning)
-    print(f"{name}: sound: {in_one_line(config)}", flush=True)
+    print(f"{name}: sound: {describe_run(config)}", flush=True)
     print(f"the promise: {promise_of(config.limits)}", flush=True)
     if config.device.twin is None:
         print(f"the lease: {worth(config)}", flush=True)

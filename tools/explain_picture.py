@@ -41,9 +41,9 @@ from onrig.tools.reports.style import (
     ORANGE,
     PALETTE,
     VIOLET,
+    apply_style,
     new_figure,
     save,
-    styled,
     title,
 )
 
@@ -82,7 +82,7 @@ def plot_explanation(config: RunConfig, path: Path) -> bool:
         columns = cell.get_subplotspec().subgridspec(1, len(row.panels))  # type: ignore[union-attr]
         cell.remove()
         for i, draw in enumerate(row.panels):
-            draw(styled(figure.add_subplot(columns[i])))
+            draw(apply_style(figure.add_subplot(columns[i])))
     draw_limits(grid[-1][0], bars)
     parts = (config.rig.name, config.task.name, f"{config.rate_hz:g} Hz", f"seed {config.seed}")
     figure.suptitle(", ".join(parts), fontsize=11)

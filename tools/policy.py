@@ -168,7 +168,7 @@ def _judge_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: 
         raise Failure(f"'{name}' is a policy; put it first: {name} {file}")
     config = load(name, overrides)
     if for_twin and config.device.twin is None:
-        raise Failure(f"{name} names a port; policy eval needs a twin ('device: {{twin: ...}}')")
+        raise Failure(f"{name} uses a port; policy eval needs a twin ('device: {{twin: ...}}')")
     try:
         model = read_model(file, config)
     except OSError as error:

@@ -23,7 +23,8 @@ from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
 from onrig.tools.quantity import size
-from onrig.tools.run_facts import in_one_line, kept_by_shield, of_summary, promise_in_words
+from onrig.tools.run_description import describe_bounds, describe_promise, describe_run
+from onrig.tools.run_facts import of_summary
 from onrig.tools.terminal import Table, complain, drawn, unwritable, unwritable_folder
 
 RISE_LEVEL: Final = 0.8
@@ -122,7 +123,7 @@ def report_table(folder: Path, config: RunConfig) -> Table:
     train, curve = learning_curves(folder, config)
     summary = read_fields(folder / "summary.json")
     rows = [
-        ("configuration", in_one_line(config)),
+        ("configuration", describe_run(config)),
         ("strategy", _strategy(config)),
         *_of_summary(summary, config),
         *_of_episodes(train, curve, config),
@@ -181,8 +182,8 @@ def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]
     facts = of_summary(config, summary).words()
     yield "ended", f"{facts.get('ended', '?')}, episode {facts['episodes']}"
     yield from ((name, facts[name]) for name in _SUMMARISED if name in facts)
-    yield "shield keeps", kept_by_shield(config)
-    yield "promise", promise_in_words(config, withdrawn="promise" in facts)
+    yield "shield keeps", describe_bounds(config)
+    yield "promise", describe_promise(config, withdrawn="promise" in facts)
 
 
 def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:

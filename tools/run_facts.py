@@ -1,6 +1,6 @@
-"""The facts of a run and their words, the same on the page, in a terminal, in ``onrig watch`` and in the report.  Pure.
+"""Facts of a run and their text, the same on the page, in a terminal, in ``onrig watch`` and in the report.  Pure.
 
-A fact comes from the live figures, from a progress report, or from the files of a run; None where it is not known.
+A fact comes from the live figures, from a progress report, or from the files of a run; unknown ones are None.
 """
 
 from __future__ import annotations
@@ -15,35 +15,32 @@ from numpy.typing import NDArray
 
 from onrig.runtime.histogram import CoarseHistogram
 from onrig.runtime.record import Miss, Rule
-from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
-from onrig.runtime.safety.plant_box import guaranteed_by
-from onrig.runtime.safety.promise import Word, promise_of
+from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.scoring import Measure, measure_of
-from onrig.runtime.task import episode_steps
 from onrig.runtime.view.reader import Figures
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
-from onrig.tools.quantity import count, duration, size, unit_text
+from onrig.tools.quantity import count, duration, size
 
 WITHDRAWN: Final = "promise_withdrawn"
-"""Kind of the event."""
+"""Kind of the event of a withdrawn promise."""
 LAST: Final = 20
 """Episodes over which performance is averaged."""
 PERCENTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
-"""Percentiles of a run's files, as they are written for people."""
-_FINE: Final = "completed"
+"""Percentiles by their names in a run's files, with their titles."""
+_COMPLETED: Final = "completed"
 
 Times = Mapping[str, float]
 """Percentiles in µs, by their names in the files."""
 
 
 class RunFacts(NamedTuple):
-    """What is known of a run."""
+    """Known facts of a run."""
 
     measure: Measure
     episodes: int
     """Planned training episodes."""
     episode: int = 0
-    """Last training episode, or the one under way."""
+    """Last training episode, or the current one."""
     score: float | None = None
     """Mean of the last training episodes."""
     evaluated: float | None = None
@@ -57,7 +54,7 @@ class RunFacts(NamedTuple):
     acted: int | None = None
     """Ticks in which the shield acted."""
     rules: Mapping[str, int] = MappingProxyType({})
-    """The same by its rule."""
+    """The same by rule."""
     faults: int | None = None
     tick: Times = MappingProxyType({})
     lateness: Times = MappingProxyType({})
@@ -74,26 +71,26 @@ class RunFacts(NamedTuple):
     too_soon: int = 0
     rolled_back: int = 0
     lost: int = 0
-    """Step records that were lost."""
+    """Number of lost step records."""
     ended: str = ""
-    """Why it ended; empty while it runs, and where it was killed."""
+    """Reason of the end; empty while the run lasts, and if it was killed."""
     fault: str = ""
-    """That ended it."""
+    """Fault that ended the run; empty without one."""
     actuators: str = ""
     withdrawn: bool = False
     """Whether the shield's promise was withdrawn."""
 
     @property
     def completed(self) -> bool:
-        """Whether it ran to its end."""
-        return self.ended == _FINE
+        """Whether the run was completed."""
+        return self.ended == _COMPLETED
 
     def score_of(self, value: float | None) -> str:
-        """A performance in its format."""
+        """Format a performance."""
         return "–" if value is None or not math.isfinite(value) else f"{value:{self.measure.form}}"
 
     def words(self) -> dict[str, str]:
-        """Each fact that is known, by its name, in words; in the order in which tables have them."""
+        """Text of each known fact by name, in the order of tables."""
         found = {
             "ended": self.ended,
             "episodes": f"{self.episode} of {self.episodes}",
@@ -102,8 +99,8 @@ class RunFacts(NamedTuple):
             "ticks": self._ticks(),
             "time of a tick": times_in_words(self.tick),
             "lateness": times_in_words(self.lateness),
-            "late commands": self._late(),
-            "shield": _parts("acted in", self.acted, "tick", self.rules) if self.acted else self._idle(),
+            "late commands": self._late_commands(),
+            "shield": _parts("acted in", self.acted, "tick", self.rules) if self.acted else self._inactive(),
             "promise": "withdrawn" if self.withdrawn else "",
             "faults": "" if self.faults is None else str(self.faults or "none"),
             "memory": self._memory(),
@@ -115,9 +112,11 @@ class RunFacts(NamedTuple):
         return {name: text for name, text in found.items() if text}
 
     def line(self) -> str:
-        """What matters most, in one line."""
-        told = self.words()
-        return ", ".join(told[name] for name in ("performance", "policy", "memory", "learner", "ticks") if name in told)
+        """The most important facts in one line."""
+        known = self.words()
+        return ", ".join(
+            known[name] for name in ("performance", "policy", "memory", "learner", "ticks") if name in known
+        )
 
     def _performance(self) -> str:
         if self.score is None and self.evaluated is None:
@@ -128,18 +127,18 @@ class RunFacts(NamedTuple):
     def _ticks(self) -> str:
         if self.missed is None:
             return ""
-        of = "" if self.ticks is None else f"{count(self.ticks)} ticks, "
-        return f"{of}{_parts('', self.missed, '', self.causes, what='missed')}"
+        total = "" if self.ticks is None else f"{count(self.ticks)} ticks, "
+        return f"{total}{_parts('', self.missed, '', self.causes, what='missed')}"
 
-    def _late(self) -> str:
+    def _late_commands(self) -> str:
         return "" if self.late_commands is None else f"{count(self.late_commands)} of {count(self.ticks or 0)}"
 
-    def _idle(self) -> str:
+    def _inactive(self) -> str:
         return "" if self.acted is None else "did not act"
 
     @property
     def kept(self) -> str:
-        """Experiences in the memory, of how many."""
+        """Number of experiences in the memory, and its capacity."""
         return f"{count(self.stored or 0)} of {count(self.capacity)}"
 
     def _memory(self) -> str:
@@ -160,8 +159,8 @@ class RunFacts(NamedTuple):
     def _policies(self) -> str:
         if self.offered is None:
             return ""
-        others = {"refused": self.refused, "too soon": self.too_soon, "rolled back": self.rolled_back}
-        rest = "".join(f", {count(n)} {name}" for name, n in others.items() if n)
+        not_admitted = {"refused": self.refused, "too soon": self.too_soon, "rolled back": self.rolled_back}
+        rest = "".join(f", {count(n)} {name}" for name, n in not_admitted.items() if n)
         return f"{count(self.admitted)} of {count(self.offered)} admitted{rest}"
 
 
@@ -186,41 +185,6 @@ def times_of(histogram: CoarseHistogram) -> dict[str, float]:
     return {**{name: us for name, us in percentiles.items() if us is not None}, "max": histogram.max_ns / 1000}
 
 
-def in_one_line(config: RunConfig) -> str:
-    """What a run of this configuration is."""
-    steps = episode_steps(config.task, config.rate_hz)
-    device = config.device
-    parts = (
-        f"rig {config.rig.name}",
-        f"task {config.task.name}",
-        f"{config.episodes} episodes of {steps} steps at {config.rate_hz:g} Hz",
-        f"{pace_of(config)} twin" if device.twin is not None else f"device on {device.place}",
-    )
-    return ", ".join(parts)
-
-
-def pace_of(config: RunConfig) -> str:
-    """How the run's time passes."""
-    pace = config.device.pace
-    if isinstance(pace, Scaled):
-        return f"{pace.scaled:g}× real-time"
-    return "lockstep" if pace == "lockstep" else "real-time"
-
-
-def kept_by_shield(config: RunConfig) -> str:
-    """What the shield keeps within which bounds, and what each rests on: the rig's promise, or the measured state."""
-    predicted, word = config.limits.predicted, promise_of(config.limits).word
-    guaranteed = () if predicted is None else guaranteed_by(predicted, config.limits.envelope)
-    units = {o.name: unit_text(o.unit) for o in config.rig.signals}
-    told = []
-    for name, envelope in config.limits.envelope.items():
-        by = word if name in guaranteed else Word.MEASURED
-        low, high = envelope.low, envelope.high
-        within = f"±{high:g}" if low == -high else f"{low:g} to {high:g}".replace("-", "−")
-        told.append(" ".join(filter(None, (name, within, units.get(name), f"({by})"))))
-    return "; ".join(told) or "nothing"
-
-
 def of_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
     """Facts of a progress report."""
     measure = measure_of(config.task)
@@ -240,16 +204,10 @@ def of_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
     )
 
 
-def promise_in_words(config: RunConfig, *, withdrawn: bool = False) -> str:
-    """The rig's promise: its word and what it means."""
-    promise = promise_of(config.limits)
-    return f"{promise.word}, withdrawn: the rig's own data contradict it" if withdrawn else str(promise)
-
-
 def of_figures(
     config: RunConfig, figures: Figures, policy: int, actuators: str = "", *, withdrawn: bool = False
 ) -> RunFacts:
-    """Facts of a run under way."""
+    """Facts of a running run."""
     return RunFacts(
         measure_of(config.task),
         config.episodes,
@@ -280,15 +238,15 @@ def of_figures(
 
 
 def _named(counts: tuple[int, ...], names: type[Rule] | type[Miss]) -> dict[str, int]:
-    """Counts by name, the first (none) left out."""
+    """Counts by name, without the first (none)."""
     return {names(i).name.lower(): n for i, n in enumerate(counts) if i}
 
 
 def of_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
-    """Facts of ``summary.json``; whatever it lacks is unknown."""
+    """Facts of ``summary.json``; those that it lacks are unknown."""
     measure = measure_of(config.task)
 
-    def whole(section: Mapping[str, object], key: str) -> int | None:
+    def integer(section: Mapping[str, object], key: str) -> int | None:
         return int(number(section[key])) if isinstance(section.get(key), int | float) else None
 
     buffer, policies, learner = (_section(summary, key) for key in ("buffer", "policies", "learner"))
@@ -296,27 +254,27 @@ def of_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
     return RunFacts(
         measure,
         config.episodes,
-        whole(summary, "episodes") or 0,
+        integer(summary, "episodes") or 0,
         score if isinstance(score, float) else None,
-        policy=whole(policies, "active"),
-        ticks=whole(summary, "ticks"),
-        missed=whole(summary, "missed_ticks"),
-        acted=whole(summary, "interventions"),
-        faults=whole(summary, "faults"),
+        policy=integer(policies, "active"),
+        ticks=integer(summary, "ticks"),
+        missed=integer(summary, "missed_ticks"),
+        acted=integer(summary, "interventions"),
+        faults=integer(summary, "faults"),
         tick=_times(_section(summary, "tick_us")),
         lateness=_times(_section(summary, "lateness_us")),
-        stored=whole(buffer, "stored"),
-        capacity=whole(buffer, "capacity") or 0,
-        stored_bytes=whole(buffer, "bytes"),
-        synthetic=whole(buffer, "synthetic") or 0,
-        updates=whole(learner, "updates"),
+        stored=integer(buffer, "stored"),
+        capacity=integer(buffer, "capacity") or 0,
+        stored_bytes=integer(buffer, "bytes"),
+        synthetic=integer(buffer, "synthetic") or 0,
+        updates=integer(learner, "updates"),
         updates_per_s=number(learner.get("updates_per_s")),
-        offered=whole(policies, "offered"),
-        admitted=whole(policies, "admitted") or 0,
-        refused=whole(policies, "refused") or 0,
-        too_soon=whole(policies, "too_soon") or 0,
-        rolled_back=whole(policies, "rolled_back") or 0,
-        lost=whole(summary, "dropped_records") or 0,
+        offered=integer(policies, "offered"),
+        admitted=integer(policies, "admitted") or 0,
+        refused=integer(policies, "refused") or 0,
+        too_soon=integer(policies, "too_soon") or 0,
+        rolled_back=integer(policies, "rolled_back") or 0,
+        lost=integer(summary, "dropped_records") or 0,
         ended=str(summary.get("exit_reason") or ""),
         fault=str(summary.get("fault") or ""),
         actuators=str(summary.get("actuators") or ""),
@@ -325,7 +283,7 @@ def of_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
 
 
 def of_files(m: RunFiles) -> RunFacts:
-    """Facts of a run's folder: of the summary, if there is one, of the episodes, and of the events."""
+    """Facts of a run's folder: of its summary, if there is one, its episodes and its events."""
     found = of_summary(m.config, m.summary)
     column = found.measure.column
     return found._replace(

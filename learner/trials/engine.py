@@ -1,8 +1,8 @@
-"""S trials of one configuration that advance together; each is bit for bit the same as alone.
+"""S trials of one configuration that advance together; each is bit for bit the same as by itself.
 
-(On one kind of machine, with one torch thread.)  ``Trials`` owns the loop: act, step, gather, learn, now and then
-evaluate.  What differs between experiments are the parts that it is made of: the world, where the numbers for
-exploration come from (``exploring``), what is learned from (``learning``), and when it is evaluated.
+(On one kind of machine, with one torch thread.)  ``Trials`` owns the loop: act, step, gather, learn, and evaluate at
+intervals.  Experiments differ in its parts: the world, the source of the random numbers for exploration
+(``exploring``), the source of the experiences (``learning``), and the time of evaluations.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.departures import Measures
 from onrig.learner.trials.exploring import (
-    Correlated,
+    CorrelatedNoise,
     Draw,
     EpisodeNumbers,
     Explore,
     Explorer,
-    OwnDraws,
+    OnPolicyExplorer,
     SeparateEpisodes,
     StepNumbers,
 )
-from onrig.learner.trials.learning import Learning, OwnBatches, Replay, Updates
+from onrig.learner.trials.learning import Learning, OnPolicyLearning, Replay, Updates
 from onrig.learner.trials.memories import Memories
-from onrig.learner.trials.rows import Kept, kept_for
+from onrig.learner.trials.rows import MemoryContents, contents_for
 from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_problems, takes_noise
 from onrig.learner.trials.supported import trials_problems
-from onrig.learner.trials.synthetic import TrialsSynthetic
+from onrig.learner.trials.synthetic import SyntheticExperiences
 from onrig.learner.trials.worlds import Bools, World, episode_returns
 from onrig.learner.trials.worlds.making import make_world, run_behind
 from onrig.learner.trials.worlds.plants import PlantWorld
@@ -47,20 +47,21 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
 
 Make = Callable[[Sequence[Role]], World]
-"""Makes a world with an actor for each role in each trial."""
+"""Creates a world with an actor for each role in each trial."""
 
 
 class Scores(NamedTuple):
     """Scores of S trials since the previous scores."""
 
     train: NDArray[np.float64]
-    """(S,) mean raw reward per step of the training episode; in a world of steps the mean return of those that closed,
-    NaN without any."""
+    """(S,) mean raw reward per step of the training episode; in a world of steps the mean return of the closed training
+    episodes, NaN without any."""
     evaluation: NDArray[np.float64]
-    """(S,) of noise-free episodes: one parallel to the training episode, under the same policy, or several after it."""
+    """(S,) scores of noise-free episodes: one parallel to the training episode with the same policy, or several after
+    it."""
     batch_noise: NDArray[np.float64] | None
-    """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed after it, normalised units
-    (de Bruin et al. 2018, Table 6); None where the twin has no noise or nothing was replayed yet."""
+    """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed afterwards, in normalised units
+    (de Bruin et al. 2018, Table 6); None if the twin has no noise or nothing was replayed yet."""
     replayed: NDArray[np.float64] | None = None
     """(S, k) measures of ``onrig.learner.trials.step_run.REPLAYED``, NaN without any; None in worlds of episodes."""
     shield: NDArray[np.float64] | None = None
@@ -69,11 +70,11 @@ class Scores(NamedTuple):
 
 
 class Trials:
-    """S trials, their training actors side by side.
+    """S trials with a batch of training actors.
 
-    All actors take one environment step at a time; episodes end for each by itself.  A trial whose networks diverge
-    disturbs no other: it goes on with zeros for actions, and its scores are NaN from then on, since a score from a
-    diverged policy would look like that of a bad one.
+    All actors take one environment step at a time; each actor's episodes end independently.  A trial whose networks
+    diverge disturbs no other: it continues with zero actions and NaN scores, since the score of a diverged policy would
+    look like that of a bad one.
     """
 
     def __init__(
@@ -88,10 +89,10 @@ class Trials:
         random_steps: int = 0,
         evaluation: tuple[World, int] | None = None,
     ) -> None:
-        """Trials of (S, K) training ``actors``, scored after each ``every`` environment steps.
+        """Trials with (S, K) training ``actors``, scored every ``every`` environment steps.
 
-        ``evaluation``: a world for noise-free episodes, and how many.  Without it, each trial has one more actor in
-        ``world``, which is evaluated while the others train; all episodes are then as long as ``every``.
+        ``evaluation``: a world for noise-free episodes, and their number.  Without it, each trial has one more actor in
+        ``world``, which is evaluated while the others train; all episodes then have ``every`` steps.
         """
         self.algorithm: Final = algorithm
         """Learning algorithm: an ``Algorithm`` or an ``OnPolicy``."""
@@ -99,25 +100,25 @@ class Trials:
         self._world, self._explore, self._evaluation = world, explore, evaluation
         self._actors, self._every, self._random_steps = actors, every, random_steps
         self.steps = 0
-        """Environment steps that each trial has done, with all of its training actors."""
+        """Number of environment steps of each trial, over all its training actors."""
         S, K = actors
         self.episodes: NDArray[np.int64] = np.ones(S, np.int64)
-        """(S,): number of the episode that each trial's first actor is in."""
+        """(S,): number of the present episode of each trial's first actor."""
         self._all: Bools = np.ones((S, K if evaluation else K + 1), np.bool_)
         self._observation = world.begin(self._all)
         self._return = np.zeros(self._all.shape)
         self._rewards: list[NDArray[np.float64]] = []
-        """(S, E) of each step of the present episode, if one is evaluated in parallel."""
+        """Rewards (S, E) of each step of the present episode, with a parallel evaluation."""
         self._means = np.zeros((2, S))
         """Mean rewards of the last training and evaluation episodes."""
         self._closed = np.zeros((2, S))
-        """Sum and number of the returns of training episodes that closed."""
+        """Sum and number of the returns of closed training episodes."""
         self._diverged = np.zeros(S, np.bool_)
         self._shield = np.zeros((S, len(SHIELD)))
 
     @property
     def memories(self) -> Memories:
-        """Memories of trials that replay."""
+        """Memories of trials with replay."""
         return self.replay.memories
 
     @property
@@ -138,7 +139,7 @@ class Trials:
         return Scores(train, evaluation, self.learning.noise(), self.learning.replayed(self.steps), shield)
 
     def train(self, steps: int) -> NDArray[np.float64]:
-        """Train for that many environment steps; returns the mean return (S,) of the training episodes that closed in
+        """Train for ``steps`` environment steps; returns the mean return (S,) of the training episodes closed in
         them."""
         self._closed[:], self._shield[:] = 0.0, 0
         for _ in range(0, steps, self._actors[1]):
@@ -147,7 +148,7 @@ class Trials:
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
     def evaluate(self) -> NDArray[np.float64]:
-        """Mean return (S,) of noise-free episodes, those of a trial side by side."""
+        """Mean return (S,) of noise-free episodes, which run in parallel."""
         assert self._evaluation is not None
         world, episodes = self._evaluation
         actors = (len(self._all), episodes)
@@ -165,23 +166,23 @@ class Trials:
             self._evaluation[0].close()
 
     def _step(self) -> None:
-        before, starting = self._observation, self.steps < self._random_steps
-        acted = self._explore(before, self.episodes, starting=starting)
-        action = self._safe(acted.action)
-        if action is not acted.action:
-            acted = acted._replace(action=action)
-        stepped = self._world.step(action, self._all)
-        self.learning.put(before, acted, stepped)
+        observation, starting = self._observation, self.steps < self._random_steps
+        chosen = self._explore(observation, self.episodes, starting=starting)
+        action = self._safe(chosen.action)
+        if action is not chosen.action:
+            chosen = chosen._replace(action=action)
+        result = self._world.step(action, self._all)
+        self.learning.put(observation, chosen, result)
         self.steps += self._actors[1]
-        self._observation = stepped.observation
+        self._observation = result.observation
         if self._evaluation is None:
-            self._rewards.append(stepped.reward)
-            ended = stepped.truncated
+            self._rewards.append(result.reward)
+            ended = result.truncated
         else:
-            self._return += stepped.reward
-            if stepped.intervened.any():
-                self._shield += np.stack((stepped.intervened.sum(axis=1), stepped.tripped.sum(axis=1)), axis=1)
-            ended = stepped.terminated | stepped.truncated
+            self._return += result.reward
+            if result.intervened.any():
+                self._shield += np.stack((result.intervened.sum(axis=1), result.tripped.sum(axis=1)), axis=1)
+            ended = result.terminated | result.truncated
         if ended.any():
             self._close(ended)
         self.learning.after(self.steps)
@@ -189,7 +190,7 @@ class Trials:
     def _close(self, ended: Bools) -> None:
         training = ended[:, : self._actors[1]]
         returns = self._return[:, : self._actors[1]]
-        if self._evaluation is None:  # numpy sums a row pairwise, with other rounding than one by one
+        if self._evaluation is None:  # numpy's pairwise sum of a row rounds differently than a running sum
             rewards = np.concatenate(self._rewards).reshape(-1, *ended.shape)
             self._means = np.ascontiguousarray(rewards.transpose(2, 1, 0)).mean(axis=2)
             self._rewards.clear()
@@ -202,7 +203,7 @@ class Trials:
         self._observation = self._world.begin(ended)
 
     def _safe(self, action: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Actions (S, E, m) with zeros for those of diverged trials, which are marked."""
+        """Mark diverged trials, and replace their actions in (S, E, m) by zeros."""
         if math.isfinite(action.sum()):
             return action
         finite = np.isfinite(action).all(axis=(1, 2))
@@ -217,11 +218,12 @@ def run_trials(
     plant: Plant | None = None,
     prior: Transitions | None = None,
 ) -> Trials:
-    """Set up trials of a run, one per seed (``config.seed`` is ignored); ValueError when they cannot run ``config``.
+    """Set up trials of a run, one per seed (``config.seed`` is ignored); raises ValueError if they cannot run
+    ``config``.
 
-    They train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant`` takes the
-    twin's place; its parameters may be arrays (2 S,): of each trial's training episodes, then of its evaluation
-    episodes.  ``prior``: experiences that every memory begins with.  No shield acts, since no hardware is at risk.
+    They train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant`` replaces
+    the twin's; its parameters may be arrays (2 S,), with values for each trial's training and evaluation episodes.
+    ``prior``: experiences with which every memory begins.  No shield acts, since no hardware is at risk.
     """
     problems = trials_problems(config, settings)
     if problems:
@@ -232,25 +234,25 @@ def run_trials(
     draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
     numbers = EpisodeNumbers(algorithm, process, seeds, T, [a.name for a in config.rig.actuators])
     explorer = Explorer(algorithm, numbers, len(seeds), draws=draws)
-    kept = kept_for(config, settings, noisy=world.is_noisy, behaviour=draws)._replace(prior=prior)
+    contents = contents_for(config, settings, noisy=world.is_noisy, behaviour=draws)._replace(prior=prior)
     alter = None
     if config.selection.synthetic is not None:
         levels = None if isinstance(algorithm, Stochastic) else algorithm.discrete
-        alter = TrialsSynthetic(config, config.selection.synthetic, seeds, explorer, numbers, levels)
-    memories = Memories(kept, seeds, policy=algorithm.policy)
+        alter = SyntheticExperiences(config, config.selection.synthetic, seeds, explorer, numbers, levels)
+    memories = Memories(contents, seeds, policy=algorithm.policy)
     updates = Updates(settings.updates_per_episode or 0, T, progress_steps=T)
-    replay = Replay(algorithm, memories, updates, together=T, alter=alter)
+    replay = Replay(algorithm, memories, updates, batch_steps=T, alter=alter)
     return Trials(algorithm, world, explorer, replay, (len(seeds), 1), every=T)
 
 
 def world_trials(
     run: StepRun, seeds: Sequence[int], make: Make | None = None, prior: Transitions | None = None
 ) -> Trials:
-    """Set up trials in a world, one per seed; ``make`` takes the place of the run's own world.
+    """Set up trials in a world, one per seed; ``make`` replaces the function that creates the run's world.
 
-    ``prior``: experiences that every memory begins with.
+    ``prior``: experiences with which every memory begins.
 
-    They learn step by step, or batch by batch of their own policies.  Raises ValueError where ``run`` does not fit its
+    They learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
     world, ``NoSuchTask`` without one.
     """
     make = make or (lambda roles: make_world(run, seeds, roles))
@@ -268,10 +270,10 @@ def world_trials(
     explore: Explore
     learning: Learning
     if selected.batch_steps:
-        learner = own = on_policy_for(run.learner, n, m, streams)
+        learner = on_policy = on_policy_for(run.learner, n, m, streams)
         shape = (len(seeds), K, selected.batch_steps // K)
-        explore = OwnDraws(own, seeds, m, K)
-        learning = OwnBatches(own, shape, n, m, batch_steps=selected.batch_steps, run_steps=run.steps)
+        explore = OnPolicyExplorer(on_policy, seeds, m, K)
+        learning = OnPolicyLearning(on_policy, shape, n, m, batch_steps=selected.batch_steps, run_steps=run.steps)
     else:
         learner = algorithm = algorithm_for(run.learner, n, m, streams)
         explore = Explorer(algorithm, _numbers(run, algorithm, seeds, world), len(seeds), draws=True)
@@ -293,7 +295,7 @@ def world_trials(
 def _numbers(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], world: World) -> Draw:
     _, m, _, horizon = world.spaces
     if run.exploration is UNSET:
-        correlated = Correlated(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
+        correlated = CorrelatedNoise(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
         return StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std)
     behind = run_behind(run)
     assert behind is not None
@@ -311,7 +313,7 @@ def _replay(
         run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
     )
     behaviour = isinstance(algorithm, Gaussian)
-    kept = Kept(n, m, strategy, setting, share, terminates=True, behaviour=behaviour, prior=prior)
-    memories = Memories(kept, seeds, policy=algorithm.policy)
+    contents = MemoryContents(n, m, strategy, setting, share, terminates=True, behaviour=behaviour, prior=prior)
+    memories = Memories(contents, seeds, policy=algorithm.policy)
     measures = Measures(run, algorithm, memories, seeds)
     return Replay(algorithm, memories, Updates(run.updates, run.update_every, run.random_steps), measures=measures)

@@ -1,7 +1,7 @@
-"""Medians over trials with 95 % confidence intervals, paired comparisons, and bounds of a share of trials.
+"""Medians over trials with 95 % confidence intervals, paired comparisons, and bounds for a share of trials.
 
 The intervals are order statistics, interpolated as by Hettmansperger and Sheather 1986: they hold for any continuous
-distribution of the scores.  ``python -m tests.studies.coverage`` simulates how often they cover the true median.
+distribution of the scores.  ``python -m tests.studies.coverage`` simulates their coverage of the true median.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Integers = NDArray[np.int64]
 
 COVERAGE: Final = 0.95
 ENOUGH: Final = 6
-"""Fewest trials with a 95 % interval, and fewest pairs that can settle a comparison."""
+"""Minimum number of trials for a 95 % interval, and of pairs that can settle a comparison."""
 
 
 class Bounds(NamedTuple):
     """A median with its 95 % confidence interval.
 
-    The ends are NaN below five trials; those of five are the lowest and the highest, which cover 93.75 %.
+    The ends are NaN below five trials; with five they are the lowest and the highest value, which cover 93.75 %.
     """
 
     value: float
@@ -52,7 +52,7 @@ class Paired(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether the test finds a direction."""
+        """Whether the test establishes a direction."""
         return self.p < 1 - COVERAGE
 
 
@@ -63,7 +63,7 @@ def median_bounds(values: Values | Integers) -> Bounds:
 
 
 def curve_bounds(values: Values) -> Band:
-    """Median over the trials of each column of ``values`` ``(T, N)``, NaN where a trial is.
+    """Median over the trials of each column of ``values`` ``(T, N)``; NaN where any trial is NaN.
 
     The intervals hold for each column separately.  Raises ValueError without trials.
     """
@@ -86,19 +86,19 @@ def curve_bounds(values: Values) -> Band:
 
 @lru_cache(maxsize=64)
 def _order(trials: int) -> tuple[int | None, float]:
-    """Rank of the interval's lower end, from 0 (None without an interval), and its share of the way to the next."""
+    """Rank of the interval's lower end, from 0 (None without an interval), and the fraction towards the next one."""
     if trials < ENOUGH:
         return (0 if trials == ENOUGH - 1 else None), 0.0
     tails = np.cumsum([comb(trials, i) / 2.0**trials for i in range(trials // 2 + 1)])
-    covered = 1 - 2 * tails  # by the ranks k and T - 1 - k
-    k = int(np.flatnonzero(covered >= COVERAGE)[-1])
-    excess = (covered[k] - COVERAGE) / (covered[k] - covered[k + 1])
-    place = k + 1
-    return k, float((trials - place) * excess / (place + (trials - 2 * place) * excess))
+    coverage = 1 - 2 * tails  # by the ranks k and T - 1 - k
+    k = int(np.flatnonzero(coverage >= COVERAGE)[-1])
+    excess = (coverage[k] - COVERAGE) / (coverage[k] - coverage[k + 1])
+    rank = k + 1
+    return k, float((trials - rank) * excess / (rank + (trials - 2 * rank) * excess))
 
 
 def paired(seeds: Integers, other: Integers) -> tuple[Integers, Integers]:
-    """Rows of the trials that two cells have in common, by their seeds, in the seeds' order."""
+    """Rows of the trials with common seeds of two cells, in the order of the seeds."""
     _, a, b = np.intersect1d(seeds, other, return_indices=True)
     return a.astype(np.int64), b.astype(np.int64)
 
@@ -110,7 +110,7 @@ def paired_difference(a: Values | Integers, b: Values | Integers) -> Paired:
 
 
 def paired_ratio(a: Values | Integers, b: Values | Integers) -> Paired:
-    """Median of ``a / b``, both ``(T,)``, of the same seeds and positive, else ValueError; for rise times."""
+    """Median of ``a / b``, both ``(T,)`` and of the same seeds, for rise times; raises ValueError unless positive."""
     a, b = _pair(a, b)
     if not (np.all(a > 0) and np.all(b > 0)):
         raise ValueError("a ratio needs positive values")
@@ -118,25 +118,25 @@ def paired_ratio(a: Values | Integers, b: Values | Integers) -> Paired:
 
 
 def sign_test(differences: Values) -> float:
-    """Exact two-sided p of a median of 0; pairs without a difference, ``(T,)``, count for neither side."""
+    """Exact two-sided p-value of a median of 0 for ``differences`` ``(T,)``; zeros count for neither side."""
     T = len(differences)
-    more = int(max(np.count_nonzero(differences > 0), np.count_nonzero(differences < 0)))
-    return min(1.0, 2 * sum(comb(T, i) for i in range(more, T + 1)) / 2.0**T)
+    n_majority = int(max(np.count_nonzero(differences > 0), np.count_nonzero(differences < 0)))
+    return min(1.0, 2 * sum(comb(T, i) for i in range(n_majority, T + 1)) / 2.0**T)
 
 
 def holm(family: Sequence[Paired]) -> list[Paired]:
-    """Correct the tests of comparisons that are made together (Holm 1979)."""
+    """Correct the tests of a family of comparisons (Holm 1979)."""
     corrected, highest = list(family), 0.0
-    for rank, at in enumerate(sorted(range(len(family)), key=lambda k: family[k].p)):
-        highest = max(highest, min(1.0, (len(family) - rank) * family[at].p))
-        corrected[at] = family[at]._replace(p=highest)
+    for rank, index in enumerate(sorted(range(len(family)), key=lambda k: family[k].p)):
+        highest = max(highest, min(1.0, (len(family) - rank) * family[index].p))
+        corrected[index] = family[index]._replace(p=highest)
     return corrected
 
 
 def share_at_least(count: int, trials: int) -> float:
     """Lower bound of the share estimated by ``count`` of ``trials``, exact, 95 % one-sided (Clopper-Pearson 1934)."""
     if not 0 <= count <= trials or not trials:
-        raise ValueError(f"{count} of {trials} is no share")
+        raise ValueError(f"{count} of {trials} is not a share")
     low, high = 0.0, count / trials
     for _ in range(50):
         p = 0.5 * (low + high)
@@ -174,5 +174,5 @@ def _student_within(t: float, freedom: int) -> float:
 def _pair(a: Values | Integers, b: Values | Integers) -> tuple[Values, Values]:
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if a.shape != b.shape or a.ndim != 1:
-        raise ValueError(f"pairs need two vectors of one length, got shapes {a.shape} and {b.shape}")
+        raise ValueError(f"expected two vectors of equal length, got shapes {a.shape} and {b.shape}")
     return a, b

@@ -1,4 +1,4 @@
-"""Learning of S trials from their steps: from memories, or from batches of their own policies."""
+"""Learning of S trials from their steps, with memories or with batches of their own policies."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Algorithm, UsesWholeMemory
 from onrig.learner.algorithms.on_policy import OnPolicy, PolicyBatch
 from onrig.learner.trials.departures import Measures
-from onrig.learner.trials.exploring import Acted
+from onrig.learner.trials.exploring import ChosenActions
 from onrig.learner.trials.memories import Memories
-from onrig.learner.trials.rows import Altered, Columns, Rows
-from onrig.learner.trials.worlds import Bools, Stepped, Values
+from onrig.learner.trials.rows import AlteredEpisode, Columns, Rows
+from onrig.learner.trials.worlds import Bools, StepResult, Values
 
 CHUNK: Final = 100
-"""Updates whose minibatches are drawn at once where a draw does not depend on the update before it."""
+"""Number of updates whose minibatches are drawn at once if draws do not depend on the previous update."""
 
 
 class Learning(Protocol):
-    """Gathers the steps of S trials, K training actors each, and learns from them."""
+    """Storage of the steps of S trials with K training actors each, and learning from them."""
 
-    def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
-        """Take the result of a step from these observations (S, E, n)."""
+    def put(self, before: Values, acted: ChosenActions, stepped: StepResult) -> None:
+        """Add the result of a step from the observations ``before`` (S, E, n)."""
         ...
 
     def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
-        """Note that training episodes ended, and the returns of all (S, K), raw units."""
+        """Record the end of training episodes ``which`` (S, K), with the returns of all in raw units."""
         ...
 
     def after(self, steps: int) -> None:
-        """Learn after a training step, the ``steps``-th, if it is time to."""
+        """Learn after training step number ``steps``, if updates are due."""
         ...
 
     def noise(self) -> NDArray[np.float64] | None:
-        """Mean |noise| (S, n + m) in the minibatches learned from last, if there were any with noise."""
+        """Mean |noise| (S, n + m) in the last minibatches; None without noise."""
         ...
 
     def replayed(self, steps: int) -> NDArray[np.float64] | None:
-        """Take measures of replay (S, k) since the last time (``onrig.learner.trials.step_run.REPLAYED``)."""
+        """Return and reset the measures of replay (S, k) (``onrig.learner.trials.step_run.REPLAYED``)."""
         ...
 
 
 class Updates(NamedTuple):
-    """When trials that replay learn, in environment steps."""
+    """Schedule of the updates of trials with replay, in environment steps."""
 
     number: int
-    """Updates at once."""
+    """Number of consecutive updates."""
     every: int
-    """Steps after which they follow."""
+    """Number of steps between updates."""
     random_steps: int = 0
-    """Steps at the start that none follow."""
+    """Number of initial steps without updates."""
     progress_steps: int = 1
-    """Steps that make one of what samplers count their schedules in: an episode, or a step."""
+    """Number of steps in the unit of the samplers' schedules: an episode, or a step."""
 
 
 class Replay:
@@ -66,24 +66,25 @@ class Replay:
         memories: Memories,
         updates: Updates,
         *,
-        together: int = 1,
-        alter: Callable[[int, Rows, Columns], Altered] | None = None,
+        batch_steps: int = 1,
+        alter: Callable[[int, Rows, Columns], AlteredEpisode] | None = None,
         measures: Measures | None = None,
     ) -> None:
-        """``together``: steps passed to memories at once: 1, or an episode, of which ``alter`` may replace some."""
+        """``batch_steps``: number of steps passed to memories at once: 1, or an episode, in which ``alter`` may replace
+        some."""
         self._algorithm, self.memories, self._updates = algorithm, memories, updates
         self._alter, self._measures = alter, measures
         if isinstance(algorithm, UsesWholeMemory):
             algorithm.bind_memory(memories.stored_view())
         self.number = updates.number
-        """Updates at once."""
-        self._together = together
+        """Number of consecutive updates."""
+        self._batch_steps = batch_steps
         self._gathered: list[tuple[NDArray[Any], ...]] = []
         self._noise: NDArray[np.float64] | None = None
 
-    def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
-        """Take a step of the first actors, and hand it to the memories with those before it."""
-        at = self.memories.columns
+    def put(self, before: Values, acted: ChosenActions, stepped: StepResult) -> None:
+        """Add a step of the first actors, and pass complete batches of steps to the memories."""
+        columns = self.memories.columns
         parts: list[NDArray[Any]] = [
             before,
             stepped.action,
@@ -92,27 +93,27 @@ class Replay:
             acted.action,
             acted.intended,
         ]
-        if at.terminated is not None:
+        if columns.terminated is not None:
             parts.append(stepped.terminated)
-        if at.behaviour is not None and acted.behaviour is not None:
+        if columns.behaviour is not None and acted.behaviour is not None:
             parts += [acted.behaviour, stepped.intervened | acted.deviates]
-        if stepped.noise is not None and at.noise.start < at.noise.stop:
+        if stepped.noise is not None and columns.noise.start < columns.noise.stop:
             parts.append(stepped.noise)
         self._gathered.append(tuple(parts))
-        if len(self._gathered) == self._together:
+        if len(self._gathered) == self._batch_steps:
             rows = self._rows()
-            episode = self.memories.offered // self._together + 1
-            self.memories.insert(rows, None if self._alter is None else self._alter(episode, rows, at))
+            episode = self.memories.offered // self._batch_steps + 1
+            self.memories.insert(rows, None if self._alter is None else self._alter(episode, rows, columns))
 
     def _rows(self) -> Rows:
-        """Rows (S, T, width) of what is gathered."""
-        # Much faster than to stack small arrays.
+        """Rows (S, T, width) of the gathered steps."""
+        # Much faster than stacking small arrays.
         joined = [np.concatenate(parts) for parts in zip(*self._gathered, strict=True)]
-        fields = [of.reshape(len(self._gathered), -1, *of.shape[1:])[:, :, 0] for of in joined]
+        fields = [field.reshape(len(self._gathered), -1, *field.shape[1:])[:, :, 0] for field in joined]
         self._gathered.clear()
-        observation, action, after, reward, chosen, intended, *more = fields
+        observation, action, after, reward, chosen, intended, *behaviour = fields
         exploration = np.abs(chosen - intended).sum(axis=2)
-        columns = (observation, action, after, reward, exploration, *more)
+        columns = (observation, action, after, reward, exploration, *behaviour)
         rows = np.empty((action.shape[1], len(action), self.memories.width), np.float32)
         first = 0
         for column in columns:
@@ -125,21 +126,21 @@ class Replay:
         self.memories.episode_closed(returns[:, 0], which[:, 0])
 
     def after(self, steps: int) -> None:
-        """Learn if it is time to, and the memories hold enough."""
-        done, every = steps - self._updates.random_steps, self._updates.every
-        if done > 0 and done % every == 0 and self.memories.ready:
-            # Schedules are those of the first step that these updates are for.
-            self.memories.begin_episode((done - every) // self._updates.progress_steps + 1)
+        """Learn if updates are due and the memories hold enough experiences."""
+        n_steps, every = steps - self._updates.random_steps, self._updates.every
+        if n_steps > 0 and n_steps % every == 0 and self.memories.ready:
+            # Schedules have the values at the first of the steps that these updates follow.
+            self.memories.begin_episode((n_steps - every) // self._updates.progress_steps + 1)
             self.learn(self.number)
 
     def learn(self, updates: int) -> None:
         """Train on ``updates`` minibatches of every trial."""
         memories, measures = self.memories, self._measures
-        left, noises = updates, []
-        ahead = 1 if memories.feedback else CHUNK
-        while left > 0:
-            k = min(ahead, left)
-            left -= k
+        remaining, noises = updates, []
+        at_once = 1 if memories.feedback else CHUNK
+        while remaining > 0:
+            k = min(at_once, remaining)
+            remaining -= k
             minibatches, noise = memories.draw(k)
             if measures is not None:
                 measures.before(minibatches)
@@ -152,24 +153,24 @@ class Replay:
         self._noise = np.sum(noises, axis=0) / updates if noises else None
 
     def noise(self) -> NDArray[np.float64] | None:
-        """Mean |noise| in the minibatches replayed last."""
+        """Mean |noise| in the last replayed minibatches."""
         return self._noise
 
     def replayed(self, steps: int) -> NDArray[np.float64] | None:
-        return None if self._measures is None else self._measures.taken(steps)
+        return None if self._measures is None else self._measures.take(steps)
 
 
-class OwnBatches:
-    """Trials that learn from batches of their own policies, which wait while they do.
+class OnPolicyLearning:
+    """Trials that learn from batches of their own policies, and do not act during updates.
 
-    A batch may end within an episode, which then continues under the next policy; what is gathered after the last full
-    batch of a run is not learned from.
+    A batch may end within an episode, which then continues with the next policy; experiences after the last complete
+    batch of a run are not used.
     """
 
     def __init__(
         self, algorithm: OnPolicy, shape: tuple[int, int, int], n: int, m: int, *, batch_steps: int, run_steps: int
     ) -> None:
-        """Batches of ``shape`` (S, K, T)."""
+        """``shape``: (S, K, T) of the batches."""
         self._algorithm, self._batch_steps, self._run_steps = algorithm, batch_steps, run_steps
         self._batch: Final = PolicyBatch(
             observation=np.zeros((*shape, n), np.float32),
@@ -181,9 +182,9 @@ class OwnBatches:
             deviates=np.zeros(shape, np.bool_),
         )
         self._gathered = 0
-        """Steps of each actor in the batch."""
+        """Number of steps of each actor in the batch."""
 
-    def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
+    def put(self, before: Values, acted: ChosenActions, stepped: StepResult) -> None:
         batch, t = self._batch, self._gathered
         batch.observation[:, :, t], batch.drawn[:, :, t] = before, acted.behaviour
         batch.reward[:, :, t], batch.deviates[:, :, t] = stepped.reward, stepped.intervened
@@ -192,7 +193,7 @@ class OwnBatches:
         self._gathered += 1
 
     def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
-        """Nothing to note: batches hold the ends of episodes."""
+        """Do nothing: batches contain the ends of episodes."""
 
     def after(self, steps: int) -> None:
         if self._gathered == self._batch.reward.shape[2]:

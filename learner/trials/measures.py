@@ -13,24 +13,24 @@ Values = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 LEVEL: Final = 0.8
-"""Normalised performance whose first episode is the rise time (§5.1)."""
+"""Normalised performance that defines the rise time (§5.1)."""
 FINAL_EPISODES: Final = 100
-"""Last episodes of a trial, over which mu_final is the mean (§5.1)."""
+"""Number of last episodes of a trial in the mean mu_final (§5.1)."""
 RULE_LEVEL: Final = 0.9
-"""Share of the final performance at which the rule of thumb reads the memory size (§8.5)."""
+"""Share of the final performance that defines the memory size of the rule of thumb (§8.5)."""
 _FINAL_SHARE: Final = 0.2
-"""Figure 17 takes the last 2e5 of 1e6 steps for the final performance."""
+"""Share of the steps in the final performance: figure 17 uses the last 2e5 of 1e6 steps."""
 _WINDOW: Final = 20
-"""Points of the running mean; the curves of the paper are means of five trials instead."""
+"""Number of points of the running mean; the curves of the paper are means of five trials instead."""
 
 
 class RiseTime(NamedTuple):
-    """When each trial rose, each ``(T,)``."""
+    """Rise times of trials, each ``(T,)``."""
 
     episode: Integers
-    """First episode (from 1 on) at the level; for trials that never reached it the last one, a lower bound."""
+    """First episode at the level, from 1; for trials that never reached it the last one, a lower bound."""
     risen: NDArray[np.bool_]
-    """Whether the level was reached at all."""
+    """Whether the level was reached."""
 
     @property
     def never(self) -> int:
@@ -39,7 +39,7 @@ class RiseTime(NamedTuple):
 
     @property
     def censored(self) -> bool:
-        """Whether they are half of the trials, so that the median is a lower bound."""
+        """Whether at least half of the trials did not rise, so that the median is a lower bound."""
         return 2 * self.never >= len(self.risen)
 
 
@@ -51,7 +51,7 @@ def normalized_curves(task: Task, mean_rewards: Values) -> Values:
 
 
 def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:
-    """Mean over the last ``episodes`` columns of ``mu`` ``(T, E)``, of all if there are fewer: ``(T,)`` (§5.1).
+    """Mean over the last ``episodes`` columns of ``mu`` ``(T, E)``, or over all if there are fewer: ``(T,)`` (§5.1).
 
     Raises ValueError for a ``mu`` without episodes.
     """
@@ -60,7 +60,7 @@ def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:
 
 
 def final_mean(curves: Values, share: float = 0.1) -> Values:
-    """Mean over the last ``share`` of the columns of ``curves`` ``(T, P)``, one at least: ``(T,)``.
+    """Mean over the last ``share`` of the columns of ``curves`` ``(T, P)``, at least one: ``(T,)``.
 
     Raises ValueError for curves without points.
     """
@@ -79,18 +79,18 @@ def mu_max(mu: Values) -> Values:
 def rise_time(mu: Values, episodes: Integers | None = None, level: float = LEVEL) -> RiseTime:
     """First episode of each trial of ``mu`` ``(T, E)`` with a performance of at least ``level`` (§5.1).
 
-    ``episodes`` are the columns' numbers, rising; by default 1 to E.  The paper does not state how it treats trials
-    that never rise; here they count with their last episode and are flagged.  Raises ValueError without episodes.
+    ``episodes``: ascending numbers of the columns; default: 1 to E.  The paper does not state how it treats trials that
+    never rise; here they count with their last episode and are flagged.  Raises ValueError without episodes.
     """
     mu = _curves(mu)
     numbers = np.arange(1, mu.shape[1] + 1) if episodes is None else np.asarray(episodes, np.int64)
-    reached = np.asarray(mu >= level)
-    risen = np.asarray(np.any(reached, axis=1))
-    return RiseTime(np.where(risen, numbers[reached.argmax(axis=1)], numbers[-1]).astype(np.int64), risen)
+    is_at_level = np.asarray(mu >= level)
+    risen = np.asarray(np.any(is_at_level, axis=1))
+    return RiseTime(np.where(risen, numbers[is_at_level.argmax(axis=1)], numbers[-1]).astype(np.int64), risen)
 
 
 def moving_average(values: Values, window: int) -> Values:
-    """Mean of the last ``window`` values along the last axis, of fewer at the start; same shape."""
+    """Mean of the last ``window`` values along the last axis, or of fewer at the start; same shape."""
     values = np.asarray(values, np.float64)
     n = values.shape[-1]
     total = np.concatenate((np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)), axis=-1)
@@ -101,13 +101,13 @@ def moving_average(values: Values, window: int) -> Values:
 
 
 class BufferSize(NamedTuple):
-    """A rough estimate of how large a memory should be."""
+    """Rough estimate of the required size of a memory."""
 
     experiences: int
     final: float
     """Final performance that the estimate refers to."""
     settled: bool
-    """False if the level is reached only in the final part of the curve: it was still rising, more may be needed."""
+    """False if the level is reached only in the final part of the curve, which was still rising: more may be needed."""
 
 
 def rule_of_thumb(
@@ -118,35 +118,37 @@ def rule_of_thumb(
     final_share: float = _FINAL_SHARE,
     window: int = _WINDOW,
 ) -> BufferSize | None:
-    """Read the size of a memory off a learning curve: experiences until ``level`` of the final performance (§8.5).
+    """Estimate the size of a memory from a learning curve: experiences until ``level`` of the final performance (§8.5).
 
     ``steps`` (n,): environment steps up to each point, ascending; ``performance`` (n,), or (trials, n) to be averaged:
-    higher is better, and 0 is what a policy that learned nothing gets (90 % of a negative reward means nothing).  The
-    curve should be that of FULL[Uniform].  None for an empty curve, or a final performance not above 0.  Raises
+    higher is better, and 0 is the performance before learning (90 % of a negative reward is meaningless).  The curve
+    should be that of FULL[Uniform].  Returns None for an empty curve or a final performance of at most 0.  Raises
     ValueError for shapes that do not fit.
 
-    The curve is smoothed by a mean of the last ``window`` points (at most a tenth of all), so the estimate may be half
-    a window too large.  §8.5 and Figure 17 have "the number of experiences needed to get to 90% of the final
-    performance"; §9.1 swaps the two (90 % of the steps to the final performance), which a flat curve leaves undefined.
+    The curve is smoothed by a mean of the last ``window`` points (at most a tenth of all), so that the estimate may be
+    half a window too large.  §8.5 and Figure 17 use "the number of experiences needed to get to 90% of the final
+    performance"; §9.1 uses 90 % of the steps to the final performance, which is undefined for a flat curve.
     """
-    at: NDArray[np.float64] = np.asarray(steps, np.float64)
+    positions: NDArray[np.float64] = np.asarray(steps, np.float64)
     values: NDArray[np.float64] = np.asarray(performance, np.float64)
     if values.ndim > 1:
         values = values.reshape(-1, values.shape[-1]).mean(axis=0)
-    if at.shape != values.shape or at.ndim != 1:
-        raise ValueError(f"steps of shape {at.shape} do not go with performance of shape {np.shape(performance)}")
-    if not len(at):
+    if positions.shape != values.shape or positions.ndim != 1:
+        raise ValueError(
+            f"steps of shape {positions.shape} do not go with performance of shape {np.shape(performance)}"
+        )
+    if not len(positions):
         return None
-    ending = at > (1.0 - final_share) * at[-1]
+    ending = positions > (1.0 - final_share) * positions[-1]
     final = float(values[ending].mean())
     if not final > 0:
         return None
-    n = max(1, min(window, len(at) // 10))
+    n = max(1, min(window, len(positions) // 10))
     total = np.cumsum(np.concatenate(([0.0], values)))
     smooth = (total[n:] - total[:-n]) / n
     reached = np.flatnonzero(smooth >= level * final)
-    first = int(reached[0]) + n - 1 if len(reached) else len(at) - 1
-    return BufferSize(round(float(at[first])), final, not bool(ending[first]))
+    first = int(reached[0]) + n - 1 if len(reached) else len(positions) - 1
+    return BufferSize(round(float(positions[first])), final, not bool(ending[first]))
 
 
 def _curves(mu: Values) -> Values:

@@ -1,4 +1,4 @@
-"""Rows of a trial's memory: what is kept of an experience, and in which columns."""
+"""Rows of a trial's memory: content of an experience, and its columns."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from onrig.runtime.run_config import RunConfig, capacity_of
 Rows = NDArray[np.float32]
 
 
-class Altered(NamedTuple):
+class AlteredEpisode(NamedTuple):
     """Experiences of one episode, some of them synthetic (``onrig.runtime.memory.transitions``)."""
 
     rows: Rows
-    """(S, T, width): the measured rows, some of them replaced."""
+    """(S, T, width): measured rows, some of them replaced."""
     synthetic: NDArray[np.bool_]
-    """(S, T): which."""
+    """(S, T): whether a row was replaced."""
     renews: NDArray[np.bool_]
     """(S, T): whether the offer may replace the content of its slot."""
 
 
-class Kept(NamedTuple):
+class MemoryContents(NamedTuple):
     """Contents and settings of one trial's memory."""
 
     n: int
-    """Numbers in an observation."""
+    """Size of an observation."""
     m: int
     """Actions."""
     strategy: Strategy
     setting: Setting
-    """For the samplers; what ``Memories.begin_episode`` counts is its ``episodes``."""
+    """Setting of the samplers; its ``episodes`` are in the unit of ``Memories.begin_episode``."""
     write_probability: float = 1.0
     noises: int = 0
-    """Floats of noise that rows end with: of each observation of the rig and each action."""
+    """Number of floats of noise at the end of rows: one for each of the rig's observations and actions."""
     terminates: bool = False
-    """Whether episodes can end before their time; rows then have a column for it."""
+    """Whether episodes can end early; rows then have a column for it."""
     behaviour: bool = False
-    """Whether rows hold the behaviour policy: 3 m floats, and one for whether another action was applied."""
+    """Whether rows contain the behaviour policy: 3 m floats, and one that marks a different applied action."""
     prior: Transitions | None = None
-    """Experiences that each memory begins with, oldest first, as ``selection.seed_from`` gives a rig's."""
+    """Experiences with which each memory begins, oldest first, as ``selection.seed_from`` gives a rig's."""
 
     @property
     def reserved(self) -> int:
@@ -54,9 +54,11 @@ class Kept(NamedTuple):
         return 0 if self.prior is None or not self.strategy.keeps_seeds else len(self.prior.reward)
 
 
-def kept_for(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
-    """Memory settings of the trials of a run's configuration."""
-    return Kept(
+def contents_for(
+    config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False
+) -> MemoryContents:
+    """Contents and settings of the memories for trials of a run."""
+    return MemoryContents(
         len(config.signals),
         len(config.rig.actuators),
         parse_strategy(config.selection.strategy),
@@ -75,34 +77,34 @@ class Columns(NamedTuple):
     next_observation: slice
     reward: int
     exploration: int
-    """1-norm of the action's distance from the policy's own (§7.1.1)."""
+    """1-norm of the action's distance from the policy's (§7.1.1)."""
     terminated: int | None
-    """1 where the task ended."""
+    """1 if the task ended."""
     behaviour: slice | None
     """Mean, std and draw of the policy."""
     deviates: int
-    """1 where another action was applied than the draw, or the noise was reduced."""
+    """1 if the applied action differs from the draw, or the noise was reduced."""
     noise: slice
     """Noise of the observation and the action."""
 
     @classmethod
-    def of(cls, kept: Kept) -> Columns:
-        """Columns of what is kept."""
-        n, m = kept.n, kept.m
+    def of(cls, contents: MemoryContents) -> Columns:
+        """Return the columns for a memory's contents."""
+        n, m = contents.n, contents.m
         reward = 2 * n + m
-        first = reward + 2 + kept.terminates
+        first = reward + 2 + contents.terminates
         last = first + 3 * m
-        noise = last + 1 if kept.behaviour else first
+        noise = last + 1 if contents.behaviour else first
         return cls(
             slice(0, n),
             slice(n, n + m),
             slice(n + m, reward),
             reward,
             reward + 1,
-            reward + 2 if kept.terminates else None,
-            slice(first, last) if kept.behaviour else None,
+            reward + 2 if contents.terminates else None,
+            slice(first, last) if contents.behaviour else None,
             last,
-            slice(noise, noise + kept.noises),
+            slice(noise, noise + contents.noises),
         )
 
     def rows_of(self, t: Transitions) -> Rows:

@@ -1,6 +1,6 @@
-"""Sampling for S trials: one sampler each, as on the rig, or a joint one where that is much faster.
+"""Sampling for S trials: one sampler each, as on the rig, or a joint one if that is much faster.
 
-Joint are rank-based prioritised replay, KLPER, and the learned samplers.
+Rank-based prioritised replay, KLPER, and the learned samplers are joint.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from onrig.runtime.random_streams import Role, stream
 
 
 class Sampling(Protocol):
-    """The samplers of S trials; each draws the same as a single one of ``onrig.learner.samplers``."""
+    """Samplers of S trials; each draws the same as a single one from ``onrig.learner.samplers``."""
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals that draws depend on; if there are any, each draw waits for the update before it."""
+        """Signals that draws depend on; if there are any, each draw requires the previous update."""
         ...
 
     def begin_episode(self, episode: int) -> None:
@@ -39,7 +39,7 @@ class Sampling(Protocol):
         return
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Notify of the slots of each trial with new experiences, in order."""
+        """Receive the slots with new experiences of each trial, in order."""
         ...
 
     def draw(self, updates: int) -> Draw:
@@ -51,11 +51,11 @@ class Sampling(Protocol):
         return
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
-        """Note the returns (S,) of the trials whose training episode ended (S,), before the updates that follow."""
+        """Receive the returns (S,) of trials whose training episode ended (S,), before the updates after it."""
         return
 
 
-class Each:
+class SeparateSampling:
     """One sampler per trial."""
 
     def __init__(self, samplers: Sequence[Sampler], batch: int) -> None:
@@ -88,29 +88,29 @@ class Each:
             self._samplers[trial].episode_closed(float(returns[trial]))
 
 
-class Closest(Sampling):
-    """KLPER for all trials at once: their candidates pass through the policies together."""
+class KlperSampling(Sampling):
+    """KLPER for all trials at once: the policies evaluate all candidates together."""
 
     required_signals: Final = Klper.required_signals
 
-    def __init__(self, within: Each, candidates: int, view: ReplayView, variance: float) -> None:
-        self._within: Final = within
+    def __init__(self, uniform: SeparateSampling, candidates: int, view: ReplayView, variance: float) -> None:
+        self._uniform: Final = uniform
         self._candidates: Final = candidates
         self._view: Final = view
         self._variance: Final = variance
 
     def written(self, slots: Sequence[Slots]) -> None:
-        self._within.written(slots)
+        self._uniform.written(slots)
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch of each trial; ValueError for more, since the policies change between them."""
+        """Draw one minibatch for each trial; raises ValueError for more, since policies change between minibatches."""
         if updates != 1:
-            raise ValueError(f"a draw that depends on the policy cannot be one of {updates}")
-        candidates = self._within.draw(self._candidates).slots
+            raise ValueError(f"expected one update per draw, which depends on the policy, got {updates}")
+        candidates = self._uniform.draw(self._candidates).slots
         return Draw(closest(candidates, self._view, self._variance)[None], None)
 
 
-class Ranked(Sampling):
+class RankedSampling(Sampling):
     """Rank-based PER for all trials at once, with or without full importance sampling."""
 
     required_signals: Final = frozenset({Signal.TD_ERROR})
@@ -132,9 +132,9 @@ class Ranked(Sampling):
             fis.written(of_trial)
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch of each trial; ValueError for more, since draws depend on the last errors."""
+        """Draw one minibatch for each trial; raises ValueError for more, since draws depend on the last errors."""
         if updates != 1:
-            raise ValueError(f"a draw that depends on the update before it cannot be one of {updates}")
+            raise ValueError(f"expected one update per draw, which depends on the previous update, got {updates}")
         draw = self._per.draw(self._batch)
         if not self._fis:
             return draw
@@ -155,19 +155,19 @@ class PresetSlots:
 
     def __init__(self) -> None:
         self.slots: Slots = np.zeros((0, 0), np.int64)
-        """(1, batch): what was drawn."""
+        """(1, batch): drawn slots."""
 
     def begin_episode(self, episode: int) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
     def written(self, slots: Slots) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
     def updated(self, slots: Slots, signals: Signals) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
     def episode_closed(self, episode_return: float) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         return Draw(self.slots, None)
@@ -177,46 +177,46 @@ class PresetSlots:
         return {}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is no state."""
 
     def learned(self) -> State:
-        """Nothing is learned."""
+        """Return no learned parameters."""
         return {}
 
 
 def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> Sampling:
-    """Build the sampling half of ``strategy`` for trials of ``seeds``, as ``sampler_for`` does for one."""
+    """Build the sampling part of ``strategy`` for trials with ``seeds``, like ``sampler_for`` for one trial."""
     streams = [stream(seed, Role.SAMPLER) for seed in seeds]
     if setting.capacity < setting.batch:
-        raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
+        raise ValueError(f"a memory of {setting.capacity} experiences is smaller than a minibatch of {setting.batch}")
     parts = parts_of_sampling(strategy.sampling)
     description = sampling_of(parts.name)
     if description.home_of_trials:
-        build: Joined = registry.home(description, description.home_of_trials)
+        build: JointBuild = registry.home(description, description.home_of_trials)
         return build(parts, setting, streams)
     one_trial: type = sampler_class(parts.name)
     if issubclass(one_trial, Joint):
         return one_trial(setting, streams)
-    return Each([sampler_for(strategy, s, setting) for s in streams], setting.batch)
+    return SeparateSampling([sampler_for(strategy, s, setting) for s in streams], setting.batch)
 
 
-Joined = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampling]
+JointBuild = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampling]
 """Builds a sampling for all trials at once."""
 
 
 def closest_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
     """Build KLPER; raises ValueError without a view of the policy."""
     if setting.view is None or parts.argument is None:
-        raise ValueError(f"{parts} looks at the policy, and is not shown one")
-    uniform = Each([Uniform(s) for s in streams], setting.batch)
+        raise ValueError(f"{parts} needs a view of the policy")
+    uniform = SeparateSampling([Uniform(s) for s in streams], setting.batch)
     variance = setting.options.of_sampler(KlperSettings).variance
-    return Closest(uniform, int(parts.argument), setting.view, variance)
+    return KlperSampling(uniform, int(parts.argument), setting.view, variance)
 
 
 def ranked_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
     """Build rank-based PER."""
     weighted = setting.beta if parts.correction == "IS" else None
-    within = [PresetSlots() for _ in streams] if parts.correction == "FIS" else []
-    fis = [(Fis(drawn, setting.capacity, beta=setting.beta, replays=setting.replays), drawn) for drawn in within]
+    preset = [PresetSlots() for _ in streams] if parts.correction == "FIS" else []
+    fis = [(Fis(drawn, setting.capacity, beta=setting.beta, replays=setting.replays), drawn) for drawn in preset]
     per = RankDraws(setting.capacity, streams, alpha=setting.options.per_alpha, beta=weighted)
-    return Ranked(per, setting.batch, fis)
+    return RankedSampling(per, setting.batch, fis)

@@ -26,16 +26,16 @@ from onrig.runtime.run_config import Pieces
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 _ROUNDING: Final = 1e-9
 GYM: Final = "gym:"
-"""Prefix of the tasks of gymnasium."""
+"""Prefix of gymnasium tasks."""
 PLANT: Final = "plant:"
-"""Prefix of the plants of our runs."""
+"""Prefix of plants of our runs."""
 READINGS: Final = ("covariance", "std")
 """Readings of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
 ORIGINS: Final = ("random", "old", "present")
 """Origins of stored experiences: random steps at the start, the first half of learning, and recent steps."""
 DEPARTURE: Final = ("kl behaviour", "far share")
-"""Over the memory, where policies are Gaussians: mean KL divergence of the present policy from those that acted, and
-the share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
+"""Measures over the memory for Gaussian policies: mean KL divergence of the present policy from those that acted, and
+share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
 REPLAYED: Final = (
     "td error",
     "target",
@@ -43,8 +43,8 @@ REPLAYED: Final = (
     *(f"kl {reading} {origin}" for origin in ORIGINS for reading in READINGS),
     *DEPARTURE,
 )
-"""Measures between evaluations: of the minibatches mean |TD error|, mean target (units of the scaled reward) and
-KLPER's score; then KLPER's score of batches of stored experiences by their origin, and ``DEPARTURE``."""
+"""Measures between evaluations: mean |TD error|, mean target (units of the scaled reward) and KLPER's score of the
+minibatches; KLPER's score of batches of stored experiences by origin; and ``DEPARTURE``."""
 
 SHIELD: Final = ("interventions", "trips")
 """Counts between evaluations: training steps in which a shield changed the action, and entries into its
@@ -58,10 +58,10 @@ else:
 
 
 class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Noise-free episodes in environments of their own."""
+    """Noise-free episodes in separate environments."""
 
     every: Count = 1000
-    """Environment steps of training between them."""
+    """Number of environment steps of training between evaluations."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
 
 
@@ -69,32 +69,32 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     """Trials of one task: a step in the world, then its updates."""
 
     world: str
-    """``gym:`` and the name of a task of gymnasium, or ``plant:`` and the name of a run with a twin."""
+    """``gym:`` and the name of a gymnasium task, or ``plant:`` and the name of a run with a twin."""
     steps: Count
-    """Environment steps of training."""
+    """Number of environment steps of training."""
     evaluation: Evaluation = Evaluation()
     horizon: Count | None = None
-    """Steps of an episode; None for the task's own limit."""
+    """Number of steps of an episode; null: the task's limit."""
     options: dict[str, object] = {}
-    """Arguments of the task, e.g. ``use_contact_forces``; of a plant's (``worlds.plants.PlantOptions``)."""
+    """Arguments of the task, such as ``use_contact_forces``; for a plant, ``worlds.plants.PlantOptions``."""
     random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000
-    """Steps at the start without updates, with uniformly random actions; a Gaussian policy acts by itself, and an
-    algorithm that learns from batches of its own policies has none."""
+    """Number of initial steps without updates, with uniformly random actions or those of a Gaussian policy; 0 for
+    on-policy algorithms."""
     updates_per_step: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 1.0
     update_every: Count = 1
-    """Environment steps after which their updates follow, all at once."""
+    """Number of environment steps after which their updates follow at once."""
     exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
     exploration_friction: Share = 1.0
-    """Friction of Gaussian exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), 0 at the
+    """Friction of Gaussian exploration: below 1 the noise is correlated, u <- (1 - friction) u + N(0, std), 0 at the
     start of each episode.
-    Where its density is learned from it is scaled to the policy's own std in every step, as by process ``own``."""
+    If its density is used for learning, it is scaled to the policy's std in every step, as by process ``own``."""
     exploration: Exploration | msgspec.UnsetType = msgspec.UNSET
     """Instead of the last two, in a plant: process and schedule as in a run."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: _Learner = msgspec.field(default_factory=lambda: settings_type()())
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
-    """As in a run."""
+    """Plugins in files, like a run's ``python``."""
 
     @property
     def task(self) -> str:
@@ -106,25 +106,25 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
 
     @property
     def updates(self) -> int:
-        """Updates that follow on ``update_every`` steps."""
+        """Number of updates after ``update_every`` steps."""
         return round(self.updates_per_step * self.update_every)
 
     def updates_until(self, steps: int) -> int:
-        """Updates in a trial's first ``steps``; iterations, where it learns from batches of its own policies."""
+        """Number of updates in a trial's first ``steps`` steps; for on-policy algorithms, of iterations."""
         batch = self.learner.selected.batch_steps
         return steps // batch if batch else max(0, steps - self.random_steps) // self.update_every * self.updates
 
     def capacity(self, n: int, m: int) -> int:
-        """Experiences that the memory of a trial holds; ValueError when the configured bytes hold none."""
+        """Capacity of a trial's memory; raises ValueError if the configured bytes hold no experience."""
         return capacity_for(self.selection, Layout(n, m), run_length=self.steps)
 
 
 def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
-    """List (path, message) of everything that is wrong with a run by itself, its world left out."""
+    """List the problems of a run by itself, without its world, as (path, message)."""
     learner, selection = run.learner, run.selection
     if not run.world.startswith((GYM, PLANT)) or not run.task:
-        expected = f"{GYM} and a task of gymnasium, such as {GYM}Pendulum-v1, or {PLANT} and a run"
-        yield "world", f"'{run.world}' is no world: expected {expected}"
+        expected = f"{GYM} and a gymnasium task, such as {GYM}Pendulum-v1, or {PLANT} and a run"
+        yield "world", f"'{run.world}' is not a world: expected {expected}"
     if run.steps % run.evaluation.every:
         yield "evaluation.every", f"expected a divisor of the {run.steps} steps, got {run.evaluation.every}"
     if abs(run.updates_per_step * run.update_every - run.updates) > _ROUNDING:
@@ -138,30 +138,30 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     elif run.random_steps + learner.batch > run.steps:
         yield "random_steps", f"{run.random_steps} of {run.steps} steps leave nothing to learn from in batches"
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
-        yield "learner", "trials in a world learn after every step: give updates_per_step instead"
+        yield "learner", "trials in a world learn after every step: set updates_per_step instead"
     if run.exploration is not msgspec.UNSET:
         yield from _process_problems(run, run.exploration)
     elif run.exploration_friction < 1.0 and not takes_noise(learner) and learner.refers is None:
-        yield "exploration_friction", f"{learner.algorithm} explores by noise of its own here: leave it out"
-    given = {
+        yield "exploration_friction", f"{learner.algorithm} explores with its own noise here: omit it"
+    is_set = {
         "synthetic": selection.synthetic is not None,
         "intervened": selection.intervened != "keep",
         "capacity_bytes": selection.capacity_bytes is not None,
         "seed_from": selection.seeds is not None,
     }
-    for name, is_given in given.items():
+    for name, is_given in is_set.items():
         if is_given:
-            yield f"selection.{name}", "a world does not support it: leave it out"
-    for at, message in selection_findings(selection, Layout(1, 1), run_length=run.steps):
-        path = ".".join(map(str, at))
+            yield f"selection.{name}", "a world does not support it: omit it"
+    for path_, message in selection_findings(selection, Layout(1, 1), run_length=run.steps):
+        path = ".".join(map(str, path_))
         yield path, message.removesuffix(f" at {path}")
     if selection.capacity is not None and selection.capacity < learner.batch:
         message = f"a memory of {selection.capacity} experiences is smaller than a batch of {learner.batch}"
         yield "selection.capacity", message
     yield from strategy_problems(learner, selection.strategy)
-    each = None if on_policy else 1
-    learning = msgspec.structs.replace(learner, updates_per_episode=each, updates_per_transition=None)
-    yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
+    updates = None if on_policy else 1
+    learning = msgspec.structs.replace(learner, updates_per_episode=updates, updates_per_transition=None)
+    yield from ((f"learner.{path_}", message) for path_, message in settings_problems(learning, lockstep=True))
 
 
 def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[str, str]]:
@@ -178,7 +178,7 @@ def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[
 
 
 def takes_noise(learner: LearnerSettings) -> bool:
-    """Whether exploration is added to the policy's actions, and no density of it is learned from."""
+    """Whether exploration is added to the policy's actions without use of its density in learning."""
     refer, selected = learner.refers, learner.selected
     if refer is not None and selected.home_under_refer != selected.home:
         return refer.rules == "none"
@@ -192,23 +192,27 @@ def _on_policy_problems(run: StepRun, steps: int, actors: int) -> Iterator[tuple
     if run.evaluation.every % actors:
         yield "evaluation.every", f"expected a multiple of the {actors} actors, got {run.evaluation.every}"
     if run.selection != Selection("FULL[Uniform]"):
-        yield "selection", f"{name} learns from batches of its own policies, not from a memory: leave it out"
+        yield "selection", f"{name} learns from batches of its own policies, not from a memory: omit it"
 
 
 def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[str, str]]:
-    """List (path, message) of what keeps the algorithm from a task with ``m`` actions, or ``levels`` discrete ones."""
+    """List reasons why the algorithm cannot learn a task with ``m`` actions or ``levels`` discrete ones, as (path,
+    message)."""
     learner, selected = run.learner, run.learner.selected
     if not selected.single_action:
         if levels is not None:
-            able = algorithms_where(lambda section: section.single_action)
-            yield "learner.algorithm", f"'{run.task}' has discrete actions, {learner.algorithm} has none; {able} have"
+            supported = algorithms_where(lambda section: section.single_action)
+            yield (
+                "learner.algorithm",
+                f"'{run.task}' has discrete actions, {learner.algorithm} has none; {supported} have",
+            )
         return
-    own = getattr(selected, "levels", levels)
+    own_levels = getattr(selected, "levels", levels)
     if m != 1:
-        able = algorithms_where(lambda section: not section.single_action)
+        supported = algorithms_where(lambda section: not section.single_action)
         yield (
             "learner.algorithm",
-            f"{learner.algorithm} discretises one action, '{run.task}' has {m}; {able} take several",
+            f"{learner.algorithm} discretises one action, '{run.task}' has {m}; {supported} take several",
         )
-    elif levels is not None and own != levels:
-        yield f"learner.{learner.algorithm}.levels", f"'{run.task}' has {levels} discrete actions, got {own}"
+    elif levels is not None and own_levels != levels:
+        yield f"learner.{learner.algorithm}.levels", f"'{run.task}' has {levels} discrete actions, got {own_levels}"

@@ -1,4 +1,4 @@
-"""Which configurations can run as trials, of a rig or in a world; reading it needs no torch."""
+"""Checks of configurations for trials, of a run or in a world; importing it needs no torch."""
 
 from __future__ import annotations
 
@@ -27,35 +27,37 @@ from onrig.sim.twin.options import TwinOptions, exact_problems
 def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     """Reasons why a configuration cannot run as trials; empty if it can."""
     if config.device.twin is None:
-        return ["trials run on a twin: give device.twin"]
+        return ["trials run on a twin: set device.twin"]
     twin = msgspec.convert(config.device.twin, TwinOptions)
     problems = [*model_problems(config.rig, twin.plant), *exact_problems(twin)]
     if twin.latency_us or twin.faults != FaultPlan():
-        problems.append("trials run on an exact plant: device.twin.latency_us and device.twin.faults must be left out")
+        problems.append("trials run on an exact plant: omit device.twin.latency_us and device.twin.faults")
     if config.selection.seeds is not None or settings.start is not None:
-        problems.append("trials begin with nothing: leave out selection.seed_from and learner.start_from")
+        problems.append(
+            "trials start without experiences and networks: omit selection.seed_from and learner.start_from"
+        )
     if config.rig.previous_command:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
     if config.task.terminates:
         problems.append(
-            "trials of a run have episodes of fixed length, which this task ends early: give a world (plant:)"
+            "trials of a run have episodes of fixed length, but this task ends them early: use a world (plant:)"
         )
     if settings.selected.successors > 1 and config.selection.synthetic is not None:
-        problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")
+        problems.append(f"{settings.algorithm} learns from successive experiences: omit selection.synthetic")
     by_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals
     if by_exploration and hasattr(settings.selected, "levels") and config.selection.synthetic is not None:
-        problems.append("synthetic experiences of random levels have no exploration that the retention could go by")
+        problems.append("synthetic experiences of random levels have no exploration, which the retention needs")
     if settings.updates_per_episode is None and not settings.selected.batch_steps:
-        problems.append("trials learn between episodes: give learner.updates_per_episode")
+        problems.append("trials learn between episodes: set learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
-        able = algorithms_where(lambda section: not section.single_action)
-        problems.append(f"{settings.algorithm} discretises one action, this rig has several; {able} take them")
+        supported = algorithms_where(lambda section: not section.single_action)
+        problems.append(f"{settings.algorithm} discretises one action, this rig has several; {supported} take them")
     if settings.selected.batch_steps:
         problems.append(
-            f"{settings.algorithm} learns from its own batches, trials of a run from memories: give a world"
+            f"{settings.algorithm} learns from its own batches, but trials of a run from memories: use a world"
         )
     if settings.selected.window > 1:
-        problems.append("trials of a run carry no hidden states of policies that remember: give a world instead")
+        problems.append("trials of a run do not support recurrent policies: use a world instead")
     problems += _exploration_problems(config.exploration, settings)
     return problems
 
@@ -65,19 +67,19 @@ def _exploration_problems(exploration: Exploration, settings: LearnerSettings) -
     if settings.selected.noisy_weights and not isinstance(exploration, NoExploration):
         yield f"trials of {name} explore by the noise in its weights: expected process 'none', got {tag!r}"
     elif isinstance(exploration, OwnNoise) and not settings.stochastic:
-        yield f"the policies of {name} have no noise of their own: choose process ou or none"
+        yield f"the policies of {name} have no noise of their own: use process ou or none"
     elif (settings.stochastic or isinstance(exploration, EpsilonGreedy)) and (
         wrong := process_problem(settings, exploration)
     ):
         yield wrong[1]
     elif not isinstance(exploration, ActionNoise | NoExploration | OwnNoise | EpsilonGreedy):
-        yield f"trials cannot explore with process {tag}: choose one that adds noise to actions, own, or none"
+        yield f"trials cannot explore with process {tag}: use one that adds noise to actions, own, or none"
     elif not depends_on_episode_only(exploration):
         yield "trials have no shield: exploration must be scheduled over episodes, without gates or budgets"
 
 
 def world_problems(run: StepRun) -> list[tuple[str, str]]:
-    """List (path, message) of everything that keeps trials from running in their world, its installation included."""
+    """List reasons why trials cannot run in their world, including its installation, as (path, message)."""
     problems = list(step_problems(run))
     if any(path == "world" for path, _ in problems):
         return problems
@@ -90,21 +92,21 @@ def world_problems(run: StepRun) -> list[tuple[str, str]]:
 
 
 def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
-    """A memory too large for this machine, which trials would otherwise discover only when they start."""
-    needed, there = _bytes_within(run, spaces), machine_bytes()
-    if needed > there:
-        size = f"take {needed / 1e9:.3g} GB in each trial, this machine has {there / 1e9:.3g} GB"
+    """Yield a problem for a memory too large for this machine, which trials would discover only at their start."""
+    required, available = _memory_bytes(run, spaces), machine_bytes()
+    if required > available:
+        size = f"take {required / 1e9:.3g} GB in each trial, this machine has {available / 1e9:.3g} GB"
         path = "steps" if run.selection.capacity is None else "selection.capacity"
         yield path, f"{run.capacity(spaces.n, spaces.m)} experiences {size}: keep fewer (selection.capacity)"
 
 
 def trial_bytes(run: StepRun) -> int:
-    """Bytes of a trial's experiences; 0 if it keeps only batches of its own policies, or cannot run."""
+    """Number of bytes of a trial's experiences; 0 for on-policy algorithms, or if it cannot run."""
     spaces, _ = _spaces(run.world, run.horizon, msgspec.json.encode(run.options))
-    return 0 if spaces is None else _bytes_within(run, spaces)
+    return 0 if spaces is None else _memory_bytes(run, spaces)
 
 
-def _bytes_within(run: StepRun, spaces: Spaces) -> int:
+def _memory_bytes(run: StepRun, spaces: Spaces) -> int:
     if run.learner.selected.batch_steps:
         return 0
     layout = Layout(spaces.n, spaces.m, behaviour=run.learner.stochastic)
@@ -113,7 +115,7 @@ def _bytes_within(run: StepRun, spaces: Spaces) -> int:
 
 @lru_cache(maxsize=64)
 def _spaces(world: str, horizon: int | None, options: bytes) -> tuple[Spaces | None, str]:
-    """Sizes of a world, or why it cannot be made."""
+    """Sizes of a world, or the reason why it cannot be created."""
     try:
         return spaces_of_world(StepRun(world, 1, horizon=horizon, options=msgspec.json.decode(options))), ""
     except NoSuchTask as error:

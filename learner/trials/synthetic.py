@@ -1,4 +1,4 @@
-"""Synthetic experiences of S trials (de Bruin et al. 2018, §6.2.1), made of ``onrig.sim.synthetic`` in batches."""
+"""Synthetic experiences of S trials (de Bruin et al. 2018, §6.2.1), computed in batches by ``onrig.sim.synthetic``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import DiscreteActions
 from onrig.learner.trials.exploring import EpisodeNumbers, Explorer
-from onrig.learner.trials.rows import Altered, Columns, Rows
+from onrig.learner.trials.rows import AlteredEpisode, Columns, Rows
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.settings import Synthetic
 from onrig.runtime.memory.transitions import Transitions
@@ -20,8 +20,8 @@ from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.options import TwinOptions
 
 
-class TrialsSynthetic:
-    """Replaces some experiences of S trials by synthetic ones."""
+class SyntheticExperiences:
+    """Replacement of some experiences of S trials by synthetic ones."""
 
     def __init__(
         self,
@@ -32,14 +32,14 @@ class TrialsSynthetic:
         numbers: EpisodeNumbers,
         discrete: DiscreteActions | None,
     ) -> None:
-        """Actions are those of ``explorer`` by the same ``numbers``, or levels, uniformly."""
+        """Actions are those of ``explorer`` with the same ``numbers``, or uniformly drawn levels."""
         twin = msgspec.convert(config.device.twin, TwinOptions)
         self._synthetic, self._seeds = synthetic, seeds
         self._explorer, self._numbers, self._discrete = explorer, numbers, discrete
         self._model = PlantModel(config.rig, config.task, twin.plant, 1.0 / config.rate_hz, twin.substeps)
 
-    def __call__(self, episode: int, measured: Rows, at: Columns) -> Altered:
-        """Replace a fraction of an episode's rows (S, T, width), whose policies have not learned since."""
+    def __call__(self, episode: int, measured: Rows, at: Columns) -> AlteredEpisode:
+        """Replace a fraction of an episode's rows (S, T, width), before any update of the policies that acted."""
         (S, T, _), n, m = measured.shape, at.observation.stop, at.action.stop - at.action.start
         each = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
         draws = Draws(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
@@ -81,4 +81,4 @@ class TrialsSynthetic:
         rows[synthetic, : computed.shape[1]] = computed[synthetic]
         # Computed transitions are noise-free.
         rows[synthetic, computed.shape[1] :] = 0.0
-        return Altered(rows.reshape(measured.shape), synthetic.reshape(S, T), renews.reshape(S, T))
+        return AlteredEpisode(rows.reshape(measured.shape), synthetic.reshape(S, T), renews.reshape(S, T))

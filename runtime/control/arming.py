@@ -11,7 +11,6 @@ from collections.abc import Callable
 from math import inf, isinf
 from typing import Final
 
-from onrig.hw.intake import is_before
 from onrig.hw.messages import Op, fault_text
 from onrig.hw.messages import State as Frame
 from onrig.hw.session import DeviceSession, RequestRefused
@@ -20,6 +19,7 @@ from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.contradictions import Contradiction
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.control.frames import Stopped
+from onrig.runtime.control.latched import latched_frame
 from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports, report_fault
 from onrig.runtime.control.pace import Pace
 from onrig.runtime.run_config import RunConfig
@@ -31,7 +31,6 @@ from onrig.runtime.run_state.faults import (
     Rearm,
     device_fault,
     harder,
-    is_faulted,
     is_unfit,
     most_severe,
     reported_fault,
@@ -43,8 +42,6 @@ from onrig.runtime.shm.board import Board, Word
 _ME: Final = "control"
 _RECOVERIES: Final = 10
 """Faults after which a run re-arms by itself, between episodes; the next one ends the run."""
-_FRAME_S: Final = 1.0
-"""Minimum wait for the frame that reports why the device refuses to arm."""
 _GO_ON: Final = "continue with key r, or `onrig resume` in another terminal"
 
 
@@ -119,27 +116,13 @@ class Arming:
             try:
                 self.take(Event.EPISODE)
             except RequestRefused as refusal:
-                latched = self._latched()
+                latched = latched_frame(self._session, self._pace, self._config.wall_period_ns)
                 if refusal.op is not Op.ARM or latched is None:
                     raise
                 self.trip(latched)
                 self.recover()
             else:
                 return
-
-    def _latched(self) -> Frame | None:
-        """Return the next frame if it reports a latched fault; None if it does not, or if no frame arrives."""
-        session = self._session
-        previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
-        with contextlib.suppress(RequestRefused):  # in lockstep, from a device that cannot reset
-            self._pace.request_frame()
-        limit_ns = time.monotonic_ns() + max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
-        while (state := session.wait_state(limit_ns)) is not None:
-            if is_faulted(state):
-                return state
-            if previous is None or is_before(previous, state.frame):
-                return None
-        return None
 
     def leave(self) -> None:
         """End the run by the shortest path from the current state."""
@@ -241,7 +224,7 @@ class Arming:
             try:
                 self.take(Event.REARM)
             except RequestRefused as refusal:  # the e-stop was pressed in between, for example
-                refusing = self._latched()
+                refusing = latched_frame(self._session, self._pace, self._config.wall_period_ns)
                 if refusal.op is not Op.CLEAR_FAULT or refusing is None:
                     raise
                 self.trip(refusing)

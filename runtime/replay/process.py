@@ -33,7 +33,7 @@ from onrig.runtime.replay.learners.policy_folder import policy_folder
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.learners.succession import succession
 from onrig.runtime.replay.pace import pace
-from onrig.runtime.replay.promise_watch import PromiseWatch, StepCheck, claimed_share
+from onrig.runtime.replay.promise_watch import StepCheck, watch_promise
 from onrig.runtime.replay.seeds import read_seeds
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
@@ -43,7 +43,6 @@ from onrig.runtime.run_state.completeness import assess
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
-from onrig.runtime.safety.promise import promise_of
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
@@ -143,20 +142,7 @@ class ReplayProcess:
             policies,
             desk,
             PolicyWatch(terms_of(config), config.rate_hz, event, desk.rule),
-            self._watch_promise(config, step_check),
-        )
-
-    def _watch_promise(self, config: RunConfig, check: StepCheck | None) -> PromiseWatch | None:
-        if check is None:
-            return None
-        board = self._board
-        return PromiseWatch(
-            promise_of(config.limits),
-            claimed_share(config.limits.predicted),
-            check,
-            self._events.write,
-            lambda: board.__setitem__(Word.WITHDRAWN, 1),
-            withdrawn=bool(board[Word.WITHDRAWN]),
+            watch_promise(config, step_check, event, self._board),
         )
 
     def _begin_intake(self) -> Intake:

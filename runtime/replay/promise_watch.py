@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.registry import describe_exception
-from onrig.runtime.safety.promise import Promise, Word
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.promise import Promise, Word, promise_of
+from onrig.runtime.shm.board import Board
+from onrig.runtime.shm.board import Word as BoardWord
 
 WINDOW: Final = 10
 NEEDED: Final = 3
@@ -166,3 +169,19 @@ def claimed_share(box: object) -> float:
     except ValueError:
         return 0.0
     return 0.0 if tested is None else float(tested.outside)
+
+
+def watch_promise(
+    config: RunConfig, check: StepCheck | None, event: Callable[..., None], board: Board
+) -> PromiseWatch | None:
+    """Watch on the promise of a run, withdrawn through its board; None without a check."""
+    if check is None:
+        return None
+    return PromiseWatch(
+        promise_of(config.limits),
+        claimed_share(config.limits.predicted),
+        check,
+        event,
+        lambda: board.__setitem__(BoardWord.WITHDRAWN, 1),
+        withdrawn=bool(board[BoardWord.WITHDRAWN]),
+    )

@@ -96,6 +96,16 @@ class Requests:
             self.by = LIVE_VIEW if self._board is not None and self._board[Word.STOP_VIEW] else "onrig stop"
         return max(self.level, outside)
 
+    @property
+    def reason(self) -> str:
+        """Why a run that was stopped ended."""
+        reasons = {
+            LIVE_VIEW: "stopped from the live view",
+            TRAINER: "the program that acted has ended",
+            "onrig stop": "stopped by `onrig stop`",
+        }
+        return reasons.get(self.by, "interrupted")
+
 
 class Operator(Protocol):
     """Source of requests besides signals, such as the keyboard."""

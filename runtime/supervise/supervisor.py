@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.exit_codes import ExitCode, run_exit_code
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.run_state.completeness import Completeness, assess_without_account
@@ -27,7 +27,7 @@ from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
 from onrig.runtime.supervise.process_group import CONTROL, ProcessGroup, StartFailed
 from onrig.runtime.supervise.reports import OnReport, Reports
-from onrig.runtime.supervise.requests import LIVE_VIEW, TRAINER, Operator, Requests
+from onrig.runtime.supervise.requests import Operator, Requests
 from onrig.runtime.supervise.revival import Verdict, Watchdog
 from onrig.runtime.supervise.run_folder import complete_summary, seal_run_folder
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
@@ -45,11 +45,6 @@ _CONTROL_S, _LEARNER_S, _DEVICE_S = 5.0, 10.0, 5.0
 
 class InsufficientResources(Exception):
     """Not enough shared memory or descriptors for a run."""
-
-
-def _run_exit_code(code: int) -> int:
-    """Map a process's exit code to the run's; unknown codes mean a crash."""
-    return code if code in set(ExitCode) else ExitCode.INTERNAL
 
 
 class Supervisor:
@@ -187,7 +182,7 @@ class Supervisor:
                 raise StartFailed(reason, code)
             self._poll_operator()
             if self._requests.stop:
-                raise StartFailed(self._interrupted(), ExitCode.INTERRUPTED)
+                raise StartFailed(self._requests.reason, ExitCode.INTERRUPTED)
             if time.monotonic() > limit:
                 raise StartFailed(f"{child.name} did not start within {_START_TIMEOUT_S:g} s", ExitCode.INTERNAL)
             time.sleep(0.005)
@@ -206,7 +201,7 @@ class Supervisor:
                 return self._ended(code)
             if self._requests.stop:
                 self._end()
-                return ExitCode.INTERRUPTED, self._interrupted()
+                return ExitCode.INTERRUPTED, self._requests.reason
             if self._is_hung():
                 self._end()
                 return ExitCode.INTERNAL, f"the control process hung; {FAULTS[FaultName.LOOP_HUNG].hint}"
@@ -250,13 +245,6 @@ class Supervisor:
             self._reports.warn("the control process is making ticks again")
         return verdict is Verdict.GONE
 
-    def _interrupted(self) -> str:
-        if self._requests.by == LIVE_VIEW:
-            return "stopped from the live view"
-        if self._requests.by == TRAINER:
-            return "the program that acted has ended"
-        return "stopped by `onrig stop`" if self._requests.by == "onrig stop" else "interrupted"
-
     def _poll_operator(self) -> None:
         """Poll the operator; report the source of a stop request."""
         if self._operator is not None:
@@ -284,13 +272,13 @@ class Supervisor:
         """Return the result of a run whose loop ended by itself."""
         self._end()
         if self._requests.stop or code == ExitCode.INTERRUPTED:
-            return ExitCode.INTERRUPTED, self._interrupted()
+            return ExitCode.INTERRUPTED, self._requests.reason
         if code == 0:
             return ExitCode.OK, "completed"
         if code < 0:
             self._reports.latch(FaultName.LOOP_KILLED, f"signal {-code}")
             return ExitCode.INTERNAL, f"control was killed by signal {-code}"
-        if _run_exit_code(code) != code and self._reports.fault is None:
+        if run_exit_code(code) != code and self._reports.fault is None:
             self._reports.latch(FaultName.PROGRAM, f"code {code}")
         return self._verdict(CONTROL, code)
 
@@ -299,7 +287,7 @@ class Supervisor:
         precedence."""
         failure = None if self._process_group is None else self._process_group.device_failure
         if failure is None:
-            return _run_exit_code(code), self._reports.why(name, code)
+            return run_exit_code(code), self._reports.why(name, code)
         self._reports.fault, reason = failure  # regardless of the other processes' errors
         return FAULTS[self._reports.fault].code, reason
 

@@ -26,7 +26,7 @@ from onrig.learner.mirror import Mirror
 from onrig.learner.settings import LearnerSettings, rig_problems
 from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.step_run import Evaluation, StepRun
-from onrig.learner.trials.worlds import Bools, Spaces, Stepped, Values
+from onrig.learner.trials.worlds import Bools, Spaces, StepResult, Values
 from onrig.runtime.explore.settings import NoExploration, OwnNoise
 from onrig.runtime.memory.settings import Selection
 from onrig.runtime.memory.transitions import TransitionBuilder
@@ -200,7 +200,7 @@ class ConstantWorld:
             self._left[s, e], self._step[s, e] = self._episodes[s][e].length(), 0
         return self._seen()
 
-    def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
+    def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
         """Take a step with every actor."""
         self._step += 1
         ended, nothing = self._step >= self._left, np.zeros(self._left.shape, np.bool_)
@@ -208,7 +208,7 @@ class ConstantWorld:
         applied = np.empty((*ended.shape, 1))
         for (s, e), last in np.ndenumerate(ended):
             applied[s, e] = self._episodes[s][e].applied(last=bool(last))
-        return Stepped(self._seen(), np.ones(ended.shape), over, late, applied, nothing, nothing)
+        return StepResult(self._seen(), np.ones(ended.shape), over, late, applied, nothing, nothing)
 
     def close(self) -> None:
         """Nothing to release."""

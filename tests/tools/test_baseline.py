@@ -67,7 +67,7 @@ def test_a_rig_on_a_port_has_no_baseline(tmp_path: Path, capsys: pytest.CaptureF
         "learner: {updates_per_episode: 100}\n"
     )
     assert main(["baseline", str(path)]) == 2
-    assert "names a port" in capsys.readouterr().err
+    assert "uses a port" in capsys.readouterr().err
 
 
 def test_of_a_task_that_terminates_it_prints_what_the_sampling_controller_earns(

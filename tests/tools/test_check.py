@@ -135,7 +135,7 @@ def test_the_explanation_gives_limits_schedules_sizes_and_times(
         " voltage V -3 .. 3 -2 .. 2.5 0 50 1 0.0001 10 |voltage|",
         " velocity rad/s -15 .. 15 -12 .. 12",
         " fallback voltage = -3 sat(velocity / 2) for 100 ms (5 ticks) or more",
-        " lease 5 periods 100 ms ",
+        " lease 5 periods after 100 ms without a command the device makes itself safe",
         " episode 250 0.551 1.65 V (voltage)",
         "u has std 7.2, 89 % of it is clipped",
         " selection FULL[Uniform] 100000 experiences, 500 episodes",

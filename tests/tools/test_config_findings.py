@@ -62,7 +62,7 @@ def test_a_memory_that_this_machine_cannot_hold(
 ) -> None:
     monkeypatch.setattr("os.sysconf", lambda name: 1000)  # pages of as many bytes: a megabyte
     line = problem(capsys, "selection={strategy: 'FIFO[Uniform]', capacity: 100000}")
-    assert "100000 experiences take 0.004 GB, this machine has 0.001 GB" in line
+    assert "100000 experiences need 0.004 GB, this machine has 0.001 GB" in line
 
 
 def test_a_port_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -284,7 +284,7 @@ FALLS = "task.terminate={velocity: [-6, 6]}"
     [
         ([FALLS], "worth 0, continuing as random actions earn -3270 (discounted by 0.95)"),
         ([FALLS, "task.normalization=null"], "worth 0, continuing as the start state earns -3141"),
-        ([FALLS, "task.reward.terminal=-1000"], "worth -1000, living on"),
+        ([FALLS, "task.reward.terminal=-1000"], "worth -1000, continuing"),
         ([FALLS, "task.reward.terminal=-4000"], ""),
         ([FALLS, "task.normalization=null", "task.reward.alive=200"], ""),
         ([], ""),
@@ -293,6 +293,6 @@ FALLS = "task.terminate={velocity: [-6, 6]}"
 def test_a_reward_that_teaches_to_fall_is_warned_of(overrides: list[str], warned: str) -> None:
     told: list[Problem] = []
     load_for_rig("pendulum", overrides, on_warning=told.append)
-    found = [str(problem) for problem in told if "early" in str(problem)]
+    found = [str(problem) for problem in told if "rewarded for ending" in str(problem)]
     assert len(found) == bool(warned)
     assert all(warned in line and "set reward.terminal below -3" in line for line in found)

@@ -13,11 +13,14 @@ from onrig.tools.cli import main
     [
         (["bench", "loop", "--plot", "x.foo"], "--plot: expected a file that ends in .png, .svg, .pdf, got 'x.foo'"),
         (["identify", "pendulum", "--seed", "-1"], "--seed: expected 0 or more"),
-        (["identify", "pendulum", "--policies"], "only a study compares policies: leave out --policies"),
-        (["identify", "pendulum", "--study", "2", "--effort", "0.5", "--out", "x"], "leave out --effort, --out"),
+        (["identify", "pendulum", "--policies"], "only a study compares policies: omit --policies"),
+        (["identify", "pendulum", "--study", "2", "--effort", "0.5", "--out", "x"], "omit --effort, --out"),
         (["identify", "pendulum", "--study", "2", "--device", "x"], "a study drives no device and writes no file"),
         (["identify", "pendulum", "--device", "x", "--seed", "0"], "a device has its own noise"),
-        (["experiment", "figure-3", "--costs", "--chunk", "4"], "--costs measures one trial of each cell, here: leave"),
+        (
+            ["experiment", "figure-3", "--costs", "--chunk", "4"],
+            "--costs measures one trial of each cell on this machine: omit",
+        ),
         (["report", "runs", "--out", "x.html", "--tensorboard", "x"], "not allowed with argument --out"),
     ],
 )

@@ -117,7 +117,7 @@ def test_an_unsound_configuration_comes_first(tmp_path: Path, capsys: pytest.Cap
         (["--seed", "-1"], "--seed: expected 0 to 2^63 - 1, got -1"),
         (
             ["--set", "device={port: {path: /dev/ttyACM0}}"],
-            "pendulum names a port; policy eval needs a twin ('device: {twin: ...}')",
+            "pendulum uses a port; policy eval needs a twin ('device: {twin: ...}')",
         ),
     ],
 )

@@ -117,7 +117,7 @@ def test_what_is_no_file_is_named_and_waited_for_never(
 
 @pytest.mark.parametrize(
     ("what", "said"),
-    [("no run", "contains no run (config.yaml)"), ("no log", "holds no log (log.mcap)")],
+    [("no run", "contains no run (config.yaml)"), ("no log", "contains no log (log.mcap)")],
 )
 def test_where_there_is_nothing_to_replay_one_line_says_so(
     tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], what: str, said: str
@@ -186,8 +186,8 @@ def test_policies_of_another_variant_end_with_2_and_one_line(
     assert out == ""
     assert err == (
         f"onrig replay: its policies' actions were computed by the C library (riscv64); here it would be {executor()}, "
-        "which rounds differently: only a machine with the C library (riscv64) gives the same; or allow for it with "
-        "--tolerance\n"
+        "which rounds differently: only a machine with the C library (riscv64) gives the same; or accept differences "
+        "with --tolerance\n"
     )
     assert cli.main(["replay", str(there), "--tolerance", "1e-5"]) == ExitCode.OK
 

@@ -12,7 +12,8 @@ from onrig.runtime.view.reader import ViewReader
 from onrig.runtime.view.run_view import read_run
 from onrig.tools.display import progress_line
 from onrig.tools.load import load
-from onrig.tools.run_facts import kept_by_shield, of_figures, of_files, of_progress, of_summary
+from onrig.tools.run_description import describe_bounds
+from onrig.tools.run_facts import of_figures, of_files, of_progress, of_summary
 from tests.runtime.samples import records
 from tests.runtime.view.live import LiveRun
 
@@ -100,8 +101,8 @@ def test_of_a_run_that_was_killed_the_episodes_are_known(tmp_path: Path) -> None
 
 
 def test_the_promise_names_what_is_kept_and_by_what() -> None:
-    assert kept_by_shield(load("pendulum")) == "velocity ±15 rad/s (proved)"
+    assert describe_bounds(load("pendulum")) == "velocity ±15 rad/s (proved)"
     measured = load("pendulum", ["limits.predicted=null", "limits.envelope={velocity: {low: -5, high: 6}}"])
-    assert kept_by_shield(measured) == "velocity −5 to 6 rad/s (measured)"
+    assert describe_bounds(measured) == "velocity −5 to 6 rad/s (measured)"
     none = msgspec.structs.replace(measured, limits=msgspec.structs.replace(measured.limits, envelope={}))
-    assert kept_by_shield(none) == "nothing"
+    assert describe_bounds(none) == "nothing"

@@ -117,7 +117,7 @@ class Rules(NamedTuple):
         """Probability with which one of the comparisons at a rung may fail: those of all rungs and rounds together fail
         with 1 - COVERAGE at most, half of it at the first rung that decides, a quarter at the second, and so on."""
         decided = sum(self.statistic.fewest <= rung <= pairs for rung in self.rungs)
-        return (1.0 - COVERAGE) / (self.rounds * 2**decided * max(1, compared))
+        return (1.0 - COVERAGE) / (self.rounds * 2.0**decided * max(1, compared))
 
     def stated_tail(self, left: int) -> float:
         """Probability with which one of the two bounds of one of the ``left`` candidates may fail."""

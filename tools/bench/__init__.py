@@ -1,1 +1,1 @@
-"""Benchmarks: a common harness (processes, timing, report, progress) and a package for each."""
+"""Benchmarks: a common harness (processes, timing, report, progress), and a package for each benchmark."""

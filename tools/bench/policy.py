@@ -1,4 +1,4 @@
-"""Benchmark of policies: run time in a tick, and build time in its slack."""
+"""Benchmark of policies: evaluation time in a tick, and build time in its slack."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CELLS: Final = 32
 _LIMIT_NS: Final = 300_000_000
 """Time limit of one kind of measurement in a round."""
 _CACHE_BYTES: Final = 32 << 20
-"""Bytes read between two runs: more than the caches of small boards."""
+"""Number of bytes read between two evaluations: more than the caches of small boards hold."""
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
 Ask = Callable[[Sequence[float]], object]
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     """Repetitions of the measurements."""
 
     rounds: int
-    """Rounds over all subjects, so that slow drift affects them alike."""
+    """Number of rounds over all subjects; slow drift then affects them alike."""
     runs: int
     cold: int
     builds: int
@@ -79,14 +79,14 @@ def benchmark(
     *,
     quick: bool,
 ) -> int:
-    """Measure policies from files, or random ones with these hidden layers; returns the exit code."""
+    """Measure policies from files, or random ones with the hidden layers ``hidden``; returns the exit code."""
     if problem := unwritable("json", json):
         return complain(_VERB, problem)
     sizes = []
     for text in hidden or HIDDEN:
         units = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
         if not all(1 <= n <= 4096 for n in units):
-            return complain(_VERB, f"--hidden: expected numbers of 1 to 4096 with commas between them, got '{text}'")
+            return complain(_VERB, f"--hidden: expected numbers from 1 to 4096, separated by commas, got '{text}'")
         sizes.append(units)
     try:
         config = load(name, overrides)
@@ -105,7 +105,7 @@ def benchmark(
         policies.append(Policy(path.name, model, {}))
     if not policies or hidden:
         if find_spec("onnx") is None:
-            return complain(_VERB, "onnx is not installed: pip install onnx, or give --file", ExitCode.PREFLIGHT)
+            return complain(_VERB, "onnx is not installed: pip install onnx, or use --file", ExitCode.PREFLIGHT)
         policies += random_policies(config, sizes)
     report = report_of(policies, QUICK if quick else FULL, config)
     conclude(report, [rows_table(report.rows), checks_table(report.checks)], json)
@@ -113,7 +113,7 @@ def benchmark(
 
 
 def random_policies(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[Policy]:
-    """Create random networks for the rig: deterministic ones of these sizes, then a Gaussian and one with LSTM
+    """Create random networks for the rig: deterministic ones of the given sizes, a Gaussian one, and one with LSTM
     cells."""
     from onrig.learner.export import export_gaussian_policy, export_policy, export_recurrent_policy
 
@@ -134,19 +134,19 @@ def random_policies(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[P
     def layers(widths: Sequence[tuple[int, int]]) -> Layers:
         return [(rng.normal(0.0, i**-0.5, (i, o)).astype(np.float32), np.zeros(o, np.float32)) for i, o in widths]
 
-    found = []
+    policies = []
     for hidden in sizes:
         network = layers(list(itertools.pairwise((n, *hidden, m))))
         name = "-".join(map(str, hidden))
-        found.append(Policy(name, export_policy(network, contract(DETERMINISTIC)), _peers(network)))
+        policies.append(Policy(name, export_policy(network, contract(DETERMINISTIC)), _peers(network)))
     std = np.full(m, 0.2, np.float32)
     hidden = sizes[0]
     network = layers(list(itertools.pairwise((n, *hidden, m))))
     name = f"{'-'.join(map(str, hidden))}, Gaussian"
-    found.append(Policy(name, export_gaussian_policy(network, std, contract(GAUSSIAN), bounded=True), {}))
+    policies.append(Policy(name, export_gaussian_policy(network, std, contract(GAUSSIAN), bounded=True), {}))
     cells = layers([(n + _CELLS, 4 * _CELLS), (2 * _CELLS, 4 * _CELLS), (_CELLS, m)])
-    found.append(Policy(f"LSTM {_CELLS}-{_CELLS}", export_recurrent_policy(cells, std, contract(GAUSSIAN)), {}))
-    return found
+    policies.append(Policy(f"LSTM {_CELLS}-{_CELLS}", export_recurrent_policy(cells, std, contract(GAUSSIAN)), {}))
+    return policies
 
 
 def _peers(network: Layers) -> dict[str, Ask]:
@@ -179,15 +179,15 @@ def _peers(network: Layers) -> dict[str, Ask]:
 
 
 def report_of(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Report:
-    """Measure all subjects in turn; the bound is the rig's admission limit at its rate."""
+    """Measure all subjects in turn, and check them against the rig's admission limit at its rate."""
     filler = np.ones(_CACHE_BYTES // 8)
     subjects = []
     for policy in policies:
         session = PolicySession(policy.model)
         noise = 0 if session.noise is None else session.noise.shape[1]
-        seen = (0.1,) * len(config.signals)
-        subjects.append((policy, "onrig", partial(_run, session.ask, seen + (0.1,) * noise)))
-        subjects += [(policy, peer, partial(_run, ask, seen)) for peer, ask in policy.peers.items()]
+        observation = (0.1,) * len(config.signals)
+        subjects.append((policy, "onrig", partial(_run, session.ask, observation + (0.1,) * noise)))
+        subjects += [(policy, peer, partial(_run, ask, observation)) for peer, ask in policy.peers.items()]
     times: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     quiet_collector()
     progress = progress_for(plan.rounds * len(subjects))
@@ -205,8 +205,8 @@ def report_of(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Repo
     finally:
         progress.close()
     rows = [
-        percentiles(f"{name}: {what}", library, "us", np.asarray(spent) / 1e3)
-        for (name, library, what), spent in times.items()
+        percentiles(f"{name}: {measurement}", library, "us", np.asarray(durations) / 1e3)
+        for (name, library, measurement), durations in times.items()
     ]
     budget_us = admission_limits(config).latency_budget_us
     checks = [

@@ -46,13 +46,13 @@ class Worker(WorkerProcess):
 
 
 class ProcessGroup:
-    """Subjects that are measured in turn; one whose library fails is dropped with the reason."""
+    """Subjects that are measured in turn; a subject whose library fails is dropped with the reason."""
 
     def __init__(self, progress: Progress, module: str) -> None:
         self._progress: Final = progress
         self._module: Final = module
         self.unavailable: Final[dict[tuple[str, str], str]] = {}
-        """Reasons by subject and kind; the kind is empty if the library as a whole failed."""
+        """Reasons by subject and kind; an empty kind means that the library itself failed."""
 
     def start(self, subjects: Iterable[str], stack: ExitStack) -> list[Worker]:
         """Start a process for each subject that has not failed; ``stack`` ends it."""
@@ -79,7 +79,7 @@ class ProcessGroup:
 
 
 def round_robin(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
-    """Round-robin over the workers with a rotating start, so that disturbances affect all alike."""
+    """Yield the workers in turn, with a rotating start, so that disturbances affect all alike."""
     for turn in range(rounds):
         first = turn % max(len(workers), 1)
         yield from (*workers[first:], *workers[:first])
@@ -91,12 +91,12 @@ def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
-    before = os.sched_getaffinity(0)
+    previous = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, previous)
 
 
 class Companion:

@@ -36,7 +36,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def percentiles(case: str, subject: str, unit: str, values: Sequence[float] | NDArray[np.float64]) -> Row:
-    """Return the row of these values."""
+    """Return the row for these values."""
     return Row(case, subject, unit, *np.quantile(values, [0.5, 0.99, 0.999, 1.0]).round(3).tolist())
 
 
@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True):
 
     machine: dict[str, Fact]
     stall_floor_us: float
-    """p99.99 of spans of clock reads, each as long as the median of the measured quantity."""
+    """p99.99 of spans of clock reads, each as long as the median measured duration."""
     rows: list[Row]
     checks: list[Check]
 
@@ -111,7 +111,7 @@ def describe_machine() -> dict[str, Fact]:
 def describe_subjects(
     versions: Mapping[str, str], spans_ns: Sequence[int], unavailable: Mapping[tuple[str, str], str]
 ) -> tuple[dict[str, Fact], float]:
-    """Describe machine and libraries; returns the facts and the stall floor in us (0 where none was measured)."""
+    """Describe machine and libraries; returns the facts, and the stall floor in us (0 if not measured)."""
     machine = describe_machine() | {"packages": dict(versions)}
     floor_us = 0.0
     if spans_ns:
@@ -119,13 +119,15 @@ def describe_subjects(
         floor_us = q.p9999
         machine["stalls_us"] = {name: round(value, 3) for name, value in q._asdict().items()}
     if unavailable:
-        machine["unavailable"] = {f"{package} {kind}".strip(): why for (package, kind), why in unavailable.items()}
+        machine["unavailable"] = {
+            f"{package} {kind}".strip(): reason for (package, kind), reason in unavailable.items()
+        }
     return machine, round(floor_us, 3)
 
 
 def skipped_lines(unavailable: Mapping[tuple[str, str], str]) -> list[str]:
     """List the libraries or kinds of memory that could not be measured, one line each."""
-    return [f"{package} {kind}: skipped, {why}" for (package, kind), why in unavailable.items()]
+    return [f"{package} {kind}: skipped, {reason}" for (package, kind), reason in unavailable.items()]
 
 
 def number(value: float) -> str:
@@ -141,7 +143,7 @@ def checks_table(checks: Iterable[Check]) -> str:
 
 
 _UNITS: Final = {"us": "µs"}
-"""Units of ``Row`` as people write them."""
+"""Usual notation of the units in ``Row``."""
 
 
 def rows_table(rows: Iterable[Row]) -> str:

@@ -1,4 +1,4 @@
-"""Durations of single calls next to machine stalls, and ratios of interleaved measurements."""
+"""Durations of single calls and of machine stalls between them, and ratios of interleaved measurements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Quantiles(NamedTuple):
 
 
 def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
-    """Return the percentiles in microseconds; ValueError without durations."""
+    """Return the percentiles in microseconds; raises ValueError without durations."""
     if not durations_ns:
         raise ValueError("no durations")
     us = np.asarray(durations_ns, np.float64) / 1e3
@@ -43,7 +43,7 @@ def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
 
 
 def quiet_collector() -> None:
-    """Garbage collector as in the rig's processes: collect, freeze, disable."""
+    """Collect garbage, freeze the rest, and disable the collector, as in the rig's processes."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -56,10 +56,10 @@ def measure(
     before: Call | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
-    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are exhausted; ns by ``clock``.
+    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are exhausted; returns ns by ``clock``.
 
-    ``before(i)`` runs ahead of each call, outside the clock.  The first calls, at most a tenth of the limit, are
-    warm-up and are not counted. Every duration includes two clock reads and one Python call.
+    ``before(i)`` runs before each call and is not timed.  The first calls, for at most a tenth of the limit, are a
+    warm-up and not counted. Every duration includes two clock reads and one Python call.
     """
     end = _now() + limit_ns // 10
     for i in indices[:_WARM_UP]:
@@ -74,9 +74,9 @@ def measure(
         if before is not None:
             before(i)
         start = clock()
-        done = call(i)
+        result = call(i)
         stop = clock()
-        if done is not SKIPPED:
+        if result is not SKIPPED:
             durations.append(stop - start)
         if _now() > end:
             break
@@ -84,7 +84,7 @@ def measure(
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Durations of calls, and of spans of clock reads between them (if taken), in ns."""
+    """Durations of calls, and of any spans of clock reads between them, in ns."""
 
     calls: list[int]
     spans: list[int] = []
@@ -94,34 +94,34 @@ class Timings(msgspec.Struct, frozen=True):
 
 
 def measure_beside_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Timings:
-    """Time ``call`` as :func:`measure` does, and after each call a span of clock reads: the machine's stall floor.
+    """Time ``call`` like :func:`measure`, and after each call a span of clock reads: the machine's stall floor.
 
-    A span lasts as long as the median call, so that a stall is as likely to hit either, and they alternate, so that
-    both see the same conditions.
+    A span lasts as long as the median call, so that a stall is equally likely in either; they alternate, so that the
+    conditions are equal.
     """
-    calm = measure(call, indices[:_WARM_UP], limit_ns // 10)
-    span = int(statistics.median(calm)) if calm else 1000
+    warm_up = measure(call, indices[:_WARM_UP], limit_ns // 10)
+    span = int(statistics.median(warm_up)) if warm_up else 1000
     out = Timings([], [], [], [])
     end = _now() + limit_ns
     for i in indices:
         busy_start = _busy()
         start = _now()
-        done = call(i)
+        result = call(i)
         stop = _now()
         busy_stop = _busy()
-        if done is not SKIPPED:
+        if result is not SKIPPED:
             out.calls.append(stop - start)
             out.busy_calls.append(busy_stop - busy_start)
         busy_start = _busy()
         start = _now()
-        until = start + span
-        while (read := _now()) < until:
+        end_ns = start + span
+        while (read_ns := _now()) < end_ns:
             pass
         busy_stop = _busy()
-        if done is not SKIPPED:
-            out.spans.append(read - start)
+        if result is not SKIPPED:
+            out.spans.append(read_ns - start)
             out.busy_spans.append(busy_stop - busy_start)
-        if read > end:
+        if read_ns > end:
             break
     return out
 
@@ -150,8 +150,8 @@ class Ratio(NamedTuple):
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-    """Ratio of geometric means, by Welch's t interval on the logarithms; infinite from single slices, NaN without
-    slices.
+    """Ratio of geometric means with Welch's t interval on the logarithms; the interval is infinite for single slices,
+    NaN without slices.
     """
     if not (numerators and denominators):
         return Ratio(math.nan, math.nan, math.nan)

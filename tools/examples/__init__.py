@@ -1,1 +1,1 @@
-"""Worked examples, each a program that runs and is tested."""
+"""Worked examples, each a tested program."""

@@ -1,8 +1,8 @@
 """A policy from Stable-Baselines3 on a rig: ``python -m onrig.tools.examples.export_sb3 CONFIG FILE.onnx``.
 
-Makes an agent (DDPG, TD3, SAC or PPO), trains it for ``--steps`` on the configuration's twin, and writes the best actor
-as ONNX with the contract that the rig asks for.  ``docs/third-party-policies.md`` explains it line by line.  ``export``
-serves any feed-forward torch network.
+Creates an agent (DDPG, TD3, SAC or PPO), trains it for ``--steps`` on the configuration's twin, and writes the best
+actor as ONNX with the contract that the rig requires.  ``docs/third-party-policies.md`` explains it line by line.
+``export`` supports any feed-forward torch network.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
-"""Old enough for every onnxruntime that a rig may run."""
+"""ONNX version that every supported onnxruntime reads."""
 ALGORITHMS: Final = ("ddpg", "td3", "sac", "ppo")
 EVALUATE_EVERY: Final = 2000
 """Training steps between evaluations."""
 NOISE: Final = 0.3
-"""Of the exploration, each step; it adds up to 0.57 (standard deviation) of an action's half range."""
+"""Exploration noise per step; the process reaches a standard deviation of 0.57 of an action's half range."""
 _ACTIVATIONS: Final[Mapping[type[nn.Module], tuple[str, tuple[tuple[str, str], ...]]]] = {
     nn.ReLU: ("Relu", ()),
     nn.Tanh: ("Tanh", ()),
@@ -64,13 +64,13 @@ _ACTIVATIONS: Final[Mapping[type[nn.Module], tuple[str, tuple[tuple[str, str], .
     nn.ELU: ("Elu", (("alpha", "alpha"),)),
     nn.LeakyReLU: ("LeakyRelu", (("alpha", "negative_slope"),)),
 }
-"""Torch module to ONNX operator, and its attributes by those of the module."""
+"""ONNX operator for each torch module, with pairs of corresponding attributes."""
 
 
 def actor_of(policy: nn.Module) -> list[nn.Module]:
-    """The network that decides in a Stable-Baselines3 policy: normalised observation in, action in [-1, 1] out.
+    """Actor of a Stable-Baselines3 policy, from normalised observations to actions in [-1, 1].
 
-    Raises ValueError for a policy with state-dependent exploration or with a feature extractor of its own.
+    Raises ValueError for a policy with state-dependent exploration or another feature extractor than Flatten.
     """
     parts = dict(policy.named_modules())
     for name, part in parts.items():
@@ -86,10 +86,10 @@ def actor_of(policy: nn.Module) -> list[nn.Module]:
 
 
 def export(network: Sequence[nn.Module], contract: PolicyContract) -> bytes:
-    """Write a network as ONNX with its contract: observation (1, n) to action (1, m), float32, both in SI units.
+    """Export a network to ONNX with its contract: observation (1, n) to action (1, m), float32, both in SI units.
 
     ``network`` maps observations to actions, both normalised: [low, high] of the contract's signals to [-1, 1].  Raises
-    ValueError for a module that is none of those known here.
+    ValueError for an unsupported module.
     """
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
@@ -121,7 +121,7 @@ def export(network: Sequence[nn.Module], contract: PolicyContract) -> bytes:
             operator, attributes = _ACTIVATIONS[type(module)]
             node(operator, **{name: float(getattr(module, ours)) for name, ours in attributes})
         elif not isinstance(module, nn.Flatten | nn.Identity):
-            raise ValueError(f"module {i}, {type(module).__name__}, is none of those that are exported")
+            raise ValueError(f"module {i}, {type(module).__name__}, is not supported")
     centre, half_range = _centre_and_half_range(contract.actions)
     node("Mul", constant("action_half_range", half_range))
     node("Add", constant("action_centre", centre))
@@ -151,7 +151,7 @@ def _centre_and_half_range(signals: Sequence[Signal]) -> tuple[NDArray[np.float6
 
 
 def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
-    """Make a fresh agent for the configuration's twin; raises ImportError where Stable-Baselines3 is missing.
+    """Create a new agent for the configuration's twin; raises ImportError if Stable-Baselines3 is missing.
 
     Reward scale, discount and target rate are those of the configuration's DDPG learner.
     """
@@ -165,24 +165,24 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
     if algorithm != "ppo":
         settings |= {"tau": learner.tau, "batch_size": 64, "train_freq": 2}
     if algorithm in ("ddpg", "td3"):
-        # White noise mostly averages out within a swing; this keeps its direction for some six periods.
+        # White noise mostly averages out within a swing; this noise keeps its direction for about six periods.
         still = np.zeros(len(config.rig.actuators))
         settings["action_noise"] = OrnsteinUhlenbeckActionNoise(still, still + NOISE, theta=0.15, dt=1.0)
     make: Callable[..., BaseAlgorithm] = getattr(stable_baselines3, algorithm.upper())
     agent = make("MlpPolicy", env, seed=seed, device="cpu", **settings)
-    agent.set_logger(Logger(None, []))  # its own leaves a folder behind
+    agent.set_logger(Logger(None, []))  # the default logger creates a folder
     return agent
 
 
 class UnfitModelError(ValueError):
-    """A policy that the rig would refuse."""
+    """The rig would refuse the policy."""
 
 
 def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: RunConfig, path: Path) -> None:
-    """Train in stretches, print a line on how good the policy is after each, and keep the best in ``path``.
+    """Train in intervals, print the score of the policy after each, and keep the best policy in ``path``.
 
-    A score is one noise-free episode on the twin with the exported policy, by the rig's own tick; the untrained one
-    comes first.  Raises UnfitModelError, LinkError where the twin falls silent, and OSError.
+    A score is one noise-free episode on the twin with the exported policy and the rig's own tick, starting with the
+    untrained policy.  Raises UnfitModelError, LinkError if the twin stops answering, and OSError.
     """
     best, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
     while True:
@@ -209,7 +209,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the program's argument parser."""
     p = argparse.ArgumentParser(prog="python -m onrig.tools.examples.export_sb3", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration with a twin")
-    p.add_argument("file", type=Path, help="where to write the policy (ONNX)")
+    p.add_argument("file", type=Path, help="file for the policy (ONNX)")
     p.add_argument("--algorithm", choices=ALGORITHMS, default="ddpg")
     p.add_argument("--steps", type=int, default=0, help="training steps on the twin (default: none)")
     p.add_argument("--seed", type=int, default=0)
@@ -217,21 +217,21 @@ def parser() -> argparse.ArgumentParser:
         "--id",
         type=int,
         default=1,
-        help="what the policy calls itself; a rig gives it a number of its own (default: 1)",
+        help="id of the policy; a rig assigns its own number (default: 1)",
     )
     return p
 
 
 def main(arguments: list[str]) -> int:
-    """Make, train, evaluate, export and judge; returns the exit code."""
+    """Create, train, evaluate, export and check a policy; returns the exit code."""
     args = parser().parse_args(arguments)
     try:
         config = load(args.config, [])
     except ConfigError as error:
         return explain(error)
     if config.device.twin is None:
-        return complain("export_sb3", f"{args.config} names a port, no twin to train on")
-    torch.set_num_threads(1)  # networks this small gain nothing from more
+        return complain("export_sb3", f"{args.config} uses a port: expected a twin to train on")
+    torch.set_num_threads(1)  # such small networks gain nothing from more
     try:
         agent = agent_for(config, args.algorithm, args.seed)
     except ImportError as error:
@@ -250,8 +250,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         return complain("export_sb3", f"{args.file}: cannot be written: {error.strerror or error}")
     except KeyboardInterrupt:
-        return complain("export_sb3", f"interrupted; {args.file} holds the best so far", ExitCode.INTERRUPTED)
-    print(f"{args.file} holds the best.  Next:")
+        return complain("export_sb3", f"interrupted; {args.file} contains the best policy so far", ExitCode.INTERRUPTED)
     for verb in ("check", "eval"):
         print(f"  onrig policy {verb} {args.file} {args.config}")
     return ExitCode.OK

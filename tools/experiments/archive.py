@@ -34,9 +34,9 @@ from onrig.tools.experiments.store import (
 
 DATA: Final = "data"
 """Folder of the archives next to the published pages."""
-_ROUNDED: Final = ("train", "evaluation")
-_PRIVATE: Final = frozenset({"command"})
-"""Fields of ``meta.json`` that contain paths of the machine."""
+_ROUNDED_ARRAYS: Final = ("train", "evaluation")
+_PRIVATE_FIELDS: Final = frozenset({"command"})
+"""Fields of ``meta.json`` that contain local paths."""
 
 
 def write_archive(folder: Path, into: Path, cells: Sequence[AnyCell]) -> None:
@@ -48,14 +48,14 @@ def write_archive(folder: Path, into: Path, cells: Sequence[AnyCell]) -> None:
     for name in (SPEC, CELLS, COSTS):
         if (folder / name).exists():
             shutil.copyfile(folder / name, into / name)
-    meta = msgspec.json.encode(_published(read_fields(folder / META)))
+    meta = msgspec.json.encode(_without_private(read_fields(folder / META)))
     write_atomically(into / META, msgspec.json.format(meta, indent=1) + b"\n")
     written = set()
     for cell in cells:
         trials = read_trials(folder, cell)
         if len(trials.seeds):
             content = io.BytesIO()
-            np.savez_compressed(content, **packed(trials, exact=isinstance(cell, WorldCell)))
+            np.savez_compressed(content, **pack(trials, exact=isinstance(cell, WorldCell)))
             path = archive_path(into, cell)
             write_atomically(path, content.getvalue())
             written.add(path)
@@ -64,13 +64,13 @@ def write_archive(folder: Path, into: Path, cells: Sequence[AnyCell]) -> None:
             path.unlink()
 
 
-def packed(trials: CellTrials, *, exact: bool) -> dict[str, Any]:
-    """Arrays of an archive by name; scores that are rounded as ``NAME.codes``, ``NAME.low`` and ``NAME.step``."""
+def pack(trials: CellTrials, *, exact: bool) -> dict[str, Any]:
+    """Arrays of an archive by name, with rounded scores as ``NAME.codes``, ``NAME.low`` and ``NAME.step``."""
     arrays: dict[str, Any] = {}
     for name, values in trials._asdict().items():
         if values is None:
             continue
-        rounded = None if exact or name not in _ROUNDED else _to_16_bits(values)
+        rounded = None if exact or name not in _ROUNDED_ARRAYS else _to_16_bits(values)
         arrays |= {name: values} if rounded is None else {f"{name}.{part}": array for part, array in rounded.items()}
     return arrays
 
@@ -86,7 +86,7 @@ def _to_16_bits(values: NDArray[np.float64]) -> Mapping[str, NDArray[np.generic]
     return {"codes": codes, "low": np.array(low), "step": np.array(step)}
 
 
-def _published(fields: object) -> object:
+def _without_private(fields: object) -> object:
     if isinstance(fields, dict):
-        return {name: _published(value) for name, value in fields.items() if name not in _PRIVATE}
-    return [_published(value) for value in fields] if isinstance(fields, list) else fields
+        return {name: _without_private(value) for name, value in fields.items() if name not in _PRIVATE_FIELDS}
+    return [_without_private(value) for value in fields] if isinstance(fields, list) else fields

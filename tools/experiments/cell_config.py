@@ -20,24 +20,24 @@ from onrig.tools.experiments.spec import PLACEHOLDER, Setting, Spec, field_of_al
 from onrig.tools.load import load
 
 REUSE: Final = 8
-"""Average replays of an experience (de Bruin et al. 2018, App. B.1); determines the number of updates unless that is
-set."""
+"""Average number of replays of an experience (de Bruin et al. 2018, App. B.1), which determines the number of updates
+unless that is set."""
 _UPDATES: Final = "learner.updates_per_episode"
 UNLIMITED: Final = Setting("limits", {}, ())
-"""Settings of trials, which have no shield (as in de Bruin et al. 2018): a rig's limits on rate and lease must not stop
+"""Setting for trials, which have no shield (as in de Bruin et al. 2018): a rig's limits on rate and lease must not stop
 them."""
 _FILLED: Final = f"{{{PLACEHOLDER}}}"
 
 EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
-"""Why the trials engine cannot run a configuration: ``onrig.learner.trials.supported.trials_problems``."""
+"""Reasons why the trials engine cannot run a configuration: ``onrig.learner.trials.supported.trials_problems``."""
 WorldProblems = Callable[[StepRun], list[tuple[str, str]]]
-"""Why trials cannot run in their world: ``onrig.learner.trials.supported.world_problems``."""
+"""Reasons why trials cannot run in their world: ``onrig.learner.trials.supported.world_problems``."""
 Values = dict[str, tuple[object, NodePath]]
 """Values that a cell sets, by short name, with their position in the spec; later ones win."""
 
 
 class CellProblem(NamedTuple):
-    """Reason why a combination of values is no configuration."""
+    """Reason why a combination of values is not a valid configuration."""
 
     message: str
     at: NodePath | None
@@ -48,8 +48,8 @@ def world_config(
     world: str, at: NodePath, spec: Spec, in_world: WorldProblems, values: Values
 ) -> tuple[StepRun | None, list[CellProblem]]:
     """Return the configuration of one cell in a world, or a problem."""
-    given = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
-    document = parse_document(msgspec.json.encode(given).decode(), "")
+    world_values = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
+    document = parse_document(msgspec.json.encode(world_values).decode(), "")
     try:
         settings = [*_pieces(spec), *_fill_placeholders(None, values)]
     except _Unfilled as error:
@@ -61,14 +61,14 @@ def world_config(
         run = convert_by_section(with_pieces(document, None), StepRun)
     except ConfigError as error:
         return None, [CellProblem(problem.message, origins.get(problem.file)) for problem in error.problems]
-    places = {"world": at, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}
-    places |= {setting.path: setting.at for setting in settings}
-    troubles = [CellProblem(f"{message} at {path}", places.get(path)) for path, message in in_world(run)]
-    troubles += _unused_axes(values, run.learner)
-    if not troubles:
+    origins_by_path = {"world": at, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}
+    origins_by_path |= {setting.path: setting.at for setting in settings}
+    problems = [CellProblem(f"{message} at {path}", origins_by_path.get(path)) for path, message in in_world(run)]
+    problems += _unused_axes(values, run.learner)
+    if not problems:
         strategy = str(parse_strategy(run.selection.strategy))
         run = msgspec.structs.replace(run, selection=msgspec.structs.replace(run.selection, strategy=strategy))
-    return run, troubles
+    return run, problems
 
 
 def run_config_of(
@@ -98,45 +98,45 @@ def run_config_of(
         config,
         seed=0,
         selection=selection,
-        learner=msgspec.json.decode(msgspec.json.encode(learner)),  # as `load` has it: lists, no tuples
+        learner=msgspec.json.decode(msgspec.json.encode(learner)),  # lists instead of tuples, as from `load`
     )
-    troubles = [CellProblem(message, None) for message in engine_problems(config, learner)]
-    troubles += _unused_axes(values, learner)
+    problems = [CellProblem(message, None) for message in engine_problems(config, learner)]
+    problems += _unused_axes(values, learner)
     if config.episodes * steps < learner.batch:
         message = f"{config.episodes} episodes of {steps} steps are too few for a batch of {learner.batch} at episodes"
-        troubles.append(CellProblem(message, ("episodes",)))
-    return config, troubles
+        problems.append(CellProblem(message, ("episodes",)))
+    return config, problems
 
 
 def _sets_updates(values: Values) -> bool:
     """Return whether the number of updates is set, directly or within ``learner``."""
     learner, _ = values.get("learner", (None, ()))
-    within = learner if isinstance(learner, Mapping) else {}
-    return _UPDATES in values or "updates_per_episode" in within or "updates_per_transition" in within
+    section = learner if isinstance(learner, Mapping) else {}
+    return _UPDATES in values or "updates_per_episode" in section or "updates_per_transition" in section
 
 
 def _unused_axes(values: Values, learner: LearnerSettings) -> Iterator[CellProblem]:
-    """Axes for a setting that the algorithm does not have."""
+    """Yield a problem for each axis whose setting the algorithm does not have."""
     for name, (_, at) in values.items():
         field = field_of_algorithm(name)
         if field is not None and field not in fields_of(learner.algorithm):
-            yield CellProblem(f"'{name}' sets learner.{learner.algorithm}.{field}, which there is not", at)
+            yield CellProblem(f"'{name}' sets learner.{learner.algorithm}.{field}, which does not exist", at)
 
 
 def _algorithm(base: RunConfig | None, values: Values) -> str:
-    """Algorithm of a cell, whether or not there is one of that name."""
+    """Name of a cell's algorithm, which may not exist."""
     learner, _ = values.get("learner", (None, ()))
-    within = learner.get("algorithm") if isinstance(learner, Mapping) else None
-    given = None if base is None else base.learner.get("algorithm")
-    chosen, _ = values.get("algorithm", (within or given or LearnerSettings().algorithm, ()))
+    in_section = learner.get("algorithm") if isinstance(learner, Mapping) else None
+    in_base = None if base is None else base.learner.get("algorithm")
+    chosen, _ = values.get("algorithm", (in_section or in_base or LearnerSettings().algorithm, ()))
     return str(chosen)
 
 
 def _pieces(spec: Spec) -> Iterator[Setting]:
-    """Return the spec's pieces in files, resolved."""
-    for key, named in ({} if spec.python is msgspec.UNSET else spec.python).items():
-        for name, place in named.items():
-            yield Setting(f"python.{key}.{name}", place, ("python", key, name))
+    """Yield the settings of the spec's plugins in files."""
+    for key, files in ({} if spec.python is msgspec.UNSET else spec.python).items():
+        for name, path in files.items():
+            yield Setting(f"python.{key}.{name}", path, ("python", key, name))
 
 
 class _Unfilled(ValueError):
@@ -148,14 +148,14 @@ class _Unfilled(ValueError):
 
 
 def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Setting]:
-    """Return the values that a cell sets, with placeholders filled, in the order of ``values``: later ones win."""
+    """Return a cell's settings, with filled placeholders, in the order of ``values``; later ones win."""
     filler = values.get(PLACEHOLDER)
     settings: list[Setting] = []
     algorithm = _algorithm(base, values)
     for name, (value, at) in values.items():
         if name == "strategy" and isinstance(value, str) and _FILLED in value:
             if filler is None:
-                message = f"'{value}' has a place for {PLACEHOLDER}, but there is no axis '{PLACEHOLDER}' at strategy"
+                message = f"'{value}' has a placeholder for the missing axis '{PLACEHOLDER}' at strategy"
                 raise _Unfilled(message, at)
             value = value.replace(_FILLED, str(as_label(filler[0])))
         settings += settings_of(name, value, at, base, algorithm)
@@ -163,7 +163,7 @@ def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Setting]:
 
 
 def as_label(value: object) -> str | float | int:
-    """Value as part of a cell's label: numbers and text as they are, anything else as JSON."""
+    """Convert a value for a cell's label: numbers and text are unchanged, others become JSON."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
     return msgspec.json.encode(value).decode()

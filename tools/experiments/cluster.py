@@ -1,4 +1,4 @@
-"""Units as tasks on a Ray cluster, whose nodes need the same version of Onrig, and the packages that a spec uses.
+"""Units as tasks on a Ray cluster, whose nodes need the same version of Onrig and the packages that a spec uses.
 
 Ray sends the function by name and its arguments as bytes: nothing is pickled by value.
 """
@@ -31,12 +31,12 @@ from onrig.tools.workers import Answer, execute_call
 
 PROBE_S: Final = 5.0
 CONNECT_S: Final = 60.0
-"""Connection timeout: a driver on a busy machine takes several seconds, and a port of another program never answers."""
+"""Connection timeout: a driver on a busy machine takes several seconds, and another program's port never answers."""
 _POLL_S: Final = 0.5
 _RETRIES: Final = 2
 """Retries of a unit whose node is lost."""
 _ADDRESS: Final = re.compile(r"(?P<scheme>ray://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
-_TRY: Final = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False); ray.shutdown()"
+_PROBE_CODE: Final = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False); ray.shutdown()"
 
 
 def address_problem(address: str) -> str | None:
@@ -60,12 +60,12 @@ class ClusterWorkers:
             raise NoWorkers(_unreachable(address, _last_line(str(error)))) from None
         if cpus < 1:
             ray.shutdown()
-            raise NoWorkers(f"the Ray cluster at {address} has no CPU to offer")
+            raise NoWorkers(f"the Ray cluster at {address} has no CPUs")
         self.slots: Final = cpus
         self._pending: dict[ray.ObjectRef[bytes], Unit] = {}
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
-        """As in ``Workers``."""
+        """See ``Workers``."""
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(run_remotely)
         for unit in units:
             job = msgspec.json.encode(job_of(unit))
@@ -78,7 +78,7 @@ class ClusterWorkers:
                 yield _outcome(self._pending.pop(reference), reference)
 
     def close(self) -> None:
-        """As in ``Workers``."""
+        """See ``Workers``."""
         for reference in self._pending:
             with suppress(ray.exceptions.RayError):
                 ray.cancel(reference, force=True)
@@ -87,9 +87,9 @@ class ClusterWorkers:
 
 
 def run_remotely(job: bytes, engine: str, files: dict[str, bytes]) -> bytes:
-    """Do a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`.
+    """Run a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`.
 
-    ``files`` are the contents of Python files that the job's configuration names: the node has none of them.
+    ``files``: contents of the Python files in the job's configuration, which the node does not have.
     """
     receive(files)
     worker = JobWorker(engine_named(engine), lambda episodes: None)
@@ -113,8 +113,8 @@ def _probe(address: str) -> None:
         except OSError as error:
             raise NoWorkers(_unreachable(address, error.strerror or str(error))) from None
     try:
-        tried = subprocess.run(
-            [sys.executable, "-c", _TRY, address],
+        result = subprocess.run(
+            [sys.executable, "-c", _PROBE_CODE, address],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=CONNECT_S,
@@ -123,12 +123,12 @@ def _probe(address: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise NoWorkers(_unreachable(address, f"no answer within {CONNECT_S:g} s")) from None
-    if tried.returncode != 0:
-        raise NoWorkers(_unreachable(address, _last_line(tried.stderr.decode(errors="replace"))))
+    if result.returncode != 0:
+        raise NoWorkers(_unreachable(address, _last_line(result.stderr.decode(errors="replace"))))
 
 
 def _unreachable(address: str, reason: str) -> str:
-    return f"there is no Ray cluster at {address} ({reason}); start one with `ray start --head`"
+    return f"no Ray cluster at {address} ({reason}); start one with `ray start --head`"
 
 
 def _last_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Estimate of the processor time of trials, from a few updates of each kind of cell."""
+"""Estimate of the processor time of trials from a few updates of each kind of cell."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from onrig.tools.progress import progress_for
 COSTS: Final = "costs.json"
 """Name of the file in an experiment's folder."""
 PROBE_S: Final = 0.3
-_LONGEST_EPISODE: Final = 1000
-_EPISODES: Final = 4
-"""Episodes of a run's probe, which bound its memory."""
-_ROOM: Final = 50
+_MAX_EPISODE_STEPS: Final = 1000
+_N_EPISODES: Final = 4
+"""Number of episodes of a run's probe, which bounds its memory."""
+_MAX_GROUPS: Final = 50
 """Maximum number of timed groups of updates."""
-_PARTS: Final = (16, 8, 5, 4, 2, 1)
-"""Parts of a batch of PPO, one of which is timed, since all are alike."""
+_N_PARTS: Final = (16, 8, 5, 4, 2, 1)
+"""Numbers of equal parts of a PPO batch, of which one is timed."""
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Processor time of a cell's trials trained together, s on one thread."""
+    """Processor time of a cell's jointly trained trials, in s on one thread."""
 
     acting_s: float
     """Time of a training step in a world, or of an episode of a run with its evaluation and one update."""
@@ -50,9 +50,9 @@ class Cost(msgspec.Struct, frozen=True):
     """Number of timed updates or iterations."""
 
     def trial_s(self, cell: AnyCell) -> float:
-        """Time of a trial of the cell, or of all trials timed together."""
-        done = self.acting_s * _length(cell) + self.update_s * updates_of(cell)
-        return done + self.evaluation_s * cell.points * isinstance(cell, WorldCell)
+        """Time of a trial of the cell, or of all jointly timed trials."""
+        cost_s = self.acting_s * _length(cell) + self.update_s * updates_of(cell)
+        return cost_s + self.evaluation_s * cell.points * isinstance(cell, WorldCell)
 
 
 def updates_of(cell: AnyCell, steps: int | None = None) -> int:
@@ -63,9 +63,9 @@ def updates_of(cell: AnyCell, steps: int | None = None) -> int:
 
 
 def costs_of(cells: Sequence[AnyCell], at_once: int) -> dict[str, Cost]:
-    """Cost of ``at_once`` trials of each cell trained together, by the cell's id; cells of one kind share a probe.
+    """Cost of ``at_once`` jointly trained trials of each cell, by the cell's id; cells of one kind share a probe.
 
-    Shows its progress on stderr.  Probes are untrained and have small memories: evaluations that end early, and updates
+    Shows the progress on stderr.  Probes are untrained and have small memories: evaluations that end early, and updates
     that scan the memory, take longer later.
     """
     kinds = {kind_of(cell.config): cell for cell in reversed(cells)}
@@ -85,13 +85,13 @@ def costs_of(cells: Sequence[AnyCell], at_once: int) -> dict[str, Cost]:
 
 
 def write_costs(folder: Path, costs: Mapping[str, Cost]) -> None:
-    """Write costs of one trial alone, by the cell's id.  Raises OSError."""
+    """Write costs of single trials, by the cell's id.  Raises OSError."""
     write_atomically(folder / COSTS, msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")
 
 
 def read_costs(folder: Path) -> dict[str, Cost]:
-    """Read costs of one trial alone, by the cell's id; empty if none were measured. Raises OSError, and ValueError for
-    a damaged file.
+    """Read costs of single trials, by the cell's id; empty if none were measured. Raises OSError, and ValueError for a
+    damaged file.
     """
     path = folder / COSTS
     try:
@@ -99,27 +99,27 @@ def read_costs(folder: Path) -> dict[str, Cost]:
     except FileNotFoundError:
         return {}
     except msgspec.DecodeError as error:
-        raise ValueError(f"'{path}' is damaged ({error}): delete it, and measure again with --costs") from None
+        raise ValueError(f"'{path}' is damaged ({error}): delete it and measure again with --costs") from None
 
 
 def describe_basis(cells: Sequence[AnyCell], costs: Mapping[str, Cost], at_once: int) -> str:
     """Describe the basis of an estimate."""
     kinds = len({kind_of(cell.config) for cell in cells})
-    least = min(cost.updates for cost in costs.values())
-    return f"estimated from {least} or more updates of {at_once} trials of each of {kinds} kinds of cells"
+    min_updates = min(cost.updates for cost in costs.values())
+    return f"estimated from {min_updates} or more updates of {at_once} trials of each of {kinds} kinds of cells"
 
 
 def kind_of(run: StepRun | RunConfig) -> bytes:
     """Key of cells with equal update cost, which is independent of fractions (rates, exponents) and memory size."""
-    alike = msgspec.to_builtins(run)
+    document = msgspec.to_builtins(run)
     for sampling in registry.loadable(registry.SAMPLERS).values():
-        options = alike["learner"].get(sampling.section)
+        options = document["learner"].get(sampling.section)
         if options is not None and not any(isinstance(value, int | list | tuple) for value in options.values()):
-            del alike["learner"][sampling.section]  # it has no sizes
-    alike["selection"]["capacity"] = None
-    alike["selection"]["strategy"] = re.sub(r"\(\d+\.\d+\)", "", alike["selection"]["strategy"])
+            del document["learner"][sampling.section]  # it contains no sizes
+    document["selection"]["capacity"] = None
+    document["selection"]["strategy"] = re.sub(r"\(\d+\.\d+\)", "", document["selection"]["strategy"])
     horizon = None if isinstance(run, StepRun) else episode_steps(run.task, run.rate_hz)
-    return msgspec.json.encode([_without_fractions(alike), horizon], order="sorted")
+    return msgspec.json.encode([_without_fractions(document), horizon], order="sorted")
 
 
 def _without_fractions(value: object) -> object:
@@ -133,9 +133,9 @@ def _length(cell: AnyCell) -> int:
     return cell.config.steps if isinstance(cell, WorldCell) else cell.config.episodes
 
 
-def _timed(do: Callable[[], Any]) -> float:
+def _timed(call: Callable[[], Any]) -> float:
     start = time.process_time()
-    do()
+    call()
     return time.process_time() - start
 
 
@@ -148,10 +148,10 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
     from onrig.learner.trials.engine import world_trials
 
     batch = run.learner.batch
-    fill = max(min(spaces_of_world(run).horizon, _LONGEST_EPISODE), batch)
-    # No learning while acting, and room for the experiences that the probe adds.
-    steps = run.steps + fill + _ROOM * run.update_every
-    # If experiences are dropped at random, memories fill slowly; FULL must hold the probe's experiences as well.
+    fill = max(min(spaces_of_world(run).horizon, _MAX_EPISODE_STEPS), batch)
+    # Acting without learning, and capacity for the experiences that the probe adds.
+    steps = run.steps + fill + _MAX_GROUPS * run.update_every
+    # Randomly dropped experiences would fill memories slowly; FULL must also hold the probe's experiences.
     full, capacity = parse_strategy(run.selection.strategy).keeper.keeps_all, run.selection.capacity
     capacity = steps if full and capacity is not None else capacity
     selection = msgspec.structs.replace(run.selection, write_probability=1.0, capacity=capacity)
@@ -160,31 +160,33 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
     trials = world_trials(msgspec.structs.replace(run, **probed), range(at_once))
     try:
         acting_s = _timed(lambda: trials.train(fill)) / fill
-        each = run.update_every / run.updates
-        update_s, times = _update(lambda k: trials.train(math.ceil(k * each)), trials.replay.learn, run.updates)
+        steps_per_update = run.update_every / run.updates
+        update_s, times = _update(
+            lambda k: trials.train(math.ceil(k * steps_per_update)), trials.replay.learn, run.updates
+        )
         return Cost(acting_s, update_s, _timed(trials.evaluate), times)
     finally:
         trials.close()
 
 
 def _of_batches(run: StepRun, at_once: int) -> Cost:
-    """Cost of an on-policy algorithm; for PPO a part of a batch is timed."""
+    """Cost of an on-policy algorithm; for PPO, a part of a batch is timed."""
     from onrig.learner.trials.engine import world_trials
 
     selected, parts = run.learner.selected, 1
     batches = 2
     if isinstance(selected, PpoConfig):
-        shortest = math.lcm(selected.batch, selected.actors)
-        parts = next(k for k in _PARTS if selected.steps % (k * shortest) == 0)
+        min_steps = math.lcm(selected.batch, selected.actors)
+        parts = next(k for k in _N_PARTS if selected.steps % (k * min_steps) == 0)
         selected, batches = msgspec.structs.replace(selected, steps=selected.steps // parts), max(2, selected.depth)
         run = msgspec.structs.replace(run, learner=msgspec.structs.replace(run.learner, ppo=selected))
-    gathering, together = selected.batch_steps - selected.parallel, selected.parallel
+    n_gathered, n_parallel = selected.batch_steps - selected.parallel, selected.parallel
     trials = world_trials(run, range(at_once))
     try:
         for _ in range(batches - 1):
             trials.train(selected.batch_steps)
-        acting_s = _timed(lambda: trials.train(gathering)) / max(1, gathering)
-        update_s = max(0.0, _timed(lambda: trials.train(together)) - acting_s * together) * parts
+        acting_s = _timed(lambda: trials.train(n_gathered)) / max(1, n_gathered)
+        update_s = max(0.0, _timed(lambda: trials.train(n_parallel)) - acting_s * n_parallel) * parts
         return Cost(acting_s, update_s, _timed(trials.evaluate), 1)
     finally:
         trials.close()
@@ -196,7 +198,7 @@ def _of_run(config: RunConfig, at_once: int) -> Cost:
     selection = msgspec.structs.replace(config.selection, capacity=None)
     learner = learner_settings(config.learner)
     trials = run_trials(
-        msgspec.structs.replace(config, episodes=_EPISODES, selection=selection),
+        msgspec.structs.replace(config, episodes=_N_EPISODES, selection=selection),
         msgspec.structs.replace(learner, updates_per_episode=1),
         range(at_once),
     )
@@ -207,17 +209,17 @@ def _of_run(config: RunConfig, at_once: int) -> Cost:
     return Cost(episode_s, update_s, 0.0, times)
 
 
-def _update(act: Callable[[int], Any], learn: Callable[[int], Any], most: int) -> tuple[float, int]:
-    """Time of an update in groups of at most ``most``, and the number of timed ones.
+def _update(act: Callable[[int], Any], learn: Callable[[int], Any], max_group: int) -> tuple[float, int]:
+    """Time of an update in groups of at most ``max_group``, and the number of timed updates.
 
     ``act`` receives the size of the group, since some algorithms first evaluate new experiences. The first update is
-    discarded, and the median taken over groups.
+    discarded; the result is the median over groups.
     """
     learn(1)
     once_s = _timed(lambda: learn(1))
-    k = max(1, min(most, round(0.5 * PROBE_S / max(once_s, 1e-9))))
-    spent: list[float] = []
-    while not spent or (sum(spent) < PROBE_S and len(spent) < _ROOM):
+    k = max(1, min(max_group, round(0.5 * PROBE_S / max(once_s, 1e-9))))
+    durations: list[float] = []
+    while not durations or (sum(durations) < PROBE_S and len(durations) < _MAX_GROUPS):
         act(k)
-        spent.append(_timed(lambda: learn(k)))
-    return statistics.median(spent) / k, len(spent) * k
+        durations.append(_timed(lambda: learn(k)))
+    return statistics.median(durations) / k, len(durations) * k

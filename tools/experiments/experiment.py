@@ -62,19 +62,19 @@ class ExperimentOptions(NamedTuple):
     @property
     def words(self) -> list[str]:
         """The options as typed, without ``only``."""
-        given = {name: value for name, value in self._asdict().items() if value is not None and name != "only"}
-        return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        options = {name: value for name, value in self._asdict().items() if value is not None and name != "only"}
+        return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
     def problem(self, *, costs: bool) -> str | None:
         """Problem with the options, or None."""
         if costs and self.words:
-            return f"--costs measures one trial of each cell, here: leave out {shlex.join(self.words)}"
+            return f"--costs measures one trial of each cell on this machine: omit {shlex.join(self.words)}"
         for name in ("workers", "trials", "chunk"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= MAX_TRIALS:
                 return f"--{name}: expected 1 to {MAX_TRIALS}, got {value}"
         if self.cluster is not None and self.workers is not None:
-            return "--workers is for this machine; a cluster has its own CPUs: leave out one of --workers and --cluster"
+            return "--workers is for this machine; a cluster has its own CPUs: omit --workers or --cluster"
         return None
 
 
@@ -87,7 +87,7 @@ class Trials(NamedTuple):
     lost: int
     """Trials whose workers failed; resume the experiment to repeat them."""
     diverged: int
-    """Finished trials whose rewards are not finite."""
+    """Finished trials with non-finite rewards."""
 
 
 def experiment(
@@ -100,11 +100,12 @@ def experiment(
 ) -> Trials:
     """Run the missing trials of an experiment, from a notebook, a program or a thread; installs no signal handlers.
 
-    ``spec``: path or shipped name; ``progress`` receives the tally of the trials (``tally.line()`` is it in words).
-    Finished trials are kept if it raises an exception or is interrupted. Raises ConfigError and Failure.
+    ``spec``: path or shipped name; ``progress`` receives the tally of the trials (``tally.line()`` formats it).
+    Finished trials are kept if ``progress`` raises an exception or the experiment is interrupted. Raises ConfigError
+    and Failure.
     """
 
-    class Told:
+    class ProgressDisplay:
         """Display that calls ``progress``."""
 
         def show(self, tally: Tally) -> None:
@@ -117,8 +118,8 @@ def experiment(
             pass
 
     plan = _plan(str(spec), None if out is None else Path(out), manner, resume=resume, costs=False)
-    with _locked(plan, resume=resume) as recorded:
-        return _run(plan, recorded, Told)
+    with _lock(plan, resume=resume) as recorded:
+        return _run(plan, recorded, ProgressDisplay)
 
 
 class _Plan(NamedTuple):
@@ -129,12 +130,12 @@ class _Plan(NamedTuple):
     manner: ExperimentOptions
     folder: Path
     cells: Sequence[AnyCell]
-    wanted: Sequence[AnyCell]
+    selected: Sequence[AnyCell]
     seeds: range
 
     @property
-    def again(self) -> str:
-        """Advice that ends the message of a stopped experiment."""
+    def resume_advice(self) -> str:
+        """Advice at the end of a stopped experiment's message."""
         part = [*self.manner.words, *(word for choice in self.manner.only for word in ("--only", choice))]
         words = ["onrig", "experiment", self.spec, "--out", str(self.folder), *part, "--resume"]
         return f"continue with `{shlex.join(words)}`"
@@ -142,9 +143,9 @@ class _Plan(NamedTuple):
 
 def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: bool, costs: bool) -> _Plan:
     """Choose cells, seeds and folder; raises ConfigError and Failure."""
-    fault = manner.problem(costs=costs)
-    if fault is not None:
-        raise Failure(fault)
+    problem = manner.problem(costs=costs)
+    if problem is not None:
+        raise Failure(problem)
     if manner.cluster:
         check_cluster(manner.cluster)
     from onrig.learner.trials.supported import trials_problems
@@ -152,15 +153,15 @@ def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: boo
     try:
         file = _load(spec)
         cells = cells_of(file, trials_problems)
-        wanted = select_cells(cells, manner.only)
+        selected = select_cells(cells, manner.only)
     except NoSuchCells as error:
         raise Failure(f"--only: {error}") from None
     folder = out or (last_folder(file.spec.name) if resume or costs else None)
     if folder is None and resume:
-        raise Failure(f"--resume: there is no runs/{file.spec.name}-N; leave out --resume to start one")
+        raise Failure(f"--resume: no folder runs/{file.spec.name}-N; omit --resume to start the experiment")
     first = file.spec.first_seed
     seeds = range(first, first + (manner.trials or file.spec.trials))
-    return _Plan(spec, file, manner, folder or next_folder(file.spec.name), cells, wanted, seeds)
+    return _Plan(spec, file, manner, folder or next_folder(file.spec.name), cells, selected, seeds)
 
 
 def check_cluster(address: str) -> None:
@@ -169,14 +170,14 @@ def check_cluster(address: str) -> None:
         raise Failure(_NO_RAY, ExitCode.PREFLIGHT)
     from onrig.tools.experiments.cluster import address_problem
 
-    fault = address_problem(address)
-    if fault is not None:
-        raise Failure(f"--cluster: {fault}")
+    problem = address_problem(address)
+    if problem is not None:
+        raise Failure(f"--cluster: {problem}")
 
 
 @contextlib.contextmanager
-def _checked(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
-    """Check the folder, and turn what goes wrong in it into a Failure; yields the executor of the existing trials."""
+def _check_folder(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
+    """Check the folder; yields the executor of the existing trials, and converts errors in the context to Failure."""
     folder = plan.folder
     try:
         check_folder(folder, plan.cells, resume=resume or (costs and folder.exists()))
@@ -190,9 +191,9 @@ def _checked(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Exec
 
 
 @contextlib.contextmanager
-def _locked(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
+def _lock(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
     with (
-        _checked(plan, resume=resume, costs=costs) as recorded,
+        _check_folder(plan, resume=resume, costs=costs) as recorded,
         lock_folder(plan.folder, read_file(plan.file.path, MAX_BYTES), plan.cells),
     ):
         yield recorded
@@ -207,12 +208,12 @@ def experiment_shown(
         plan = _plan(spec, out, manner, resume=resume, costs=costs)
         if dry_run:
             cpus = None if manner.cluster else _cpus(manner.workers)
-            with _checked(plan, resume=resume, costs=costs):
-                return _list(plan.file, plan.wanted, plan.seeds, plan.folder, manner.chunk or AT_ONCE, cpus)
-        with _locked(plan, resume=resume, costs=costs) as recorded:
+            with _check_folder(plan, resume=resume, costs=costs):
+                return _list(plan.file, plan.selected, plan.seeds, plan.folder, manner.chunk or AT_ONCE, cpus)
+        with _lock(plan, resume=resume, costs=costs) as recorded:
             if costs:
-                return _measure(plan.folder, plan.wanted)
-            return _conclude(_run_interruptibly(plan, recorded), plan.again)
+                return _measure(plan.folder, plan.selected)
+            return _conclude(_run_interruptibly(plan, recorded), plan.resume_advice)
     except ConfigError as error:
         return explain(error)
     except Failure as failure:
@@ -220,41 +221,41 @@ def experiment_shown(
 
 
 def _run_interruptibly(plan: _Plan, recorded: Executor | None) -> Trials:
-    """Run the missing trials; SIGTERM interrupts them as Ctrl-C does."""
-    todo = missing_units(plan.folder, plan.wanted, plan.seeds)
-    total = len(plan.wanted) * len(plan.seeds)
-    there = total - sum(len(unit.seeds) for unit in todo)
-    print(f"{plan.folder}: {len(plan.wanted)} cells of {len(plan.seeds)} trials, {there} finished", flush=True)
-    if todo and there and recorded is None:
-        what = f"'{plan.folder / META}' does not record the executor of its trials"
-        complain("experiment", f"{what}; the others are computed by {executor()}")
-    if todo:
+    """Run the missing trials; SIGTERM interrupts them like Ctrl-C."""
+    missing = missing_units(plan.folder, plan.selected, plan.seeds)
+    total = len(plan.selected) * len(plan.seeds)
+    n_finished = total - sum(len(unit.seeds) for unit in missing)
+    print(f"{plan.folder}: {len(plan.selected)} cells of {len(plan.seeds)} trials, {n_finished} finished", flush=True)
+    if missing and n_finished and recorded is None:
+        reason = f"'{plan.folder / META}' does not record the executor of its trials"
+        complain("experiment", f"{reason}; the missing trials are computed by {executor()}")
+    if missing:
         warn_missing_library("experiment")
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _run(plan, recorded, new_display)
     except StreamLost as error:
-        raise Failure(f"stopped, because {error}; {plan.again}", ExitCode.PREFLIGHT) from None
+        raise Failure(f"stopped because {error}; {plan.resume_advice}", ExitCode.PREFLIGHT) from None
     except KeyboardInterrupt:
-        raise Failure(f"stopped; {plan.again}", ExitCode.INTERRUPTED) from None
+        raise Failure(f"stopped; {plan.resume_advice}", ExitCode.INTERRUPTED) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _run(plan: _Plan, recorded: Executor | None, display_of: Callable[[], Display]) -> Trials:
     """Run the missing trials in an open folder; ``recorded``: executor of the existing ones, if known."""
-    folder, cells, manner = plan.folder, plan.wanted, plan.manner
-    todo = missing_units(folder, cells, plan.seeds)
+    folder, cells, manner = plan.folder, plan.selected, plan.manner
+    missing = missing_units(folder, cells, plan.seeds)
     total = len(cells) * len(plan.seeds)
-    there = total - sum(len(unit.seeds) for unit in todo)
-    if not todo:
-        return Trials(folder, there, total, 0, _diverged(folder, cells))
+    n_finished = total - sum(len(unit.seeds) for unit in missing)
+    if not missing:
+        return Trials(folder, n_finished, total, 0, _diverged(folder, cells))
     record_start(folder, "trials", pieces_of(*(cell.config for cell in cells)))
-    with workers_of(manner, folder, plan.again) as workers:
+    with workers_of(manner, folder, plan.resume_advice) as workers:
         chunk = manner.chunk or (AT_ONCE if manner.cluster else at_once_of(cells, workers.slots))
         display = display_of()
         try:
-            outcome = run_units(folder, split(todo, workers.slots, chunk), there, workers, display)
+            outcome = run_units(folder, split(missing, workers.slots, chunk), n_finished, workers, display)
         finally:
             display.close()
     lost = sum(len(one.unit.seeds) for one in outcome.lost)
@@ -284,38 +285,38 @@ def workers_of(manner: ExperimentOptions, folder: Path, again: str) -> Iterator[
 
 
 def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
-    """Measure the cost of one trial alone."""
+    """Measure the cost of a single trial of each cell."""
     from onrig.tools.experiments.cost import COSTS, costs_of, read_costs, write_costs
 
     try:
-        before = read_costs(folder)
+        measured = read_costs(folder)
     except ValueError as error:
         return complain("experiment", str(error))
     costs = costs_of(cells, 1)
-    write_costs(folder, before | costs)
+    write_costs(folder, measured | costs)
     record_start(folder, "costs", pieces_of(*(cell.config for cell in cells)))
     for cell in cells:
         print(f"{1e3 * costs[cell.id].update_s:9.3f} ms  {shown(cell)}")
-    print(f"{folder / COSTS}: an update of {len(cells)} cells; `onrig report {folder}` compares at equal computing")
+    print(f"{folder / COSTS}: an update of {len(cells)} cells; `onrig report {folder}` compares at equal compute")
     return ExitCode.OK
 
 
-def _conclude(trials: Trials, again: str) -> int:
+def _conclude(trials: Trials, resume_advice: str) -> int:
     """Report lost and diverged trials; returns the exit code, which is a failure if all have diverged."""
     folder = trials.folder
     print(f"{trials.finished} of {trials.total} trials are in {folder}; `onrig report {folder}` draws them")
     if trials.lost:
-        return complain("experiment", f"{trials.lost} trials were lost, see above; {again}", ExitCode.INTERNAL)
+        return complain("experiment", f"{trials.lost} trials were lost, see above; {resume_advice}", ExitCode.INTERNAL)
     if not trials.diverged:
         return ExitCode.OK
-    everything = trials.diverged == trials.finished
-    what = f"all {trials.finished}" if everything else f"{trials.diverged} of {trials.finished}"
-    code = complain("experiment", f"{what} trials diverged: their rewards are not finite", ExitCode.INCOMPLETE)
-    return code if everything else ExitCode.OK
+    all_diverged = trials.diverged == trials.finished
+    count = f"all {trials.finished}" if all_diverged else f"{trials.diverged} of {trials.finished}"
+    code = complain("experiment", f"{count} trials diverged: their rewards are non-finite", ExitCode.INCOMPLETE)
+    return code if all_diverged else ExitCode.OK
 
 
 def _diverged(folder: Path, cells: Sequence[AnyCell]) -> int:
-    """Number of trials whose rewards are not finite."""
+    """Number of trials with non-finite rewards."""
     return sum(int((~finite_trials(cell, read_trials(folder, cell))).sum()) for cell in cells)
 
 
@@ -331,15 +332,15 @@ def _load(name: str) -> SpecFile:
     try:
         return load_spec(find(name, "experiments"))
     except FileNotFoundError as error:
-        a_run = name in shipped() or (Path(name) / "run.yaml").is_file()
-        message = f"this is a run; run it with onrig run {name}" if a_run else str(error)
+        is_run = name in shipped() or (Path(name) / "run.yaml").is_file()
+        message = f"this is a run; run it with onrig run {name}" if is_run else str(error)
         raise ConfigError([Problem(name, START, message)]) from None
 
 
 def _cpus(workers: int | None) -> float:
     """Number of CPUs that local workers keep busy."""
-    there = Machine().cpus_to_use()
-    return there if workers is None else min(workers, there)
+    available = Machine().cpus_to_use()
+    return available if workers is None else min(workers, available)
 
 
 def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int, cpus: float | None) -> int:
@@ -347,16 +348,19 @@ def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, 
 
     at_once = min(chunk, len(seeds))
     costs = costs_of(cells, at_once)
-    left = {unit.cell.id: len(unit.seeds) for unit in missing_units(folder, cells, seeds)}
-    cell_s = [costs[cell.id].trial_s(cell) * left.get(cell.id, 0) / at_once for cell in cells]
+    n_missing = {unit.cell.id: len(unit.seeds) for unit in missing_units(folder, cells, seeds)}
+    cell_s = [costs[cell.id].trial_s(cell) * n_missing.get(cell.id, 0) / at_once for cell in cells]
     for cell, cost_s in zip(cells, cell_s, strict=True):
         print(f"{cell.id}  {duration(cost_s):>11}  {shown(cell)}")
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
-    here = "" if cpus is None else f", {duration(sum(cell_s) / cpus)} on the {cpus:.2g} CPUs available to this process"
-    there = len(cells) * len(seeds) - sum(left.values())
+    on_machine = (
+        "" if cpus is None else f", {duration(sum(cell_s) / cpus)} on the {cpus:.2g} CPUs available to this process"
+    )
+    n_finished = len(cells) * len(seeds) - sum(n_missing.values())
     print(
-        f"{len(cells)} cells of {len(seeds)} trials, {length} each{f', {there} trials are there' * bool(there)}, about "
-        f"{duration(sum(cell_s))} of one core{here} ({describe_basis(cells, costs, at_once)}); would run in {folder}"
+        f"{len(cells)} cells of {len(seeds)} trials, {length} each"
+        f"{f', {n_finished} trials are finished' * bool(n_finished)}, about {duration(sum(cell_s))} of one core"
+        f"{on_machine} ({describe_basis(cells, costs, at_once)}); would run in {folder}"
     )
     return ExitCode.OK
 

@@ -1,4 +1,4 @@
-"""Opening an experiment's folder, new or to be resumed."""
+"""Checks and lock of an experiment's folder, new or resumed."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Unsuitable(Exception):
 
 
 def next_folder(name: str) -> Path:
-    """The folder of a new run of an experiment: ``runs/NAME-1`` and so on."""
+    """Folder for a new run of an experiment: ``runs/NAME-1`` and so on."""
     return RUNS / f"{name}-{max(_numbers(name), default=0) + 1}"
 
 
 def last_folder(name: str) -> Path | None:
-    """The folder of the latest run of an experiment; None if there is none."""
+    """Folder of the latest run of an experiment; None if there is none."""
     number = max(_numbers(name), default=None)
     return None if number is None else RUNS / f"{name}-{number}"
 
@@ -55,7 +55,7 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     """Raise Unsuitable if these cells cannot be run in a folder."""
     if not folder.exists():
         if resume:
-            raise Unsuitable(f"'{folder}' does not exist; leave out --resume to start it")
+            raise Unsuitable(f"'{folder}' does not exist; omit --resume to start it")
         return
     if not folder.is_dir():
         raise Unsuitable(f"'{folder}' is not a folder")
@@ -63,14 +63,14 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     if not names:
         return
     if any((folder / TRIALS).glob("*.npz")):
-        raise Unsuitable(f"'{folder}' holds published trials, which cannot be extended; choose another folder")
+        raise Unsuitable(f"'{folder}' contains published trials, which cannot be extended; choose another folder")
     if not names & {SPEC, CELLS, TRIALS}:
-        raise Unsuitable(f"'{folder}' is not empty and holds no experiment; choose another folder")
+        raise Unsuitable(f"'{folder}' is not empty and contains no experiment; choose another folder")
     if not resume:
-        raise Unsuitable(f"'{folder}' holds an experiment already; add --resume to continue it, or choose another")
+        raise Unsuitable(f"'{folder}' already contains an experiment; add --resume to continue it, or choose another")
     _check_cells(folder, {cell.id: cell for cell in cells})
-    if what := difference(read_fields(folder / META), pieces_of(*(cell.config for cell in cells))):
-        raise Unsuitable(f"'{folder}': {what}")
+    if changed := difference(read_fields(folder / META), pieces_of(*(cell.config for cell in cells))):
+        raise Unsuitable(f"'{folder}': {changed}")
 
 
 def check_executor(folder: Path) -> Executor | None:
@@ -78,15 +78,15 @@ def check_executor(folder: Path) -> Executor | None:
     one.
     """
     recorded = recorded_executor(read_fields(folder / META), _RESUMED)
-    if what := difference_here(recorded):
-        raise Unsuitable(f"the trials in '{folder}' were {what}; or choose another folder")
+    if difference_ := difference_here(recorded):
+        raise Unsuitable(f"the trials in '{folder}' were {difference_}; or choose another folder")
     return recorded
 
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str = "experiment") -> Iterator[None]:
     """Lock a folder that passed `check_folder`, and write spec and cells. Raises OSError if it cannot be written, and
-    Unsuitable while another process holds it.
+    Unsuitable while another process has locked it.
     """
     check_path(folder)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -106,41 +106,45 @@ def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str =
 def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
     remedy = "resume it with its own spec (blocks and trials may be added), or choose another folder"
     try:
-        before = read_cells(folder)
+        existing = read_cells(folder)
     except FileNotFoundError:
-        before = []
+        existing = []
     except (OSError, ValueError):
-        # Damaged: the trials' folders are named by their cells.
+        # For a damaged list, the names of the trials' folders identify the cells.
         trials = folder / TRIALS
         unknown = [path.name for path in trials.iterdir() if path.name not in cells] if trials.is_dir() else []
         if unknown:
             raise Unsuitable(
-                f"'{folder}' holds trials of a cell {unknown[0]} that is not in this spec; {remedy}"
+                f"'{folder}' contains trials of a cell {unknown[0]} that is not in this spec; {remedy}"
             ) from None
         return
-    named = {shown(cell): cell for cell in cells.values()}
-    for cell in before:
+    cells_by_name = {shown(cell): cell for cell in cells.values()}
+    for cell in existing:
         if cell.id not in cells:
-            now = named.get(shown(cell))
-            if isinstance(now, WorldCell) and isinstance(cell, WorldCell) and equal_settings(now.config, cell.config):
-                what = f"'{folder}' was begun with other settings in the run behind '{now.config.world}'"
-                raise Unsuitable(f"{what}; restore it, or choose another folder")
-            raise Unsuitable(f"'{folder}' holds a cell that is not in this spec ({shown(cell)}); {remedy}")
+            same_name = cells_by_name.get(shown(cell))
+            if (
+                isinstance(same_name, WorldCell)
+                and isinstance(cell, WorldCell)
+                and equal_settings(same_name.config, cell.config)
+            ):
+                problem = f"'{folder}' was started with other settings in the run of '{same_name.config.world}'"
+                raise Unsuitable(f"{problem}; restore it, or choose another folder")
+            raise Unsuitable(f"'{folder}' contains a cell that is not in this spec ({shown(cell)}); {remedy}")
         if not equal_settings(cell.config, cells[cell.id].config):
-            what = f"'{folder}' was made by a version of Onrig with other defaults for {shown(cell)}"
-            raise Unsuitable(f"{what}; choose another folder")
+            problem = f"'{folder}' was written by a version of Onrig with other defaults for {shown(cell)}"
+            raise Unsuitable(f"{problem}; choose another folder")
 
 
-def record_start(folder: Path, of: Literal["trials", "costs"], pieces: list[Piece]) -> None:
+def record_start(folder: Path, subject: Literal["trials", "costs"], pieces: list[Piece]) -> None:
     """Record machine, versions and time in ``meta.json``: for the first trials at the top level, later under
     ``resumed``, for measured costs under ``costs``.  Raises OSError."""
-    now, meta = {**environment_facts(), **record_pieces(pieces)}, read_fields(folder / META)
-    if of == "trials" and not meta.keys() & now.keys():
-        meta = {**now, **meta}
+    facts, meta = {**environment_facts(), **record_pieces(pieces)}, read_fields(folder / META)
+    if subject == "trials" and not meta.keys() & facts.keys():
+        meta = {**facts, **meta}
     else:
-        under = _RESUMED if of == "trials" else "costs"
-        before = meta.get(under)
-        meta[under] = [*(before if isinstance(before, list) else []), now]
+        key = _RESUMED if subject == "trials" else "costs"
+        previous = meta.get(key)
+        meta[key] = [*(previous if isinstance(previous, list) else []), facts]
     write_atomically(folder / META, msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 

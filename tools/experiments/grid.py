@@ -1,4 +1,4 @@
-"""Expansion of a spec to its cells: every combination is resolved and checked before anything runs."""
+"""Expansion of a spec into its cells: every combination is resolved and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -52,42 +52,41 @@ def cells_of(
 
     Unless the spec sets it, the number of batch updates after an episode is such that every experience is replayed
     eight times on average (de Bruin et al. 2018, App. B.1): 100 for 200 steps and batches of 16, proportionally more at
-    higher rates, and fewer where experiences are dropped before they are kept ([DE], which undoes the higher rate;
-    §6.4).
+    higher rates, and fewer if experiences are dropped before storage ([DE], which compensates a higher rate; §6.4).
     """
     problems: list[Problem] = []
     cells: dict[str, AnyCell] = {}
     labels: set[bytes] = set()
     kind = StepRun if file.spec.steps else RunConfig
-    named = list(_name_problems(file, file.spec.set, ("set",), {}, kind))
+    name_problems = list(_name_problems(file, file.spec.set, ("set",), {}, kind))
     for i, block in enumerate(file.spec.blocks):
-        at: NodePath = ("blocks", i)
-        taken: dict[str, str] = {}
-        wrong = [
-            *_name_problems(file, block.set, (*at, "set"), taken, kind),
-            *_name_problems(file, block.grid, (*at, "grid"), taken, kind),
-            *_duplicates(file, block, at),
+        path: NodePath = ("blocks", i)
+        names_by_path: dict[str, str] = {}
+        block_problems = [
+            *_name_problems(file, block.set, (*path, "set"), names_by_path, kind),
+            *_name_problems(file, block.grid, (*path, "grid"), names_by_path, kind),
+            *_duplicates(file, block, path),
         ]
-        if named or wrong:
-            problems += wrong
+        if name_problems or block_problems:
+            problems += block_problems
             continue
         try:
-            found = list(_block_cells(file, block, at, engine_problems, in_world))
+            block_cells = list(_block_cells(file, block, path, engine_problems, in_world))
         except ConfigError as error:
             problems += error.problems
             continue
-        for cell in found:
+        for cell in block_cells:
             label = msgspec.json.encode(cell.label, order="sorted")
             if cell.id in cells:
                 message = f"the cell {shown(cell)} is the same as {shown(cells[cell.id])}"
-                problems.append(_at(file, (*at, "grid"), message))
+                problems.append(_at(file, (*path, "grid"), message))
             elif label in labels:
                 message = f"two cells are both {shown(cell)}: set the distinguishing value in one of the blocks"
-                problems.append(_at(file, at, message))
+                problems.append(_at(file, path, message))
             cells[cell.id] = cell
             labels.add(label)
-    if named or problems:
-        raise ConfigError(sorted({*named, *problems}, key=lambda p: (p.mark, p.message)))
+    if name_problems or problems:
+        raise ConfigError(sorted({*name_problems, *problems}, key=lambda p: (p.mark, p.message)))
     return list(cells.values())
 
 
@@ -101,73 +100,73 @@ def shown(cell: AnyCell) -> str:
 def _name_problems(
     file: SpecFile,
     names: Mapping[str, object],
-    at: NodePath,
-    taken: dict[str, str],
+    path: NodePath,
+    names_by_path: dict[str, str],
     config: type[RunConfig] | type[StepRun],
 ) -> Iterator[Problem]:
     """List problems of names to set; ``taken`` maps the paths already set to their names, and is extended."""
     for name in names:
-        fault = name_problem(name, config)
+        message = name_problem(name, config)
         for target in paths_of(name) or (name,):
-            if target in taken:
-                fault = f"'{name}' sets {target}, as '{taken[target]}' does already"
-            taken[target] = name
-        if fault is not None:
-            yield problem_at(file.document, (*at, name), fault, at_key=True)
+            if target in names_by_path:
+                message = f"'{name}' sets {target}, as '{names_by_path[target]}' does already"
+            names_by_path[target] = name
+        if message is not None:
+            yield problem_at(file.document, (*path, name), message, at_key=True)
 
 
-def _duplicates(file: SpecFile, block: Block, at: NodePath) -> Iterator[Problem]:
+def _duplicates(file: SpecFile, block: Block, path: NodePath) -> Iterator[Problem]:
     for name, values in block.grid.items():
         seen: dict[bytes, object] = {}
         for i, value in enumerate(values):
             key = msgspec.json.encode(_plain(value), order="sorted")
             if key in seen:
                 message = f"axis '{name}' has the value {as_label(value)} twice"
-                yield problem_at(file.document, (*at, "grid", name, i), message)
+                yield problem_at(file.document, (*path, "grid", name, i), message)
             seen[key] = value
     count = 1
     for values in block.grid.values():
         count *= len(values)
     if count > MAX_CELLS:
-        yield _at(file, (*at, "grid"), f"{count} combinations are more than {MAX_CELLS}")
+        yield _at(file, (*path, "grid"), f"{count} combinations are more than {MAX_CELLS}")
 
 
 def _block_cells(
-    file: SpecFile, block: Block, at: NodePath, engine_problems: EngineProblems, in_world: WorldProblems
+    file: SpecFile, block: Block, block_path: NodePath, engine_problems: EngineProblems, in_world: WorldProblems
 ) -> Iterator[AnyCell]:
     resolve: _Resolve
     if block.world is None:
-        path, base = _run_of(file, block, at)
+        path, base = _run_of(file, block, block_path)
         common: Label = {"config": path.stem}
         resolve = partial(run_config_of, str(path), base, file.spec, engine_problems)
     else:
-        world, name = _world_of(file, block.world, (*at, "world"))
+        world, name = _world_of(file, block.world, (*block_path, "world"))
         common = {"world": name}
-        resolve = partial(world_config, world, (*at, "world"), file.spec, in_world)
+        resolve = partial(world_config, world, (*block_path, "world"), file.spec, in_world)
     if block.called is not None:
         common[CALLED] = block.called
     fixed: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
-    own: Values = {short_name(name): (value, (*at, "set", name)) for name, value in block.set.items()}
+    own: Values = {short_name(name): (value, (*block_path, "set", name)) for name, value in block.set.items()}
     axes = [
-        [(short_name(name), (value, (*at, "grid", name, i))) for i, value in enumerate(values)]
+        [(short_name(name), (value, (*block_path, "grid", name, i))) for i, value in enumerate(values)]
         for name, values in block.grid.items()
     ]
     problems: dict[str, Problem] = {}
     for combination in itertools.product(*axes):
-        here: Values = {**own, **dict(combination)}
+        block_values: Values = {**own, **dict(combination)}
         # Values of the spec that the block replaces are dropped, so that the block's come last and win.
-        values: Values = {**{name: value for name, value in fixed.items() if name not in here}, **here}
-        config, troubles = resolve(values)
-        told = here if block.called is None else dict(combination)
-        label = common | {name: as_label(value) for name, (value, _) in told.items()}
-        if config is not None and not troubles:
+        values: Values = {**{name: value for name, value in fixed.items() if name not in block_values}, **block_values}
+        config, cell_problems = resolve(values)
+        labelled = block_values if block.called is None else dict(combination)
+        label = common | {name: as_label(value) for name, (value, _) in labelled.items()}
+        if config is not None and not cell_problems:
             yield _cell(label, config)
             continue
-        for trouble in troubles:
-            if trouble.message not in problems:
-                where = trouble.at or _culprit(resolve, values, trouble)
-                of_all = "config" if block.world is None else "world"
-                problems[trouble.message] = _at(file, where or (*at, of_all), trouble.message)
+        for problem in cell_problems:
+            if problem.message not in problems:
+                culprit = problem.at or _culprit(resolve, values, problem)
+                base_key = "config" if block.world is None else "world"
+                problems[problem.message] = _at(file, culprit or (*block_path, base_key), problem.message)
     if problems:
         raise ConfigError(problems.values())
 
@@ -180,8 +179,8 @@ def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig
     except FileNotFoundError as error:
         raise ConfigError([_at(file, (*at, "config"), f"{error} at config")]) from None
     except ConfigError as error:
-        told = "; ".join(str(problem) for problem in error.problems)
-        raise ConfigError([_at(file, (*at, "config"), told)]) from None
+        problems = "; ".join(str(problem) for problem in error.problems)
+        raise ConfigError([_at(file, (*at, "config"), problems)]) from None
 
 
 def _world_of(file: SpecFile, world: str, at: NodePath) -> tuple[str, str]:
@@ -202,11 +201,11 @@ def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
     return WorldCell(cell_id(config, run_behind(config)), label, config)
 
 
-def _culprit(resolve: _Resolve, values: Values, trouble: CellProblem) -> NodePath | None:
+def _culprit(resolve: _Resolve, values: Values, problem: CellProblem) -> NodePath | None:
     """Find the value that causes the problem; axes are tried first."""
     for name in reversed(values):
         rest = {n: v for n, v in values.items() if n != name}
-        if trouble.message not in {t.message for t in resolve(rest)[1]}:
+        if problem.message not in {t.message for t in resolve(rest)[1]}:
             return values[name][1]
     return None
 

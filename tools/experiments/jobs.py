@@ -1,4 +1,4 @@
-"""A job (some trials of one cell) and its execution, identical in a local worker and on a cluster."""
+"""A job (some trials of one cell) and its execution, equal in a local worker and on a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onrig.tools.experiments.store import AnyCell, Cell, Trial
 from onrig.tools.workers import Channel, Unavailable
 
 ENGINE: Final = "onrig.learner.trials.engine"
-"""Module whose ``run_trials`` makes the trials of a run; its ``world_trials`` makes those in a world."""
+"""Module whose ``run_trials`` creates the trials of a run, and ``world_trials`` those in a world."""
 
 
 class Scores(Protocol):
@@ -50,7 +50,7 @@ class Scores(Protocol):
 
 
 class Trials(Protocol):
-    """S trials in step: ``onrig.learner.trials.engine.Trials``."""
+    """S jointly advanced trials: ``onrig.learner.trials.engine.Trials``."""
 
     def advance(self) -> Scores:
         """Train until the next scores."""
@@ -60,14 +60,14 @@ Engine = Callable[[RunConfig, LearnerSettings, Sequence[int]], Trials]
 
 
 class Unit(NamedTuple):
-    """Work unit: some trials of one cell, trained together."""
+    """Work unit: jointly trained trials of one cell."""
 
     cell: AnyCell
     seeds: tuple[int, ...]
 
     @property
     def work(self) -> float:
-        """Number of batch updates of all its trials, which dominate its time."""
+        """Number of batch updates of all trials of the unit, which dominate its time."""
         return self.work_by(self.cell.points)
 
     def work_by(self, points: int) -> float:
@@ -85,7 +85,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorldJob(msgspec.Struct, frozen=True, tag=True):
-    """A unit in a world; ``cell`` is the cell's digest, which depends on the run behind a plant's world."""
+    """A unit in a world; ``cell`` is the cell's digest, which depends on the run of a plant's world."""
 
     executor: Executor
     cell: str
@@ -117,14 +117,14 @@ def job_of(unit: Unit) -> AnyJob:
 
 
 def job_in(line: bytes | msgspec.Raw) -> AnyJob:
-    """Decode a job and register the pieces in files of its configuration; raises ValueError."""
+    """Decode a job, and register the plugins in files of its configuration; raises ValueError."""
     register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
     job: AnyJob = _JOB.decode(line)
     return job
 
 
 def engine_named(module: str) -> Engine:
-    """The trials engine in a module."""
+    """Return the trials engine in a module."""
     engine: Engine = importlib.import_module(module).run_trials
     return engine
 
@@ -134,8 +134,8 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[
 
     ``on_episode`` receives the number of finished episodes (evaluations, in a world) after each.
     """
-    if what := difference_here(job.executor):
-        raise Unavailable(f"the worker on {platform.node()} is unsuitable: trials are {what}")
+    if difference := difference_here(job.executor):
+        raise Unavailable(f"the worker on {platform.node()} is unsuitable: trials are {difference}")
     if isinstance(job, Job):
         settings = learner_settings(job.config.learner)
         return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
@@ -154,7 +154,7 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[
 def _scored(
     advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[[int], None]
 ) -> tuple[TrialResult, ...]:
-    """Advance S trials E times and gather their scores."""
+    """Advance S trials E times, and gather their scores."""
     train, evaluation = np.empty((S, E)), np.empty((S, E))
     noise: NDArray[np.float64] | None = None
     noisy_episodes = 0
@@ -191,18 +191,18 @@ def trials_of(trials: Sequence[TrialResult]) -> list[Trial]:
     """Return the trials of a finished job as arrays."""
     return [
         Trial(
-            np.frombuffer(kept.train),
-            np.frombuffer(kept.evaluation),
-            None if kept.batch_noise is None else np.frombuffer(kept.batch_noise),
-            None if kept.replayed is None else np.frombuffer(kept.replayed).reshape(len(REPLAYED), -1),
-            None if kept.shield is None else np.frombuffer(kept.shield).reshape(len(SHIELD), -1),
+            np.frombuffer(result.train),
+            np.frombuffer(result.evaluation),
+            None if result.batch_noise is None else np.frombuffer(result.batch_noise),
+            None if result.replayed is None else np.frombuffer(result.replayed).reshape(len(REPLAYED), -1),
+            None if result.shield is None else np.frombuffer(result.shield).reshape(len(SHIELD), -1),
         )
-        for kept in trials
+        for result in trials
     ]
 
 
 class JobWorker:
-    """Calls that a local worker serves."""
+    """Calls of a local worker."""
 
     def __init__(self, engine: Engine, note: Callable[[int], None]) -> None:
         self._engine: Final = engine

@@ -19,10 +19,10 @@ from onrig.tools.quantity import duration
 from onrig.tools.terminal import drawing_stream
 
 AT_ONCE: Final = 16
-"""Number of trials trained together: per trial about as fast as 50, in a third of the memory."""
+"""Number of jointly trained trials: per trial about as fast as 50, with a third of the memory."""
 
 
-_SHARE_FOR_TRIALS: Final = 0.6
+_EXPERIENCE_SHARE: Final = 0.6
 """Share of the machine's memory for experiences; the rest is for networks and other processes."""
 
 
@@ -30,19 +30,19 @@ class Outcome(NamedTuple):
     """Result of a run of the experiment."""
 
     trials: int
-    """Finished trials, earlier ones included."""
+    """Number of finished trials, including earlier ones."""
     total: int
     lost: list[Lost]
 
 
 def missing_units(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) -> list[Unit]:
     """Return the missing trials of each cell."""
-    found = [Unit(cell, tuple(missing_seeds(folder, cell, seeds))) for cell in cells]
-    return [unit for unit in found if unit.seeds]
+    units = [Unit(cell, tuple(missing_seeds(folder, cell, seeds))) for cell in cells]
+    return [unit for unit in units if unit.seeds]
 
 
 def split(units: Sequence[Unit], slots: int, at_once: int = AT_ONCE) -> list[Unit]:
-    """Cut units into pieces of at most ``at_once`` trials, about equal and enough of them for every slot.
+    """Split units into about equal parts of at most ``at_once`` trials, enough for every slot.
 
     The first seeds of all cells come first, so that an unfinished experiment covers all cells.
     """
@@ -58,20 +58,21 @@ def split(units: Sequence[Unit], slots: int, at_once: int = AT_ONCE) -> list[Uni
 
 
 def at_once_of(cells: Sequence[AnyCell], slots: int) -> int:
-    """Number of trials to train together, at most ``AT_ONCE``; fewer if the concurrent ones would not fit into
-    memory."""
+    """Number of trials to train jointly: ``AT_ONCE``, or fewer if all concurrent trials would not fit into memory."""
     from onrig.learner.trials.supported import trial_bytes
 
-    largest = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
-    room = _SHARE_FOR_TRIALS * machine_bytes() / max(1, slots * largest)
-    return max(1, int(min(AT_ONCE, room)))
+    max_bytes = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
+    n = _EXPERIENCE_SHARE * machine_bytes() / max(1, slots * max_bytes)
+    return max(1, int(min(AT_ONCE, n)))
 
 
-def run_units(folder: Path, units: Sequence[Unit], there: int, workers: Workers, display: Display) -> Outcome:
-    """Execute units and store their trials; ``there`` trials are already finished. Raises OSError if results cannot be
-    written, NoWorkers, OtherExecutor, and KeyboardInterrupt; finished trials are kept, and the rest can be run later.
+def run_units(folder: Path, units: Sequence[Unit], n_finished: int, workers: Workers, display: Display) -> Outcome:
+    """Execute units and store their trials; ``n_finished`` trials are already finished.
+
+    Raises OSError if results cannot be written, NoWorkers, OtherExecutor, and KeyboardInterrupt; finished trials are
+    kept, and the others can be run later.
     """
-    tally = Tally(units, there)
+    tally = Tally(units, n_finished)
     lost: list[Lost] = []
     for event in workers.run(units):
         match event:
@@ -96,24 +97,24 @@ _LINE_EVERY_S: Final = 10.0
 class Tally:
     """Progress of the units, with the remaining time.
 
-    Work is counted in batch updates, which take most of the time; units with costlier samplers make it a rough guess.
+    Work is counted in batch updates, which take most of the time; with costlier samplers this is a rough estimate.
     """
 
-    def __init__(self, units: Sequence[Unit], there: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, units: Sequence[Unit], n_finished: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._started_s = clock()
+        self._start_s = clock()
         self._running: dict[tuple[str, int], tuple[Unit, int]] = {}
         self._total_work = sum(unit.work for unit in units)
         self._settled_work = 0.0
         self._settled_episodes = 0
         in_world = any(isinstance(unit.cell, WorldCell) for unit in units)
-        self._counted = "evaluations" if in_world else "episodes"
-        self.trials = there
-        """Finished trials, earlier ones included."""
-        self.total = there + sum(len(unit.seeds) for unit in units)
+        self._unit_name = "evaluations" if in_world else "episodes"
+        self.trials = n_finished
+        """Number of finished trials, including earlier ones."""
+        self.total = n_finished + sum(len(unit.seeds) for unit in units)
 
     def advance(self, unit: Unit, episodes: int) -> None:
-        """Progress of a unit in episodes (evaluations, in a world)."""
+        """Record the progress of a unit in episodes, or in evaluations in a world."""
         self._running[_key(unit)] = (unit, episodes)
 
     def finish_unit(self, unit: Unit, *, done: bool) -> None:
@@ -138,12 +139,12 @@ class Tally:
         return min(1.0, (self._settled_work + running) / self._total_work) if self._total_work else 1.0
 
     def line(self) -> str:
-        """One line: trials, episodes per second, time left."""
-        elapsed = max(self._clock() - self._started_s, 1e-9)
+        """Format trials, episodes per second and remaining time in one line."""
+        elapsed = max(self._clock() - self._start_s, 1e-9)
         rate, fraction = self.episodes / elapsed, self.fraction
-        digits = 0 if rate >= 10 or self._counted == "episodes" else 2
-        left = f", {duration(elapsed / fraction * (1 - fraction))} left" if fraction > 0 else ""
-        return f"{self.trials} of {self.total} trials, {rate:.{digits}f} {self._counted}/s{left}"
+        digits = 0 if rate >= 10 or self._unit_name == "episodes" else 2
+        remaining = f", {duration(elapsed / fraction * (1 - fraction))} left" if fraction > 0 else ""
+        return f"{self.trials} of {self.total} trials, {rate:.{digits}f} {self._unit_name}/s{remaining}"
 
 
 class Display(Protocol):
@@ -163,24 +164,24 @@ class PlainDisplay:
     """Occasional progress lines, and every warning."""
 
     def __init__(self) -> None:
-        self._shown_s = time.monotonic()
-        self._last = ""
+        self._last_line_s = time.monotonic()
+        self._last_line = ""
 
     def show(self, tally: Tally) -> None:
         """Print a line every few seconds, and at the end."""
         now = time.monotonic()
-        if now - self._shown_s >= _LINE_EVERY_S or (tally.fraction >= 1 and tally.trials == tally.total):
+        if now - self._last_line_s >= _LINE_EVERY_S or (tally.fraction >= 1 and tally.trials == tally.total):
             line = tally.line()
-            if line != self._last:
+            if line != self._last_line:
                 print(line, flush=True)
-            self._shown_s, self._last = now, line
+            self._last_line_s, self._last_line = now, line
 
     def warn(self, message: str) -> None:
-        """Print it."""
+        """Print the message."""
         print(message, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is no terminal state to restore."""
 
 
 class RichDisplay:
@@ -200,7 +201,7 @@ class RichDisplay:
         self._progress.update(self._task, completed=tally.fraction, line=tally.line())
 
     def warn(self, message: str) -> None:
-        """Print it above the bar."""
+        """Print the message above the bar."""
         self._console.print(printable(message), style="red", highlight=False, markup=False)
 
     def close(self) -> None:

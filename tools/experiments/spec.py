@@ -31,15 +31,15 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 
 class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All combinations of some axes, around one run's configuration or in one world."""
+    """All combinations of some axes, for one run's configuration or one world."""
 
     config: str | None = None
     """Name of a shipped run, or a path relative to the spec's folder."""
     world: str | None = None
-    """Instead: a task of ``onrig.learner.trials.step_run``, such as ``gym:Pendulum-v1``; a path after ``plant:`` is
-    relative to the spec's folder."""
+    """Alternative to ``config``: a task of ``onrig.learner.trials.step_run``, such as ``gym:Pendulum-v1``; a path after
+    ``plant:`` is relative to the spec's folder."""
     called: str | None = None
-    """Name of its cells in tables and figures, instead of the values of ``set``."""
+    """Name of the block's cells in tables and figures, in place of the values of ``set``."""
     set: dict[str, object] = {}
     """Values of this block by axis or dotted path of the run's configuration."""
     grid: dict[str, list[object]] = {}
@@ -56,17 +56,17 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episodes: int = 0
     """Episodes of a run's trials."""
     steps: int = 0
-    """Steps of trials in a world, instead of episodes."""
+    """Steps of trials in a world, in place of episodes."""
     evaluation: Evaluation = Evaluation()
     """Evaluation in a world."""
     figures: tuple[int | str, ...] = ()
     """Figures of de Bruin et al. 2018 by number, and tables as ``table-6``, for the report; only for runs."""
     first_seed: int = 0
-    """Seeds of the trials are ``first_seed`` and those after it, the same in every cell: trials are paired."""
+    """First of the trials' consecutive seeds, which are the same in every cell, so that trials are paired."""
     set: dict[str, object] = {}
-    """As in a block, for every cell; a block's values take precedence."""
+    """Values for every cell, like a block's ``set``, which takes precedence."""
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
-    """As in a run, for every cell; files are relative to the spec."""
+    """Plugins in files for every cell, like a run's ``python``; paths are relative to the spec."""
 
     @property
     def seeds(self) -> range:
@@ -83,7 +83,7 @@ class SpecFile(NamedTuple):
 
 
 def load_spec(path: Path) -> SpecFile:
-    """Read a spec; raises ConfigError with every problem found in the file itself."""
+    """Read a spec; raises ConfigError with every problem in the file itself."""
     document = with_pieces(load_document(path), path.parent)
     spec = convert_by_section(document, Spec)
     problems = list(_problems(spec, document))
@@ -93,37 +93,39 @@ def load_spec(path: Path) -> SpecFile:
 
 
 def _problems(spec: Spec, document: Document) -> list[Problem]:
-    found = []
+    problems = []
     if not 1 <= spec.trials <= MAX_TRIALS:
-        found.append(problem_at(document, ("trials",), f"expected 1 to {MAX_TRIALS}, got {spec.trials} at trials"))
+        problems.append(problem_at(document, ("trials",), f"expected 1 to {MAX_TRIALS}, got {spec.trials} at trials"))
     in_world = any(block.world is not None for block in spec.blocks)
     length, other = ("steps", "episodes") if in_world else ("episodes", "steps")
     if getattr(spec, length) < 1:
-        found.append(problem_at(document, (length,), f"expected at least 1, got {getattr(spec, length)} at {length}"))
+        problems.append(
+            problem_at(document, (length,), f"expected at least 1, got {getattr(spec, length)} at {length}")
+        )
     if getattr(spec, other):
         told = "trials in a world are as long as 'steps'" if in_world else "trials of a run are as long as 'episodes'"
-        found.append(problem_at(document, (other,), f"{told} at {other}", at_key=True))
+        problems.append(problem_at(document, (other,), f"{told} at {other}", at_key=True))
     if not in_world and ("evaluation",) in document.marks:
         told = "trials of a run are evaluated once per episode"
-        found.append(problem_at(document, ("evaluation",), f"{told} at evaluation", at_key=True))
+        problems.append(problem_at(document, ("evaluation",), f"{told} at evaluation", at_key=True))
     if in_world and spec.figures:
         told = "figures of de Bruin et al. 2018 apply to runs; a report of worlds draws all available ones"
-        found.append(problem_at(document, ("figures",), f"{told} at figures", at_key=True))
+        problems.append(problem_at(document, ("figures",), f"{told} at figures", at_key=True))
     if not 0 <= spec.first_seed <= _MAX_SEED - MAX_TRIALS:
         message = f"expected 0 to 2^63 - {MAX_TRIALS + 1}, got {spec.first_seed} at first_seed"
-        found.append(problem_at(document, ("first_seed",), message))
+        problems.append(problem_at(document, ("first_seed",), message))
     if not spec.blocks:
-        found.append(problem_at(document, ("blocks",), "expected at least one block at blocks"))
+        problems.append(problem_at(document, ("blocks",), "expected at least one block at blocks"))
     for i, block in enumerate(spec.blocks):
         if (block.config is None) == (block.world is None):
-            found.append(problem_at(document, ("blocks", i), f"expected one of 'config' and 'world' at blocks[{i}]"))
+            problems.append(problem_at(document, ("blocks", i), f"expected one of 'config' and 'world' at blocks[{i}]"))
         elif in_world and block.world is None:
-            message = "an experiment holds either runs or worlds"
-            found.append(problem_at(document, ("blocks", i, "config"), f"{message} at blocks[{i}].config"))
+            message = "an experiment consists of either runs or worlds"
+            problems.append(problem_at(document, ("blocks", i, "config"), f"{message} at blocks[{i}].config"))
         for axis, values in block.grid.items():
             if not values:
-                found.append(problem_at(document, ("blocks", i, "grid", axis), f"axis '{axis}' has no values"))
-    return found
+                problems.append(problem_at(document, ("blocks", i, "grid", axis), f"axis '{axis}' has no values"))
+    return problems
 
 
 PLACEHOLDER: Final = "alpha"
@@ -144,12 +146,12 @@ _AXES: Final[Mapping[str, tuple[str, ...]]] = {
     "network": ("learner.*.network",),
     "gamma": ("learner.*.gamma",),
 }
-"""Short names, and the paths of the configuration that get an axis's value; ``*``: the section of the cell's algorithm,
-and those that every configuration has."""
+"""Configuration paths set by each axis, by short name; ``*``: the section of the cell's algorithm, and those that every
+configuration has."""
 
 _ANY: Final = "learner.*."
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\[\d{1,6}\])*(\.[A-Za-z_]\w*(\[\d{1,6}\])*)*")
-_OURS: Final = {"seed": "first_seed", "episodes": "episodes", "steps": "steps", "world": "world"}
+_SPEC_KEYS: Final = {"seed": "first_seed", "episodes": "episodes", "steps": "steps", "world": "world"}
 """Paths for which the spec or its blocks have dedicated keys."""
 _INERTIA: Final = {
     "paper": {"rig": "pendulum", "task": "swingup"},
@@ -158,7 +160,7 @@ _INERTIA: Final = {
 
 
 class Setting(NamedTuple):
-    """One value of a run's configuration that a spec sets."""
+    """One value of a run's configuration, set by a spec."""
 
     path: str
     value: object
@@ -172,7 +174,7 @@ class Setting(NamedTuple):
 
 
 def axes() -> dict[str, tuple[str, ...]]:
-    """Short names of axes, those of the samplings included, and the paths that they set."""
+    """Configuration paths set by each axis, by short name, including the axes of samplings."""
     return {**_AXES, **{name: (f"learner.{name}",) for sampling in _samplings() for name in sampling.common}}
 
 
@@ -180,8 +182,8 @@ def _samplings() -> Iterable[type[SamplerSettings]]:
     return registry.loadable(registry.SAMPLERS).values()
 
 
-def tells_of_sampling(axis: str) -> bool:
-    """Whether an axis sets an option of a sampling, in whatever section."""
+def is_sampling_option(axis: str) -> bool:
+    """Whether an axis sets an option of a sampling, in any section."""
     head = axis.removeprefix("learner.").partition(".")[0]
     return any(head in (sampling.section, *sampling.common) for sampling in _samplings())
 
@@ -192,15 +194,15 @@ def short_name(name: str) -> str:
 
 
 def field_of_algorithm(name: str) -> str | None:
-    """The setting of an algorithm that an axis stands for, whatever the algorithm; None for other axes."""
+    """Setting that an axis represents in any algorithm; None for other axes."""
     paths = axes().get(name, ())
     return paths[0].removeprefix(_ANY) if paths and paths[0].startswith(_ANY) else None
 
 
 def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | None:
     """Problem with the name of an axis, or of a value to set in a configuration, or None."""
-    if name in _OURS:
-        return f"'{name}' is set by the spec's own '{_OURS[name]}'"
+    if name in _SPEC_KEYS:
+        return f"'{name}' is set by the spec's own '{_SPEC_KEYS[name]}'"
     head = re.split(r"[.\[]", name, maxsplit=1)[0]
     fields = config.__struct_fields__
     if name in axes() or (_PATH.fullmatch(name) and head in fields):
@@ -210,7 +212,7 @@ def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | No
 
 
 def paths_of(name: str, algorithm: str | None = None) -> tuple[str, ...]:
-    """The paths of the configuration that a value under this name sets in cells of ``algorithm``, or of any."""
+    """Configuration paths that a value with this name sets in cells of ``algorithm`` (None: of any algorithm)."""
     field = field_of_algorithm(name)
     if field is None:
         return axes().get(name, (name,))
@@ -224,34 +226,34 @@ def fields_of(algorithm: str) -> tuple[str, ...]:
 
 
 def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None, algorithm: str) -> Iterator[Setting]:
-    """What a value under this name sets in a cell of ``algorithm``, around the run ``base`` or in a world.
+    """Yield the settings for a value with this name in a cell of ``algorithm``, for the run ``base`` or in a world.
 
-    The pendulum's inertia is a property of the plant, but the yardsticks that go with it are the task's:
-    between the two shipped presets rig and task change with it.
+    The pendulum's inertia is a property of the plant, but the task has the corresponding references: for the two
+    shipped presets, rig and task change with the inertia.
     """
     pendulums = ("pendulum", "pendulum-hw")
     if name == "inertia" and base and base.rig.name in pendulums and base.task.name.startswith("swingup"):
         preset = _INERTIA.get(value) if isinstance(value, str) else None
-        yield from (Setting(path, given, at) for path, given in (preset or {}).items())
+        yield from (Setting(path, preset_value, at) for path, preset_value in (preset or {}).items())
     yield from (Setting(path, value, at) for path in paths_of(name, algorithm))
 
 
 def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
     """Digest of a resolved configuration without its seed: 12 hexadecimal digits.
 
-    ``plant``: the run behind a world, which contributes the parts that the world uses, not its name. Default values are
-    ignored, so that an experiment can be resumed by a later version with more settings; `equal_settings` finds changed
-    defaults, except in the run behind a world.
+    ``plant``: a world's run, of which the parts that the world uses are included, but not its name. Default values are
+    ignored, so that a later version with more settings can resume an experiment; `equal_settings` finds changed
+    defaults, except in a world's run.
     """
-    told = [_without_defaults(part) for part in _parts(config)]
+    parts = [_without_defaults(part) for part in _parts(config)]
     if plant is not None:
-        taken = (plant.rig, plant.task, plant.limits, _parts(plant)[-1], plant.rate_hz)
-        told += [_without_defaults(part) for part in taken]
-    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()[:12]
+        world_parts = (plant.rig, plant.task, plant.limits, _parts(plant)[-1], plant.rate_hz)
+        parts += [_without_defaults(part) for part in world_parts]
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:12]
 
 
 def equal_settings(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
-    """Return whether two resolved configurations are equal except for the seed, defaults included."""
+    """Return whether two resolved configurations, including defaults, are equal except for the seed."""
     return _parts(a) == _parts(b)
 
 
@@ -266,19 +268,19 @@ def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
 
 
 def _without_folders(pieces: Pieces | msgspec.UnsetType) -> Pieces | msgspec.UnsetType:
-    """Pieces by their digests, independent of their location."""
+    """Plugin files without their folders, so that the digest is independent of their location."""
     if pieces is msgspec.UNSET:
         return pieces
-    return {key: {name: Path(place).name for name, place in named.items()} for key, named in pieces.items()}
+    return {key: {name: Path(path).name for name, path in files.items()} for key, files in pieces.items()}
 
 
 def _without_defaults(value: object) -> object:
     if isinstance(value, msgspec.Struct):
-        kept = {
+        changed = {
             f.encode_name: getattr(value, f.name) for f in msgspec.structs.fields(value) if not _is_default(value, f)
         }
         tag = value.__struct_config__.tag
-        return {"": tag} | {name: _without_defaults(v) for name, v in kept.items()}
+        return {"": tag} | {name: _without_defaults(v) for name, v in changed.items()}
     if isinstance(value, dict):
         return {name: _without_defaults(v) for name, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
 """Results folder of an experiment: its spec, and one file per finished trial.
 
-``spec.yaml`` (as given), ``cells.json`` (id, label and resolved configuration of every cell), ``meta.json`` (where and
-with what it ran) and ``trials/CELL/SEED.npz``.  A trial's file is written atomically and never changed; a damaged one
-counts as missing, and resuming recreates it.
+The folder contains ``spec.yaml`` (a copy), ``cells.json`` (id, label and resolved configuration of every cell),
+``meta.json`` (machine, versions and time) and ``trials/CELL/SEED.npz``.  A trial's file is written atomically and never
+changed; a damaged one counts as missing and is recreated on resumption.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Labelled(msgspec.Struct, frozen=True):
     id: str
     """Short digest of the resolved configuration without its seed."""
     label: dict[str, str | float | int]
-    """``config`` (the run's name) or ``world``, and the value of every axis and of what its block sets, by short name;
+    """``config`` (the run's name) or ``world``, and the values of every axis and of the block's ``set``, by short name;
     values other than text and numbers are JSON."""
 
 
@@ -90,7 +90,7 @@ class Trial(NamedTuple):
     """(E,) mean raw reward per step of each training episode; in a world the mean return of the training episodes
     closed since the previous evaluation, NaN without any."""
     evaluation: NDArray[np.float64]
-    """(E,) the same for the noise-free evaluation before each episode's updates; in a world for each evaluation."""
+    """(E,) scores of the noise-free evaluation before each episode's updates; in a world of each evaluation."""
     batch_noise: NDArray[np.float64] | None = None
     """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
     replayed: NDArray[np.float64] | None = None
@@ -113,24 +113,24 @@ class CellTrials(NamedTuple):
     replayed: NDArray[np.float64] | None
     """(T, k, E); None if unknown for some trials."""
     shield: NDArray[np.float64] | None
-    """(T, k, E), NaN for trials of versions without counts; None if all are."""
+    """(T, k, E), NaN for trials of versions without counts; None if no trial has any."""
 
 
 def scores_of(trials: CellTrials) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the scores of a run's trials (T, E), of evaluation or else of training, and the scored episodes (E,)."""
     raw = trials.train if np.isnan(trials.evaluation).all() else trials.evaluation
-    there = ~np.isnan(raw).all(axis=0)
-    # If every trial has diverged there are no scores: assume multiples of the first episode with one.
-    there |= np.arange(1, raw.shape[1] + 1) % (int(there.argmax()) + 1) == 0
-    return raw, there
+    scored = ~np.isnan(raw).all(axis=0)
+    # If every trial has diverged, there are later episodes without scores: assume multiples of the first scored one.
+    scored |= np.arange(1, raw.shape[1] + 1) % (int(scored.argmax()) + 1) == 0
+    return raw, scored
 
 
 def finite_trials(cell: AnyCell, trials: CellTrials) -> NDArray[np.bool_]:
     """Return which trials (T,) have only finite scores; the others have diverged."""
     if isinstance(cell, WorldCell):
         return np.asarray(np.isfinite(trials.evaluation).all(axis=1))
-    raw, there = scores_of(trials)
-    return np.asarray(np.isfinite(raw[:, there]).all(axis=1) & bool(there.any()))
+    raw, scored = scores_of(trials)
+    return np.asarray(np.isfinite(raw[:, scored]).all(axis=1) & bool(scored.any()))
 
 
 def read_spec(folder: Path) -> Spec:
@@ -144,10 +144,10 @@ def read_cells(folder: Path) -> list[AnyCell]:
     Raises OSError if the file cannot be read, ValueError if it is invalid.
     """
     try:
-        found = msgspec.json.decode(read_file(folder / CELLS, MAX_JSON_BYTES), type=list[dict[str, msgspec.Raw]])
-        for raw in found:
+        documents = msgspec.json.decode(read_file(folder / CELLS, MAX_JSON_BYTES), type=list[dict[str, msgspec.Raw]])
+        for raw in documents:
             register_resolved(raw.get("config", b"{}"))
-        cells = [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in found]
+        cells = [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in documents]
         for cell in cells:
             parse_strategy(cell.config.selection.strategy)
             if not cell.label.keys() & {"config", "world"}:
@@ -155,7 +155,7 @@ def read_cells(folder: Path) -> list[AnyCell]:
     except NotTrusted as error:
         raise ValueError(f"'{folder / CELLS}' {error}") from None
     except ValueError as error:
-        raise ValueError(f"'{folder / CELLS}' is damaged or of another version of Onrig: {error}") from None
+        raise ValueError(f"'{folder / CELLS}' is damaged or from another version of Onrig: {error}") from None
     return cells
 
 
@@ -168,23 +168,23 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
     """Read the finished trials of a cell; T is 0 if there are none yet. Raises ValueError for a damaged archive."""
     archive = archive_path(folder, cell)
     if archive.exists():
-        return _archived(archive, cell)
-    found = {seed: read_trial(folder, cell, seed) for seed in sorted(_seeds_with_file(folder, cell))}
-    whole = {seed: trial for seed, trial in found.items() if trial is not None}
-    shape = (len(whole), cell.points)
+        return _read_archive(archive, cell)
+    trials = {seed: read_trial(folder, cell, seed) for seed in sorted(_seeds_with_file(folder, cell))}
+    complete = {seed: trial for seed, trial in trials.items() if trial is not None}
+    shape = (len(complete), cell.points)
 
-    def of_all(name: str) -> NDArray[np.float64] | None:
-        known = [values for trial in whole.values() if (values := getattr(trial, name)) is not None]
-        return np.array(known) if known and len(known) == len(whole) else None
+    def stacked(name: str) -> NDArray[np.float64] | None:
+        known = [values for trial in complete.values() if (values := getattr(trial, name)) is not None]
+        return np.array(known) if known and len(known) == len(complete) else None
 
     unknown = np.full((len(SHIELD), cell.points), np.nan)
-    counts = [unknown if trial.shield is None else trial.shield for trial in whole.values()]
+    counts = [unknown if trial.shield is None else trial.shield for trial in complete.values()]
     return CellTrials(
-        np.array(list(whole), dtype=np.int64),
-        np.array([trial.train for trial in whole.values()], dtype=np.float64).reshape(shape),
-        np.array([trial.evaluation for trial in whole.values()], dtype=np.float64).reshape(shape),
-        of_all("batch_noise"),
-        of_all("replayed"),
+        np.array(list(complete), dtype=np.int64),
+        np.array([trial.train for trial in complete.values()], dtype=np.float64).reshape(shape),
+        np.array([trial.evaluation for trial in complete.values()], dtype=np.float64).reshape(shape),
+        stacked("batch_noise"),
+        stacked("replayed"),
         np.array(counts) if any(np.isfinite(count).any() for count in counts) else None,
     )
 
@@ -194,7 +194,7 @@ def archive_path(folder: Path, cell: AnyCell) -> Path:
     return folder / TRIALS / f"{cell.id}.npz"
 
 
-def _archived(path: Path, cell: AnyCell) -> CellTrials:
+def _read_archive(path: Path, cell: AnyCell) -> CellTrials:
     try:
         with open_file(path, None) as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -205,22 +205,24 @@ def _archived(path: Path, cell: AnyCell) -> CellTrials:
         trials = CellTrials(*(arrays.get(name) for name in CellTrials._fields))  # type: ignore[arg-type]
         if trials.train.shape != (len(trials.seeds), cell.points) or trials.evaluation.shape != trials.train.shape:
             raise ValueError("other shapes")
-    except Exception as error:  # cut short, or not what was written; zipfile and numpy raise a dozen kinds
-        raise ValueError(f"'{path}' is damaged ({error}): take it from the repository again") from None
+    except Exception as error:  # truncated or altered; zipfile and numpy raise a dozen kinds
+        raise ValueError(f"'{path}' is damaged ({error}): restore it from the repository") from None
     return trials
 
 
 def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
-    """Read one trial; None if there is no complete one."""
+    """Read one trial; returns None if there is no complete one."""
     try:
         with open_file(_trial_path(folder, cell, seed), None) as file, np.load(file, allow_pickle=False) as arrays:
-            more = {name: arrays[name] for name in ("batch_noise", "replayed", "shield") if name in arrays.files}
-            if "replayed" in more and len(more["replayed"]) < len(REPLAYED):  # from a version with fewer measures
-                unknown = np.full((len(REPLAYED) - len(more["replayed"]), *more["replayed"].shape[1:]), np.nan)
-                more["replayed"] = np.concatenate((more["replayed"], unknown))
-            trial = Trial(arrays["train"], arrays["evaluation"], **more)
+            optional = {name: arrays[name] for name in ("batch_noise", "replayed", "shield") if name in arrays.files}
+            if "replayed" in optional and len(optional["replayed"]) < len(
+                REPLAYED
+            ):  # from a version with fewer measures
+                unknown = np.full((len(REPLAYED) - len(optional["replayed"]), *optional["replayed"].shape[1:]), np.nan)
+                optional["replayed"] = np.concatenate((optional["replayed"], unknown))
+            trial = Trial(arrays["train"], arrays["evaluation"], **optional)
         shape = (cell.points,)
-        columns = (trial.train, trial.evaluation, *more.get("replayed", ()), *more.get("shield", ()))
+        columns = (trial.train, trial.evaluation, *optional.get("replayed", ()), *optional.get("shield", ()))
     except Exception:  # missing, truncated or altered; zipfile and numpy raise a dozen kinds
         return None
     return trial if all(a.shape == shape and a.dtype == np.float64 for a in columns) else None
@@ -228,12 +230,12 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
 
 def missing_seeds(folder: Path, cell: AnyCell, seeds: Iterable[int]) -> list[int]:
     """List the seeds without a complete trial."""
-    there = _seeds_with_file(folder, cell)
-    return [seed for seed in seeds if seed not in there or read_trial(folder, cell, seed) is None]
+    existing = _seeds_with_file(folder, cell)
+    return [seed for seed in seeds if seed not in existing or read_trial(folder, cell, seed) is None]
 
 
 def write_trial(folder: Path, cell: AnyCell, seed: int, trial: Trial) -> None:
-    """Save a trial; an existing complete one is left unchanged.  Raises OSError."""
+    """Save a trial unless a complete one exists.  Raises OSError."""
     if read_trial(folder, cell, seed) is not None:
         return
     path, content = _trial_path(folder, cell, seed), io.BytesIO()
@@ -244,16 +246,16 @@ def write_trial(folder: Path, cell: AnyCell, seed: int, trial: Trial) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file atomically through a temporary file.  Raises OSError."""
-    fresh = path.with_name(f".{path.name}{_UNFINISHED}")
+    temporary = path.with_name(f".{path.name}{_UNFINISHED}")
     try:
-        with fresh.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # otherwise a power cut could leave the name without the content
-        fresh.replace(path)
+        temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
@@ -286,7 +288,7 @@ def select_cells(cells: Sequence[AnyCell], conditions: Sequence[str]) -> list[An
 
     Raises NoSuchCells.
     """
-    wanted: dict[str, set[str]] = {}
+    values_by_axis: dict[str, set[str]] = {}
     for condition in conditions:
         axis, equals, value = (part.strip() for part in condition.partition("="))
         if not equals:
@@ -299,11 +301,13 @@ def select_cells(cells: Sequence[AnyCell], conditions: Sequence[str]) -> list[An
         matching = {v for v in values if v == value or _same_number(v, value)}
         if not matching:
             raise NoSuchCells(f"no cell has '{axis}' {value} ({suggestion(value, values)})")
-        wanted.setdefault(axis, set()).update(matching)
-    found = [cell for cell in cells if all(str(cell.label.get(axis)) in values for axis, values in wanted.items())]
-    if not found:
+        values_by_axis.setdefault(axis, set()).update(matching)
+    matches = [
+        cell for cell in cells if all(str(cell.label.get(axis)) in values for axis, values in values_by_axis.items())
+    ]
+    if not matches:
         raise NoSuchCells(f"no cell has all of {', '.join(conditions)}")
-    return found
+    return matches
 
 
 def _same_number(a: str, b: str) -> bool:

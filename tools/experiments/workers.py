@@ -56,7 +56,7 @@ class Workers(Protocol):
         """Number of concurrent units."""
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
-        """Execute units in order and yield events; None at intervals while nothing happens. Raises NoWorkers and
+        """Execute units in order and yield events; yields None at intervals without events. Raises NoWorkers and
         OtherExecutor.
         """
 
@@ -91,7 +91,7 @@ class LocalWorkers:
         return [process.pid for process in self._processes]
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
-        """As in ``Workers``."""
+        """See ``Workers``."""
         waiting = deque(units)
         with selectors.DefaultSelector() as selector:
 
@@ -103,24 +103,24 @@ class LocalWorkers:
             for _ in range(min(self.slots, len(units))):
                 start()
             while self._processes:
-                arrived = selector.select(_POLL_S)
-                if not arrived:
+                ready = selector.select(_POLL_S)
+                if not ready:
                     yield None
-                for key, _ in arrived:
+                for key, _ in ready:
                     process: _Process = key.data
                     for reply in process.replies():
                         if reply is not None:
                             yield from _event(process, reply)
                         else:
                             selector.unregister(process.fd)
-                            why = process.end_reason()
+                            reason = process.end_reason()
                             self._stop(process)
                             if process.unit is not None:
-                                yield Lost(process.unit, why)
+                                yield Lost(process.unit, reason)
                             if waiting and process.ready:
                                 start()
                             elif waiting and not self._processes:
-                                raise NoWorkers(f"the workers do not start: {why}")
+                                raise NoWorkers(f"the workers do not start: {reason}")
                     if process.ready and process.unit is None and process in self._processes:
                         if waiting:
                             process.assign(waiting.popleft())
@@ -129,7 +129,7 @@ class LocalWorkers:
                             self._stop(process)
 
     def close(self) -> None:
-        """As in ``Workers``."""
+        """See ``Workers``."""
         for process in self._processes:
             process.stop()
         for process in self._processes:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec import UNSET
 
-from onrig.hw.messages import State, Status
+from onrig.hw.messages import State
 from onrig.hw.native import library
 from onrig.runtime.control.episode import Fade, begin_episode, by_reset
 from onrig.runtime.control.tick import Tick
@@ -30,7 +30,8 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.starts import drawn_start, middle_of
 from onrig.runtime.tracking import PLANT_ROLES
 from onrig.tools.replaying.comparison import Comparison
-from onrig.tools.replaying.recorded import Counts, PolicyCache, RecordedStep, copy_circumstances, frame_of
+from onrig.tools.replaying.recorded import PolicyCache, RecordedStep, copy_circumstances, frame_of
+from onrig.tools.replaying.recorded_outputs import RecordedOutputs
 
 LOST: Final = "records before them in the episode were lost"
 NO_STATE: Final = "the state of the exploration was lost with records before the episode"
@@ -39,8 +40,6 @@ _TRAINER: Final = "a trainer acted (its actions were taken from the records)"
 NO_PERTURBED: Final = "the policy file is missing, and parameter noise needs it"
 UNFINISHED: Final = "the frame that completed them was not recorded"
 
-_MAX_SENT: Final = 256
-"""Number of latest commands to keep: a lease holds a command for at most 255 periods."""
 _COMPLETED_FIELDS: Final = ("applied", "reward", "flags")
 _POLICY_FIELDS: Final = ("policy", "mean", "std", "drawn", "amplitude", "explored", "exploration")
 """Fields decided by a stochastic policy."""
@@ -89,9 +88,7 @@ class Recomputation:
         self._started = self._resumes = False
         self._next_tick = 0
         self._pending: _Pending | None = None
-        self._latest: RecordedStep | None = None
-        self._sent: dict[int, Counts] = {}
-        """Latest commands, by the frame that they answer."""
+        self._outputs = RecordedOutputs(self._tick.safe_counts)
         self._answered: tuple[float, ...] | None = None
         self._following = False
         """Whether the current episode is being recomputed."""
@@ -245,12 +242,9 @@ class Recomputation:
     def _follow(self, record: RecordedStep) -> None:
         pending, self._pending = self._pending, None
         previous = None if pending is None else pending.record
-        u_start, u_end = self._outputs(record) if previous is None else ((), ())
+        u_start, u_end = self._outputs.before(record) if previous is None else ((), ())
         state = frame_of(record, previous, u_start, u_end)
-        self._latest = record
-        self._sent[record.step.frame] = record.step.command
-        if len(self._sent) > _MAX_SENT:
-            del self._sent[next(iter(self._sent))]
+        self._outputs.add(record)
         self._record, self._answered = record, None
         answer = self._answer_to(state)
         step = answer.step
@@ -325,20 +319,6 @@ class Recomputation:
 
     def _compare(self, pending: _Pending) -> None:
         self._comparison.take(pending.step, pending.record, excluded=pending.excluded)
-
-    def _outputs(self, record: RecordedStep) -> tuple[Counts, Counts]:
-        """Outputs at the start and the end of the period before an episode's first sample (counts).
-
-        They were not recorded with the frame, but it names the frame that the output answers: the safe output after
-        arming or a reset, otherwise one of the reset's commands.  A frame that does not follow the latest one ends a
-        period without a switch, since nothing was sent in it.
-        """
-        step, latest = record.step, self._latest
-        if step.status & Status.SAFE and not record.last:
-            return self._tick.safe_counts, self._tick.safe_counts
-        u_end = step.u_end if record.last else self._sent.get(step.answers, step.u_start)
-        follows = latest is not None and latest.step.frame + 1 == step.frame
-        return latest.step.u_end if follows and latest is not None else u_end, u_end
 
 
 def _copy_answer(step: Step, recorded: Step) -> None:

@@ -1,4 +1,4 @@
-"""Raw curves of an experiment as CSV: a file for each cell, a column for each trial."""
+"""Raw curves of an experiment as CSV, with a file for each cell and a column for each trial."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CURVES: Final = "curves"
 def write_curves(folder: Path, cells: list[AnyCell]) -> None:
     """Write ``curves/LABEL-ID.csv`` of every cell with finished trials; raises OSError.
 
-    A row is an episode, in a world an evaluation after that many steps; columns are the evaluations of the trials by
-    their seeds, then their training: mean raw rewards per step, in a world mean returns; there follow the measures
-    of replay (``REPLAYED``) and the shield's counts (``SHIELD``) before each evaluation.
+    A row is an episode, or in a world an evaluation with its number of steps.  Columns are the trials' evaluations, by
+    seed, then their training: mean raw rewards per step, or in a world mean returns; then the measures of replay
+    (``REPLAYED``) and the shield's counts (``SHIELD``) before each evaluation.
     """
     (folder / CURVES).mkdir(exist_ok=True)
     for cell in cells:
@@ -27,16 +27,16 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
         if not len(trials.seeds):
             continue
         in_world = isinstance(cell, WorldCell)
-        every = cell.config.evaluation.every if isinstance(cell, WorldCell) else 1
+        interval = cell.config.evaluation.every if isinstance(cell, WorldCell) else 1
         columns, kinds = [trials.evaluation, trials.train], ["evaluation", "training"]
-        for names, measured in ((REPLAYED, trials.replayed), (SHIELD, trials.shield)):
-            if measured is not None:
-                columns.extend(measured.swapaxes(0, 1))
+        for names, measures in ((REPLAYED, trials.replayed), (SHIELD, trials.shield)):
+            if measures is not None:
+                columns.extend(measures.swapaxes(0, 1))
                 kinds.extend(names)
         heads = (f"{kind} {seed}" for kind in kinds for seed in trials.seeds)
         lines = [",".join(("step" if in_world else "episode", *heads))]
-        for at, row in enumerate(np.concatenate(columns).T.tolist(), 1):
-            lines.append(",".join((str(every * at), *("" if value != value else repr(value) for value in row))))
+        for index, row in enumerate(np.concatenate(columns).T.tolist(), 1):
+            lines.append(",".join((str(interval * index), *("" if value != value else repr(value) for value in row))))
         write_atomically(folder / CURVES / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())
 
 

@@ -1,6 +1,6 @@
 """Learning curves and final measures with intervals of their medians, after de Bruin et al. 2018.
 
-Curves: figure 3, and 19 where networks differ.  The three measures of every strategy as dots: figures 12 to 15.
+Curves: figure 3, and 19 if networks differ.  The three measures of every strategy as dots: figures 12 to 15.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 WINDOW: Final = 20
-"""Episodes that are averaged, so that lines can be told apart."""
-_POINTS: Final = 240
-_PANELS: Final = 6
-_LINES: Final = 6
-"""More strategies than this in one panel are split by their sampling or retention."""
-_LOWEST: Final = -0.5
+"""Number of averaged episodes, which makes lines distinguishable."""
+_MAX_POINTS: Final = 240
+_PANELS_PER_PICTURE: Final = 6
+_MAX_LINES: Final = 6
+"""Maximum number of strategies in a panel before it is split by sampling or retention."""
+_MIN_SHOWN: Final = -0.5
 
 
 class Line(NamedTuple):
@@ -64,7 +64,7 @@ class Panel(NamedTuple):
 
 
 def draw_curves(results: Sequence[Result], folder: Path) -> list[Picture]:
-    """Draw every cell; one picture for each six panels.  Raises OSError, and ImportError without matplotlib."""
+    """Draw every cell, with six panels per picture.  Raises OSError, and ImportError without matplotlib."""
     pictures = _pictures(list(_panels(results)), folder, 3, "Learning curves")
     if networks := list(_network_panels(results)):
         pictures += _pictures(networks, folder, 19, "Learning curves by network size")
@@ -89,19 +89,19 @@ def _panels(results: Sequence[Result]) -> Iterator[Panel]:
         return
     for key, members in groups.items():
         name = in_words(axes, key)
-        if len(members) <= _LINES:
+        if len(members) <= _MAX_LINES:
             yield Panel(name, _strategy_lines(members))
             continue
-        # With importance sampling it is the ways of sampling that are to be compared (de Bruin et al. 2018, §8.4).
+        # With importance sampling, samplings are to be compared (de Bruin et al. 2018, §8.4).
         weighted = any("+" in r.setting.sampling for r in members)
         for part in dict.fromkeys(_part(r, by_retention=weighted) for r in members):
-            some = [r for r in members if _part(r, by_retention=weighted) == part]
-            if len(some) <= _LINES:
-                yield Panel(_title(name, part), _strategy_lines(some))
+            selected = [r for r in members if _part(r, by_retention=weighted) == part]
+            if len(selected) <= _MAX_LINES:
+                yield Panel(_title(name, part), _strategy_lines(selected))
                 continue
-            for family in dict.fromkeys(r.setting.family for r in some):
-                alike = [r for r in some if r.setting.family == family]
-                yield Panel(_title(name, family), _strategy_lines(alike))
+            for family in dict.fromkeys(r.setting.family for r in selected):
+                same_family = [r for r in selected if r.setting.family == family]
+                yield Panel(_title(name, family), _strategy_lines(same_family))
 
 
 def _part(result: Result, *, by_retention: bool) -> str:
@@ -109,18 +109,18 @@ def _part(result: Result, *, by_retention: bool) -> str:
     return f"{setting.retention} retention" if by_retention else f"{setting.sampling} sampling"
 
 
-def _title(conditions: str, more: str) -> str:
-    return f"{conditions}, {more}" if conditions else more
+def _title(conditions: str, addition: str) -> str:
+    return f"{conditions}, {addition}" if conditions else addition
 
 
 def _line_axis(results: Sequence[Result], axes: Sequence[str]) -> str | None:
-    """The condition with most values, where a panel for each would hold a single line."""
+    """Condition with the most values, for grids in which a panel for each value would contain a single line."""
     values = {axis: {r.setting.conditions[axis] for r in results} for axis in axes if axis != "plant"}
     return max(values, key=lambda axis: len(values[axis])) if values else None
 
 
 def _network_panels(results: Sequence[Result]) -> Iterator[Panel]:
-    """Panels of what differs in its network and is else alike: other algorithms have networks of their own."""
+    """Yield panels of cells that differ only in their network; other algorithms have other networks."""
     rest = [axis for axis in varying(r.setting for r in results) if axis != "network"]
     networks = list(dict.fromkeys(r.setting.conditions["network"] for r in results))
     for key, members in grouped([(r.setting.conditions, r) for r in results], rest).items():
@@ -149,12 +149,12 @@ def _strategy_lines(members: Sequence[Result]) -> list[Line]:
 
 def _pictures(panels: Sequence[Panel], folder: Path, number: int, heading: str) -> list[Picture]:
     pictures = []
-    pages = [panels[i : i + _PANELS] for i in range(0, len(panels), _PANELS)]
-    for page, some in enumerate(pages, 1):
+    pages = [panels[i : i + _PANELS_PER_PICTURE] for i in range(0, len(panels), _PANELS_PER_PICTURE)]
+    for page, selected in enumerate(pages, 1):
         end = f"-{page}" if len(pages) > 1 else ""
         path = folder / f"figure-{number:02d}-learning-curves{end}.png"
         name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
-        pictures.append(Picture(name, _caption(some), number=number, path=_draw(some, path)))
+        pictures.append(Picture(name, _caption(selected), number=number, path=_draw(selected, path)))
     return pictures
 
 
@@ -178,7 +178,7 @@ def _draw(panels: Sequence[Panel], path: Path) -> Path:
 
 
 def _panel(axes: Axes, panel: Panel) -> list[Label]:
-    """Draw one panel; returns the labels that go to the lines' ends."""
+    """Draw one panel; returns the labels for the ends of its lines."""
     normalised = _is_normalised(panel)
     if normalised:
         yardsticks(axes)
@@ -186,8 +186,8 @@ def _panel(axes: Axes, panel: Panel) -> list[Label]:
     for line in panel.lines:
         smooth = moving_average(line.result.mu, WINDOW)
         n = smooth.shape[1]
-        at = np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(np.int64))
-        band, x = curve_bounds(smooth[:, at]), line.result.episodes[at]
+        indices = np.unique(np.linspace(0, n - 1, min(n, _MAX_POINTS)).round().astype(np.int64))
+        band, x = curve_bounds(smooth[:, indices]), line.result.episodes[indices]
         axes.fill_between(x, band.low, band.high, color=line.look.colour, alpha=band_alpha(len(panel.lines)), lw=0)
         axes.plot(x, band.median, color=line.look.colour, ls=line.look.line, lw=1.5)
         # Fewer than five trials have no interval.
@@ -195,7 +195,7 @@ def _panel(axes: Axes, panel: Panel) -> list[Label]:
         highs.append(float(np.max(np.fmax(band.high, band.median))))
         labels.append(Label(float(band.median[-1]), line.text, line.look.colour))
     if normalised:
-        axes.set_ylim(max(_LOWEST, min(lows)) - 0.04, min(1.5, max(highs)) + 0.04)
+        axes.set_ylim(max(_MIN_SHOWN, min(lows)) - 0.04, min(1.5, max(highs)) + 0.04)
     axes.set_xlim(0, max(line.result.episodes[-1] for line in panel.lines))
     title(axes, panel.title)
     return labels
@@ -207,16 +207,17 @@ def _is_normalised(panel: Panel) -> bool:
 
 def _caption(panels: Sequence[Panel]) -> str:
     results = [line.result for panel in panels for line in panel.lines]
-    how = (
+    episodes_text = (
         "the noise-free evaluation episode beside each training episode"
         if all(r.evaluated for r in results)
         else "each episode (of training itself where none was evaluated)"
     )
     return (
-        f"Normalised performance of {how}: 0 is the random controller, 1 the reference; the dotted line is the level "
-        f"of the rise time, 0.8. Lines: median over the trials of the mean of the last {WINDOW} episodes; bands: its "
-        f"95 % interval, at each episode by itself; {counted([len(r.seeds) for r in results])} trials a line. "
-        f"What lies below {_LOWEST:g} is cut off."
+        f"Normalised performance of {episodes_text}: 0 is the random controller, 1 the reference; the dotted line is "
+        "the level of the rise time, 0.8. Lines: median over the trials of the mean of the last "
+        f"{WINDOW} episodes; bands: its 95 % interval, at each episode by itself; "
+        f"{counted([len(r.seeds) for r in results])} trials a line. "
+        f"What lies below {_MIN_SHOWN:g} is cut off."
     )
 
 
@@ -226,55 +227,57 @@ TITLES: Final = {
     14: "Strategies with sensor and actuator noise",
     15: "Importance sampling with sensor and actuator noise",
 }
-_GROUPS: Final = 4
-_SWEPT: Final = 3
-"""A family with as many exponents as this is a sweep, which has a figure of its own."""
+_GROUPS_PER_PICTURE: Final = 4
+_MIN_SWEEP: Final = 3
+"""Minimum number of exponents of a family that is drawn as a sweep in another figure."""
 
 
 def draw_dots(results: Sequence[Result], folder: Path) -> list[Picture]:
     """Draw every group of at least two strategies.  Raises OSError, and ImportError without matplotlib."""
     pictures = []
-    for number, some in sorted(by_figure(results).items()):
-        pages = [some[i : i + _GROUPS] for i in range(0, len(some), _GROUPS)]
-        for page, shown in enumerate(pages, 1):
+    for number, groups_of_figure in sorted(by_figure(results).items()):
+        pages = [
+            groups_of_figure[i : i + _GROUPS_PER_PICTURE] for i in range(0, len(groups_of_figure), _GROUPS_PER_PICTURE)
+        ]
+        for page, on_page in enumerate(pages, 1):
             end = f"-{page}" if len(pages) > 1 else ""
-            path = _draw_dots(shown, folder / f"figure-{number:02d}-strategies{end}.png")
+            path = _draw_dots(on_page, folder / f"figure-{number:02d}-strategies{end}.png")
             name = f"{TITLES[number]} ({page} of {len(pages)})" if len(pages) > 1 else TITLES[number]
-            pictures.append(Picture(name, _caption_of_dots(shown), number=number, path=path))
+            pictures.append(Picture(name, _caption_of_dots(on_page), number=number, path=path))
     return pictures
 
 
 def by_figure(results: Sequence[Result]) -> dict[int, list[Group]]:
-    """Which groups go into which figure, by their noise, rate and sampling."""
+    """Groups by number of the figure, which depends on their noise, rate and sampling."""
     figures: dict[int, list[Group]] = {}
     for group in groups(results):
         families = [r.setting.family for r in group.results]
-        members = [r for r in group.results if families.count(r.setting.family) < _SWEPT]
+        members = [r for r in group.results if families.count(r.setting.family) < _MIN_SWEEP]
         plain = [r for r in members if "+" not in r.setting.sampling]
         noise, rate = (group.results[0].setting.conditions.get(axis) for axis in ("noise", "rate"))
         noisy = noise != 0.0
         if not noisy:
             number = 13 if isinstance(rate, float) and rate > BASE_RATE_HZ else 12
-            _put(figures, number, group.conditions, members)
+            _add_group(figures, number, group.conditions, members)
             continue
-        _put(figures, 14, group.conditions, plain)
+        _add_group(figures, 14, group.conditions, plain)
         if len(plain) < len(members):
-            _put(figures, 15, group.conditions, members)
+            _add_group(figures, 15, group.conditions, members)
     return figures
 
 
-def _put(figures: dict[int, list[Group]], number: int, conditions: str, members: list[Result]) -> None:
+def _add_group(figures: dict[int, list[Group]], number: int, conditions: str, members: list[Result]) -> None:
     if len(members) > 1:
         order = list(dict.fromkeys(r.setting.retention for r in members))
         members = sorted(members, key=lambda r: order.index(r.setting.retention))
         figures.setdefault(number, []).append(Group(conditions, members))
 
 
-def _draw_dots(some: Sequence[Group], path: Path) -> Path:
-    heights = [0.85 + 0.27 * len(group.results) for group in some]
-    figure, grid = new_figure(len(some), 3, sum(heights) + 0.2, sharey="row")
+def _draw_dots(groups_shown: Sequence[Group], path: Path) -> Path:
+    heights = [0.85 + 0.27 * len(group.results) for group in groups_shown]
+    figure, grid = new_figure(len(groups_shown), 3, sum(heights) + 0.2, sharey="row")
     figure.axes[0].get_gridspec().set_height_ratios(heights)  # type: ignore[union-attr]
-    for row, group in zip(grid, some, strict=True):
+    for row, group in zip(grid, groups_shown, strict=True):
         _row(row, group)
     for axes, name in zip(grid[-1], (FINAL, HIGHEST, RISE), strict=True):
         axes.set_xlabel(name)
@@ -325,9 +328,9 @@ def _reference(axes: Axes, bounds: Bounds) -> None:
     axes.axvline(bounds.value, color="0.6", lw=0.9, ls=(0, (4, 3)), zorder=1)
 
 
-def _caption_of_dots(some: Sequence[Group]) -> str:
-    members = [r for group in some for r in group.results]
-    against = BASELINE if all(baseline(g).setting.strategy == BASELINE for g in some) else "the first strategy"
+def _caption_of_dots(groups_shown: Sequence[Group]) -> str:
+    members = [r for group in groups_shown for r in group.results]
+    against = BASELINE if all(baseline(g).setting.strategy == BASELINE for g in groups_shown) else "the first strategy"
     never = any(not r.rise.risen.all() for r in members)
     return (
         f"Medians over {counted([len(r.seeds) for r in members])} trials with 95 % intervals; grey: {against}. "

@@ -1,4 +1,4 @@
-"""``onrig report`` of an experiment's folder: figures, tables and page of the finished trials."""
+"""``onrig report`` of an experiment: figures, tables and page of the finished trials."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ FIGURES: Final = "figures"
 TABLES: Final = "tables.md"
 PAGE: Final = "report.html"
 _SOURCE_LIMIT: Final = 50_000
-_SHOWN_WITH: Final = {6: (5,), 9: (9, 10), 18: (12,), 22: (7,), 23: (9, 10), 24: (8,)}
-_NEEDS: Final = {
+_ALTERNATIVES: Final = {6: (5,), 9: (9, 10), 18: (12,), 22: (7,), 23: (9, 10), 24: (8,)}
+_REQUIRED_TRIALS: Final = {
     5: "three synthetic fractions",
     7: "three synthetic fractions with several algorithms",
     8: "three synthetic fractions with several probabilities of refreshing",
@@ -55,12 +55,12 @@ _NEEDS: Final = {
     20: "three exponents of TDE or Expl",
     21: "three exponents of PER",
 }
-"""Trials required for each figure, all else being equal."""
+"""Trials required for each figure, all other conditions being equal."""
 _TABLE_6: Final = "table-6"
 
 
 def report_experiment(folder: Path, pages: Path | None = None) -> int:
-    """Report, into the folder ``pages``, too, as Markdown with its pictures and the trials; returns the exit code."""
+    """Report an experiment, into ``pages`` also as Markdown with pictures and the trials; returns the exit code."""
     try:
         spec, cells = read_spec(folder), read_cells(folder)
         source = folder if pages is None else _archived(folder, pages / DATA / spec.name, cells)
@@ -74,18 +74,18 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     except ValueError as error:
         return complain("report", str(error) if str(folder) in str(error) else f"'{folder}' cannot be read: {error}")
     if experiment is not None and not experiment.results:
-        what = "no trial with finite rewards" if experiment.trials else "no finished trials yet"
-        return complain("report", f"'{folder}' has {what}")
+        problem = "no trial with finite rewards" if experiment.trials else "no finished trials yet"
+        return complain("report", f"'{folder}' has {problem}")
     try:
         (folder / FIGURES).mkdir(exist_ok=True)
         if experiment is not None:
             pictures, warnings = _draw(folder / FIGURES, experiment)
             content = _content(experiment, pictures, [*_state(experiment), *warnings], costs)
         else:
-            found = content_of(source, folder / FIGURES, spec, in_world)
-            if found is None:
+            world_content = content_of(source, folder / FIGURES, spec, in_world)
+            if world_content is None:
                 return complain("report", f"'{folder}' has no finished trial with finite returns")
-            content = found
+            content = world_content
         _write(folder, content, cells)
         page = None if pages is None else _write_page(pages, spec.name, content, _revisions(folder))
     except OSError as error:
@@ -97,23 +97,23 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
 
 
 def _archived(folder: Path, archive: Path, cells: list[AnyCell]) -> Path:
-    """Archive an experiment's trials; a published page is drawn from what is kept, to the last digit."""
+    """Archive an experiment's trials, from which a published page is drawn to the last digit."""
     if not (archive.exists() and archive.samefile(folder)):
         write_archive(folder, archive, cells)
     return archive
 
 
 def _revisions(folder: Path) -> str:
-    """With which versions an experiment was run, from its first start on; empty where that is not known."""
+    """Sentence with the revisions of an experiment's runs, from its first start; empty if unknown."""
     meta = read_fields(folder / META)
     resumed = meta.get("resumed")
     starts = [meta, *(resumed if isinstance(resumed, list) else [])]
-    known = [
+    revisions = [
         str(start["git_revision"])[:8] + " (with uncommitted changes)" * bool(start.get("git_dirty"))
         for start in starts
         if isinstance(start, dict) and start.get("git_revision")
     ]
-    return f" Run at revision {', then '.join(dict.fromkeys(known))}." if known else ""
+    return f" Run at revision {', then '.join(dict.fromkeys(revisions))}." if revisions else ""
 
 
 def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Path:
@@ -123,7 +123,7 @@ def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Pa
     for picture, file in files.items():
         write_atomically(pages / file, picture.path.read_bytes())
     page = pages / f"{name}.md"
-    kept = (
+    sources = (
         f"The trials are in [{DATA}/{name}]({DATA}/{name}). The first command draws this page from them, the others "
         "run them again:"
     )
@@ -132,7 +132,7 @@ def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Pa
         f"onrig experiment {name} --out runs/{name}",
         f"onrig report runs/{name} --pages {pages}",
     )
-    content = content._replace(lead="\n".join((f"{content.lead}{revisions}\n\n{kept}\n\n```sh", *commands, "```")))
+    content = content._replace(lead="\n".join((f"{content.lead}{revisions}\n\n{sources}\n\n```sh", *commands, "```")))
     write_atomically(page, content.page(files=files).markdown().encode())
     return page
 
@@ -147,61 +147,62 @@ def _write(folder: Path, content: Findings, cells: list[AnyCell]) -> None:
 
 
 def _draw(folder: Path, experiment: Experiment) -> tuple[list[Picture], list[str]]:
-    """All pictures, by number, and what is to be said of those that are wanted and missing."""
+    """Draw all pictures, by number; returns them and notes on missing ones that the spec names."""
     results = experiment.results
-    if why := why_no_pictures():
-        return [], [why]
+    if reason := why_no_pictures():
+        return [], [reason]
     notes: list[str] = []
     pictures: list[Picture] = []
-    for what, draw in (("Curves", draw_curves), ("Dots", draw_dots), ("Sweeps", draw_sweeps)):
-        pictures += drawn(what, partial(draw, results, folder), notes.append) or []
+    for kind, draw in (("Curves", draw_curves), ("Dots", draw_dots), ("Sweeps", draw_sweeps)):
+        pictures += drawn(kind, partial(draw, results, folder), notes.append) or []
     present = {picture.path for picture in pictures}
     for path in folder.glob("figure-*.png"):
-        if path not in present:  # of an earlier report
+        if path not in present:  # from an earlier report
             path.unlink()
     pictures.sort(key=lambda picture: picture.number)
-    there = {picture.number for picture in pictures}
+    present_numbers = {picture.number for picture in pictures}
     has_noise = any(r.noise is not None for r in results)
-    return pictures, [*notes, *missing(experiment.spec.figures, there, has_noise=has_noise)]
+    return pictures, [*notes, *missing(experiment.spec.figures, present_numbers, has_noise=has_noise)]
 
 
 def missing(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
-    """One line for every figure or table that the spec names and that there is no data for."""
+    """One line for every figure or table that the spec names but that has no data."""
     lines = []
     for name in wanted:
         number = int(name) if isinstance(name, int) or name.isdecimal() else None
-        if number is not None and not drawn.intersection(_SHOWN_WITH.get(number, (number,))):
-            needs = _NEEDS.get(next(iter(_SHOWN_WITH.get(number, (number,)))))
-            why = f"it needs finished trials of {needs}, all else being equal" if needs else "no report draws that"
-            lines.append(f"Figure {number} is not drawn: {why}.")
+        if number is not None and not drawn.intersection(_ALTERNATIVES.get(number, (number,))):
+            required = _REQUIRED_TRIALS.get(next(iter(_ALTERNATIVES.get(number, (number,)))))
+            needs = f"it needs finished trials of {required}, all other conditions being equal"
+            reason = needs if required else "no report draws it"
+            lines.append(f"Figure {number} is not drawn: {reason}.")
         elif number is None and name != _TABLE_6:
-            lines.append(f"'{name}' is not there: no report makes it (there are figures by number and '{_TABLE_6}').")
+            lines.append(f"'{name}' is missing: expected the number of a figure, or '{_TABLE_6}'.")
         elif name == _TABLE_6 and not has_noise:
-            lines.append("Table 6 is not there: no finished trial has noise to measure in its mini-batches.")
+            lines.append("Table 6 is missing: no finished trial has noise to measure in its mini-batches.")
     return lines
 
 
 def _state(experiment: Experiment) -> list[str]:
     """Caveats on the figures."""
     lines, results = [], experiment.results
-    asked = experiment.cells * experiment.spec.trials
+    planned = experiment.cells * experiment.spec.trials
     if not experiment.finished:
         lines.append(
-            f"Unfinished: {experiment.trials} of {asked} trials, in {len(results)} of {experiment.cells} cells; "
+            f"Unfinished: {experiment.trials} of {planned} trials, in {len(results)} of {experiment.cells} cells; "
             "the results below are from these."
         )
     spoilt = sum(r.spoilt for r in results)
     if spoilt:
-        lines.append(f"{spoilt} trials are left out because their rewards are not finite: see the table of all cells.")
+        lines.append(f"{spoilt} trials are omitted because of non-finite rewards: see the table of all cells.")
     lines += [f"No trial of {shown(lost.cell)} is finite: it has no row below." for lost in experiment.lost]
     lines += warn_of_few(min(len(r.seeds) for r in results))
     if any(r.cell.config.task.normalization is None for r in results):
         lines.append(
             "Some tasks have no references (task.normalization): their μ are mean rewards per step in raw units, and "
-            "no rise time is known of them."
+            "their rise times are unknown."
         )
     if not all(r.evaluated for r in results):
-        lines.append("Some cells were not evaluated without noise: theirs is the performance of training itself.")
+        lines.append("Some cells were not evaluated without noise: their performance is that of training.")
     return lines
 
 
@@ -218,8 +219,10 @@ def _content(
     sheets += noise_sheets(results)
     if costs:
         axes = [axis for axis in varying(r.setting for r in results) if axis != "plant"]  # the task says it
-        told = [in_words(axes, [r.setting.conditions[axis] for axis in axes]) for r in results]
-        names = [", ".join(filter(None, (words, r.setting.strategy))) for words, r in zip(told, results, strict=True)]
+        conditions = [in_words(axes, [r.setting.conditions[axis] for axis in axes]) for r in results]
+        names = [
+            ", ".join(filter(None, (text, r.setting.strategy))) for text, r in zip(conditions, results, strict=True)
+        ]
         sheets[:0] = scores_sheets(list(map(scored_run, names, results)), costs)
     sheets.append(cells_sheet(experiment))
     lead = (

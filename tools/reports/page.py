@@ -1,6 +1,6 @@
-"""Reports as one HTML file that needs nothing else: no scripts, no network, pictures inlined; and as Markdown.
+"""Reports as Markdown, and as one self-contained HTML file without scripts, with inlined pictures.
 
-A page is a title and its parts, in their order; colours are those of the live page.
+A page consists of a title and its parts, in order; its colours are those of the live page.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .8rem; }
 
 
 class Part(Protocol):
-    """What stands on a page; those of a Markdown page have ``markdown()``, too."""
+    """Part of a page; the parts of a Markdown page also have ``markdown()``."""
 
     def html(self) -> str:
-        """HTML, escaped."""
+        """Escaped HTML."""
 
 
 class Page(NamedTuple):
@@ -70,7 +70,7 @@ class Page(NamedTuple):
     footer: str = ""
 
     def html(self) -> str:
-        """The complete file; raises OSError where a picture cannot be read."""
+        """The complete file; raises OSError if a picture cannot be read."""
         head = (f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{prose(self.lead)}</p>')
         foot = f"<footer>{escape(self.footer)}</footer>" if self.footer else ""
         body = (*head, *(part.html() for part in self.parts), foot)
@@ -84,13 +84,13 @@ class Page(NamedTuple):
         )
 
     def markdown(self) -> str:
-        """Its warnings, claims, figures and tables as Markdown."""
+        """The page's warnings, claims, figures and tables as Markdown."""
         parts = (part.markdown() for part in self.parts if isinstance(part, Warnings | Claims | Figures | Sheet))
         return "\n".join((f"# {self.title}", "", self.lead, "", *filter(None, parts)))
 
 
 class Badge(NamedTuple):
-    """How something ended, in a few words."""
+    """Outcome in a few words."""
 
     text: str
     good: bool
@@ -121,7 +121,7 @@ class Tiles(NamedTuple):
 
 
 class Warnings(NamedTuple):
-    """Caveats; nothing without any."""
+    """Caveats; empty without any."""
 
     lines: Sequence[str]
 
@@ -135,7 +135,7 @@ class Warnings(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What was found, in sentences by their conditions; ``▲`` and ``▼`` at a start say better and worse."""
+    """Findings in sentences, by conditions; an initial ``▲`` or ``▼`` means better or worse."""
 
     heading: str
     by_conditions: Mapping[str, Sequence[str]]
@@ -165,7 +165,7 @@ class Figures(NamedTuple):
 
     pictures: Sequence[Picture]
     names: Mapping[Picture, str] = MappingProxyType({})
-    """Names of their files next to a Markdown page; those without one are not in it."""
+    """File names next to a Markdown page; pictures without one are omitted from it."""
 
     def html(self) -> str:
         return "\n".join((heading("Figures"), *map(_figure, self.pictures))) if self.pictures else ""
@@ -186,7 +186,7 @@ def _figure(picture: Picture) -> str:
 
 
 class Incident(NamedTuple):
-    """A fault and the last moments before it."""
+    """A fault, and the last moments before it."""
 
     name: str
     cause: str
@@ -196,7 +196,7 @@ class Incident(NamedTuple):
 
 
 class Incidents(NamedTuple):
-    """Faults; the first and the last are unfolded."""
+    """Faults, with the first and the last unfolded."""
 
     heading: str
     note: str
@@ -230,7 +230,7 @@ class Properties(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A text to show as it is, folded where it has a summary."""
+    """Preformatted text, folded if it has a summary."""
 
     heading: str
     text: str
@@ -243,7 +243,7 @@ class Source(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """Links to some of the headings."""
+    """Links to headings."""
 
     headings: Sequence[str]
 

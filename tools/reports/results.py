@@ -1,4 +1,4 @@
-"""The finished trials of an experiment, cell by cell: measures (de Bruin et al. 2018, §5.1), medians, differences."""
+"""Finished trials of an experiment, cell by cell: measures (de Bruin et al. 2018, §5.1), medians, differences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Picture
 
 BASELINE: Final = "FIFO[Uniform]"
-"""The default method of de Bruin et al. 2018, which others are compared with where it is there."""
+"""Default method of de Bruin et al. 2018, with which others are compared if it is present."""
 
 
 class Result(NamedTuple):
@@ -49,9 +49,9 @@ class Result(NamedTuple):
     seeds: NDArray[np.int64]
     """(T,)"""
     episodes: NDArray[np.int64]
-    """(N,) numbers of the episodes that were evaluated, from 1 on."""
+    """(N,) numbers of the evaluated episodes, starting with 1."""
     mu: NDArray[np.float64]
-    """(T, N) normalised performance; mean rewards per step where the task has no references."""
+    """(T, N) normalised performance; mean rewards per step if the task has no references."""
     final: NDArray[np.float64]
     """(T,) mean over the last 100 episodes."""
     highest: NDArray[np.float64]
@@ -60,13 +60,13 @@ class Result(NamedTuple):
     noise: NDArray[np.float64] | None
     """(T, d) mean absolute noise in the mini-batches, normalised units."""
     spoilt: int
-    """Trials left out because their performance is not finite."""
+    """Number of trials omitted because of non-finite performance."""
     evaluated: bool
-    """Whether performance is that of noise-free episodes; of the training's own where there are none."""
+    """Whether performance is from noise-free episodes; without any, it is from training."""
 
 
 class Findings(NamedTuple):
-    """Everything that a report says, in its order."""
+    """Complete content of a report, in order."""
 
     title: str
     lead: str
@@ -77,7 +77,7 @@ class Findings(NamedTuple):
     sheets: Sequence[Sheet]
 
     def page(self, *sources: Source, files: Mapping[Picture, str] = MappingProxyType({})) -> Page:
-        """The page, with sources at its end; ``files``: names of the pictures next to a Markdown page."""
+        """Build the page, with sources at its end; ``files``: names of the pictures next to a Markdown page."""
         claims = [Claims("At a glance", self.claims)] if self.claims else []
         parts: tuple[Part, ...] = (
             Warnings(self.warnings),
@@ -94,53 +94,52 @@ class Experiment(NamedTuple):
 
     spec: Spec
     cells: int
-    """In the grid, with or without finished trials."""
+    """Number of cells in the grid, with or without finished trials."""
     trials: int
-    """Finished, spoilt ones included; of a cell at most as many as the spec asks for."""
+    """Number of finished trials, including spoilt ones; for each cell at most the number in the spec."""
     results: list[Result]
     """Cells with at least one usable trial, in the grid's order."""
     lost: list[Result]
-    """Cells none of whose trials is usable."""
+    """Cells without any usable trial."""
 
     @property
     def finished(self) -> bool:
-        """Whether every trial of every cell is there."""
+        """Whether every trial of every cell is finished."""
         return self.trials >= self.cells * self.spec.trials
 
 
 def read_experiment(folder: Path) -> Experiment:
-    """Read everything.
+    """Read all results of an experiment.
 
-    Raises ConfigError, OSError, ValueError or msgspec.ValidationError where the folder's files are not what an
-    experiment leaves.
+    Raises ConfigError, OSError, ValueError or msgspec.ValidationError if the folder's files are not an experiment's.
     """
     spec, cells = read_spec(folder), [cell for cell in read_cells(folder) if isinstance(cell, Cell)]
-    done = 0
+    finished = 0
     results: list[Result] = []
     lost: list[Result] = []
     for cell, setting in zip(cells, settings(cells), strict=True):
         trials = read_trials(folder, cell)
-        done += min(len(trials.seeds), spec.trials)
+        finished += min(len(trials.seeds), spec.trials)
         if len(trials.seeds):
-            result = measured(cell, setting, trials)
+            result = measure(cell, setting, trials)
             (results if len(result.seeds) else lost).append(result)
-    return Experiment(spec, len(cells), done, results, lost)
+    return Experiment(spec, len(cells), finished, results, lost)
 
 
-def measured(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
-    """Normalise and measure; episodes that no trial was evaluated in are left out, and trials that are not finite."""
+def measure(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
+    """Normalise and measure a cell, without episodes that no trial was evaluated in and non-finite trials."""
     evaluated = not np.isnan(trials.evaluation).all()
-    raw, there = scores_of(trials)
-    numbers = np.flatnonzero(there) + 1
+    raw, evaluated_episodes = scores_of(trials)
+    numbers = np.flatnonzero(evaluated_episodes) + 1
     usable = finite_trials(cell, trials)
-    mu = normalized_curves(cell.config.task, raw[usable][:, there])
+    mu = normalized_curves(cell.config.task, raw[usable][:, evaluated_episodes])
     spoilt = int(np.count_nonzero(~usable))
     noise = None if trials.batch_noise is None else trials.batch_noise[usable]
     seeds = trials.seeds[usable]
     if not len(seeds):
-        nothing = np.zeros(0)
+        empty = np.zeros(0)
         rise = RiseTime(np.zeros(0, np.int64), np.zeros(0, np.bool_))
-        return Result(cell, setting, seeds, numbers, mu, nothing, nothing, rise, noise, spoilt, evaluated)
+        return Result(cell, setting, seeds, numbers, mu, empty, empty, rise, noise, spoilt, evaluated)
     last = int(np.count_nonzero(numbers > raw.shape[1] - FINAL_EPISODES))
     level = LEVEL if cell.config.task.normalization is not None else math.inf  # raw rewards have no such level
     rise = rise_time(mu, numbers, level)
@@ -148,7 +147,7 @@ def measured(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
 
 
 def warn_of_few(trials: int) -> list[str]:
-    """What to say where the cell with the fewest trials has so many."""
+    """Warn if the cell with the fewest trials has only ``trials``; empty if they are enough."""
     if trials >= ENOUGH:
         return []
     return [f"Some medians are of {trials} trials: fewer than {ENOUGH} have no 95 % interval and settle nothing."]
@@ -170,15 +169,15 @@ class Estimate(NamedTuple):
     final: Bounds
     highest: Bounds
     rise: Bounds
-    """In episodes."""
+    """Rise time in episodes."""
     never: int
-    """Trials that did not rise."""
+    """Number of trials that did not rise."""
     censored: bool
-    """Whether they are so many that the median rise time is a lower bound."""
+    """Whether so many trials did not rise that the median rise time is a lower bound."""
 
 
 class Difference(NamedTuple):
-    """One strategy against another under the same conditions, by the trials' common seeds.
+    """Comparison of two strategies under the same conditions, over the trials' common seeds.
 
     Tests are corrected for the comparisons of one measure under the same conditions.
     """
@@ -188,16 +187,16 @@ class Difference(NamedTuple):
     against: str
     pairs: int
     final: Paired
-    """Difference of mu_final; positive where the strategy is better."""
+    """Difference of mu_final; positive if the strategy is better."""
     highest: Paired
     rise: Paired
-    """Ratio of the rise times; below 1 where the strategy is faster."""
+    """Ratio of the rise times; below 1 if the strategy is faster."""
     censored: bool
-    """Whether trials of either never rose, so that some ratios are of lower bounds."""
+    """Whether trials of either strategy did not rise, so that some ratios are computed from lower bounds."""
 
 
 class Group(NamedTuple):
-    """Cells that differ in their strategy alone."""
+    """Cells that differ only in their strategy."""
 
     conditions: str
     results: list[Result]
@@ -211,19 +210,19 @@ def estimate(result: Result) -> Estimate:
 
 
 def groups(results: Sequence[Result]) -> list[Group]:
-    """Cells under the same conditions, in the grid's order."""
+    """Group cells by conditions, in the grid's order."""
     axes = varying(r.setting for r in results)
-    found = grouped([(r.setting.conditions, r) for r in results], axes)
-    return [Group(in_words(axes, key), members) for key, members in found.items()]
+    by_conditions = grouped([(r.setting.conditions, r) for r in results], axes)
+    return [Group(in_words(axes, key), members) for key, members in by_conditions.items()]
 
 
 def baseline(group: Group) -> Result:
-    """FIFO[Uniform] where it is there, else the group's first."""
+    """FIFO[Uniform] if present, else the group's first cell."""
     return next((r for r in group.results if r.setting.strategy == BASELINE), group.results[0])
 
 
 def against_baseline(results: Sequence[Result]) -> list[Difference]:
-    """Every strategy against the baseline of its conditions."""
+    """Compare every strategy with the baseline under its conditions."""
     return [
         difference
         for group in groups(results)
@@ -234,9 +233,10 @@ def against_baseline(results: Sequence[Result]) -> list[Difference]:
 
 
 def against_plainer_sampling(results: Sequence[Result]) -> list[Difference]:
-    """Each way of sampling against uniform and against the same without its correction, retention being equal.
+    """Compare each sampling with uniform sampling and with the same sampling without its correction, for equal
+    retention.
 
-    Pairs that :func:`against_baseline` has are left out.
+    Pairs in :func:`against_baseline` are omitted.
     """
     return [
         difference
@@ -248,12 +248,16 @@ def against_plainer_sampling(results: Sequence[Result]) -> list[Difference]:
 
 
 def _differences(conditions: str, pairs: Sequence[tuple[Result, Result]]) -> list[Difference]:
-    """Compare cells under the same conditions, those that have seeds in common."""
-    found = [_difference(conditions, a, b) for a, b in pairs if len(common_rows(a, b)[0])]
-    measures = (holm([d.final for d in found]), holm([d.highest for d in found]), holm([d.rise for d in found]))
+    """Compare the pairs of cells that have seeds in common."""
+    differences = [_difference(conditions, a, b) for a, b in pairs if len(common_rows(a, b)[0])]
+    measures = (
+        holm([d.final for d in differences]),
+        holm([d.highest for d in differences]),
+        holm([d.rise for d in differences]),
+    )
     return [
         d._replace(final=final, highest=highest, rise=rise)
-        for d, final, highest, rise in zip(found, *measures, strict=True)
+        for d, final, highest, rise in zip(differences, *measures, strict=True)
     ]
 
 
@@ -273,10 +277,10 @@ def _difference(conditions: str, a: Result, b: Result) -> Difference:
 
 def _plainer(result: Result, group: Group) -> Iterator[Result]:
     sampling = result.setting.sampling
-    wanted = dict.fromkeys(("Uniform", sampling.partition("+")[0]))
-    wanted.pop(sampling, None)
+    samplings = dict.fromkeys(("Uniform", sampling.partition("+")[0]))
+    samplings.pop(sampling, None)
     for other in group.results:
         same = (other.setting.retention, other.setting.alpha) == (result.setting.retention, result.setting.alpha)
         exponents = {other.setting.exponent, result.setting.exponent} - {None}
-        if same and other.setting.sampling in wanted and len(exponents) <= 1 and other is not baseline(group):
+        if same and other.setting.sampling in samplings and len(exponents) <= 1 and other is not baseline(group):
             yield other

@@ -1,4 +1,4 @@
-"""Normalised scores on our plants at equal experience and at equal computing, and the bytes of the memory."""
+"""Normalised scores on our plants at equal experience and at equal compute, and the bytes of the memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from onrig.tools.reports.results import Result
 from onrig.tools.reports.sheet import Sheet, without_empty
 from onrig.tools.reports.world_results import WorldResult
 
-_OF_THE_TASK: Final = ("inertia", "task", "rig")
-"""Axes that change what performance is measured by."""
+_TASK_AXES: Final = ("inertia", "task", "rig")
+"""Axes that change the measure of performance."""
 _NOTE: Final = (
     "Normalised performance of noise-free evaluations (0 random, 1 reference), medians over the trials with 95 % "
     "intervals. Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
@@ -38,18 +38,18 @@ _NOTE: Final = (
     "on a rig when it is full; for algorithms that learn from batches of their own policies, a batch and the rest of "
     "its last episode."
 )
-_COMPUTING: Final = (
+_COMPUTE_NOTE: Final = (
     "At equal computing: as far as a trial gets with the computing of the first cell of its group, which is the number "
     "of its updates times the processor time of one, of a trial alone on one thread (costs.json). What needs less for "
     "all of its steps has them all. An iteration of algorithms that learn from batches counts as one update."
 )
-_BEST: Final = (
+_BEST_NOTE: Final = (
     "Best by the median; differences of normalised performance, medians of the pairs by seed with 95 % intervals. "
     "Settled by an exact sign test, corrected for the number of others (Holm, p < 0.05). The best is chosen by the "
     "same trials, which flatters it a little."
 )
-_CHOICE: Final = 3
-"""Cells that make a choice: two are compared by their difference."""
+_MIN_CELLS: Final = 3
+"""Minimum number of cells in a choice of the best; two are compared by their difference."""
 _MEASURES: Final[dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
     "final": final_mean,
     "area": lambda performance: np.asarray(performance.mean(axis=1)),
@@ -70,13 +70,13 @@ class Scored(NamedTuple):
     evaluated_at: NDArray[np.int64]
     """(P,): environment steps at the evaluations, or episodes."""
     updates: NDArray[np.int64]
-    """(P,): done before each evaluation."""
+    """(P,): number of updates before each evaluation."""
 
 
 def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
-    """Scores in a world; None in one of gymnasium, where episodes may end before their time, and without references.
+    """Scores in a world; None in one from gymnasium, where episodes may end early, and without references.
 
-    Raises NoSuchTask where the run that the world was made of is gone, or is another one by now.
+    Raises NoSuchTask if the world's run configuration is missing or has changed.
     """
     run = result.cell.config
     if not run.world.startswith(PLANT):
@@ -99,69 +99,78 @@ def scored_run(name: str, result: Result) -> Scored:
     group = ", ".join(
         str(value) if axis == "config" else f"{axis} {value}"
         for axis, value in result.cell.label.items()
-        if axis == "config" or axis.partition(".")[0] in _OF_THE_TASK
+        if axis == "config" or axis.partition(".")[0] in _TASK_AXES
     )
     return Scored(group, name, result.cell, result.seeds, result.mu, result.episodes, updates)
 
 
 def scores_sheets(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> list[Sheet]:
-    """Scores by group, and the best of each group that has some to choose from."""
+    """Scores by group, and the best cell of each group with enough cells."""
     best = best_sheet(scored)
     return [scores_sheet(scored, costs), *([best] if best.rows else [])]
 
 
 def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
-    """Scores by group; the columns of equal computing stay empty without the costs of its first cell."""
+    """Scores by group; the columns at equal compute are empty without the costs of the group's first cell."""
     first: dict[str, Scored] = {}
     for one in scored:
         first.setdefault(one.group, one)
     rows = []
     for one in scored:
-        budget_s = _computing_s(first[one.group], costs)
+        budget_s = _compute_s(first[one.group], costs)
         cost = costs.get(one.cell.id)
-        spent = ("", "", "", "", "")
+        equal_compute = ("", "", "", "", "")
         if budget_s is not None and cost is not None:
-            spent = _at_equal_computing(one, cost.update_s, budget_s)
+            equal_compute = _at_equal_compute(one, cost.update_s, budget_s)
         final, area = _final_and_area(one.performance)
         rise = rise_time(one.performance, one.evaluated_at)
         T = len(one.performance)
-        risen = bounded(median_bounds(rise.episode), 0, at_least=rise.censored), share_of(T - rise.never, T)
-        scores = (str(T), str(updates_of(one.cell)), final, f"{final_mean(one.performance).min():.3f}", area, *risen)
-        rows.append((one.group, one.name, *scores, *spent, f"{memory_bytes(one.cell) / 1e3:.0f}"))
-    computing = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
+        rise_cells = bounded(median_bounds(rise.episode), 0, at_least=rise.censored), share_of(T - rise.never, T)
+        scores = (
+            str(T),
+            str(updates_of(one.cell)),
+            final,
+            f"{final_mean(one.performance).min():.3f}",
+            area,
+            *rise_cells,
+        )
+        rows.append((one.group, one.name, *scores, *equal_compute, f"{memory_bytes(one.cell) / 1e3:.0f}"))
+    compute_heads = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
     measures = ("trials", "updates", "final", "lowest", "area", f"{LEVEL} at", "reached")
-    heads = ("task", "cell", *measures, *computing, "memory, kB")
-    notes = (_NOTE, _COMPUTING) if any(row[-2] for row in rows) else (_NOTE,)
+    heads = ("task", "cell", *measures, *compute_heads, "memory, kB")
+    notes = (_NOTE, _COMPUTE_NOTE) if any(row[-2] for row in rows) else (_NOTE,)
     return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
 
 
 def best_sheet(scored: Sequence[Scored]) -> Sheet:
-    """Best cell of each group of three or more, and which others may be as good."""
+    """Best cell of each group of three or more, and the others that may be as good."""
     groups: dict[str, list[Scored]] = {}
     for one in scored:
         groups.setdefault(one.group, []).append(one)
     rows = []
     for group, members in groups.items():
-        if len(members) < _CHOICE:
+        if len(members) < _MIN_CELLS:
             continue
-        for measure, of in _MEASURES.items():
-            first, *rest = sorted(members, key=lambda one: -float(np.median(of(one.performance))))
+        for measure, measure_of in _MEASURES.items():
+            first, *rest = sorted(members, key=lambda one: -float(np.median(measure_of(one.performance))))
             pairs = {}
             for other in rest:
                 i, j = paired(first.seeds, other.seeds)
                 if len(i):
-                    pairs[other.name] = paired_difference(of(first.performance)[i], of(other.performance)[j])
-            ahead = dict(zip(pairs, holm(list(pairs.values())), strict=True))
-            open_still = [name for name, by in ahead.items() if not (by.settled and by.value > 0)]
-            nearest = next(iter(ahead.items()), None)
-            by = f"{nearest[0]}, {bounded(nearest[1], 4, signed=True)}" if nearest else ""
-            rows.append((group, measure, first.name, by, "; ".join(open_still) or "none"))
+                    pairs[other.name] = paired_difference(
+                        measure_of(first.performance)[i], measure_of(other.performance)[j]
+                    )
+            differences = dict(zip(pairs, holm(list(pairs.values())), strict=True))
+            unsettled = [name for name, by in differences.items() if not (by.settled and by.value > 0)]
+            runner_up = next(iter(differences.items()), None)
+            by = f"{runner_up[0]}, {bounded(runner_up[1], 4, signed=True)}" if runner_up else ""
+            rows.append((group, measure, first.name, by, "; ".join(unsettled) or "none"))
     heads = ("task", "measure", "best", "next, and by how much it is behind", "not settled against")
-    return Sheet("Best of each task", 5, heads, tuple(rows), (_BEST,))
+    return Sheet("Best of each task", 5, heads, tuple(rows), (_BEST_NOTE,))
 
 
 def memory_bytes(cell: AnyCell) -> float:
-    """Most bytes of the memory that a rig would need for the cell, with what its learner notes beside experiences."""
+    """Maximum bytes of memory that a rig would need for the cell, including the learner's notes on experiences."""
     if isinstance(cell, Cell):
         config = cell.config
         learner, selection = learner_settings(config.learner), config.selection
@@ -185,8 +194,8 @@ def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
     return run_of(run.task, options), options
 
 
-def _computing_s(one: Scored, costs: Mapping[str, Cost]) -> float | None:
-    """Processor time of all updates of a trial."""
+def _compute_s(one: Scored, costs: Mapping[str, Cost]) -> float | None:
+    """Processor time of all updates of a trial (s)."""
     cost = costs.get(one.cell.id)
     return None if cost is None else cost.update_s * updates_of(one.cell)
 
@@ -196,7 +205,7 @@ def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
     return final, area
 
 
-def _at_equal_computing(one: Scored, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
+def _at_equal_compute(one: Scored, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
     spent_s = one.updates * update_s
     points = int(np.count_nonzero(spent_s <= budget_s * (1 + 1e-9)))
     share = f"{100 * points / len(spent_s):.0f} %"

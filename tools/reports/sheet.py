@@ -17,17 +17,17 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 
 
 def escape(text: str) -> str:
-    """Make of any text what a browser shows as that text: no markup, no control characters, no reversals."""
+    """Escape a text for HTML, without markup, control characters and reversed text."""
     return escape_markup(printable_lines(text))
 
 
 def prose(text: str) -> str:
-    """The same of a sentence, in which backticks mark code."""
+    """Escape a sentence for HTML, with code between backticks."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def anchor(text: str) -> str:
-    """Name of a heading in its page's addresses."""
+    """Fragment identifier of a heading."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -37,7 +37,7 @@ def heading(text: str) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
-    """Rows, the first one the heads, whose first ``names`` columns are words and the others figures."""
+    """Format rows, the first one with the heads; the first ``names`` columns are text, the others figures."""
     rule = ["---"] * names + ["---:"] * (len(rows[0]) - names)
     return "\n".join(map(_piped, (rows[0], rule, *rows[1:])))
 
@@ -48,7 +48,7 @@ def _piped(cells: Sequence[str]) -> str:
 
 
 class Sheet(NamedTuple):
-    """Rows of equal length under their heads; the first ``names`` columns say what a row is of."""
+    """Rows of equal length with heads; the first ``names`` columns identify a row."""
 
     title: str
     names: int
@@ -57,25 +57,25 @@ class Sheet(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Columns of plain text; a terminal's spaces are all of one width."""
+        """Aligned columns of plain text."""
         rows = (self.heads, *self.rows)
         text = align([(", ".join(filter(None, row[: self.names])), *row[self.names :]) for row in rows])
         return text.replace("\u2009", " ")
 
     def markdown(self) -> str:
-        """Markdown with its title and notes."""
+        """Markdown with title and notes."""
         table = markdown_table((self.heads, *self.rows), self.names)
         return "\n".join((f"## {self.title}", "", table, *(f"\n{note}" for note in self.notes), ""))
 
     def html(self) -> str:
-        """An HTML section; what repeats in the first column is shown once, and tables without figures wrap."""
+        """HTML section; repeated values in the first column are shown once, and tables without figures wrap."""
         kinds = (' class="name"' if k < self.names else "" for k in range(len(self.heads)))
         head = "".join(f'<th scope="col"{kind}>{escape(h)}</th>' for kind, h in zip(kinds, self.heads, strict=True))
-        body, before = [], None
+        body, previous = [], None
         for row in self.rows:
-            first = "" if self.names > 1 and row[0] == before else row[0]
-            start = ' class="start"' if self.names > 1 and row[0] != before else ""
-            before = row[0]
+            first = "" if self.names > 1 and row[0] == previous else row[0]
+            start = ' class="start"' if self.names > 1 and row[0] != previous else ""
+            previous = row[0]
             cells = "".join(self._cell(k, cell) for k, cell in enumerate((first, *row[1:])))
             body.append(f"<tr{start}>{cells}</tr>")
         notes = "".join(f'<p class="note">{prose(note)}</p>' for note in self.notes)
@@ -95,7 +95,7 @@ class Sheet(NamedTuple):
 
 
 def without_empty(sheet: Sheet) -> Sheet:
-    """Leave out the columns after the first that say nothing in any row, and an empty first one."""
+    """Remove the columns that are empty in every row."""
     keep = [k for k in range(len(sheet.heads)) if any(row[k] for row in sheet.rows)]
     names = sum(k < sheet.names for k in keep)
     rows = tuple(tuple(row[k] for k in keep) for row in sheet.rows)

@@ -1,6 +1,6 @@
 """Style of all figures: palette, panels, labels, PNG files and inlined SVG.
 
-One colour for each retention, one line and marker for each way of sampling, labels beside what they name.
+One colour for each retention, one line and marker for each sampling, labels next to their curves.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ RISE: Final = "rise time 0.8 (episodes)"
 NORMALIZED: Final = r"normalised performance $\mu_r$"
 BLUE, ORANGE, GREEN, PINK, GOLD, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#D99A00", "#56B4E9"
 RED, VIOLET, BLACK, WINE = "#C0392B", "#7B1FA2", "#000000", "#882255"
-"""Okabe and Ito's palette for the colour-blind (its orange darkened for thin lines on white), and three beside it."""
+"""Okabe and Ito's palette for the colour-blind (with a darker orange for thin lines on white), and three additions."""
 PALETTE: Final = (ORANGE, BLUE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
-"""Eight that differ with normal sight and without one kind of cones."""
+"""Eight colours that are distinguishable with normal sight and with each kind of colour blindness."""
 RULE_COLOURS: Final = {
     "predicted": ORANGE,
     "envelope": RED,
@@ -47,12 +47,13 @@ RULE_COLOURS: Final = {
     "jerk": GREEN,
     "fallback": "0.45",
 }
-"""Of the shield's rules."""
+"""Colours of the shield's rules."""
 LineStyle = str | tuple[int, tuple[float, ...]]
 _LINES: Final[tuple[LineStyle, ...]] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _RETENTIONS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
 _RETENTIONS_FIRST: Final = ("FIFO", "FULL", "Resv", "TDE", "Expl")
-"""Those of de Bruin et al. 2018 have the first looks, in the order of its figures; all others follow as registered."""
+"""Retentions with the first looks, in the order of the figures of de Bruin et al. 2018; others follow in the order of
+registration."""
 _SAMPLINGS: Final[tuple[tuple[LineStyle, str], ...]] = (
     ("-", "o"),
     ("--", "^"),
@@ -73,19 +74,19 @@ _DECLARED: Final = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6})")
 
 @cache
 def palette() -> str:
-    """The live page's colours as CSS, by night and by day."""
+    """The live page's colours as CSS, for dark and light mode."""
     return files("onrig.tools.web").joinpath("static", "palette.css").read_text(encoding="utf-8")
 
 
 @cache
 def page_colour(name: str) -> str:
-    """A colour of the live page by day: ``accent``, ``second``, ``violet``, ``good``, ``warn``, ``bad``, ..."""
+    """A colour of the live page in light mode: ``accent``, ``second``, ``violet``, ``good``, ``warn``, ``bad``, ..."""
     colours: dict[str, str] = dict(_DECLARED.findall(palette().partition("light")[2]))
     return colours[name]
 
 
 def surface_colours(*, one_sided: bool) -> LinearSegmentedColormap:
-    """Colours of a policy's surface on the live page by day; ``one_sided``: where the range does not cross zero."""
+    """Colours of a policy's surface on the live page in light mode; ``one_sided``: for a range without zero inside."""
     from matplotlib.colors import LinearSegmentedColormap
 
     names = ("surface-mid", "surface-high") if one_sided else ("surface-low", "surface-mid", "surface-high")
@@ -93,7 +94,7 @@ def surface_colours(*, one_sided: bool) -> LinearSegmentedColormap:
 
 
 def band_alpha(bands: int) -> float:
-    """Opacity of each of so many bands: where all of them lie on each other, their lines are still seen."""
+    """Opacity of each of ``bands`` bands, so that lines remain visible where all bands overlap."""
     return min(0.18, 0.72 / max(bands, 1))
 
 
@@ -102,7 +103,7 @@ NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onri
 
 
 def why_no_pictures() -> str | None:
-    """What a page says where nothing can be drawn; None where it can."""
+    """Note on a page if nothing can be drawn; None if matplotlib works."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -119,7 +120,7 @@ class Picture(NamedTuple):
     caption: str
     alt: str = ""
     number: int = 0
-    """Of the figure of de Bruin et al. 2018 that shows the same; 0 where none does."""
+    """Number of the corresponding figure of de Bruin et al. 2018; 0 if there is none."""
     path: Path = Path()
     svg: str = ""
 
@@ -135,7 +136,7 @@ class Picture(NamedTuple):
 
 
 class Look(NamedTuple):
-    """How one line or point is drawn."""
+    """Appearance of one line or point."""
 
     colour: str
     line: LineStyle = "-"
@@ -144,35 +145,35 @@ class Look(NamedTuple):
 
     @property
     def face(self) -> str:
-        """Fill of the markers: prioritised sampling is hollow."""
+        """Fill colour of the markers, hollow for prioritised sampling."""
         return self.colour if self.filled else "white"
 
 
 def strategy_look(retention: str, sampling: str) -> Look:
-    """How a strategy looks in every figure: a colour for each retention, a line and a marker for each sampling."""
+    """Look of a strategy in every figure: a colour for each retention, a line and a marker for each sampling."""
     drawn = _NUMBER.sub("", sampling)
-    at = _place(drawn, _SAMPLINGS_FIRST, [_NUMBER.sub("", name) for name in samplings()])
-    beyond = at - len(_SAMPLINGS)
-    line, marker = _SAMPLINGS[at] if beyond < 0 else ((0, (3, 1, *(1, 1) * (beyond + 1))), "Hd8<>"[beyond % 5])
-    kept = _place(retention, _RETENTIONS_FIRST, registry.names(registry.RETENTIONS))
-    colour = _RETENTIONS[kept % len(_RETENTIONS)]
-    darker = 0.55 ** (kept // len(_RETENTIONS))
+    index = _look_index(drawn, _SAMPLINGS_FIRST, [_NUMBER.sub("", name) for name in samplings()])
+    beyond = index - len(_SAMPLINGS)
+    line, marker = _SAMPLINGS[index] if beyond < 0 else ((0, (3, 1, *(1, 1) * (beyond + 1))), "Hd8<>"[beyond % 5])
+    retention_index = _look_index(retention, _RETENTIONS_FIRST, registry.names(registry.RETENTIONS))
+    colour = _RETENTIONS[retention_index % len(_RETENTIONS)]
+    darker = 0.55 ** (retention_index // len(_RETENTIONS))
     if darker < 1:
         colour = "#" + "".join(f"{round(int(colour[i : i + 2], 16) * darker):02x}" for i in (1, 3, 5))
     return Look(colour, line, marker, sampling == "Uniform")
 
 
-def _place(name: str, first: Sequence[str], registered: Sequence[str]) -> int:
-    """Place of a name in the order of looks; one that is not registered here, of an older experiment, is behind."""
+def _look_index(name: str, first: Sequence[str], registered: Sequence[str]) -> int:
+    """Index of a name in the order of looks; names from older experiments that are not registered here come last."""
     order = list(dict.fromkeys((*first, *registered)))
     return order.index(name) if name in order else len(order) + zlib.crc32(name.encode()) % len(_RETENTIONS)
 
 
 def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
-    """How the ``index``-th of ``count`` lines looks that are no strategies; ``graded`` for a quantity."""
+    """Look of line ``index`` of ``count`` that are not strategies; ``graded`` for a quantity."""
     marker = "os^DvPX"[index % 7]
     if not graded:
-        # Four of each kind of line, for prints without colour; no two of sixteen look the same.
+        # Four lines of each style, for prints without colour; sixteen lines are all different.
         return Look(_RETENTIONS[index % len(_RETENTIONS)], _LINES[index // 4 % len(_LINES)], marker)
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
@@ -183,7 +184,7 @@ def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
 def new_figure(
     rows: int, columns: int, height_in: float, *, sharey: str = "none", width_in: float = WIDTH_IN
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Make a figure, by default of page width, and its panels, ``(rows, columns)``.
+    """Create a figure, by default of page width, and its panels, ``(rows, columns)``.
 
     Raises ImportError without matplotlib.
     """
@@ -197,12 +198,12 @@ def new_figure(
         grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey)  # type: ignore[call-overload]
     panels: list[list[Axes]] = [list(row) for row in grid]
     for axes in (axes for row in panels for axes in row):
-        styled(axes)
+        apply_style(axes)
     return figure, panels
 
 
-def styled(axes: Axes) -> Axes:
-    """A panel in the style of all figures."""
+def apply_style(axes: Axes) -> Axes:
+    """Apply the style of all figures to a panel."""
     axes.tick_params(labelsize=9, colors=INK)
     axes.grid(color="0.9", lw=0.6)
     axes.set_axisbelow(True)
@@ -213,7 +214,7 @@ def styled(axes: Axes) -> Axes:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the picture in the format of its suffix, without dates: the same results give the same file.
+    """Write the picture in the format of its suffix, without dates, so that the same results give the same file.
 
     Raises OSError, and ValueError for an unknown suffix.
     """
@@ -225,19 +226,19 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def title(axes: Axes, text: str) -> None:
-    """Write above a panel, at its left."""
+    """Write a title above a panel, left-aligned."""
     axes.set_title(text, fontsize=10.5, loc="left", color="0.1")
 
 
 def yardsticks(axes: Axes) -> None:
-    """Mark performance 0 and 1 and the level of the rise time."""
+    """Mark performance 0 and 1, and the level of the rise time."""
     for y in (0.0, 1.0):
         axes.axhline(y, color="0.55", lw=0.8, zorder=1)
     axes.axhline(LEVEL, color="0.55", lw=0.8, ls=(0, (1, 3)), zorder=1)
 
 
 class Label(NamedTuple):
-    """A word for the end of a line."""
+    """Label at the end of a curve."""
 
     y: float
     text: str
@@ -246,9 +247,9 @@ class Label(NamedTuple):
 
 
 def direct_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> None:
-    """Write each label right of the panel at its line's end, moved apart as far as needed to be read.
+    """Write each label to the right of the panel at the end of its curve, moved apart to be readable.
 
-    To be called once limits and size of the panel are final as to its height.
+    Call it once the vertical limits and the height of the panel are final.
     """
     if not labels:
         return
@@ -256,19 +257,19 @@ def direct_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> Non
     height_pt = axes.get_figure().get_size_inches()[1] * axes.get_position().height * 72  # type: ignore[union-attr]
     gap = min(1.35 * size / height_pt, 1.0 / max(1, len(labels)))
     order = sorted(range(len(labels)), key=lambda i: labels[i].y)
-    wanted = [min(1.0, max(0.0, (labels[i].y - low) / (high - low))) for i in order]
-    for i, there, y in zip(order, wanted, spread(wanted, gap), strict=True):
+    positions = [min(1.0, max(0.0, (labels[i].y - low) / (high - low))) for i in order]
+    for i, position, y in zip(order, positions, spread(positions, gap), strict=True):
         label, inside = labels[i], axes.transAxes
-        x, ends = (1.01, 1.03, 1.07), (there, there, y)
+        x, ends = (1.01, 1.03, 1.07), (position, position, y)
         axes.plot(x, ends, color=label.colour, ls=label.line, lw=0.9, transform=inside, clip_on=False)
         axes.text(1.085, y, label.text, color=label.colour, fontsize=size, va="center", transform=inside)
 
 
-def spread(wanted: Sequence[float], gap: float) -> list[float]:
-    """Positions in [0, 1] at least ``gap`` apart, near the rising ``wanted`` ones (as far as there is room)."""
-    # Runs of labels that touch share their displacement, so each run stays centred on what it names.
+def spread(positions: Sequence[float], gap: float) -> list[float]:
+    """Positions in [0, 1] at least ``gap`` apart (space permitting), near the ascending ``positions``."""
+    # Adjacent labels share their displacement, so that each run remains centred on its curves.
     runs: list[tuple[float, int]] = []
-    for y in wanted:
+    for y in positions:
         centre, count = y, 1
         while runs and centre - 0.5 * (count - 1) * gap < runs[-1][0] + (0.5 * (runs[-1][1] - 1) + 1) * gap:
             before, n = runs.pop()
@@ -280,19 +281,19 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def graded_axis(axes: Axes, values: Sequence[float]) -> None:
-    """Put ticks where the swept values are; a logarithmic axis where they span more than a decade without zero."""
-    there = sorted(set(values))
-    if there[0] > 0 and there[-1] / there[0] > 12:
+    """Put ticks at the swept values, on a logarithmic axis if they span more than a decade without zero."""
+    ticks = sorted(set(values))
+    if ticks[0] > 0 and ticks[-1] / ticks[0] > 12:
         axes.set_xscale("log")
         axes.minorticks_off()
-    axes.set_xticks(there, [f"{x:g}" for x in there])
+    axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
 
 
 def inlined(figure: Figure, title: str, caption: str, alt: str) -> Picture:
     """Picture of a figure as SVG in a data URI; the same figure gives the same text."""
     from matplotlib import rc_context
 
-    _settle(figure)
+    _lay_out(figure)
     text = io.StringIO()
     with rc_context({"svg.hashsalt": "onrig", "svg.fonttype": "path"}):
         figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
@@ -300,11 +301,11 @@ def inlined(figure: Figure, title: str, caption: str, alt: str) -> Picture:
     return Picture(title, caption, alt, svg=uri)
 
 
-def _settle(figure: Figure) -> None:
-    """Lay the figure out, rounded to a millionth of its size.
+def _lay_out(figure: Figure) -> None:
+    """Lay out the figure, with positions rounded to a millionth of its size.
 
-    The solver behind a constrained layout takes its variables in the order of their addresses, so that places differ in
-    their last bits from time to time; SVG names its clipping paths after them.
+    The solver of a constrained layout orders its variables by address, so that positions may differ in their last bits;
+    SVG names its clipping paths after them.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -324,13 +325,13 @@ def whole_numbers(axes: Axes) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
-def legend_beside(axes: Axes) -> None:
-    """Put the legend right of a panel, where it hides nothing; none where nothing is named."""
+def legend_outside(axes: Axes) -> None:
+    """Put the legend to the right of a panel, where it hides nothing; without labels there is no legend."""
     if axes.get_legend_handles_labels()[1]:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.06), fontsize=8.5, frameon=False)
 
 
 def counted(numbers: list[int]) -> str:
-    """Write numbers of trials: ``n = 50``, ``n = 12 to 50``."""
+    """Format numbers of trials: ``n = 50``, ``n = 12 to 50``."""
     low, high = min(numbers), max(numbers)
     return f"n = {low}" if low == high else f"n = {low} to {high}"

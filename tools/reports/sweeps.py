@@ -1,4 +1,4 @@
-"""The three measures over a swept parameter: figures 5, 7 to 11, 20 and 21 of de Bruin et al. 2018."""
+"""Pictures of the three measures over a swept parameter: figures 5, 7 to 11, 20 and 21 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from onrig.tools.reports.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POINTS: Final = 3
-"""A line with as many values of what is swept makes a figure; fewer are bars beside each other."""
-_LINES: Final = 6
-_ROWS: Final = 4
+MIN_POINTS: Final = 3
+"""Minimum number of swept values of a line in a figure."""
+_MAX_LINES: Final = 6
+_ROWS_PER_PICTURE: Final = 4
 _LINE_AXES: Final = ("strategy", "algorithm", "capacity", "synthetic", "kept", "discount", "network")
 _RISE: Final = "rise time 0.8\n(episodes)"
 
 
 class Sweep(NamedTuple):
-    """One way to look at a grid."""
+    """One parameter over which a grid is shown."""
 
     slug: str
     axis: str
-    """On paper."""
+    """Label of the axis."""
     value: Callable[[Setting], Value]
     absorbs: frozenset[str]
-    """Conditions that go into the axis."""
+    """Conditions that the axis represents."""
     family: bool = False
-    """Whether strategies count as the same whatever their exponent."""
+    """Whether strategies that differ only in their exponent form one line."""
 
 
 class Line(NamedTuple):
@@ -72,7 +72,7 @@ SWEEPS: Final = (
 
 
 def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Picture]:
-    """Draw each sweep that the grid holds.  Raises OSError, and ImportError without matplotlib."""
+    """Draw each sweep in the grid.  Raises OSError, and ImportError without matplotlib."""
     pictures = []
     for sweep in SWEEPS:
         lines = lines_of(sweep, results)
@@ -80,17 +80,17 @@ def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Picture]:
             continue
         number, heading = number_of(sweep, lines)
         panels = _panels(lines)
-        pages = [panels[i : i + _ROWS] for i in range(0, len(panels), _ROWS)]
-        for page, some in enumerate(pages, 1):
+        pages = [panels[i : i + _ROWS_PER_PICTURE] for i in range(0, len(panels), _ROWS_PER_PICTURE)]
+        for page, selected in enumerate(pages, 1):
             end = f"-{page}" if len(pages) > 1 else ""
-            path = _draw(sweep, some, folder / f"figure-{number:02d}-{sweep.slug}{end}.png")
+            path = _draw(sweep, selected, folder / f"figure-{number:02d}-{sweep.slug}{end}.png")
             name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
-            pictures.append(Picture(name, _caption(some), number=number, path=path))
+            pictures.append(Picture(name, _caption(selected), number=number, path=path))
     return pictures
 
 
 def lines_of(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
-    """Lines of at least two points, if any has three; empty otherwise."""
+    """Lines of at least two points, if any of them has three; empty otherwise."""
     items: list[tuple[Mapping[str, Value], tuple[float, Result]]] = []
     for r in results:
         x = sweep.value(r.setting)
@@ -105,11 +105,11 @@ def lines_of(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
         if len(points) > 1:
             estimates, trials = [estimate(r) for r in points.values()], [len(r.seeds) for r in points.values()]
             lines.append(Line(dict(zip(axes, key, strict=True)), list(points), estimates, trials))
-    return lines if any(len(line.x) >= POINTS for line in lines) else []
+    return lines if any(len(line.x) >= MIN_POINTS for line in lines) else []
 
 
 def number_of(sweep: Sweep, lines: Sequence[Line]) -> tuple[int, str]:
-    """Which figure of de Bruin et al. 2018 shows such lines, and its title."""
+    """Number of the corresponding figure of de Bruin et al. 2018, and its title."""
     axes = _differing(lines)
     match sweep.slug:
         case "synthetic-fraction":
@@ -134,11 +134,12 @@ def _differing(lines: Sequence[Line]) -> list[str]:
 
 
 def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Look, Line]]]]:
-    """Lines by panels: of one plant together, if they are not too many; else by the first of the usual axes."""
+    """Distribute lines over panels: one per plant if there are not too many lines, else by the first of the usual
+    axes."""
     axes = _differing(lines)
     inside = [axis for axis in axes if axis != "plant"]
     plants = {line.key.get("plant") for line in lines}
-    if len(lines) > _LINES * len(plants):
+    if len(lines) > _MAX_LINES * len(plants):
         inside = [*(axis for axis in _LINE_AXES if axis in inside), *inside][:1]
     outside = [axis for axis in axes if axis not in inside]
     looks = _looks(lines, inside)
@@ -157,7 +158,7 @@ def _words(axes: Sequence[str], key: Sequence[Value]) -> str:
 
 
 def _looks(lines: Sequence[Line], inside: Sequence[str]) -> dict[tuple[Value, ...], Look]:
-    """Colours by strategy where lines are strategies, graded where they are one quantity."""
+    """Looks of the lines: by strategy for strategies, graded for a quantity."""
     keys = list(dict.fromkeys(tuple(line.key[axis] for axis in inside) for line in lines))
     if inside and inside[0] == "strategy":
         others = list(dict.fromkeys(key[1:] for key in keys))

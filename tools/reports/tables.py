@@ -1,4 +1,4 @@
-"""The tables of an experiment: all cells, paired differences, and Table 6 of de Bruin et al. 2018."""
+"""Tables of an experiment: all cells, paired differences, and Table 6 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOISE_NOTE: Final = (
 
 
 def cells_sheet(experiment: Experiment) -> Sheet:
-    """Every cell with finished trials."""
+    """Table of all cells with finished trials."""
     axes = varying(r.setting for r in experiment.results)
     rows = []
     for r in experiment.results:
@@ -67,7 +67,7 @@ def cells_sheet(experiment: Experiment) -> Sheet:
 
 
 def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
-    """Paired differences, marked where they are settled."""
+    """Table of paired differences, with marks at settled ones."""
     rows = tuple(
         (
             d.conditions,
@@ -87,7 +87,7 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
 
 
 def marked(pairs: Paired, none: float = 0.0) -> str:
-    """Mark of a settled difference (more is better), or ratio to ``none`` = 1 (less is better), and a space."""
+    """Mark with a space for a settled difference (more is better), or ratio with ``none`` = 1 (less is better)."""
     if not pairs.settled:
         return ""
     return f"{BETTER if (pairs.value > none) == (none == 0.0) else WORSE} "
@@ -99,21 +99,21 @@ def _risen(result: Result) -> str:
 
 
 def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
-    """Table 6 of de Bruin et al. 2018, the noise in the mini-batches, for each plant; empty where none was measured.
+    """Table 6 of de Bruin et al. 2018, the noise in the mini-batches, for each plant; empty if none was measured.
 
-    In units of 1e-2 of the normalised dimensions; differences are paired by seed, against the first strategy.
+    Values are in units of 1e-2 of the normalised dimensions; differences from the first strategy are paired by seed.
     """
     sheets = []
     noisy = [r for r in results if r.noise is not None]
     for plant in dict.fromkeys(r.setting.conditions["plant"] for r in noisy):
-        some = [r for r in noisy if r.setting.conditions["plant"] == plant]
-        names = _dimensions(some[0])
+        selected = [r for r in noisy if r.setting.conditions["plant"] == plant]
+        names = _dimensions(selected[0])
         heads = ["conditions", "strategy", "n"]
         for name in names:
             heads += [name, f"{name}: − first", f"{name}: mean", f"{name}: paper"]
         rows = tuple(
             (group.conditions, r.setting.strategy, str(len(r.seeds)), *(cell for column in cells for cell in column))
-            for group in groups(some)
+            for group in groups(selected)
             for r, *cells in zip(group.results, *(_noise_cells(group, k) for k in range(len(names))), strict=True)
         )
         title = f"Table 6: noise in the mini-batches, {plant}"
@@ -122,7 +122,7 @@ def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
 
 
 def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]]:
-    """Noise of one dimension: its median, the difference from the first strategy, mean and the paper's value."""
+    """Cells of one dimension's noise: median, difference from the first strategy, mean and the paper's value."""
     noises = [
         100 * r.noise[:, dimension] if r.noise is not None and dimension < r.noise.shape[1] else None
         for r in group.results
@@ -163,7 +163,7 @@ def _as_in_paper(result: Result) -> bool:
 
 
 def _dimensions(result: Result) -> list[str]:
-    """Names of the noise's dimensions; the pendulum's as the paper calls them."""
+    """Names of the noise's dimensions; for the pendulum, those of the paper."""
     rig = result.cell.config.rig
     names = [*(s.name for s in rig.signals), *(a.name for a in rig.actuators)]
     count = 0 if result.noise is None else result.noise.shape[1]
@@ -174,20 +174,20 @@ def _dimensions(result: Result) -> list[str]:
 
 def claims(differences: Sequence[Difference]) -> dict[str, list[str]]:
     """Differences in mu_final and rise time, in words, by conditions."""
-    told: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for d in differences:
-        lines = told.setdefault(d.conditions, [])
-        settled = []
+        lines = sentences.setdefault(d.conditions, [])
+        findings = []
         if d.final.settled:
             more = "above" if d.final.value > 0 else "below"
-            settled.append(f"{more} in μ_final by {_absolute(d.final)}")
+            findings.append(f"{more} in μ_final by {_absolute(d.final)}")
         if d.rise.settled:
             faster = "faster" if d.rise.value < 1 else "slower"
-            settled.append(f"{faster} to rise, {bounded(d.rise, 3)} times as many episodes")
-        what = " and ".join(settled) if settled else "not settled"
+            findings.append(f"{faster} to rise, {bounded(d.rise, 3)} times as many episodes")
+        text = " and ".join(findings) if findings else "not settled"
         mark = marked(d.final).strip() or "·"
-        lines.append(f"{mark} {d.strategy} against {d.against}: {what} ({d.pairs} pairs)")
-    return told
+        lines.append(f"{mark} {d.strategy} against {d.against}: {text} ({d.pairs} pairs)")
+    return sentences
 
 
 def _absolute(pairs: Paired) -> str:

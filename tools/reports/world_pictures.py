@@ -1,4 +1,4 @@
-"""Pictures of an experiment in worlds: curves over environment steps, and performance by the size of the memory."""
+"""Pictures of an experiment in worlds: curves over environment steps, and performance by size of the memory."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from onrig.tools.reports.world_results import (
 )
 
 STEPS: Final = "environment steps"
-_CAPACITIES: Final = 3
-"""As many sizes of a memory make a figure."""
+_MIN_CAPACITIES: Final = 3
+"""Minimum number of memory sizes in a figure."""
 
 
 def looks_of(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
-    """How the cells of these tasks look, by what tells them apart (``in_words``): the same in each task."""
+    """Looks of the cells of these tasks by their distinguishing names (``in_words``), equal in each task."""
     names = dict.fromkeys(in_words(result, members) for members in worlds.values() for result in members)
     return {name: ordinal_look(k, len(names), graded=False) for k, name in enumerate(names)}
 
@@ -50,7 +50,7 @@ def looks_of(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
 def draw_world(
     folder: Path, world: str, members: Sequence[WorldResult], looks: Mapping[str, Look], *, scores: bool
 ) -> list[Picture]:
-    """Draw the cells of one task; ``scores``: KLPER's too.  Raises OSError, and ImportError without matplotlib."""
+    """Draw the cells of one task, with ``scores`` also KLPER's.  Raises OSError, and ImportError without matplotlib."""
     name = world.replace("/", "-")
     trials = counted([len(result.seeds) for result in members])
     caption = (
@@ -105,7 +105,7 @@ def _curves(
     looks: Mapping[str, Look],
     panels: Mapping[str, Sequence[Values]],
 ) -> Path:
-    """Draw curves (T, P) of every cell, a panel for each name."""
+    """Draw curves (T, P) of every cell, with a panel for each name."""
     figure, grid = new_figure(len(panels), 1, 1.6 + 2.8 * len(panels))
     labels: list[list[Label]] = []
     for (axes,), (name, curves) in zip(grid, panels.items(), strict=True):
@@ -134,11 +134,13 @@ def _curves(
 def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Picture]:
     """Draw performance by retention and capacity, and the rule of thumb (de Bruin et al. 2018, figures 16, 17, 25, 26).
 
-    Empty where no retention has three capacities, all else being equal.  Raises OSError, and ImportError without
+    Empty if no retention has three capacities under equal conditions.  Raises OSError, and ImportError without
     matplotlib.
     """
     worlds = {
-        world: members for world, members in by_world(results).items() if any(map(_enough, _lines(members).values()))
+        world: members
+        for world, members in by_world(results).items()
+        if any(map(_has_enough, _lines(members).values()))
     }
     if not worlds:
         return []
@@ -178,18 +180,18 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
 
 
 def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
-    """By retention, with uniform sampling, the results of each capacity, ascending; empty if they differ otherwise."""
-    found: dict[str, dict[int, WorldResult]] = {}
+    """Results with uniform sampling, by retention and ascending capacity; empty if they also differ otherwise."""
+    by_retention: dict[str, dict[int, WorldResult]] = {}
     kinds: list[dict[str, str | float | int]] = []
     for result in members:
         strategy, capacity = result.strategy, result.cell.config.selection.capacity
         if strategy.sampling == "Uniform" and capacity is not None:
-            found.setdefault(strategy.retention, {})[capacity] = result
+            by_retention.setdefault(strategy.retention, {})[capacity] = result
             kinds.append({k: v for k, v in apart_from_strategy(result).items() if k != "capacity"})
     if any(kind != kinds[0] for kind in kinds):
         return {}
-    return {retention: dict(sorted(points.items())) for retention, points in found.items()}
+    return {retention: dict(sorted(points.items())) for retention, points in by_retention.items()}
 
 
-def _enough(points: Mapping[int, WorldResult]) -> bool:
-    return len(points) >= _CAPACITIES
+def _has_enough(points: Mapping[int, WorldResult]) -> bool:
+    return len(points) >= _MIN_CAPACITIES

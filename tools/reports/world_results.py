@@ -1,4 +1,4 @@
-"""The finished trials of an experiment in worlds, cell by cell."""
+"""Finished trials of an experiment in worlds, cell by cell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.learner.trials.measures import BufferSize, final_mean, rule_of_thumb
 from onrig.learner.trials.step_run import REPLAYED
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
-from onrig.tools.experiments.spec import tells_of_sampling
+from onrig.tools.experiments.spec import is_sampling_option
 from onrig.tools.experiments.store import CALLED, WorldCell, finite_trials, read_trials
 
 Values = NDArray[np.float64]
@@ -27,11 +27,11 @@ class WorldResult(NamedTuple):
     returns: Values
     """(T, P) mean return of each evaluation."""
     finished: int
-    """Trials, those that are not finite included."""
+    """Number of finished trials, including non-finite ones."""
     replayed: Values | None
-    """(T, k, P) what ``REPLAYED`` names."""
+    """(T, k, P) measures ``REPLAYED``."""
     shield: Values | None
-    """(T, k, P) what ``SHIELD`` names."""
+    """(T, k, P) counts ``SHIELD``."""
 
     @property
     def area(self) -> Values:
@@ -55,11 +55,11 @@ class WorldResult(NamedTuple):
 
     @property
     def strategy(self) -> Strategy:
-        """How experiences are kept and replayed."""
+        """Strategy of the memory."""
         return parse_strategy(self.cell.config.selection.strategy)
 
     def measure(self, name: str) -> Values:
-        """One of ``REPLAYED``, (T, P); NaN where it is not known."""
+        """One of the measures ``REPLAYED``, (T, P); NaN where unknown."""
         if self.replayed is None:
             return np.full_like(self.returns, np.nan)
         return self.replayed[:, REPLAYED.index(name)]
@@ -67,53 +67,53 @@ class WorldResult(NamedTuple):
 
 def read_results(folder: Path, cells: Sequence[WorldCell]) -> list[WorldResult]:
     """Read every cell with a finished trial, in the grid's order."""
-    found = []
+    results = []
     for cell in cells:
         trials = read_trials(folder, cell)
         finite = finite_trials(cell, trials)
         if len(trials.seeds):
             replayed, shield = (None if of is None else of[finite] for of in (trials.replayed, trials.shield))
-            found.append(
+            results.append(
                 WorldResult(cell, trials.seeds[finite], trials.evaluation[finite], len(trials.seeds), replayed, shield)
             )
-    return found
+    return results
 
 
 def by_world(results: Sequence[WorldResult]) -> dict[str, list[WorldResult]]:
-    """Results by their task."""
-    found: dict[str, list[WorldResult]] = {}
+    """Group results by task."""
+    by_task: dict[str, list[WorldResult]] = {}
     for result in results:
-        found.setdefault(str(result.cell.label["world"]), []).append(result)
-    return found
+        by_task.setdefault(str(result.cell.label["world"]), []).append(result)
+    return by_task
 
 
 def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
-    """What tells a cell from the others of its task, all of it if there are no others."""
+    """Labels that distinguish a cell from the others of its task; all labels if it is the only one."""
     label = {k: v for k, v in result.cell.label.items() if k != "world"}
-    apart = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
-    named = {k.removeprefix("learner."): v for k, v in (apart or label).items()}
-    words = [str(v) if k in (CALLED, "strategy", "algorithm") else f"{k} {v}" for k, v in named.items()]
+    distinguishing = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
+    values = {k.removeprefix("learner."): v for k, v in (distinguishing or label).items()}
+    words = [str(v) if k in (CALLED, "strategy", "algorithm") else f"{k} {v}" for k, v in values.items()]
     return ", ".join(words) or "trials"
 
 
 def apart_from_strategy(result: WorldResult) -> dict[str, str | float | int]:
-    """What a cell differs in from others, strategy and options of the samplings left out."""
-    return {k: v for k, v in result.cell.label.items() if k != "strategy" and not tells_of_sampling(k)}
+    """Labels of a cell without strategy and options of samplings."""
+    return {k: v for k, v in result.cell.label.items() if k != "strategy" and not is_sampling_option(k)}
 
 
 def full_memory(members: Sequence[WorldResult]) -> WorldResult | None:
-    """Of the cells of a task the one that keeps everything and replays it uniformly.
+    """The cell of a task that keeps everything and replays it uniformly; None without one.
 
-    Algorithms that learn from batches of their own policies replay nothing of it.
+    Algorithms that learn from batches of their own policies do not replay, and are excluded.
     """
     replaying = (result for result in members if not result.cell.config.learner.selected.batch_steps)
     return next((result for result in replaying if str(result.strategy) == "FULL[Uniform]"), None)
 
 
 def size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
-    """Size of the memory by the rule of thumb (de Bruin et al. 2018, §8.5); None where it does not apply.
+    """Size of the memory by the rule of thumb (de Bruin et al. 2018, §8.5); None if it does not apply.
 
-    Returns count from the first evaluation's on, since 90 % of a negative one means nothing.
+    Returns are relative to the first evaluation's, since 90 % of a negative return is meaningless.
     """
     full = full_memory(members)
     return None if full is None else rule_of_thumb(full.steps, full.returns - full.returns[:, :1].mean())

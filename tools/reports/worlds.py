@@ -35,22 +35,22 @@ from onrig.tools.reports.world_results import (
 )
 from onrig.tools.terminal import drawn
 
-_MEASURES: Final = (
+_MEASURES_NOTE: Final = (
     "Returns of noise-free evaluation episodes, raw rewards. Area: mean over all evaluations; final: mean of the last "
     "tenth of them. Medians over the trials with 95 % intervals; lowest and mean: of final, over the trials."
 )
-_SCORES: Final = (
+_SCORES_NOTE: Final = (
     "Mean score κ over the last half of the evaluations, under the policy of that moment, of minibatches drawn from "
     "the random experiences of the start, from those of the first half of the learning, and from those just made; "
     "KLPER replays the smallest. Last column: share of these evaluations in which the random ones score below the "
     "present ones. Medians over the trials with 95 % intervals."
 )
-_SHIELDED: Final = (
+_SHIELD_NOTE: Final = (
     "Per 1000 steps of training: those in which the shield changed the action, and entries into its fallback; over the "
     "complete trial, and in the last tenth of it; medians over the trials with 95 % intervals. Trials of versions "
     "without counts are left out."
 )
-_DEPARTED: Final = (
+_DEPARTURE_NOTE: Final = (
     "Over the memory: mean KL divergence of the present policy from those that acted, mean of the last tenth of the "
     "evaluations, and share of experiences that are far from it, of the last fifth; medians over the trials with 95 % "
     "intervals. Trials in which they are not finite are left out."
@@ -58,18 +58,18 @@ _DEPARTED: Final = (
 
 
 def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
-    """Draw and compare what is finished; None where nothing is.  Raises OSError."""
+    """Draw and compare the finished trials; None without any.  Raises OSError."""
     results = read_results(folder, cells)
     usable = [result for result in results if len(result.seeds)]
     if not usable:
         return None
     warnings = []
-    done, asked = sum(min(result.finished, spec.trials) for result in results), len(cells) * spec.trials
-    if done < asked:
-        warnings.append(f"Unfinished: {done} of {asked} trials; the results below are from these.")
+    finished, planned = sum(min(result.finished, spec.trials) for result in results), len(cells) * spec.trials
+    if finished < planned:
+        warnings.append(f"Unfinished: {finished} of {planned} trials; the results below are from these.")
     spoilt = sum(result.finished - len(result.seeds) for result in results)
     if spoilt:
-        warnings.append(f"{spoilt} trials are left out because their networks diverged.")
+        warnings.append(f"{spoilt} trials are omitted because their networks diverged.")
     for world, members in by_world(results).items():
         lost = [in_words(result, members) for result in members if not len(result.seeds)]
         warnings += [f"No trial of {world}, {name} is finite: it has no row below." for name in lost]
@@ -77,8 +77,8 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     has_scores = any(map(_has_scores, usable))
     worlds = by_world(usable)
     pictures: list[Picture] = []
-    if why := why_no_pictures():
-        warnings.append(why)
+    if reason := why_no_pictures():
+        warnings.append(reason)
     else:
         pictures = drawn("Capacities", lambda: draw_capacities(figures, usable), warnings.append) or []
         looks = looks_of(worlds)
@@ -94,12 +94,12 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         sheets.insert(-1, sizes)
     if has_scores:
         sheets.insert(-1, origins_sheet(usable))
-    departed = departure_sheet(usable)
-    if departed.rows:
-        sheets.insert(-1, departed)
-    shielded = shield_sheet(usable)
-    if shielded.rows:
-        sheets.insert(-1, shielded)
+    departure = departure_sheet(usable)
+    if departure.rows:
+        sheets.insert(-1, departure)
+    shield = shield_sheet(usable)
+    if shield.rows:
+        sheets.insert(-1, shield)
     scored, unknown = [], {}
     for world, members in worlds.items():
         try:
@@ -117,7 +117,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
 
 
 def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Every cell."""
+    """Table of all cells."""
     rows = tuple(
         (
             world,
@@ -131,11 +131,13 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
         for world, members in by_world(results).items()
         for result in members
     )
-    return Sheet("All cells", 2, ("world", "cell", "trials", "area", "final", "lowest", "mean"), rows, (_MEASURES,))
+    return Sheet(
+        "All cells", 2, ("world", "cell", "trials", "area", "final", "lowest", "mean"), rows, (_MEASURES_NOTE,)
+    )
 
 
 def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Size of the memory of each task by the rule of thumb."""
+    """Table of the memory size of each task by the rule of thumb."""
     sizes = {world: size_by_rule(members) for world, members in by_world(results).items()}
     rows = tuple(
         (world, str(size.experiences), "" if size.settled else "still rising: more may be needed")
@@ -150,7 +152,7 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Each cell against those before it that differ from it in their strategy alone, else the first of its task."""
+    """Compare each cell with earlier ones that differ only in their strategy, else with the first of its task."""
     rows = []
     for world, members in by_world(results).items():
         names, areas, finals = [], [], []
@@ -169,13 +171,13 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 def _pairs(members: Sequence[WorldResult]) -> Iterator[tuple[WorldResult, WorldResult]]:
     for k, result in enumerate(members):
-        before = [other for other in members[:k] if apart_from_strategy(other) == apart_from_strategy(result)]
-        for against in before or members[: min(k, 1)]:
+        comparable = [other for other in members[:k] if apart_from_strategy(other) == apart_from_strategy(result)]
+        for against in comparable or members[: min(k, 1)]:
             yield result, against
 
 
 def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """How far the policies are from those that acted, where they are Gaussians."""
+    """Table of the distance of Gaussian policies from those that acted."""
     rows = []
     for world, members in by_world(results).items():
         for result in members:
@@ -184,14 +186,14 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
             )
             known = np.isfinite(divergence) & np.isfinite(far)
             if known.any():
-                shown = bounded(median_bounds(divergence[known]), 4), bounded(median_bounds(far[known]), 3)
-                rows.append((world, in_words(result, members), str(np.count_nonzero(known)), *shown))
+                cells = bounded(median_bounds(divergence[known]), 4), bounded(median_bounds(far[known]), 3)
+                rows.append((world, in_words(result, members), str(np.count_nonzero(known)), *cells))
     heads = ("world", "cell", "trials", "KL divergence", "share of far experiences")
-    return Sheet("Distance from the policies that acted", 2, heads, tuple(rows), (_DEPARTED,))
+    return Sheet("Distance from the policies that acted", 2, heads, tuple(rows), (_DEPARTURE_NOTE,))
 
 
 def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """How often the shield acted, in the worlds that have one."""
+    """Table of the shield's interventions, in worlds that have one."""
     rows = []
     for world, members in by_world(results).items():
         for result in members:
@@ -199,35 +201,35 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
                 continue
             counted = np.isfinite(result.shield).all(axis=(1, 2))
             per_1000 = result.shield[counted] * 1000.0 / result.cell.config.evaluation.every
-            shown = [
+            cells = [
                 bounded(median_bounds(of(counts)), 1)
                 for counts in per_1000.swapaxes(0, 1)
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
-            rows.append((world, in_words(result, members), str(np.count_nonzero(counted)), *shown))
+            rows.append((world, in_words(result, members), str(np.count_nonzero(counted)), *cells))
     heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD for part in ("", ", at last")))
-    return Sheet("Shield", 2, heads, tuple(rows), (_SHIELDED,))
+    return Sheet("Shield", 2, heads, tuple(rows), (_SHIELD_NOTE,))
 
 
 def _has_scores(result: WorldResult) -> bool:
-    """Whether KLPER has a part in a cell, which replays by it or sets its options, and its score is known."""
-    given = result.cell.config.learner.klper is not UNSET
-    part = given or parts_of_sampling(result.strategy.sampling).name == "KLPER"
-    return part and bool(np.isfinite(result.measure("kl std")).any())
+    """Whether a cell replays by KLPER or sets its options, and its score is known."""
+    configured = result.cell.config.learner.klper is not UNSET
+    uses_klper = configured or parts_of_sampling(result.strategy.sampling).name == "KLPER"
+    return uses_klper and bool(np.isfinite(result.measure("kl std")).any())
 
 
 def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """KLPER's score of stored experiences by their origin."""
+    """Table of KLPER's score of stored experiences, by origin."""
     rows = []
     for world, members in by_world(results).items():
         for result in members:
             for reading in READINGS:
                 scores = {origin: result.measure(f"kl {reading} {origin}") for origin in ORIGINS}
                 late = {origin: final_mean(values, 0.5) for origin, values in scores.items()}
-                shown = ["" if np.isnan(v).any() else bounded(median_bounds(v), 2) for v in late.values()]
+                cells = ["" if np.isnan(v).any() else bounded(median_bounds(v), 2) for v in late.values()]
                 below = final_mean((scores["random"] < scores["present"]).astype(np.float64), 0.5)
-                share = f"{100 * below.mean():.0f} %" if all(shown) else ""
-                if any(shown):
-                    rows.append((world, in_words(result, members), reading, *shown, share))
+                share = f"{100 * below.mean():.0f} %" if all(cells) else ""
+                if any(cells):
+                    rows.append((world, in_words(result, members), reading, *cells, share))
     heads = ("world", "cell", "σ as", *ORIGINS, "random below present")
-    return without_empty(Sheet("KLPER's score by origin", 3, heads, tuple(rows), (_SCORES,)))
+    return without_empty(Sheet("KLPER's score by origin", 3, heads, tuple(rows), (_SCORES_NOTE,)))

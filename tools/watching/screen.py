@@ -14,7 +14,8 @@ from onrig.runtime.record import Rule
 from onrig.runtime.run_state.states import State
 from onrig.runtime.scoring import measure_of
 from onrig.tools.quantity import duration
-from onrig.tools.run_facts import LAST, PERCENTILES, Times, kept_by_shield, times_in_words
+from onrig.tools.run_description import describe_bounds
+from onrig.tools.run_facts import LAST, PERCENTILES, Times, times_in_words
 from onrig.tools.watching.rig_text import Sketch, bar, columns, rig_rows, sparkline
 from onrig.tools.watching.snapshot import EventLine, Snapshot
 
@@ -68,7 +69,7 @@ def screen(
     )
     layout["middle"].split_row(
         Layout(_panel("timing (logarithmic)", timing(s, inside[0], unicode=unicode)), size=left),
-        Layout(_panel(kept_by_shield(s.config), safety(s))),
+        Layout(_panel(describe_bounds(s.config), safety(s))),
     )
     events = max(1, height - 2 - top - _MIDDLE - _BORDERS)
     layout["events"].update(Panel(_events(s.events[-events:]), title="events", title_align="left", border_style="dim"))

@@ -19,7 +19,7 @@ from onrig.runtime.scoring import measure_of
 from onrig.runtime.task import episode_steps
 from onrig.runtime.tracking import followers
 from onrig.tools.drawings import drawing_of
-from onrig.tools.run_facts import kept_by_shield, pace_of
+from onrig.tools.run_description import describe_bounds, pace_of
 from onrig.tools.web.history import FIELDS
 
 _LONGEST_NAME: Final = 200
@@ -80,7 +80,7 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "exploration": schedule(config),
         "process": config.exploration.title,
         "episode_fields": FIELDS,
-        "kept": kept_by_shield(config),
+        "kept": describe_bounds(config),
         "promise": promise_of(config.limits)._asdict(),
         "measure": {**measure_of(task)._asdict(), "normalized": task.normalization is not None},
         "edges_us": [float(f"{e:.6g}") for e in coarse_edges_us().tolist()],

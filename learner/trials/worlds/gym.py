@@ -1,6 +1,6 @@
-"""Tasks of gymnasium as worlds: ``Pendulum-v1``, ``HalfCheetah-v4``, ``LunarLanderContinuous-v3``, ...
+"""Gymnasium tasks as worlds: ``Pendulum-v1``, ``HalfCheetah-v4``, ``LunarLanderContinuous-v3``, ...
 
-Observations are boxes of one dimension, as float32 and not normalised.  Actions are bounded boxes, mapped from [-1, 1],
+Observations are one-dimensional boxes, as float32 and not normalised.  Actions are bounded boxes, mapped from [-1, 1],
 or one discrete choice.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, Stepped, Values, actors_of
+from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, StepResult, Values, actors_of
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.sim.envs import register_envs
@@ -25,46 +25,47 @@ MISSING: Final = "pip install 'onrig[envs]'"
 
 
 def make(task: str, horizon: int | None, options: Mapping[str, object]) -> Env:
-    """Make one environment, its episodes truncated after ``horizon`` steps (None: as registered).
+    """Create one environment, with episodes truncated after ``horizon`` steps (None: as registered).
 
     Raises NoSuchTask.
     """
     register_envs()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a version is old: papers name the one that they used
+        warnings.simplefilter("ignore")  # about old versions of tasks, which papers specify
         try:
             return gymnasium.make(task, max_episode_steps=horizon, disable_env_checker=True, **options)
         except gymnasium.error.DependencyNotInstalled as error:
-            raise NoSuchTask(f"'{task}' needs what is not installed ({_line(error)}): {MISSING}") from None
+            raise NoSuchTask(f"'{task}' needs a package that is not installed ({_line(error)}): {MISSING}") from None
         except gymnasium.error.Error as error:
             raise NoSuchTask(f"gymnasium has no task '{task}' ({_line(error)})") from None
         except (ImportError, TypeError, ValueError, AttributeError) as error:
-            raise NoSuchTask(f"gymnasium cannot make '{task}': {type(error).__name__}: {_line(error)}") from None
+            raise NoSuchTask(f"gymnasium cannot create '{task}': {type(error).__name__}: {_line(error)}") from None
 
 
 def spaces_of(task: str, env: Env) -> Spaces:
     """Sizes of a task; raises NoSuchTask for spaces that no learner here can use."""
-    seen, acted = env.observation_space, env.action_space
+    observations, actions = env.observation_space, env.action_space
     limit = None if env.spec is None else env.spec.max_episode_steps
-    horizon = limit or getattr(env.unwrapped, "episode_steps", None)  # a twin's task has its own
+    horizon = limit or getattr(env.unwrapped, "episode_steps", None)  # limit of a twin's task
     if horizon is None:
-        raise NoSuchTask(f"the episodes of '{task}' have no limit: give a horizon in steps")
-    if not isinstance(seen, Box) or len(seen.shape) != 1:
-        raise NoSuchTask(f"'{task}' is observed as {seen}: expected a box of one dimension")
-    n = seen.shape[0]
-    if isinstance(acted, Discrete):
-        return Spaces(n, 1, int(acted.n), horizon)
-    if not isinstance(acted, Box) or len(acted.shape) != 1 or not acted.is_bounded() or acted.dtype.kind != "f":
+        raise NoSuchTask(f"the episodes of '{task}' have no limit: set a horizon in steps")
+    if not isinstance(observations, Box) or len(observations.shape) != 1:
+        raise NoSuchTask(f"'{task}' has the observations {observations}: expected a one-dimensional box")
+    n = observations.shape[0]
+    if isinstance(actions, Discrete):
+        return Spaces(n, 1, int(actions.n), horizon)
+    if not isinstance(actions, Box) or len(actions.shape) != 1 or not actions.is_bounded() or actions.dtype.kind != "f":
         raise NoSuchTask(
-            f"'{task}' acts by {acted}: expected a bounded box of one dimension, of floats, or one discrete choice"
+            f"'{task}' has the actions {actions}: expected a bounded one-dimensional box of floats, or one discrete "
+            "choice"
         )
-    if not n or not acted.shape[0]:
-        raise NoSuchTask(f"'{task}' has {n} observations and {acted.shape[0]} actions: expected one at least of each")
-    return Spaces(n, acted.shape[0], None, horizon)
+    if not n or not actions.shape[0]:
+        raise NoSuchTask(f"'{task}' has {n} observations and {actions.shape[0]} actions: expected at least one of each")
+    return Spaces(n, actions.shape[0], None, horizon)
 
 
 class GymWorld:
-    """One environment for every actor of every trial; an episode is seeded by trial, role and its number."""
+    """One environment for every actor of every trial; an episode's seed depends on trial, role and index."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class GymWorld:
         horizon: int | None = None,
         options: Mapping[str, object] | None = None,
     ) -> None:
-        """Make an environment for each role in each trial; raises NoSuchTask."""
+        """Create an environment for each role in each trial; raises NoSuchTask."""
         self._actors: Final = actors_of(seeds, roles)
         self._envs: Final = [make(task, horizon, options or {}) for _ in self._actors]
         self.spaces: Final = spaces_of(task, self._envs[0])
@@ -97,26 +98,26 @@ class GymWorld:
             self._observation[i], _ = self._envs[i].reset(seed=seed)
         return self._observation.reshape(*self._shape, -1).copy()
 
-    def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
-        wide = np.clip(action.astype(np.float64), -1.0, 1.0)
-        if not np.isfinite(wide).all():
-            raise ValueError("an action is not finite")
+    def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
+        clipped = np.clip(action.astype(np.float64), -1.0, 1.0)
+        if not np.isfinite(clipped).all():
+            raise ValueError("non-finite action")
         reward = np.zeros(len(self._envs))
-        terminated, truncated, nothing = np.zeros((3, len(self._envs)), np.bool_)
-        actions = self._native(wide.reshape(len(self._envs), -1))
+        terminated, truncated, no_shield = np.zeros((3, len(self._envs)), np.bool_)
+        actions = self._native(clipped.reshape(len(self._envs), -1))
         for i in np.flatnonzero(which).tolist():
-            self._observation[i], reward[i], terminated[i], late, _ = self._envs[i].step(actions[i])
-            truncated[i] = late and not terminated[i]
+            self._observation[i], reward[i], terminated[i], out_of_steps, _ = self._envs[i].step(actions[i])
+            truncated[i] = out_of_steps and not terminated[i]
         observation = self._observation.reshape(*self._shape, -1).copy()
-        over, out_of_time, none = (column.reshape(self._shape) for column in (terminated, truncated, nothing))
-        return Stepped(observation, reward.reshape(self._shape), over, out_of_time, wide, none, none)
+        ended, out_of_time, none = (column.reshape(self._shape) for column in (terminated, truncated, no_shield))
+        return StepResult(observation, reward.reshape(self._shape), ended, out_of_time, clipped, none, none)
 
     def close(self) -> None:
         for env in self._envs:
             env.close()
 
     def _native(self, action: NDArray[np.float64]) -> Sequence[Any]:
-        """Actions as the task takes them: choices by number, or values within its box."""
+        """Convert actions to the task's: numbers of choices, or values within its box."""
         if self.spaces.levels is not None:
             choices = self._first + np.rint(0.5 * (action[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int)
             return cast("list[int]", choices.tolist())

@@ -1,4 +1,4 @@
-"""Making the world of a run: a task of gymnasium, or one of our plants."""
+"""Creation of a run's world: a gymnasium task, or one of our plants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onrig.runtime.run_config import RunConfig
 
 
 def make_world(run: StepRun, seeds: Sequence[int], roles: Sequence[Role]) -> World:
-    """Make the world of trials of ``seeds``, with an actor for each role; raises NoSuchTask."""
+    """Create the world for trials with ``seeds``, with an actor for each role; raises NoSuchTask."""
     if run.world.startswith(PLANT):
         options = _plant_options(run.options)
         try:
@@ -32,19 +32,19 @@ def make_world(run: StepRun, seeds: Sequence[int], roles: Sequence[Role]) -> Wor
 
 
 def run_behind(run: StepRun) -> RunConfig | None:
-    """The run that a world is made of, as it is now; None for other tasks.  Raises NoSuchTask."""
+    """Return the present configuration of a plant world's run; None for other tasks.  Raises NoSuchTask."""
     return run_of(run.task, _plant_options(run.options)) if run.world.startswith(PLANT) else None
 
 
 def spaces_of_world(run: StepRun) -> Spaces:
-    """Sizes of a run's world, in which a step is tried; raises NoSuchTask."""
+    """Sizes of a run's world, after a test step; raises NoSuchTask."""
     world = make_world(run, [0], [Role.PLANT_EVAL])
     actor = np.ones((1, 1), np.bool_)
     try:
         world.begin(actor)
         world.step(np.zeros((1, 1, world.spaces.m)), actor)
         return world.spaces
-    except Exception as error:  # a task is other people's code, and takes its options as they come
+    except Exception as error:  # a task is third-party code with unchecked options
         raise NoSuchTask(f"'{run.task}' fails at its first step: {type(error).__name__}: {error}") from None
     finally:
         world.close()

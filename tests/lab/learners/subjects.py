@@ -22,7 +22,7 @@ from onrig.learner.sac_settings import SacConfig
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import Trials, run_trials
 from onrig.learner.trials.memories import Memories
-from onrig.learner.trials.rows import kept_for
+from onrig.learner.trials.rows import contents_for
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.bench.replay.buffers import Floats, transitions
@@ -122,7 +122,7 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
     n, m = case.shape.n_obs, case.shape.n_act
     if (len(config.rig.signals), len(config.rig.actuators)) != (n, m):
         raise Unavailable(f"{case.rig} is not of sizes {case.shape}")
-    memories = Memories(kept_for(config, case.settings, noisy=False), range(case.trials))
+    memories = Memories(contents_for(config, case.settings, noisy=False), range(case.trials))
     t = transitions(STORED, n, m, seed)
     rows = np.column_stack((t.observation, t.action, t.next_observation, t.reward / STORED, t.exploration))
     memories.insert(np.broadcast_to(rows.astype(np.float32), (case.trials, *rows.shape)))

@@ -13,7 +13,7 @@ from onrig.learner.algorithms.recurrent_vracer import RecurrentVracer
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import concatenate
 from onrig.learner.tape.trace import Tape
-from onrig.learner.trials.exploring import Remembering
+from onrig.learner.trials.exploring import RecurrentPolicies
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.session import PolicySession
 from tests.learner.algorithms.hosts import BENCH, CAPACITY, EPISODE, WINDOW, Memory, host
@@ -26,9 +26,9 @@ def _vracer(memory: Memory, refer: dict[str, Any] | None = None, **section: Any)
     return made
 
 
-def _acting(vracer: object) -> Remembering:
+def _acting(vracer: object) -> RecurrentPolicies:
     assert isinstance(vracer, Recurrent)
-    return Remembering(vracer, (1, 1))
+    return RecurrentPolicies(vracer, (1, 1))
 
 
 def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:

@@ -11,7 +11,7 @@ import pytest
 
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.trials.engine import world_trials
-from onrig.learner.trials.learning import OwnBatches, Replay
+from onrig.learner.trials.learning import OnPolicyLearning, Replay
 from onrig.learner.trials.step_run import StepRun, step_problems
 
 PPO: dict[str, Any] = {
@@ -83,7 +83,7 @@ def test_actions_that_a_shield_changed_are_not_the_policies_own(monkeypatch: pyt
 def test_the_kind_of_algorithm_decides_how_trials_learn() -> None:
     off_policy = _run(learner={"algorithm": "td3", "td3": {"hidden": [8], "batch": 8}}, random_steps=10)
     assert isinstance(world_trials(off_policy, [0]).learning, Replay)
-    assert isinstance(world_trials(_run(), [0]).learning, OwnBatches)
+    assert isinstance(world_trials(_run(), [0]).learning, OnPolicyLearning)
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def test_a_ratio_is_that_of_each_pair() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        ([1.0, 2.0], [1.0], "one length"),
-        ([[1.0]], [[1.0]], "one length"),
+        ([1.0, 2.0], [1.0], "equal length"),
+        ([[1.0]], [[1.0]], "equal length"),
         ([1.0, 0.0], [1.0, 1.0], "positive"),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_count_stands_for_a_share() -> None:
     assert share_at_least(0, 10) == 0.0
     p = share_at_least(7, 12)
     assert sum(math.comb(12, i) * p**i * (1 - p) ** (12 - i) for i in range(7, 13)) == pytest.approx(0.05)
-    with pytest.raises(ValueError, match="no share"):
+    with pytest.raises(ValueError, match="not a share"):
         share_at_least(3, 2)
 
 

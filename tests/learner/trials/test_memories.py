@@ -12,7 +12,7 @@ from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Memories
-from onrig.learner.trials.rows import Altered, kept_for
+from onrig.learner.trials.rows import AlteredEpisode, contents_for
 from onrig.runtime.memory.keepers.keeper import FEEDBACK
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.settings import SeedFrom
@@ -59,7 +59,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
     config = msgspec.structs.replace(config, selection=selection)
     settings = msgspec.convert(config.learner, LearnerSettings)
     # The trial looked at is the second of two; the first is offered other experiences.
-    ours = Memories(kept_for(config, settings, noisy=False), [SEED + 1, SEED])
+    ours = Memories(contents_for(config, settings, noisy=False), [SEED + 1, SEED])
     offered = _Offered()
     theirs = Memory(config, offered if synthetic else None)
     rng = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
         theirs.insert(measured)
         altered = None
         if synthetic:
-            altered = Altered(
+            altered = AlteredEpisode(
                 np.stack([_rows(other), _rows(changed)]), np.stack([made, made]), np.stack([renews, renews])
             )
         ours.insert(np.stack([_rows(other), _rows(measured)]), altered)
@@ -89,7 +89,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
     stored = theirs.storage.stored
     floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
     assert (ours.rows[1, :stored] == floats).all()
-    assert (ours._made[1, :stored] // STEPS == theirs.storage.episode[:stored]).all()
+    assert (ours._made_at_step[1, :stored] // STEPS == theirs.storage.episode[:stored]).all()
     assert stored == (8 * STEPS if strategy.startswith("FULL") else CAPACITY)
 
 
@@ -98,7 +98,7 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
     overrides = [f"selection.write_probability={probability}", "selection.strategy=FIFO[Uniform]"]
     config = load("pendulum", overrides)
     settings = msgspec.convert(config.learner, LearnerSettings)
-    memories = Memories(kept_for(config, settings, noisy=False), range(20))
+    memories = Memories(contents_for(config, settings, noisy=False), range(20))
     rows = np.zeros((20, steps - 1, memories.width), np.float32)
     memories.insert(rows, None)
     assert not memories.ready
@@ -116,7 +116,7 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
     if recurrent:
         section = {"algorithm": "vracer", "vracer": {"recurrent": {"window": 4}, "batch": 16}}
     settings = msgspec.convert(section, LearnerSettings)
-    ours = Memories(kept_for(config, settings, noisy=False), [SEED + 9, SEED])
+    ours = Memories(contents_for(config, settings, noisy=False), [SEED + 9, SEED])
     config = msgspec.structs.replace(config, seed=SEED)
     theirs, rng = Memory(config), np.random.default_rng(1)
     mirror = Mirror(
@@ -164,7 +164,7 @@ def test_memories_that_begin_with_prior_experiences_are_as_a_rig_s(strategy: str
     settings = msgspec.convert(config.learner, LearnerSettings)
     rng, none = np.random.default_rng(0), np.zeros(STEPS, np.uint32)
     prior = _transitions(rng, none, FIRST_EPISODE)
-    ours = Memories(kept_for(config, settings, noisy=False)._replace(prior=prior), [SEED + 1, SEED])
+    ours = Memories(contents_for(config, settings, noisy=False)._replace(prior=prior), [SEED + 1, SEED])
     theirs = Memory(config)
     theirs.seed(prior)
     mirror = Mirror(CAPACITY, theirs.storage.layout, cyclic=theirs.storage.cyclic)

@@ -100,7 +100,7 @@ def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:
 
 @pytest.mark.parametrize("sampling", ["Uniform", "PER"])
 def test_too_few_experiences_and_too_small_a_memory_are_told(sampling: str) -> None:
-    with pytest.raises(ValueError, match="gives no minibatch of 8"):
+    with pytest.raises(ValueError, match="is smaller than a minibatch of 8"):
         _sampling(sampling, [0], capacity=7)
     ours = _sampling(sampling, [0, 1])
     ours.written([np.arange(7), np.arange(9)])
@@ -112,5 +112,5 @@ def test_too_few_experiences_and_too_small_a_memory_are_told(sampling: str) -> N
 def test_rank_based_draws_are_asked_for_one_by_one() -> None:
     ours = _sampling("PER", [0])
     ours.written([np.arange(20)])
-    with pytest.raises(ValueError, match="update before it"):
+    with pytest.raises(ValueError, match="previous update"):
         ours.draw(2)

@@ -10,7 +10,7 @@ import pytest
 
 from onrig.learner.algorithms import Recurrent
 from onrig.learner.trials.engine import Scores, world_trials
-from onrig.learner.trials.exploring import Correlated
+from onrig.learner.trials.exploring import CorrelatedNoise
 from onrig.learner.trials.step_run import DEPARTURE, REPLAYED, StepRun, space_problems, step_problems
 
 SMALL: dict[str, Any] = {"hidden": [8, 8], "batch": 8, "reward_scale": 1.0}
@@ -119,13 +119,13 @@ def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_mark
 
 
 def test_correlated_noise_starts_anew_in_each_episode_of_a_trial() -> None:
-    noise, one = Correlated(0.2, 2, unit=False), np.ones((2, 1, 3))
+    noise, one = CorrelatedNoise(0.2, 2, unit=False), np.ones((2, 1, 3))
     told = [noise(one, np.array(episodes))[:, 0, 0].tolist() for episodes in ([1, 1], [1, 1], [1, 2], [2, 2])]
     np.testing.assert_allclose(told, [[1.0, 1.0], [1.8, 1.8], [2.44, 1.0], [1.0, 1.8]])
 
 
 def test_correlated_noise_of_a_density_has_its_variance_in_every_step() -> None:
-    noise, normal, trials = Correlated(0.2, 4000, unit=True), np.random.default_rng(3), 4000
+    noise, normal, trials = CorrelatedNoise(0.2, 4000, unit=True), np.random.default_rng(3), 4000
     u = [noise(normal.standard_normal((trials, 1, 1)), np.ones(trials, np.int64)).ravel() for _ in range(5)]
     np.testing.assert_allclose([step.var() for step in u], 1.0, atol=0.08)
     assert np.corrcoef(u[3], u[4])[0, 1] == pytest.approx(0.8, abs=0.03)

@@ -129,7 +129,7 @@ def test_experiment_counts_its_trials(tmp_path: Path) -> None:
     assert trials.finished == trials.total > 0
     assert trials.lost == trials.diverged == 0
     assert lines[-1].startswith(f"{trials.total} of {trials.total} trials")
-    with pytest.raises(onrig.Failure, match="holds an experiment already"):
+    with pytest.raises(onrig.Failure, match="already contains an experiment"):
         onrig.experiment(spec, out=tmp_path / "out", manner=manner)
 
 

@@ -53,7 +53,7 @@ def test_a_sentinel_that_is_told_to_look_elsewhere_goes_on_and_tells_what_it_saw
         sentinels.aim(0, 0, 2_000_000)
         sentinels.aim(5, 0, 2_000_000)  # nobody is there
         sentinels.clear_aim(0)
-        (seen,) = sentinels.seen()
-    assert (seen.kind, seen.cpu) == ("timer", 0)
-    assert sum(seen.counts) >= 1
-    assert max(woken - due for due, woken in [*seen.stalls, (0, 0)]) <= seen.max_ns
+        (record,) = sentinels.records()
+    assert (record.kind, record.cpu) == ("timer", 0)
+    assert sum(record.counts) >= 1
+    assert max(woken - due for due, woken in [*record.stalls, (0, 0)]) <= record.max_ns

@@ -56,7 +56,7 @@ def test_the_rig_admits_what_is_made_up_and_peers_compute_the_same() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--hidden", "8,x"], "--hidden: expected numbers of 1 to 4096 with commas between them, got '8,x'"),
+        (["--hidden", "8,x"], "--hidden: expected numbers from 1 to 4096, separated by commas, got '8,x'"),
         (["--file", "nowhere.onnx"], "--file: 'nowhere.onnx' cannot be read: No such file or directory"),
         (["--json", "nowhere/x.json"], "--json: no such folder 'nowhere'"),
     ],

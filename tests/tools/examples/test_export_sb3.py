@@ -84,7 +84,7 @@ def test_onrig_policy_check_accepts_it(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_module_that_is_not_known_is_named() -> None:
-    with pytest.raises(ValueError, match="module 1, Softmax, is none of those"):
+    with pytest.raises(ValueError, match="module 1, Softmax, is not supported"):
         exported(CONFIG, [nn.Linear(2, 1), nn.Softmax(dim=1)])
 
 
@@ -232,7 +232,7 @@ def test_a_configuration_without_a_twin_is_refused(tmp_path: Path, capsys: pytes
     at = config.index("  twin:")
     path.write_text(config[:at] + "  port: {path: /dev/null}\n" + config[config.index("rate_hz") :])
     assert export_sb3.main([str(path), str(tmp_path / "p.onnx")]) == 2
-    assert "names a port, no twin to train on" in capsys.readouterr().err
+    assert "uses a port: expected a twin to train on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -100,7 +100,7 @@ def test_a_dead_address_is_one_line_and_a_folder_that_resumes(
         port = taken.getsockname()[1]
     assert experiment(spec, "--out", tmp_path / "out", "--cluster", f"127.0.0.1:{port}") == 4
     assert capsys.readouterr().err == (
-        f"onrig experiment: there is no Ray cluster at 127.0.0.1:{port} (Connection refused); start one with "
+        f"onrig experiment: no Ray cluster at 127.0.0.1:{port} (Connection refused); start one with "
         f"`ray start --head`; continue with `onrig experiment {spec} --out {tmp_path}/out --cluster 127.0.0.1:{port} "
         "--resume`\n"
     )
@@ -114,7 +114,7 @@ def test_a_port_that_never_answers_is_given_up(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         assert experiment(spec, "--out", tmp_path / "out", "--cluster", address) == 4
-    assert f"there is no Ray cluster at {address} (no answer within 0.5 s)" in capsys.readouterr().err
+    assert f"no Ray cluster at {address} (no answer within 0.5 s)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("good", ["auto", "10.0.0.1:6379", "ray://head:10001", "[::1]:6379"])

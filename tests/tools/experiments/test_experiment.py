@@ -161,7 +161,8 @@ def test_trials_of_an_earlier_version_are_continued_and_it_says_with_what(
     (folder / "meta.json").write_bytes(msgspec.json.encode(meta))
     capsys.readouterr()
     assert experiment(spec, "--out", folder, "--resume", "--trials", 2, "--workers", 1) == 0
-    said = f"'{folder}/meta.json' does not record the executor of its trials; the others are computed by {executor()}\n"
+    said = f"'{folder}/meta.json' does not record the executor of its trials; the missing trials are computed by"
+    said = f"{said} {executor()}\n"
     assert said in capsys.readouterr().err
     assert experiment(spec, "--out", folder, "--resume", "--workers", 1) == 0
     assert capsys.readouterr().err == "", "the second start has said it"
@@ -192,11 +193,11 @@ def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert experiment(spec, "--out", folder) == 2
     assert capsys.readouterr().err == (
-        f"onrig experiment: '{folder}' holds an experiment already; add --resume to continue it, or choose another\n"
+        f"onrig experiment: '{folder}' already contains an experiment; add --resume to continue it, or choose another\n"
     )
     other = specs.written(tmp_path, SPEC.replace("episodes: 12", "episodes: 13"), "other.yaml")
     assert experiment(other, "--out", folder, "--resume") == 2
-    assert "holds a cell that is not in this spec (pendulum, FIFO[Uniform])" in capsys.readouterr().err
+    assert "contains a cell that is not in this spec (pendulum, FIFO[Uniform])" in capsys.readouterr().err
     more = specs.written(tmp_path, SPEC.replace('"FULL[PER]"', '"FULL[PER]", "Resv[PER]"'), "more.yaml")
     assert experiment(more, "--out", folder, "--resume", "--trials", 1) == 0
     assert len(specs.trial_files(folder)) == 3
@@ -206,10 +207,10 @@ def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest
     ("arguments", "message"),
     [
         (["--out", "tiny.yaml"], "'tiny.yaml' is not a folder"),
-        (["--out", "full"], "'full' is not empty and holds no experiment; choose another folder"),
+        (["--out", "full"], "'full' is not empty and contains no experiment; choose another folder"),
         (["--out", "tiny.yaml/deeper"], "'tiny.yaml/deeper' cannot be written: Not a directory"),
-        (["--out", "none", "--resume"], "'none' does not exist; leave out --resume to start it"),
-        (["--resume"], "--resume: there is no runs/tiny-N; leave out --resume to start one"),
+        (["--out", "none", "--resume"], "'none' does not exist; omit --resume to start it"),
+        (["--resume"], "--resume: no folder runs/tiny-N; omit --resume to start the experiment"),
         (["--workers", "0"], "--workers: expected 1 to 100000, got 0"),
         (["--only", "colour=red"], "--only: the grid has no axis 'colour' (one of config, strategy)"),
         (["--only", "strategy=FIFO"], "--only: no cell has 'strategy' FIFO (one of FIFO[Uniform], FULL[PER])"),
@@ -281,7 +282,7 @@ def test_a_dry_run_that_goes_on_counts_what_is_left(
     assert experiment(spec, "--dry-run", "--resume", "--out", folder) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(
-        "1 cells of 2 trials, 9 episodes each, 2 trials are there, about 0 s of one core, 0 s on the "
+        "1 cells of 2 trials, 9 episodes each, 2 trials are finished, about 0 s of one core, 0 s on the "
     )
 
 
@@ -328,4 +329,4 @@ def test_an_experiment_whose_trials_have_all_diverged_is_no_success(
         write_trial(out, cell, seed, Trial(scores, scores))
     assert experiment(spec, "--out", out, "--resume") == code
     trials = "all 6" if spoilt == 6 else "5 of 6"
-    assert capsys.readouterr().err == f"onrig experiment: {trials} trials diverged: their rewards are not finite\n"
+    assert capsys.readouterr().err == f"onrig experiment: {trials} trials diverged: their rewards are non-finite\n"

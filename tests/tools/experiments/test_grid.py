@@ -237,7 +237,7 @@ def test_an_axis_of_all_algorithms_sets_that_of_the_cells_own(tmp_path: Path) ->
 def test_an_axis_that_the_algorithm_does_not_read_is_refused(tmp_path: Path) -> None:
     block = "- {config: pendulum, set: {algorithm: td3}, grid: {network: [small, ddpg_original]}}"
     (found,) = problems(tmp_path, block)
-    assert "'network' sets learner.td3.network, which there is not" in found
+    assert "'network' sets learner.td3.network, which does not exist" in found
 
 
 @pytest.mark.parametrize("name", shipped("experiments"))

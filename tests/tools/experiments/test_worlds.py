@@ -75,7 +75,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
     ("before", "after", "said"),
     [
         ("gym:Pendulum-v1", "gym:Penduluum-v1", "11:12: gymnasium has no task 'Penduluum-v1'"),
-        ("gym:Pendulum-v1", "plane:Pendulum-v1", "11:12: 'plane:Pendulum-v1' is no world"),
+        ("gym:Pendulum-v1", "plane:Pendulum-v1", "11:12: 'plane:Pendulum-v1' is not a world"),
         ("horizon: 15", "options: {g: abc}", "8:12: 'Pendulum-v1' fails at its first step: TypeError: "),
         ("capacity: [30]", "capacity: [4000000000]", "keep fewer (selection.capacity) at selection.capacity"),
         ("every: 20", "every: 15", "5:21: expected a divisor of the 40 steps, got 15 at evaluation.every"),
@@ -84,7 +84,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         ("random_steps: 10", "random_stepps: 10", "7:3: unknown axis 'random_stepps'"),
         ("random_steps: 10", "random_steps: -1", "7:17: expected 0 or more, got -1 at random_steps"),
         ("FIFO[Uniform]", "FIFO[Unifrom]", "13:23: unknown sampling 'Unifrom'"),
-        ("set: {algorithm: td3}", "set: {algorithm: td3, network: small}", "learner.td3.network, which there is not"),
+        ("set: {algorithm: td3}", "set: {algorithm: td3, network: small}", "learner.td3.network, which does not exist"),
         ("FIFO[Uniform]", "FULL[Uniform]", "13:74: FULL keeps all of the run's 40 experiences; 30 are too few"),
         ("levels: 2", "levels: 3", "15:47: 'CartPole-v1' has 2 discrete actions, got 3 at learner.dqn.levels"),
         (
@@ -92,7 +92,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
             "algorithm: sac",
             "has discrete actions, sac has none; dqn, rainbow have at learner.algorithm",
         ),
-        ("world: gym:Pendulum-v1", "config: pendulum", "an experiment holds either runs or worlds"),
+        ("world: gym:Pendulum-v1", "config: pendulum", "an experiment consists of either runs or worlds"),
         ("world: gym:Pendulum-v1", "config: null", "expected one of 'config' and 'world' at blocks[0]"),
     ],
 )
@@ -128,7 +128,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     tables = (tmp_path / "tables.md").read_text()
     assert "| Expl(1.0)[Uniform] − FIFO[Uniform] | 3 |" in tables
     assert "Unfinished: 7 of 9 trials" in tables
-    assert "1 trials are left out because their networks diverged" in tables
+    assert "1 trials are omitted because their networks diverged" in tables
     assert "As figure" not in (tmp_path / "report.html").read_text()
     names = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert names == ["replayed-Pendulum-v1.png", "returns-Pendulum-v1.png"]
@@ -178,9 +178,7 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
         do(job_of(Unit(cell, (0,))), engine_named(ENGINE), lambda episodes: None)
     (tmp_path / "out").mkdir()
     write_cells(tmp_path / "out", [cell])
-    with pytest.raises(
-        Unsuitable, match=r"begun with other settings in the run behind 'plant:.*mine.yaml'; restore it"
-    ):
+    with pytest.raises(Unsuitable, match=r"started with other settings in the run of 'plant:.*mine.yaml'; restore it"):
         check_folder(tmp_path / "out", [changed], resume=True)
 
 

@@ -59,7 +59,7 @@ def test_an_experiment_is_told_in_figures_tables_and_one_page(
 
     assert "pendulum, FULL[PER]" in out
     assert "Figure 13 is not drawn: it needs finished trials of two strategies above 50 Hz" in out
-    assert "Table 6 is not there" in out
+    assert "Table 6 is missing" in out
     assert "Unfinished" not in out
 
 
@@ -118,8 +118,8 @@ def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
         ([3, 12, "table-6"], {3, 12}, True, []),
         ([6, 9, 23], {5, 10}, False, []),
         (["12", 16], {3}, False, ["Figure 12 is not drawn: it needs", "Figure 16 is not drawn: no report draws that."]),
-        (["table-9"], {3}, True, ["'table-9' is not there: no report makes it"]),
-        (["table-6"], {3}, False, ["Table 6 is not there: no finished trial has noise"]),
+        (["table-9"], {3}, True, ["'table-9' is missing: expected the number of a figure"]),
+        (["table-6"], {3}, False, ["Table 6 is missing: no finished trial has noise"]),
     ],
 )
 def test_what_is_wanted_and_not_drawn_has_a_line(

@@ -80,4 +80,4 @@ def test_without_references_rewards_are_raw_and_no_trial_is_said_to_have_risen(t
     assert result.mu.tolist() == [rewards.tolist()] * 3
     assert result.rise.never == 3
     assert main(["report", str(folder)]) == 0
-    assert "no rise time is known" in (folder / "tables.md").read_text()
+    assert "their rise times are unknown" in (folder / "tables.md").read_text()

@@ -78,11 +78,11 @@ def benchmark(json: Path | None, *, quick: bool) -> int:
 
 
 def measure(plan: Plan) -> tuple[dict[str, EndpointResults], AdmissionTimes, int]:
-    """Measure every endpoint and admission alone; returns the results and the bytes of a row."""
+    """Measure every endpoint, and admission without a link; returns the results and the bytes of a row."""
     from onrig.runtime.link.keys import load_learner_keys
     from onrig.tools.key_folder import make_keys
 
-    found: dict[str, EndpointResults] = {}
+    results: dict[str, EndpointResults] = {}
     progress = progress_for(4.0)
     with contextlib.ExitStack() as stack:
         stack.callback(progress.close)
@@ -91,61 +91,61 @@ def measure(plan: Plan) -> tuple[dict[str, EndpointResults], AdmissionTimes, int
             make_keys(base / "keys")
         progress.begin_step("admission")
         (base / "admission").mkdir()
-        judged = admission(plan.policies, base / "admission")
+        admission_times = admission(plan.policies, base / "admission")
         progress.finish_step(1.0)
         curve = load_learner_keys(base / "keys")
-        for door in (Endpoint("ipc", 0, None), Endpoint("tcp, plain", 1, None), Endpoint("tcp, CURVE", 1, curve)):
-            progress.begin_step(door.name)
-            folder = base / door.name.replace(", ", "-")
+        for endpoint in (Endpoint("ipc", 0, None), Endpoint("tcp, plain", 1, None), Endpoint("tcp, CURVE", 1, curve)):
+            progress.begin_step(endpoint.name)
+            folder = base / endpoint.name.replace(", ", "-")
             folder.mkdir()
-            keys = base / "keys" if door.keys is not None else None
+            keys = base / "keys" if endpoint.keys is not None else None
             with Hosted(folder, plan.experiences, plan.experiences, keys) as hosted:
-                snapshots = [snapshot(hosted, door, plan.experiences) for _ in range(plan.rounds)]
-                on_wire = wire_bytes(hosted, door, plan.experiences)
-                following = [
-                    replication_rate(hosted, door, plan.experiences, min(_PORTION, plan.experiences))
+                snapshots = [snapshot(hosted, endpoint, plan.experiences) for _ in range(plan.rounds)]
+                bytes_on_wire = wire_bytes(hosted, endpoint, plan.experiences)
+                rates = [
+                    replication_rate(hosted, endpoint, plan.experiences, min(_PORTION, plan.experiences))
                     for _ in range(plan.rounds)
                 ]
             (folder / "small").mkdir()
             with Hosted(folder / "small", 2000, 2000, keys) as hosted:
-                times, refused = latency(hosted, door, folder / "small", plan.policies)
-            found[door.name] = EndpointResults(times, refused, snapshots, following, on_wire)
+                times, refused = latency(hosted, endpoint, folder / "small", plan.policies)
+            results[endpoint.name] = EndpointResults(times, refused, snapshots, rates, bytes_on_wire)
             progress.finish_step(1.0)
-    return found, judged, payload_bytes(16)
+    return results, admission_times, payload_bytes(16)
 
 
-def build_report(found: dict[str, EndpointResults], judged: AdmissionTimes, row_bytes: int) -> Report:
-    """Report of the measurements."""
+def build_report(results: dict[str, EndpointResults], admission_times: AdmissionTimes, row_bytes: int) -> Report:
+    """Build the report of the measurements."""
     rows = [
-        _row("admission, network of 50 and 20 units", "ms", [ns / 1e6 for ns in judged.wall]),
-        _row("admission, network of 50 and 20 units, processor time", "ms", [ns / 1e6 for ns in judged.busy]),
+        _row("admission, network of 50 and 20 units", "ms", [ns / 1e6 for ns in admission_times.wall]),
+        _row("admission, network of 50 and 20 units, processor time", "ms", [ns / 1e6 for ns in admission_times.busy]),
     ]
     checks = [
-        at_most("admission alone: ms at p95", _p95_ms(judged.wall), ADMISSION_MS),
-        at_most("admission alone: ms of processor time at p95", _p95_ms(judged.busy), ADMISSION_MS),
+        at_most("admission alone: ms at p95", _p95_ms(admission_times.wall), ADMISSION_MS),
+        at_most("admission alone: ms of processor time at p95", _p95_ms(admission_times.busy), ADMISSION_MS),
     ]
-    for name, door in found.items():
-        total = door.latency.total
-        for what, durations in (
+    for name, endpoint in results.items():
+        total = endpoint.latency.total
+        for part, durations in (
             ("last gradient step to policy ready for the next tick", total),
-            ("of that export", door.latency.export),
-            ("of that offer, admission, verdict", door.latency.offer),
-            ("of that loading by the loop", door.latency.take_up),
+            ("of that export", endpoint.latency.export),
+            ("of that offer, admission, verdict", endpoint.latency.offer),
+            ("of that loading by the loop", endpoint.latency.take_up),
         ):
             if durations:
-                rows.append(_row(f"{name}: {what}", "ms", [ns / 1e6 for ns in durations]))
+                rows.append(_row(f"{name}: {part}", "ms", [ns / 1e6 for ns in durations]))
         if total:
             checks.append(at_most(f"{name}: step to rig, ms at p95", _p95_ms(total), STEP_TO_RIG_MS))
-        seconds = [s.seconds for s in door.snapshots]
-        rows.append(_row(f"{name}: snapshot of {door.snapshots[0].experiences} experiences", "s", seconds))
-        rates = [s.experiences / s.seconds for s in door.snapshots]
+        seconds = [s.seconds for s in endpoint.snapshots]
+        rows.append(_row(f"{name}: snapshot of {endpoint.snapshots[0].experiences} experiences", "s", seconds))
+        rates = [s.experiences / s.seconds for s in endpoint.snapshots]
         rows.append(_row(f"{name}: snapshot", "experiences_per_s", rates))
-        rows.append(_row(f"{name}: following", "experiences_per_s", door.replication_rate))
-        if not math.isnan(door.wire_bytes):
-            rows.append(_row(f"{name}: on the wire", "bytes_per_experience", [door.wire_bytes]))
-        whole, taken = sum(s.equal for s in door.snapshots), len(door.snapshots)
-        checks.append(Check(f"{name}: complete mirrors", whole, taken, whole == taken))
-        checks.append(at_most(f"{name}: policies refused", door.refused, 0))
+        rows.append(_row(f"{name}: following", "experiences_per_s", endpoint.replication_rate))
+        if not math.isnan(endpoint.wire_bytes):
+            rows.append(_row(f"{name}: on the wire", "bytes_per_experience", [endpoint.wire_bytes]))
+        n_complete, n_snapshots = sum(s.equal for s in endpoint.snapshots), len(endpoint.snapshots)
+        checks.append(Check(f"{name}: complete mirrors", n_complete, n_snapshots, n_complete == n_snapshots))
+        checks.append(at_most(f"{name}: policies refused", endpoint.refused, 0))
     rows.append(_row("payload", "bytes_per_experience", [float(row_bytes)]))
     return Report(describe_machine(), 0.0, rows, checks)
 

@@ -1,4 +1,4 @@
-"""Measurements of ``onrig bench link`` over each endpoint of a rig's end in a separate process."""
+"""Measurements of ``onrig bench link`` over each endpoint of a rig's end, which runs in a separate process."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Endpoint(NamedTuple):
     """An endpoint of the rig."""
 
     name: str
-    place: int
-    """Index of its endpoint."""
+    number: int
+    """Index of the endpoint."""
     keys: LearnerKeys | None
 
 
@@ -45,9 +45,9 @@ class Latency(NamedTuple):
 
     export: list[int]
     offer: list[int]
-    """Offer over the link, admission, slot, and verdict back."""
+    """From the offer over the link to the verdict, with admission and slot."""
     take_up: list[int]
-    """Read from the slot, built and warmed up."""
+    """Reading from the slot, build and warm-up."""
 
     @property
     def total(self) -> list[int]:
@@ -77,11 +77,11 @@ class AdmissionTimes(NamedTuple):
 
 
 def admission(policies: int, folder: Path) -> AdmissionTimes:
-    """Time the admission of untrained policies in this process, without link."""
+    """Time the admission of untrained policies in this process, without a link."""
     durations = AdmissionTimes([], [])
     with RigEnd(config_of(_SEED_MEMORY), folder) as end:
         end.fill(_SEED_MEMORY)
-        desk = new_policy_admission(end, folder / "judged")
+        policy_admission = new_policy_admission(end, folder / "judged")
         recorded = end.memory.storage.observation[:64]
         for n in range(1, policies + 1):
             contract = contract_for(
@@ -89,7 +89,7 @@ def admission(policies: int, folder: Path) -> AdmissionTimes:
             )
             model = random_policy(end.config, contract, seed=n)
             start, busy = time.perf_counter_ns(), time.thread_time_ns()
-            verdict = desk.judge(model, recorded)
+            verdict = policy_admission.judge(model, recorded)
             durations.busy.append(time.thread_time_ns() - busy)
             durations.wall.append(time.perf_counter_ns() - start)
             if not verdict.accepted and verdict.stage != "latency":
@@ -97,13 +97,13 @@ def admission(policies: int, folder: Path) -> AdmissionTimes:
     return durations
 
 
-def latency(hosted: Hosted, door: Endpoint, folder: Path, policies: int) -> tuple[Latency, int]:
+def latency(hosted: Hosted, endpoint: Endpoint, folder: Path, policies: int) -> tuple[Latency, int]:
     """Train, export, offer and load policies; returns the times and the number of refusals.
 
-    The loop's part is that of its policy switch: read the policy from the slot, build it and warm it up.
+    Loading is the work of the loop's policy switch: it reads the policy from the slot, builds it and warms it up.
     """
     config = config_of(_SEED_MEMORY)
-    client = LinkClient(hosted.endpoints[door.place], lambda: False, door.keys)
+    client = LinkClient(hosted.endpoints[endpoint.number], lambda: False, endpoint.keys)
     times, refused = Latency([], [], []), 0
     try:
         link = Attachment(config, client, "push")
@@ -119,29 +119,31 @@ def latency(hosted: Hosted, door: Endpoint, folder: Path, policies: int) -> tupl
         for _ in range(policies):
             for _ in agent.learn(_UPDATES):
                 pass
-            start = time.perf_counter_ns()
+            start_ns = time.perf_counter_ns()
             model = agent.export("bench")
-            exported = time.perf_counter_ns()
+            exported_ns = time.perf_counter_ns()
             verdict = link.ask(Offer(agent.updates), model)
-            judged = time.perf_counter_ns()
+            verdict_ns = time.perf_counter_ns()
             if not isinstance(verdict, Verdict) or not verdict.accepted:
                 refused += 1
                 continue
             agent.policies = verdict.policy_id
             switch.take_newest()
-            in_effect = time.perf_counter_ns()
+            ready_ns = time.perf_counter_ns()
             if switch.policy_id != verdict.policy_id:
                 raise RuntimeError(f"policy {verdict.policy_id} was admitted and is not in the slot")
-            for durations, ns in zip(times, (exported - start, judged - exported, in_effect - judged), strict=True):
+            for durations, ns in zip(
+                times, (exported_ns - start_ns, verdict_ns - exported_ns, ready_ns - verdict_ns), strict=True
+            ):
                 durations.append(ns)
     finally:
         client.close()
     return times, refused
 
 
-def snapshot(hosted: Hosted, door: Endpoint, capacity: int, endpoint: str | None = None) -> Snapshot:
+def snapshot(hosted: Hosted, endpoint: Endpoint, capacity: int, address: str | None = None) -> Snapshot:
     """Mirror a complete memory from scratch."""
-    client = LinkClient(endpoint or hosted.endpoints[door.place], lambda: False, door.keys)
+    client = LinkClient(address or hosted.endpoints[endpoint.number], lambda: False, endpoint.keys)
     try:
         link = Attachment(config_of(capacity), client, "watch")
         link.attach()
@@ -155,30 +157,31 @@ def snapshot(hosted: Hosted, door: Endpoint, capacity: int, endpoint: str | None
         client.close()
 
 
-def replication_rate(hosted: Hosted, door: Endpoint, capacity: int, experiences: int) -> float:
+def replication_rate(hosted: Hosted, endpoint: Endpoint, capacity: int, experiences: int) -> float:
     """Maximum rate in experiences per second from the rig's memory to a mirror."""
-    client = LinkClient(hosted.endpoints[door.place], lambda: False, door.keys)
+    client = LinkClient(hosted.endpoints[endpoint.number], lambda: False, endpoint.keys)
     try:
         link = Attachment(config_of(capacity), client, "watch")
-        until = link.attach().inserted + experiences
+        target = link.attach().inserted + experiences
         while (rows := link.pull(0, 0)[0]).upto < rows.inserted:
             pass
         start = time.perf_counter()
         hosted.feed(experiences)
-        while rows.upto < until:
+        while rows.upto < target:
             rows = link.pull(1 << 40, 1000)[0]
         return experiences / (time.perf_counter() - start)
     finally:
         client.close()
 
 
-def wire_bytes(hosted: Hosted, door: Endpoint, capacity: int) -> float:
-    """Bytes on the wire per experience of a snapshot, both directions, with all overhead except tcp's; nan for ipc."""
-    if door.place == 0:
+def wire_bytes(hosted: Hosted, endpoint: Endpoint, capacity: int) -> float:
+    """Bytes on the wire per experience of a snapshot, in both directions, with all overhead except tcp's; NaN for
+    ipc."""
+    if endpoint.number == 0:
         return math.nan
-    with LossyLink(parse_tcp(hosted.endpoints[door.place]).port) as wire:
-        taken = snapshot(hosted, door, capacity, wire.endpoint)
-        return wire.passed / taken.experiences
+    with LossyLink(parse_tcp(hosted.endpoints[endpoint.number]).port) as wire:
+        mirrored = snapshot(hosted, endpoint, capacity, wire.endpoint)
+        return wire.passed / mirrored.experiences
 
 
 def payload_bytes(capacity: int) -> int:

@@ -1,8 +1,8 @@
 """Emulation of a bad network between learner and rig: a tcp proxy that delays, stalls, cuts and freezes.
 
-tcp hides packet loss: to a program, all following data arrive late. A *loss* of 2 % therefore means that one piece in
+tcp hides packet loss: for a program, all following data arrive late. A *loss* of 2 % therefore means that one chunk in
 fifty waits for a retransmission, and all following data with it.  A *cut* closes all connections, including new ones; a
-*freeze* passes nothing but closes nothing, like an unplugged cable.
+*freeze* forwards nothing but closes nothing, like an unplugged cable.
 
 ``python -m onrig.tools.bench.link.network HOST:PORT [--delay-ms D] [--loss P]`` prints its endpoint and forwards until
 stdin ends.
@@ -21,11 +21,11 @@ import time
 from collections import deque
 from typing import Final
 
-_PIECE: Final = 16_384
-_QUEUED: Final = 1 << 20
-"""Buffer in bytes per direction; beyond it the sender blocks, as on a full pipe."""
+_MAX_PIECE_BYTES: Final = 16_384
+_MAX_QUEUED_BYTES: Final = 1 << 20
+"""Maximum number of buffered bytes per direction; beyond it the sender blocks, as with a full pipe."""
 _IDLE_S: Final = 0.05
-_TAPPED: Final = 1 << 22
+_TAP_BYTES: Final = 1 << 22
 
 
 class _Direction:
@@ -44,7 +44,7 @@ class _Direction:
 class LossyLink:
     """Proxy from ``endpoint`` to ``port`` of ``host``; a context manager that ends its thread.
 
-    ``delay_s`` applies to each direction; a piece stalls for a further ``stall_s`` with probability ``loss``.
+    ``delay_s`` applies to each direction; a chunk stalls for a further ``stall_s`` with probability ``loss``.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LossyLink:
         loss: float = 0.0,
         stall_s: float = 0.2,
         seed: int = 0,
-        tap_bytes: int = _TAPPED,
+        tap_bytes: int = _TAP_BYTES,
     ) -> None:
         self._target = (host, port)
         self._delay_s, self._loss, self._stall_s = delay_s, loss, stall_s
@@ -69,7 +69,7 @@ class LossyLink:
         self._cut = self._frozen = self._stop = False
         self._cut_after: int | None = None
         self.passed = self.stalled = self.cuts = self.rejected = 0
-        """Bytes forwarded; pieces stalled; cuts made; connections rejected since the last cut."""
+        """Numbers of forwarded bytes, stalled chunks, cuts, and connections rejected since the last cut."""
         self.tapped = bytearray()
         """The first ``tap_bytes`` bytes forwarded, in either direction."""
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -83,15 +83,15 @@ class LossyLink:
         self._thread.join()
 
     def cut(self) -> None:
-        """Close every connection, and new ones immediately, until `mend`."""
+        """Close every connection, and new ones immediately, until `restore`."""
         self._cut = True
 
-    def cut_after(self, more: int) -> None:
+    def cut_after(self, n_bytes: int) -> None:
         """Cut after ``more`` more bytes, in the middle of a message."""
-        self._cut_after = self.passed + more
+        self._cut_after = self.passed + n_bytes
 
     def freeze(self) -> None:
-        """Stop passing data without closing anything."""
+        """Stop forwarding data without closing anything."""
         self._frozen = True
 
     def restore(self) -> None:
@@ -118,9 +118,9 @@ class LossyLink:
                 self.cuts += 1
             self._wait(now_s)
             self._accept()
-            for way in self._directions:
-                self._read(way)
-                self._write(way)
+            for direction in self._directions:
+                self._read(direction)
+                self._write(direction)
             self._close_finished()
         self._end_all()
         self._listener.close()
@@ -128,13 +128,13 @@ class LossyLink:
     def _wait(self, now_s: float) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
-            until_s = _IDLE_S
-            for way in () if self._frozen else self._directions:
-                if way.bytes < _QUEUED and not way.ended:
-                    selector.register(way.source, selectors.EVENT_READ)
-                if way.waiting:
-                    until_s = min(until_s, max(0.0005, way.waiting[0][0] - now_s))
-            selector.select(until_s)
+            timeout_s = _IDLE_S
+            for direction in () if self._frozen else self._directions:
+                if direction.bytes < _MAX_QUEUED_BYTES and not direction.ended:
+                    selector.register(direction.source, selectors.EVENT_READ)
+                if direction.waiting:
+                    timeout_s = min(timeout_s, max(0.0005, direction.waiting[0][0] - now_s))
+            selector.select(timeout_s)
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -153,67 +153,67 @@ class LossyLink:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._directions += [_Direction(inner, outer), _Direction(outer, inner)]
 
-    def _read(self, way: _Direction) -> None:
-        if self._frozen or way.ended or way.bytes >= _QUEUED:
+    def _read(self, direction: _Direction) -> None:
+        if self._frozen or direction.ended or direction.bytes >= _MAX_QUEUED_BYTES:
             return
         try:
-            data = way.source.recv(_PIECE)
+            data = direction.source.recv(_MAX_PIECE_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if not data:
-            way.ended = True
+            direction.ended = True
             return
         due_s = time.monotonic() + self._delay_s
         if self._loss and self._random.random() < self._loss:
             self.stalled += 1
             due_s += self._stall_s
-        way.last_due_s = max(due_s, way.last_due_s)
-        way.waiting.append((way.last_due_s, data))
-        way.bytes += len(data)
+        direction.last_due_s = max(due_s, direction.last_due_s)
+        direction.waiting.append((direction.last_due_s, data))
+        direction.bytes += len(data)
 
-    def _write(self, way: _Direction) -> None:
+    def _write(self, direction: _Direction) -> None:
         now_s = time.monotonic()
-        while way.waiting and way.waiting[0][0] <= now_s and not (self._frozen or self._cut):
-            due_s, data = way.waiting[0]
+        while direction.waiting and direction.waiting[0][0] <= now_s and not (self._frozen or self._cut):
+            due_s, data = direction.waiting[0]
             if self._cut_after is not None:
                 data = data[: max(0, self._cut_after - self.passed)]
                 if not data:
                     self._cut, self._cut_after = True, None
                     return
             try:
-                sent = way.sink.send(data)
+                sent = direction.sink.send(data)
             except BlockingIOError:
                 return
             except OSError:
-                way.ended = True
-                way.waiting.clear()
+                direction.ended = True
+                direction.waiting.clear()
                 return
-            whole = way.waiting.popleft()[1]
-            if sent < len(whole):
-                way.waiting.appendleft((due_s, whole[sent:]))
-            way.bytes -= sent
+            data_sent = direction.waiting.popleft()[1]
+            if sent < len(data_sent):
+                direction.waiting.appendleft((due_s, data_sent[sent:]))
+            direction.bytes -= sent
             self.passed += sent
             if len(self.tapped) < self._tap_bytes:
                 self.tapped += data[:sent]
 
     def _close_finished(self) -> None:
         """Forward the end of a direction; close connections whose directions have both ended."""
-        for way in self._directions:
-            if way.ended and not way.waiting and not way.closed:
-                way.closed = True
+        for direction in self._directions:
+            if direction.ended and not direction.waiting and not direction.closed:
+                direction.closed = True
                 with contextlib.suppress(OSError):
-                    way.sink.shutdown(socket.SHUT_WR)
-        over = {way.source for way in self._directions if way.closed}
-        for way in [w for w in self._directions if w.closed and w.sink in over]:
-            self._directions.remove(way)
-            way.source.close()
+                    direction.sink.shutdown(socket.SHUT_WR)
+        over = {direction.source for direction in self._directions if direction.closed}
+        for direction in [w for w in self._directions if w.closed and w.sink in over]:
+            self._directions.remove(direction)
+            direction.source.close()
 
     def _end_all(self) -> None:
-        for way in self._directions:
-            way.source.close()
-            way.sink.close()
+        for direction in self._directions:
+            direction.source.close()
+            direction.sink.close()
         self._directions.clear()
 
 
@@ -222,7 +222,7 @@ def main(arguments: list[str]) -> int:
     p = argparse.ArgumentParser(prog="network", description=__doc__)
     p.add_argument("target", metavar="HOST:PORT")
     p.add_argument("--delay-ms", type=float, default=0.0, help="in each direction")
-    p.add_argument("--loss", type=float, default=0.0, help="share of pieces that wait for a retransmission")
+    p.add_argument("--loss", type=float, default=0.0, help="share of chunks that wait for a retransmission")
     args = p.parse_args(arguments)
     host, _, port = args.target.rpartition(":")
     with LossyLink(int(port), host=host, delay_s=args.delay_ms / 1000, loss=args.loss) as wire:

@@ -58,7 +58,7 @@ class RigEnd:
         self.config = config
         self.memory = Memory(config)
         self.slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
-        self._shm = create_folder()  # as a rig's: paths of sockets are limited in length
+        self._shm = create_folder()  # short, like a rig's: socket paths are limited in length
         self.server = LinkServer(f"ipc://{self._shm}/learner", TcpAccess(parse_tcp("tcp://127.0.0.1:0"), keys))
         policies = PolicyAdmission(examination(config), self.slot, PolicyFolder(folder / "policies"), event)
         self.desk = LearnerRequests(
@@ -112,7 +112,7 @@ _BATCH: Final = 64
 
 
 class HostedRig:
-    """A rig's end as a worker process: its calls, and its work between them."""
+    """A rig's end in a worker process: its calls, and its work between them."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack: Final = stack
@@ -120,7 +120,7 @@ class HostedRig:
         self._pending = 0
 
     def listen(self, folder: str, capacity: int, stored: int, keys: str | None) -> list[str]:
-        """Fill the memory and listen; returns the endpoints."""
+        """Fill the memory, and listen for learners; returns the endpoints."""
         config = with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
         rig_keys = None if keys is None else load_rig_keys(Path(keys))
         self._end = end = self._stack.enter_context(RigEnd(config, Path(folder), rig_keys))
@@ -137,10 +137,10 @@ class HostedRig:
         if self._end is None:
             time.sleep(0.001)
             return
-        taken = min(self._pending, _BATCH)
-        if taken:
-            self._end.fill(taken)
-            self._pending -= taken
+        n = min(self._pending, _BATCH)
+        if n:
+            self._end.fill(n)
+            self._pending -= n
         self._end.turn(wait_ms=0 if self._pending else 1)
 
 
@@ -164,20 +164,20 @@ class Hosted(WorkerProcess):
 
 
 def new_policy_admission(end: RigEnd, folder: Path) -> PolicyAdmission:
-    """Return a desk like the rig's, to time admission alone."""
+    """Return a policy admission like the rig's, to time it by itself."""
     config = end.config
     return PolicyAdmission(examination(config), end.slot, PolicyFolder(folder), lambda kind, **what: None)
 
 
 HIDDEN: Final = (50, 20)
-"""Units of the actor's hidden layers (de Bruin et al. 2018, §B.1)."""
+"""Numbers of units in the actor's hidden layers (de Bruin et al. 2018, §B.1)."""
 
 
 def random_policy(config: RunConfig, contract: PolicyContract | None = None, seed: int = 0) -> bytes:
     """Return ONNX bytes of a random actor for the rig of ``config``, stochastic or recurrent like its learner's.  Its
     id is 1 by default.
     """
-    wanted = contract or contract_for(
+    contract_ = contract or contract_for(
         config.rig, config.rate_hz, policy_id=1, parent_run="bench", training_step=0, signals=config.signals
     )
     rng = np.random.default_rng(seed)
@@ -190,15 +190,15 @@ def random_policy(config: RunConfig, contract: PolicyContract | None = None, see
     if isinstance(selected, VracerConfig) and selected.recurrent is not msgspec.UNSET:
         units = selected.recurrent.units
         cells = [layer(inputs + own, 4 * own) for inputs, own in itertools.pairwise((n, *units))]
-        wanted = msgspec.structs.replace(wanted, behaviour=GAUSSIAN, format=2)
-        return export_recurrent_policy([*cells, layer(units[-1], m)], np.full(m, 0.1), wanted)
+        contract_ = msgspec.structs.replace(contract_, behaviour=GAUSSIAN, format=2)
+        return export_recurrent_policy([*cells, layer(units[-1], m)], np.full(m, 0.1), contract_)
     spread: Spread | None = None
     if config.stochastic:
-        wanted = msgspec.structs.replace(wanted, behaviour=SQUASHED_GAUSSIAN, format=2)
+        contract_ = msgspec.structs.replace(contract_, behaviour=SQUASHED_GAUSSIAN, format=2)
     layers = [layer(*shape) for shape in itertools.pairwise((n, *HIDDEN, m))]
     if config.stochastic:
         spread = Spread(*layers[-1], bounds=(-20.0, 2.0))
-    return export_policy(layers, wanted, spread)
+    return export_policy(layers, contract_, spread)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""``onrig bench loop``: timing of the control loop next to cyclictest."""
+"""``onrig bench loop``: timing of the control loop compared with cyclictest."""

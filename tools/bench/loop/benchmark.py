@@ -1,4 +1,4 @@
-"""Benchmark of the control loop: timing of a real rig on this board, next to ``cyclictest``."""
+"""Benchmark of the control loop: timing of a real rig on this board, compared with ``cyclictest``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Take = Callable[[NDArray[np.void]], None]
 START_S: Final = 6.0
 """Approximate start-up time, for the estimate of the remaining time."""
 _SETTLE_S: Final = 2.0
-"""Initial time of a slice that is discarded: the learner is still importing."""
+"""Discarded initial time of a slice, in which the learner is still importing."""
 
 
 class LoopSession:
@@ -93,9 +93,9 @@ class LoopSession:
         """Measure all slices; raises RigFailed or CyclictestFailed."""
         self._folder.mkdir(parents=True, exist_ok=True)
         tallies: dict[str, RigResults] = {}
-        theirs: DurationHistogram | None = None
-        started_s = time.monotonic()
-        seen: list[SentinelRecords] = []
+        cyclictest_histogram: DurationHistogram | None = None
+        start_s = time.monotonic()
+        sentinel_records: list[SentinelRecords] = []
         with contextlib.ExitStack() as stack:
             if "sentinel" not in self._without and sys.platform == "linux":
                 line_cpu = None if self._by_socket else self._others[0]
@@ -107,15 +107,17 @@ class LoopSession:
                 self._progress.begin_step(f"{self._rate_hz:g} Hz, {subject.name}, {seconds:g} s")
                 if subject.name == CYCLICTEST:
                     histogram = self._cyclictest(seconds)
-                    theirs = theirs or DurationHistogram()
-                    theirs.merge(histogram)
+                    cyclictest_histogram = cyclictest_histogram or DurationHistogram()
+                    cyclictest_histogram.merge(histogram)
                 else:
                     self._rig(subject, seconds, n, tallies)
                 self._progress.finish_step(seconds + START_S)
-            seen = self._sentinels.seen() if self._sentinels is not None else []
-        watched_s = time.monotonic() - started_s
+            sentinel_records = self._sentinels.records() if self._sentinels is not None else []
+        observed_s = time.monotonic() - start_s
         total_s = sum(s.seconds for s in slices if s.subject.name == ONRIG)
-        return RateResults(self._rate_hz, total_s, list(tallies.values()), theirs, seen, watched_s)
+        return RateResults(
+            self._rate_hz, total_s, list(tallies.values()), cyclictest_histogram, sentinel_records, observed_s
+        )
 
     def _cyclictest(self, seconds: float) -> DurationHistogram:
         program = cyclictest.find()
@@ -132,8 +134,8 @@ class LoopSession:
 
     def _rig(self, subject: Subject, seconds: float, n: int, tallies: dict[str, RigResults]) -> None:
         settings = list(subject.settings)
-        alone = "local_learner=false" in settings or not self._config.local_learner
-        if alone and self._config.policy is None:
+        has_no_learner = "local_learner=false" in settings or not self._config.local_learner
+        if has_no_learner and self._config.policy is None:
             settings.append(f"policy={self._starting_policy(settings, n)}")
         if self._swaps_s is not None:  # every policy of the swapper must be admitted
             settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swaps_s):g}")
@@ -147,7 +149,7 @@ class LoopSession:
             page = address_in(rig.output)
             viewer = stack.enter_context(Viewer(page)) if page is not None else None
             trace = stack.enter_context(contextlib.closing(TraceReader(rig.shm))) if traced else None
-            ended = []
+            failures = []
             try:
                 with self._with_aim() as aim:
 
@@ -157,25 +159,27 @@ class LoopSession:
 
                     rig.follow(_SETTLE_S, aim)
                     tally.lost = rig.follow(seconds, take)
-            except RunEnded as end:  # the measurements so far are kept, and the end is reported
-                ended.append(f"slice {n}: {end}")
+            except RunEnded as end:  # the measurements before the end are kept
+                failures.append(f"slice {n}: {end}")
             tally.finish()
-            if viewer is not None and not viewer.received and not ended:
+            if viewer is not None and not viewer.received and not failures:
                 raise RigFailed(f"the live page sent nothing ({page}); exclude it with --without web")
         if not self._keep:
             shutil.rmtree(folder, ignore_errors=True)
-        of = tallies.get(subject.name)
-        if of is None:
-            of = tallies[subject.name] = RigResults(subject.name, Tally(period_ns(self._rate_hz)), [], rig.realtime)
-        of.tally.merge(tally)
+        results = tallies.get(subject.name)
+        if results is None:
+            results = tallies[subject.name] = RigResults(
+                subject.name, Tally(period_ns(self._rate_hz)), [], rig.realtime
+            )
+        results.tally.merge(tally)
         p = [tally.histograms[what].percentile_us(q) or 0.0 for what in ("lateness", "tick") for q in (50, 99)]
-        whole = [] if ended else [SliceFigures(*p)]
-        tallies[subject.name] = of._replace(slices=[*of.slices, *whole], ended=[*of.ended, *ended])
+        complete = [] if failures else [SliceFigures(*p)]
+        tallies[subject.name] = results._replace(slices=[*results.slices, *complete], ended=[*results.ended, *failures])
 
     @contextlib.contextmanager
     def _with_aim(self) -> Iterator[Take]:
-        """Wrap the consumer of records so that the sentinel on the loop's CPU wakes while the loop sleeps, if periods
-        are short.
+        """Context with a consumer of records that, for short periods, keeps the wake-ups of the sentinel on the loop's
+        CPU within the loop's sleep.
         """
         sentinels, cpu = self._sentinels, self._cpu
         if sentinels is None or period_ns(self._rate_hz) >= 1000 * PERIOD_US["timer"]:
@@ -187,7 +191,7 @@ class LoopSession:
             sentinels.clear_aim(cpu)
 
     def _starting_policy(self, settings: Sequence[str], n: int) -> Path:
-        """Policy for slice ``n`` of a run without a learner."""
+        """Return the policy file for slice ``n`` of a run without a learner."""
         from onrig.tools.bench.link.rig_end import random_policy  # needs onnx, which may be missing on a board
 
         path = self._folder / f"policy-{n}.onnx"
@@ -206,7 +210,7 @@ def benchmark(args: Request) -> int:
         return complain(_VERB, problem)
     settle_loop_cpu()  # for the rig, and for processes on and off its CPU
     name = args.config or CONFIG
-    given = [*(EVERYTHING if args.config is None else ()), *args.set]
+    settings = [*(EVERYTHING if args.config is None else ()), *args.set]
     without = {part for part in args.without.split(",") if part}
     if args.swaps is not None:
         without.add("learner")
@@ -214,13 +218,13 @@ def benchmark(args: Request) -> int:
     try:
         if args.device is None and load_for_rig(name).device.port is None:
             # A socket avoids the kernel's tty layer, and the twin records its send times.
-            given = ["device.twin.line=socket", "device.twin.trace=true", *given]
-        base = load_for_rig(name, [*given, "device.pace=realtime"])
+            settings = ["device.twin.line=socket", "device.twin.trace=true", *settings]
+        base = load_for_rig(name, [*settings, "device.pace=realtime"])
         if (without | set(args.compare)) & {"learner"} and base.policy is None and find_spec("onnx") is None:
             return complain(_VERB, _NO_POLICY, ExitCode.PREFLIGHT)
         for rate_hz in args.rate or RATES_HZ:
             pace = at_rate(base, rate_hz, args.slice)
-            subjects = subjects_of(args, without, (*given, *pace))
+            subjects = subjects_of(args, without, (*settings, *pace))
             configs = [load_for_rig(name, s.settings) for s in subjects]
             if "cyclictest" not in without and cyclictest.find() is not None:
                 subjects.append(Subject(CYCLICTEST))
@@ -231,7 +235,7 @@ def benchmark(args: Request) -> int:
         print("cyclictest is not installed: install rt-tests for the comparison", file=sys.stderr)
     weights = [s.seconds + START_S for _, _, slices in plans for s in slices]
     progress = progress_for(sum(weights))
-    measured: list[RateResults] = []
+    results: list[RateResults] = []
     try:
         with contextlib.ExitStack() as stack:
             stack.callback(progress.close)
@@ -247,36 +251,39 @@ def benchmark(args: Request) -> int:
                     progress,
                     keep=args.keep is not None,
                 )
-                measured.append(session.measure(slices))
+                results.append(session.measure(slices))
     except (RigFailed, cyclictest.CyclictestFailed) as error:
         return complain(_VERB, str(error), ExitCode.INTERNAL)
-    _conclude(build(_machine(measured, plans[0][1]), measured), measured, args)
+    _conclude(build(_machine(results, plans[0][1]), results), results, args)
     return ExitCode.OK
 
 
-def _machine(measured: Sequence[RateResults], config: RunConfig) -> dict[str, Fact]:
+def _machine(results: Sequence[RateResults], config: RunConfig) -> dict[str, Fact]:
     machine = describe_machine()
-    machine["sched_fifo"] = int(all(rig.realtime for found in measured for rig in found.rigs))
+    machine["sched_fifo"] = int(all(rig.realtime for at_one_rate in results for rig in at_one_rate.rigs))
     machine["priority"] = config.realtime.priority
     cpu = loop_cpu(config.realtime)
     machine["loop_cpu"] = "any" if cpu is None else cpu
     return machine
 
 
-def _conclude(report: LoopReport, measured: Sequence[RateResults], args: Request) -> None:
+def _conclude(report: LoopReport, results: Sequence[RateResults], args: Request) -> None:
     if not report.machine["sched_fifo"]:
         print("without SCHED_FIFO: the loop was not permitted to use it (`onrig doctor` shows how to grant it)\n")
-    parts = [rows_table(report.rows), misses_table(measured)]
+    parts = [rows_table(report.rows), misses_table(results)]
     if report.misses:
         parts.append(misses_list(report.misses))
-    if any(len(found.rigs) > 1 for found in measured):
-        parts.append(ratios_table(measured))
+    if any(len(at_one_rate.rigs) > 1 for at_one_rate in results):
+        parts.append(ratios_table(results))
     parts += [
-        f"{found.rate_hz:g} Hz, {rig.name}, {end}" for found in measured for rig in found.rigs for end in rig.ended
+        f"{at_one_rate.rate_hz:g} Hz, {rig.name}, {end}"
+        for at_one_rate in results
+        for rig in at_one_rate.rigs
+        for end in rig.ended
     ]
     parts.append(checks_table(report.checks))
     conclude(report, parts, args.json)
     if (picture := args.plot) is not None:
         from onrig.tools.bench.loop.report import plot
 
-        drawn(str(picture), lambda: plot(measured, picture), lambda line: complain("bench loop", line))
+        drawn(str(picture), lambda: plot(results, picture), lambda line: complain("bench loop", line))

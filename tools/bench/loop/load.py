@@ -1,9 +1,8 @@
 """Background load for measurements of the loop: ``python -m onrig.tools.bench.loop.load WHAT ...`` until killed.
 
-``burn CPUS`` keeps CPUs and their caches as busy as a learner does: float32 matrix products of a learner's sizes, small
-ones (a batch of 64 through 50 units) and ones that exceed the caches, at the learner's niceness. ``swap CONFIG ENDPOINT
-SECONDS`` is a learner that learns nothing: it offers the rig a fresh policy at fixed times, so that swaps can be
-measured.
+``burn CPUS`` keeps CPUs and their caches as busy as a learner does: it multiplies float32 matrices, small ones (a batch
+of 64 through 50 units) and ones that exceed the caches, with the learner's niceness. ``swap CONFIG ENDPOINT SECONDS``
+is a learner without learning: it offers the rig a new policy at fixed intervals, so that swaps can be measured.
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ def burner(cpus: Iterable[int]) -> Companion:
     return Companion(__name__, "burn", ",".join(map(str, cpus)))
 
 
-def swapper(config: Path, endpoint: str, every_s: float) -> Companion:
+def swapper(config: Path, endpoint: str, interval_s: float) -> Companion:
     """Start a process that offers the rig a new policy every ``every_s`` seconds."""
-    return Companion(__name__, "swap", str(config), endpoint, str(every_s))
+    return Companion(__name__, "swap", str(config), endpoint, str(interval_s))
 
 
 def burn(cpus: str) -> None:
-    """Multiply forever."""
+    """Multiply matrices forever."""
     if cpus and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     os.nice(_NICE)
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in (_SMALL, (_SMALL[1], _SMALL[1])))
     a, b = (rng.standard_normal((_LARGE, _LARGE)).astype(np.float32) for _ in range(2))
-    out = np.empty_like(a)
+    product = np.empty_like(a)
     while True:
-        np.matmul(a, b, out=out)
+        np.matmul(a, b, out=product)
         for _ in range(1000):
             np.maximum(x @ w, 0)
 
 
-def swap(config_file: str, endpoint: str, every: str) -> None:
+def swap(config_file: str, endpoint: str, interval: str) -> None:
     """Offer policies until the rig disconnects."""
     from onrig.tools.bench.link.rig_end import random_policy  # needs onnx, which a board may lack
 
-    config, every_s = load_resolved(Path(config_file)), float(every)
+    config, interval_s = load_resolved(Path(config_file)), float(interval)
     leave_cpu(config.realtime)
     os.nice(_NICE)
     client = LinkClient(endpoint, lambda: False)
@@ -79,7 +78,7 @@ def swap(config_file: str, endpoint: str, every: str) -> None:
             )
             client.ask(Offer(policy_id), random_policy(config, contract, seed=policy_id))
             policy_id += 1
-            due_s += every_s
+            due_s += interval_s
             time.sleep(max(0.0, due_s - time.monotonic()))
     except (LinkClosed, RequestRejected):
         pass

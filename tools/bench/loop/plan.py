@@ -1,4 +1,4 @@
-"""Plan of the benchmark of the loop: request, order of the slices, settings of each subject."""
+"""Plan of the loop benchmark: request, order of the slices, settings of each subject."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ EVERYTHING: Final = (
     "learner.updates_per_episode=null",
     "learner.updates_per_transition=1.0",
 )
-"""Maximum work per tick: budgets that count but never run out, and a learner that never idles."""
+"""Settings for the maximum work per tick: budgets that are counted but never exhausted, and a learner without idle
+time."""
 
 
 class Subject(NamedTuple):
@@ -41,7 +42,7 @@ class Subject(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """A stretch of time given to one subject."""
+    """Time span of one subject."""
 
     subject: Subject
     seconds: float
@@ -53,7 +54,7 @@ class Request(NamedTuple):
     config: str | None = None
     json: Path | None = None
     rate: Sequence[float] = ()
-    """Hz; none: ``RATES_HZ``."""
+    """Rates in Hz; empty: ``RATES_HZ``."""
     seconds: float = 60.0
     slice: float = 30.0
     """Seconds."""
@@ -91,7 +92,7 @@ def problem_of(args: Request) -> str | None:
 
 
 def subjects_of(args: Request, without: set[str], settings: tuple[str, ...]) -> list[Subject]:
-    """List the requested rig, then its variants."""
+    """List the requested rig and its variants."""
     flags = ["--device", args.device] if args.device is not None else []
     base = _variant(ONRIG, settings, tuple(flags), without)
     others = [_variant(f"without {part}", settings, tuple(flags), without | {part}) for part in args.compare]
@@ -110,7 +111,7 @@ def _variant(name: str, settings: tuple[str, ...], flags: tuple[str, ...], witho
 
 
 def schedule(subjects: Sequence[Subject], seconds: float, slice_s: float) -> list[Slice]:
-    """Give each subject ``seconds`` in equal slices of about ``slice_s``, in alternating order.
+    """Assign ``seconds`` to each subject in equal slices of about ``slice_s``, in alternating order.
 
     Disturbances then affect all subjects alike, and slow drift cancels.
     """
@@ -123,7 +124,7 @@ def schedule(subjects: Sequence[Subject], seconds: float, slice_s: float) -> lis
 
 
 def at_rate(config: RunConfig, rate_hz: float, slice_s: float) -> tuple[str, ...]:
-    """Settings for running a configuration in real time at a rate, for longer than a slice."""
+    """Settings for a real-time run of a configuration at a rate, longer than a slice."""
     settings = ["device.pace=realtime", f"rate_hz={rate_hz:g}", "evaluate_every=0"]
     settings.append(f"episodes={50 + round(4 * slice_s / config.task.episode_s)}")
     lease_s = max(_LEASE_S, config.rig.lease_periods / config.rate_hz)

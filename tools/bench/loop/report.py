@@ -65,12 +65,12 @@ class RigResults(NamedTuple):
 
 
 class RateResults(NamedTuple):
-    """Everything measured at one rate."""
+    """All results at one rate."""
 
     rate_hz: float
     seconds: float
     rigs: Sequence[RigResults]
-    """Variants of the rig, the base first."""
+    """Results of the base rig, then of its variants."""
     cyclictest: DurationHistogram | None
     sentinels: Sequence[SentinelRecords]
     sentinel_s: float
@@ -78,7 +78,7 @@ class RateResults(NamedTuple):
 
 
 class LoopReport(Report, frozen=True):
-    """The report of all benchmarks, with the misses one by one and the histograms behind the percentiles."""
+    """Report with a list of all misses and the histograms of the percentiles."""
 
     misses: list[LoopMiss]
     histograms: dict[str, dict[str, list[float]]]
@@ -89,14 +89,14 @@ def row(case: str, subject: str, histogram: DurationHistogram) -> Row | None:
     """Return a row in µs; None without counts."""
     if not histogram.count:
         return None
-    figures = histogram.summary_us()
-    return Row(case, subject, "us", *(round(figures[name] or 0.0, 2) for name in ("p50", "p99", "p999", "max")))
+    percentiles = histogram.summary_us()
+    return Row(case, subject, "us", *(round(percentiles[name] or 0.0, 2) for name in ("p50", "p99", "p999", "max")))
 
 
-def explain_misses(found: RateResults) -> dict[str, list[ExplainedMiss]]:
-    """Explain every miss of every variant by the stall seen at that time, if any."""
-    stalls = Stalls(found.sentinels, period_ns(found.rate_hz))
-    return {rig.name: [stalls.explain(m) for m in rig.tally.missed] for rig in found.rigs}
+def explain_misses(results: RateResults) -> dict[str, list[ExplainedMiss]]:
+    """Attribute every miss of every variant to the stall observed at that time, if any."""
+    stalls = Stalls(results.sentinels, period_ns(results.rate_hz))
+    return {rig.name: [stalls.explain(m) for m in rig.tally.missed] for rig in results.rigs}
 
 
 def period_ns(rate_hz: float) -> int:
@@ -104,64 +104,66 @@ def period_ns(rate_hz: float) -> int:
     return round(1e9 / rate_hz)
 
 
-def rows_of(found: RateResults) -> list[Row]:
+def rows_of(results: RateResults) -> list[Row]:
     """All rows of one rate."""
     rows: list[Row | None] = []
-    at = f"{found.rate_hz:g} Hz: "
-    for rig in found.rigs:
-        rows.append(row(f"{at}lateness", rig.name, rig.tally.histograms["lateness"]))
-    if found.cyclictest is not None:
-        rows.append(row(f"{at}lateness", CYCLICTEST, found.cyclictest))
-    rows += [row(f"{at}{s.name}", "machine", s.histogram()) for s in found.sentinels]
-    for rig in found.rigs:
-        of = rig.tally.histograms
+    prefix = f"{results.rate_hz:g} Hz: "
+    for rig in results.rigs:
+        rows.append(row(f"{prefix}lateness", rig.name, rig.tally.histograms["lateness"]))
+    if results.cyclictest is not None:
+        rows.append(row(f"{prefix}lateness", CYCLICTEST, results.cyclictest))
+    rows += [row(f"{prefix}{s.name}", "machine", s.histogram()) for s in results.sentinels]
+    for rig in results.rigs:
+        histograms = rig.tally.histograms
         names = ["tick", *STAGES, SENT_LATE, HOST_CLOCK, DEVICE_CLOCK]
         if rig.tally.swaps:
             names += [*LATENESS[1:], *TICK[1:]]
-        rows += [row(f"{at}{'stage ' * (name in STAGES)}{name}", rig.name, of[name]) for name in names]
+        rows += [row(f"{prefix}{'stage ' * (name in STAGES)}{name}", rig.name, histograms[name]) for name in names]
     return [r for r in rows if r is not None]
 
 
-def checks_of(found: RateResults) -> list[Check]:
+def checks_of(results: RateResults) -> list[Check]:
     """Checks on the rig at one rate."""
-    at = f"{found.rate_hz:g} Hz: "
-    base = found.rigs[0]
-    misses = explain_misses(found)
+    prefix = f"{results.rate_hz:g} Hz: "
+    base = results.rigs[0]
+    misses = explain_misses(results)
     checks = []
     p99 = base.tally.histograms["lateness"].percentile_us(99) or 0.0
-    if found.cyclictest is not None:
-        theirs = found.cyclictest.percentile_us(99) or 0.0
-        bound = max(LATENESS_RATIO * theirs, theirs + LATENESS_ALLOWANCE_US)
-        checks.append(at_most(f"{at}lateness p99, us (1.5 x cyclictest's or 60 us above)", p99, bound))
-    for rig in found.rigs:
-        whose = "" if rig is base else f"{rig.name}: "
-        ours = sum(e.missed.frames for e in misses[rig.name] if e.caused_by_program)
-        checks.append(at_most(f"{at}{whose}ticks missed by the program", ours, 0))
-        if found.rate_hz <= FAULTLESS_RATE_HZ:
-            others = sum(e.missed.frames for e in misses[rig.name] if not (e.caused_by_machine or e.caused_by_line))
-            checks.append(at_most(f"{at}{whose}ticks missed outside stalls of the machine", others, 0))
+    if results.cyclictest is not None:
+        cyclictest_p99 = results.cyclictest.percentile_us(99) or 0.0
+        bound = max(LATENESS_RATIO * cyclictest_p99, cyclictest_p99 + LATENESS_ALLOWANCE_US)
+        checks.append(at_most(f"{prefix}lateness p99, us (1.5 x cyclictest's or 60 us above)", p99, bound))
+    for rig in results.rigs:
+        variant = "" if rig is base else f"{rig.name}: "
+        by_program = sum(e.missed.frames for e in misses[rig.name] if e.caused_by_program)
+        checks.append(at_most(f"{prefix}{variant}ticks missed by the program", by_program, 0))
+        if results.rate_hz <= FAULTLESS_RATE_HZ:
+            unexplained = sum(
+                e.missed.frames for e in misses[rig.name] if not (e.caused_by_machine or e.caused_by_line)
+            )
+            checks.append(at_most(f"{prefix}{variant}ticks missed outside stalls of the machine", unexplained, 0))
         if rig.ended:
-            checks.append(at_most(f"{at}{whose}runs that ended prematurely", len(rig.ended), 0))
+            checks.append(at_most(f"{prefix}{variant}runs that ended prematurely", len(rig.ended), 0))
         if rig.tally.lost:
-            checks.append(at_most(f"{at}{whose}records lost by the benchmark", rig.tally.lost, 0))
+            checks.append(at_most(f"{prefix}{variant}records lost by the benchmark", rig.tally.lost, 0))
         if rig.tally.unknown:
-            checks.append(at_most(f"{at}{whose}frames without a send time from the twin", rig.tally.unknown, 0))
-    if found.rate_hz == TICK_RATE_HZ:
-        checks.append(at_most(f"{at}tick p99, us", base.tally.histograms["tick"].percentile_us(99) or 0.0, TICK_US))
+            checks.append(at_most(f"{prefix}{variant}frames without a send time from the twin", rig.tally.unknown, 0))
+    if results.rate_hz == TICK_RATE_HZ:
+        checks.append(at_most(f"{prefix}tick p99, us", base.tally.histograms["tick"].percentile_us(99) or 0.0, TICK_US))
     if base.tally.swaps:
         near, far = (base.tally.histograms[name].percentile_us(99) or 0.0 for name in LATENESS[1:])
         bound = max(LATENESS_RATIO * far, far + LATENESS_ALLOWANCE_US)
-        checks.append(at_most(f"{at}lateness p99 within {NEAR_TICKS} ticks of a swap, us", near, bound))
+        checks.append(at_most(f"{prefix}lateness p99 within {NEAR_TICKS} ticks of a swap, us", near, bound))
         at_swaps = sum(
             e.missed.frames
             for e in misses[base.name]
             if e.missed.near_swap and not (e.caused_by_machine or e.caused_by_line)
         )
-        checks.append(at_most(f"{at}ticks missed within {NEAR_TICKS} ticks of a swap, no stall", at_swaps, 0))
-    for rig in found.rigs[1:]:
-        for what in ("tick", "lateness"):
-            r = variant_ratio(base, rig, f"{what}_p99")
-            name = f"{at}{what} p99 of '{base.name}' over '{rig.name}': 1 is in its interval"
+        checks.append(at_most(f"{prefix}ticks missed within {NEAR_TICKS} ticks of a swap, no stall", at_swaps, 0))
+    for rig in results.rigs[1:]:
+        for quantity in ("tick", "lateness"):
+            r = variant_ratio(base, rig, f"{quantity}_p99")
+            name = f"{prefix}{quantity} p99 of '{base.name}' over '{rig.name}': 1 is in its interval"
             checks.append(Check(name, round(r.value, 4), 1.0, r.includes_one))
     return checks
 
@@ -177,21 +179,21 @@ def build(machine: dict[str, Fact], measured: Sequence[RateResults]) -> LoopRepo
     histograms: dict[str, dict[str, list[float]]] = {}
     slices: dict[str, list[dict[str, float]]] = {}
     floor = 0.0
-    for found in measured:
-        rows += rows_of(found)
-        checks += checks_of(found)
-        at = f"{found.rate_hz:g} Hz"
-        for name, listed in explain_misses(found).items():
-            misses += [as_row(found.rate_hz, name, e) for e in listed]
-        for rig in found.rigs:
-            for what in ("lateness", "tick"):
-                histograms[f"{at}: {what}, {rig.name}"] = _bins(rig.tally.histograms[what])
-            slices[f"{at}: {rig.name}"] = [{k: round(v, 2) for k, v in s._asdict().items()} for s in rig.slices]
-        if found.cyclictest is not None:
-            histograms[f"{at}: lateness, {CYCLICTEST}"] = _bins(found.cyclictest)
-        for seen in found.sentinels:
-            if seen.kind == "timer":
-                floor = max(floor, seen.histogram().percentile_us(99.99) or 0.0)
+    for results in measured:
+        rows += rows_of(results)
+        checks += checks_of(results)
+        rate = f"{results.rate_hz:g} Hz"
+        for name, explained in explain_misses(results).items():
+            misses += [as_row(results.rate_hz, name, e) for e in explained]
+        for rig in results.rigs:
+            for quantity in ("lateness", "tick"):
+                histograms[f"{rate}: {quantity}, {rig.name}"] = _bins(rig.tally.histograms[quantity])
+            slices[f"{rate}: {rig.name}"] = [{k: round(v, 2) for k, v in s._asdict().items()} for s in rig.slices]
+        if results.cyclictest is not None:
+            histograms[f"{rate}: lateness, {CYCLICTEST}"] = _bins(results.cyclictest)
+        for records in results.sentinels:
+            if records.kind == "timer":
+                floor = max(floor, records.histogram().percentile_us(99.99) or 0.0)
     return LoopReport(machine, floor, rows, checks, misses, histograms, slices)
 
 
@@ -205,13 +207,13 @@ def _bins(histogram: DurationHistogram) -> dict[str, list[float]]:
     }
 
 
-_LISTED: Final = 20
+_MAX_LISTED: Final = 20
 _PER_DECADE: Final = 20
 _MIN_US: Final = 1.0
 
 
 def misses_table(measured: Sequence[RateResults]) -> str:
-    """Table of missed ticks by cause, and how many coincide with stalls seen by a sentinel."""
+    """Table of missed ticks by cause, with the number that coincides with observed stalls."""
     head = [
         "missed ticks",
         "ticks",
@@ -225,18 +227,18 @@ def misses_table(measured: Sequence[RateResults]) -> str:
         "twin paused",
     ]
     cells = []
-    for found in measured:
-        stalls = Stalls(found.sentinels, period_ns(found.rate_hz))
-        for rig in found.rigs:
+    for results in measured:
+        stalls = Stalls(results.sentinels, period_ns(results.rate_hz))
+        for rig in results.rigs:
             t = rig.tally
             counts = [t.missed_ticks[cause] for cause in (Miss.LINK, Miss.PROGRAM, Miss.HOST)]
             misses = [stalls.explain(m) for m in t.missed]
             in_stall = sum(e.missed.frames for e in misses if e.caused_by_machine)
             on_line = sum(e.missed.frames for e in misses if e.caused_by_line)
-            seen = [in_stall, on_line] if found.sentinels else ["?", "?"]
-            chance = f"{100 * stalls.share_of(found.sentinel_s):.2g} %"
-            figures = [t.ticks, t.swaps, *counts, *seen, chance, t.pauses]
-            cells.append([f"{found.rate_hz:g} Hz, {rig.name}", *map(str, figures)])
+            explained = [in_stall, on_line] if results.sentinels else ["?", "?"]
+            chance = f"{100 * stalls.share_of(results.sentinel_s):.2g} %"
+            figures = [t.ticks, t.swaps, *counts, *explained, chance, t.pauses]
+            cells.append([f"{results.rate_hz:g} Hz, {rig.name}", *map(str, figures)])
     return align([head, *cells])
 
 
@@ -249,15 +251,15 @@ def misses_list(misses: Sequence[LoopMiss]) -> str:
             str(m.frames),
             m.cause,
             number(m.delay_us),
-            number(m.stall_ms) if m.stall_ms else "none seen",
-            number(m.line_ms) if m.line_ms else "none seen",
+            number(m.stall_ms) if m.stall_ms else "none",
+            number(m.line_ms) if m.line_ms else "none",
             number(m.tick_before_us),
             m.longest_stage,
             "yes" if m.near_swap else "",
         ]
-        for m in misses[:_LISTED]
+        for m in misses[:_MAX_LISTED]
     ]
-    more = [f"... and {len(misses) - _LISTED} more (--json has them all)"] if len(misses) > _LISTED else []
+    more = [f"... and {len(misses) - _MAX_LISTED} more (all are in --json)"] if len(misses) > _MAX_LISTED else []
     return "\n".join([align([head, *cells]), *more])
 
 
@@ -265,21 +267,21 @@ def ratios_table(measured: Sequence[RateResults]) -> str:
     """Ratios of the first subject's figures to each variant's, with their spread over slices."""
     head = ["ratio of slices", "slices", "p50", "95 % interval", "p99", "95 % interval"]
     cells = []
-    for found in measured:
-        base = found.rigs[0]
-        for rig in found.rigs[1:]:
-            for what in ("tick", "lateness"):
+    for results in measured:
+        base = results.rigs[0]
+        for rig in results.rigs[1:]:
+            for quantity in ("tick", "lateness"):
                 figures: list[str] = []
                 for q in ("p50", "p99"):
-                    r = variant_ratio(base, rig, f"{what}_{q}")
+                    r = variant_ratio(base, rig, f"{quantity}_{q}")
                     figures += [f"{r.value:.3f}", f"{r.low:.3f} to {r.high:.3f}"]
-                case = f"{found.rate_hz:g} Hz, {what}: {base.name} / {rig.name}"
+                case = f"{results.rate_hz:g} Hz, {quantity}: {base.name} / {rig.name}"
                 cells.append([case, f"{len(base.slices)}+{len(rig.slices)}", *figures])
     return align([head, *cells])
 
 
 def share_in_bins(histogram: DurationHistogram, edges_us: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of all durations between consecutive edges; values beyond are added to the outermost bins."""
+    """Share of durations between consecutive edges; values outside are added to the outermost bins."""
     bins = histogram.bins()
     centres = np.sqrt(np.maximum(bins.edges_us[:-1], 1e-3) * np.maximum(bins.edges_us[1:], 1e-3))
     inside = np.clip(centres, edges_us[0], np.nextafter(edges_us[-1], 0))
@@ -297,18 +299,18 @@ def share_beyond(histogram: DurationHistogram) -> tuple[NDArray[np.float64], NDA
 def plot(measured: Sequence[RateResults], path: Path) -> None:
     """Draw one row of panels for each rate; raises ImportError without matplotlib, ValueError for an unknown format."""
     figure, grid = new_figure(len(measured), 2, 3.6 * len(measured), width_in=12.0)
-    for (left, right), found in zip(grid, measured, strict=True):
-        _plot_lateness(left, found)
-        _plot_stages(right, found)
+    for (left, right), results in zip(grid, measured, strict=True):
+        _plot_lateness(left, results)
+        _plot_stages(right, results)
     save(figure, path)
 
 
-def _plot_lateness(axes: Axes, found: RateResults) -> None:
-    lines = [(rig.name, rig.tally.histograms["lateness"], PALETTE[k]) for k, rig in enumerate(found.rigs)]
-    if found.cyclictest is not None:
-        lines.append((CYCLICTEST, found.cyclictest, BLACK))
-    latest = max(float(h.bins().edges_us[-1]) for _, h, _ in lines)
-    decades = np.log10(max(latest, 10 * _MIN_US))
+def _plot_lateness(axes: Axes, results: RateResults) -> None:
+    lines = [(rig.name, rig.tally.histograms["lateness"], PALETTE[k]) for k, rig in enumerate(results.rigs)]
+    if results.cyclictest is not None:
+        lines.append((CYCLICTEST, results.cyclictest, BLACK))
+    max_us = max(float(h.bins().edges_us[-1]) for _, h, _ in lines)
+    decades = np.log10(max(max_us, 10 * _MIN_US))
     edges = np.logspace(0, decades, int(_PER_DECADE * decades) + 1)
     for name, histogram, colour in lines:
         p99 = histogram.percentile_us(99) or 0.0
@@ -316,12 +318,12 @@ def _plot_lateness(axes: Axes, found: RateResults) -> None:
         axes.stairs(share_in_bins(histogram, edges), edges, color=colour, lw=1.3, label=label)
         axes.axvline(p99, color=colour, lw=1, ls=":")
     axes.set(xscale="log", yscale="log", xlabel="lateness in µs (dotted: p99)", ylabel="share of wake-ups per bin")
-    title(axes, f"{found.rate_hz:g} Hz: lateness")
+    title(axes, f"{results.rate_hz:g} Hz: lateness")
     axes.legend(frameon=False, fontsize=8)
 
 
-def _plot_stages(axes: Axes, found: RateResults) -> None:
-    base, period_us = found.rigs[0].tally, 1e6 / found.rate_hz
+def _plot_stages(axes: Axes, results: RateResults) -> None:
+    base, period_us = results.rigs[0].tally, 1e6 / results.rate_hz
     for k, name in enumerate(("tick", *STAGES)):
         x, above = share_beyond(base.histograms[name])
         colour, width = (BLACK, 1.8) if name == "tick" else (PALETTE[k % len(PALETTE)], 1.0)
@@ -331,5 +333,5 @@ def _plot_stages(axes: Axes, found: RateResults) -> None:
     axes.set(xscale="log", yscale="log", xlabel="µs", ylabel="share of slower ticks")
     axes.set_xlim(left=0.5)
     axes.set_ylim(0.5 / max(base.ticks, 2), 1.1)
-    title(axes, f"{found.rate_hz:g} Hz: the tick and its stages")
+    title(axes, f"{results.rate_hz:g} Hz: the tick and its stages")
     axes.legend(frameon=False, fontsize=8, ncols=2)

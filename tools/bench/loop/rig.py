@@ -34,12 +34,12 @@ from onrig.tools.bench.processes import CPUS, on_cpus
 _START_S: Final = 60.0
 _END_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.02
-_TAKE_S: Final = 0.05
-"""Interval of reads: at 2 kHz a hundred records, of eight thousand in the ring."""
+_READ_INTERVAL_S: Final = 0.05
+"""Interval between reads: at 2 kHz a hundred records; the ring holds eight thousand."""
 
 
 class RigFailed(RuntimeError):
-    """The rig did not start, or ended during the measurement; gives the reason."""
+    """The rig did not start, or ended during the measurement; the message gives the reason."""
 
 
 class RunEnded(RigFailed):
@@ -85,10 +85,10 @@ class MeasuredRig:
 
     def wait_until_moving(self) -> None:
         """Wait for the first ticks; raises RigFailed."""
-        limit = time.monotonic() + _START_S
+        deadline_s = time.monotonic() + _START_S
         running: Running | None = None
         while running is None:
-            self._alive("come up", limit)
+            self._alive("come up", deadline_s)
             running = running_in(self.folder)
         self.shm = running.shm
         try:
@@ -99,7 +99,7 @@ class MeasuredRig:
         except (OSError, SegmentError) as error:
             raise RigFailed(str(error)) from None
         while self._board[Word.TICK] == 0:
-            self._alive("make a tick", limit)
+            self._alive("make a tick", deadline_s)
         self.realtime = bool(self._board[Word.REALTIME])
 
     def _attach(self, name: str, schema: str) -> Segment:
@@ -107,18 +107,18 @@ class MeasuredRig:
         self._segments.append(segment)
         return segment
 
-    def _alive(self, what: str, limit: float) -> None:
-        if self._run.poll() is not None or time.monotonic() > limit:
-            raise RigFailed(f"the rig did not {what}: {self._last_output()}")
+    def _alive(self, goal: str, deadline_s: float) -> None:
+        if self._run.poll() is not None or time.monotonic() > deadline_s:
+            raise RigFailed(f"the rig did not {goal}: {self._last_output()}")
         time.sleep(_POLL_S)
 
     @property
     def output(self) -> str:
-        """What the run has printed so far."""
+        """Output of the run so far."""
         return self._output.read_text(errors="replace")
 
     def _reason(self) -> str:
-        """Reason of its end from its summary; empty if unknown."""
+        """Reason why the run ended, from its summary; empty if unknown."""
         return str(read_fields(self.folder / "summary.json").get("exit_reason") or "")
 
     def _last_output(self) -> str:
@@ -126,24 +126,23 @@ class MeasuredRig:
         return lines[-1] if lines else "no output"
 
     def follow(self, seconds: float, take: Callable[[NDArray[np.void]], None]) -> int:
-        """Pass all records of the next ``seconds`` to ``take``; returns how many were lost.  Raises RunEnded if the run
-        ends.
+        """Pass all records of the next ``seconds`` to ``take``; returns the number of lost records.
 
-        Earlier records are skipped.
+        Earlier records are skipped.  Raises RunEnded if the run ends.
         """
         ring = self._ring
         assert ring is not None
-        following, lost = ring.written, 0
-        until = time.monotonic() + seconds
-        while (now := time.monotonic()) < until:
-            time.sleep(min(_TAKE_S, until - now))
+        next_seq, lost = ring.written, 0
+        deadline_s = time.monotonic() + seconds
+        while (now := time.monotonic()) < deadline_s:
+            time.sleep(min(_READ_INTERVAL_S, deadline_s - now))
             if self._run.poll() is not None:
                 raise RunEnded(f"the run ended while it was measured: {self._reason() or self._last_output()}")
-            records = ring.since(following)
+            records = ring.since(next_seq)
             if len(records):
                 newest = int(records["seq"][-1])
-                lost += newest + 1 - following - len(records)
-                following = newest + 1
+                lost += newest + 1 - next_seq - len(records)
+                next_seq = newest + 1
                 take(records)
         return lost
 
@@ -155,8 +154,8 @@ _TIMEOUT_S: Final = 5.0
 
 def address_in(text: str) -> str | None:
     """Find the page's address in a run's output."""
-    found = _URL.search(text)
-    return found[0] if found else None
+    match_ = _URL.search(text)
+    return match_[0] if match_ else None
 
 
 class Viewer:
@@ -167,7 +166,7 @@ class Viewer:
         self.received = 0
         self._connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=_TIMEOUT_S)
         self._path = f"{_STREAM}?{parts.query}" if parts.query else _STREAM
-        self._leaves = threading.Event()
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Viewer:
@@ -175,12 +174,12 @@ class Viewer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._leaves.set()
+        self._stop.set()
         self._thread.join(2 * _TIMEOUT_S)
 
     def _watch(self) -> None:
         with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(self._connection):
             self._connection.request("GET", self._path)
             answer = self._connection.getresponse()
-            while not self._leaves.is_set() and (data := answer.read1(65536)):
+            while not self._stop.is_set() and (data := answer.read1(65536)):
                 self.received += len(data)

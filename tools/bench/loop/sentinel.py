@@ -1,11 +1,11 @@
 """Detector of machine stalls: a process with higher priority than the loop that records its late wake-ups.
 
 ``python -m onrig.tools.bench.loop.sentinel KIND CPU PRIORITY`` runs until its input ends, then prints its records.
-It sleeps until absolute deadlines and does almost nothing else. Whatever delays it (kernel, hypervisor, firmware) also
-delays the loop; the loop cannot delay it, having lower priority. It wakes once per period, while the loop sleeps, so
-that it never disturbs a tick, and a stall of a period or more delays it too.  The kind ``line`` sends itself a byte
-through a pseudo-terminal at each wake-up, and times that instead: frames of a twin take the same path, a kernel worker
-without priority.
+It sleeps until absolute deadlines and does almost nothing else. Anything that delays it (kernel, hypervisor, firmware)
+also delays the loop; the loop cannot delay it, since it has a lower priority. It wakes once per period, while the loop
+sleeps, so that it never disturbs a tick, and a stall of a period or more also delays it.  The kind ``line`` sends
+itself a byte through a pseudo-terminal at each wake-up and times its arrival: frames of a twin take the same path, a
+kernel worker without priority.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from onrig.tools.bench.processes import Companion
 
 Kind = Literal["timer", "line"]
 PERIOD_US: Final[dict[Kind, int]] = {"timer": 3989, "line": 1979}
-"""Period while no phase is set: not a multiple of a usual period, so that it meets the loop in all phases. A wake-up
+"""Period while no phase is set: not a multiple of a usual period, so that all phases of the loop are covered. A wake-up
 takes 40 us of the measured CPU: one per millisecond in any phase delayed the frames by as much, at p99. Stalls of 4 ms
-are always seen, stalls of 1 ms by chance.
+are always observed, stalls of 1 ms by chance.
 """
 _AIM: Final = struct.Struct("=qq")
-"""Wake-up grid: any grid point and the period; ns."""
-_WAKES_AFTER: Final = 16
+"""Wake-up grid in ns: any grid point, and the period."""
+_MAX_AIMS: Final = 16
 """Wake-ups read per call."""
 PRIORITY: Final = 90
 RECORDED_NS: Final = 150_000
 """Lateness from which a wake-up is recorded with its time."""
-_KEPT: Final = 100_000
+_MAX_STALLS: Final = 100_000
 _MAX_LATENESS_US: Final = 10_000
-_PATIENCE_S: Final = 10.0
-_ABSOLUTE: Final = 1
+_END_TIMEOUT_S: Final = 10.0
+_TFD_TIMER_ABSTIME: Final = 1
 
 
 class SentinelRecords(msgspec.Struct):
@@ -56,10 +56,10 @@ class SentinelRecords(msgspec.Struct):
     cpu: int
     realtime: bool
     counts: list[int]
-    """Wake-ups, or bytes, by lateness in whole microseconds; the last bin counts all later ones."""
+    """Numbers of wake-ups, or bytes, by lateness in whole microseconds; the last bin counts all later ones."""
     max_ns: int
     stalls: list[tuple[int, int]]
-    """Wake-ups late by at least NOTED_NS: due and actual time, in ns of the host's monotonic clock."""
+    """Wake-ups late by at least RECORDED_NS: due and actual times, in ns of the host's monotonic clock."""
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class SentinelRecords(msgspec.Struct):
         histogram = DurationHistogram()
         counts = np.array(self.counts, np.int64)
         if counts.any():
-            counts[np.flatnonzero(counts)[-1]] -= 1  # the latest one is known to the nanosecond
+            counts[np.flatnonzero(counts)[-1]] -= 1  # the exact lateness of the latest one is known
             histogram.add(np.repeat(np.arange(len(counts)) * 1000, counts))
             histogram.add(np.array([self.max_ns], np.int64))
         return histogram
@@ -94,17 +94,17 @@ def _timer() -> int:
 
 def _arm(fd: int, first_ns: int, period_ns: int) -> None:
     setting = _Timer(*divmod(period_ns, 10**9), *divmod(first_ns, 10**9))
-    if _LIBC.timerfd_settime(fd, _ABSOLUTE, ctypes.byref(setting), None) != 0:
+    if _LIBC.timerfd_settime(fd, _TFD_TIMER_ABSTIME, ctypes.byref(setting), None) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def first_wake_ns(anchor_ns: int, period_ns: int, now_ns: int) -> int:
-    """Second next time at a whole number of periods from ``anchor_ns``: soon, but not yet missed."""
+    """Time at a whole number of periods from ``anchor_ns``, one to two periods ahead so that it cannot be missed."""
     return anchor_ns + ((now_ns - anchor_ns) // period_ns + 2) * period_ns
 
 
 def _pty() -> tuple[int, int]:
-    """Both ends of a pseudo-terminal in raw mode."""
+    """Open a pseudo-terminal in raw mode; returns both ends."""
     near, far = os.openpty()
     tty.setraw(far)
     return near, far
@@ -120,7 +120,7 @@ def watch(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
     period_ns = PERIOD_US[kind] * 1000
     counts = [0] * (_MAX_LATENESS_US + 1)
     stalls: list[tuple[int, int]] = []
-    longest = 0
+    max_ns = 0
     now_ns, read = time.monotonic_ns, os.read
     near, far = _pty() if kind == "line" else (-1, -1)
     first_ns = now_ns() + 10 * period_ns
@@ -128,40 +128,42 @@ def watch(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
     _arm(fd, first_ns, period_ns)
     gc.freeze()
     gc.disable()
-    passed = turns = 0
+    n_periods = turns = 0
     while True:
         periods = int.from_bytes(read(fd, 8), sys.byteorder)
-        woken_ns = now_ns()
-        due_ns = first_ns + passed * period_ns  # lateness of the first of those periods
-        passed += periods
+        wake_ns = now_ns()
+        due_ns = first_ns + n_periods * period_ns  # lateness of the first of those periods
+        n_periods += periods
         if near >= 0:
-            due_ns = woken_ns
+            due_ns = wake_ns
             os.write(near, b"x")
             read(far, 1)
-            woken_ns = now_ns()
-        late_ns = woken_ns - due_ns
+            wake_ns = now_ns()
+        late_ns = wake_ns - due_ns
         counts[min(late_ns // 1000, _MAX_LATENESS_US)] += 1
-        if late_ns > longest:
-            longest = late_ns
-        if late_ns >= RECORDED_NS and len(stalls) < _KEPT:
-            stalls.append((due_ns, woken_ns))
+        if late_ns > max_ns:
+            max_ns = late_ns
+        if late_ns >= RECORDED_NS and len(stalls) < _MAX_STALLS:
+            stalls.append((due_ns, wake_ns))
         turns += 1
-        if turns % _WAKES_AFTER == 0 and select.select([0], (), (), 0)[0]:
-            told = read(0, 64 * _AIM.size)
-            if len(told) < _AIM.size:
-                return SentinelRecords(kind, cpu, realtime, counts, longest, stalls)
-            anchor_ns, period_ns = _AIM.unpack(told[-_AIM.size :])
-            first_ns, passed = first_wake_ns(anchor_ns, period_ns, now_ns()), 0
+        if turns % _MAX_AIMS == 0 and select.select([0], (), (), 0)[0]:
+            aims = read(0, 64 * _AIM.size)
+            if len(aims) < _AIM.size:
+                return SentinelRecords(kind, cpu, realtime, counts, max_ns, stalls)
+            anchor_ns, period_ns = _AIM.unpack(aims[-_AIM.size :])
+            first_ns, n_periods = first_wake_ns(anchor_ns, period_ns, now_ns()), 0
             _arm(fd, first_ns, period_ns)
 
 
 class Sentinels:
-    """Sentinels on the given CPUs, and one for the line on ``line_cpu``; a context manager that ends them."""
+    """Timer sentinels on the given CPUs, and a line sentinel on ``line_cpu``; a context manager that ends them."""
 
     def __init__(self, cpus: Sequence[int], line_cpu: int | None, priority: int = PRIORITY) -> None:
-        wanted = [("timer", cpu) for cpu in cpus] + ([("line", line_cpu)] if line_cpu is not None else [])
+        kinds_and_cpus = [("timer", cpu) for cpu in cpus] + ([("line", line_cpu)] if line_cpu is not None else [])
         self._timers = list(cpus)
-        self._companions = [Companion(__name__, kind, str(cpu), str(priority), piped=True) for kind, cpu in wanted]
+        self._companions = [
+            Companion(__name__, kind, str(cpu), str(priority), piped=True) for kind, cpu in kinds_and_cpus
+        ]
 
     def __enter__(self) -> Sentinels:
         return self
@@ -171,7 +173,7 @@ class Sentinels:
             companion.__exit__()
 
     def aim(self, cpu: int | None, anchor_ns: int, period_ns: int) -> None:
-        """Set the phase of the sentinel on ``cpu``: whole numbers of periods from ``anchor_ns`` (monotonic clock)."""
+        """Set the phase of the sentinel on ``cpu`` to whole numbers of periods from ``anchor_ns`` (monotonic clock)."""
         if cpu in self._timers:
             pipe = self._companions[self._timers.index(cpu)].process.stdin
             assert pipe is not None
@@ -183,22 +185,22 @@ class Sentinels:
         """Clear the phase of the sentinel on ``cpu``."""
         self.aim(cpu, time.monotonic_ns(), 1000 * PERIOD_US["timer"])
 
-    def seen(self) -> list[SentinelRecords]:
-        """Stop the sentinels and collect their records; sentinels that could not run have none."""
-        found = []
+    def records(self) -> list[SentinelRecords]:
+        """Stop the sentinels, and collect their records; sentinels that could not run have none."""
+        collected = []
         for companion in self._companions:
             with contextlib.suppress(subprocess.TimeoutExpired, msgspec.DecodeError, ValueError):
-                found.append(
-                    msgspec.json.decode(companion.process.communicate(timeout=_PATIENCE_S)[0], type=SentinelRecords)
+                collected.append(
+                    msgspec.json.decode(companion.process.communicate(timeout=_END_TIMEOUT_S)[0], type=SentinelRecords)
                 )
-        return found
+        return collected
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Watch as requested; prints one JSON object."""
+    """Run a sentinel, and print its records as one JSON object."""
     kind: Kind = "line" if arguments[0] == "line" else "timer"
-    seen = watch(kind, int(arguments[1]), int(arguments[2]))
-    sys.stdout.buffer.write(msgspec.json.encode(seen))
+    records = watch(kind, int(arguments[1]), int(arguments[2]))
+    sys.stdout.buffer.write(msgspec.json.encode(records))
     return 0
 
 
@@ -206,10 +208,10 @@ if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 
 
-_REST: Final = 0.6
-"""Share of a period after a frame at which the sentinel wakes: after the tick, before the next rehearsal."""
-_TOLERATED: Final = 0.05
-"""Share of a period by which the device's clock may drift before the phase is updated."""
+_WAKE_PHASE: Final = 0.6
+"""Wake-up time of the sentinel after a frame, as a share of the period: after the tick, before the next rehearsal."""
+_MAX_DRIFT: Final = 0.05
+"""Maximum drift of the device's clock before the phase is updated, as a share of the period."""
 
 
 class Aim:
@@ -217,16 +219,16 @@ class Aim:
 
     def __init__(self, period_ns: int, aim: Callable[[int, int], None]) -> None:
         self._period_ns, self._aim = period_ns, aim
-        self._aimed_ns: int | None = None
+        self._anchor_ns: int | None = None
 
     def add(self, records: NDArray[np.void]) -> None:
         """Add the next records of a loop in real time."""
         if not len(records):
             return
-        anchor_ns = int(records["t_mono_ns"][-1]) + round(_REST * self._period_ns)
-        if self._aimed_ns is not None:
-            off_ns = (anchor_ns - self._aimed_ns) % self._period_ns
-            if min(off_ns, self._period_ns - off_ns) <= _TOLERATED * self._period_ns:
+        anchor_ns = int(records["t_mono_ns"][-1]) + round(_WAKE_PHASE * self._period_ns)
+        if self._anchor_ns is not None:
+            off_ns = (anchor_ns - self._anchor_ns) % self._period_ns
+            if min(off_ns, self._period_ns - off_ns) <= _MAX_DRIFT * self._period_ns:
                 return
-        self._aimed_ns = anchor_ns
+        self._anchor_ns = anchor_ns
         self._aim(anchor_ns, self._period_ns)

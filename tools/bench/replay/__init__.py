@@ -1,1 +1,1 @@
-"""``onrig bench replay``: the replay memory next to other libraries' buffers."""
+"""``onrig bench replay``: the replay memory compared with other libraries' buffers."""

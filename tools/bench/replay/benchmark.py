@@ -1,4 +1,4 @@
-"""Benchmark of the replay memory next to the buffers of other libraries, each in a separate process."""
+"""Benchmark of the replay memory and the buffers of other libraries, each in a separate process."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ class Plan(msgspec.Struct, frozen=True):
     limit_ms: int
     """Maximum duration of a round."""
     draws: int
-    """Draws of the gate per kind."""
+    """Number of tested draws per kind."""
     measured_capacity: int
     """Capacity of the memories whose size is measured."""
 
     def seconds(self, packages: Sequence[str]) -> float:
         """Estimate the total duration."""
         groups_s = sum(self.group_s(group, capacity) for group in GROUPS for capacity in self.capacities)
-        once = 2 * START_S + len(GATED) * _GATE_S + len(self.shapes) * (self.size_s() + groups_s)
-        return len(packages) * once
+        fixed_s = 2 * START_S + len(GATED) * _GATE_S + len(self.shapes) * (self.size_s() + groups_s)
+        return len(packages) * fixed_s
 
     def size_s(self) -> float:
         """Estimate the duration of one library's size measurements."""
@@ -99,7 +99,7 @@ class Session:
         with ExitStack() as stack:
             workers = self._process_group.start(self._packages, stack)
             for worker in workers:
-                self._judge(worker)
+                self._test_draws(worker)
             for shape in self._plan.shapes:
                 for capacity in self._plan.capacities:
                     for group in GROUPS:
@@ -113,16 +113,16 @@ class Session:
                 if kind is None:
                     continue
                 self._progress.begin_step(f"weighing {worker.subject} {kind}, {shape}")
-                weighed = self._process_group.ask(
+                size = self._process_group.ask(
                     worker, kind, "measure_size", kind, shape, n, _SEED, returns=MeasuredSize
                 )
-                if weighed is not None:
-                    resident = None if weighed.resident is None else weighed.resident / n
-                    arrays = None if weighed.arrays is None else weighed.arrays / n
+                if size is not None:
+                    resident = None if size.resident is None else size.resident / n
+                    arrays = None if size.arrays is None else size.arrays / n
                     self.sizes[FigureKey(memory.name, shape, n, worker.subject)] = MemorySize(resident, arrays)
             self._progress.finish_step(self._plan.size_s())
 
-    def _judge(self, worker: Worker) -> None:
+    def _test_draws(self, worker: Worker) -> None:
         for gated in GATED:
             kind = gated.kind(worker.subject)
             if kind is not None:
@@ -146,19 +146,19 @@ class Session:
 
     def _time_case(self, workers: Sequence[Worker], case: Case, shape: Shape, capacity: int) -> None:
         rounds: dict[str, list[Timings]] = {worker.subject: [] for worker in workers}
-        beside: list[Timings] = []
+        stall_timings: list[Timings] = []
         for worker in round_robin(workers, self._plan.rounds):
             rounds[worker.subject] += self._timings(worker, case)
             if worker.subject == "onrig" and case.operation is Operation.INSERT:
-                beside += self._timings(worker, case, beside_stalls=True)
+                stall_timings += self._timings(worker, case, beside_stalls=True)
         for package, of_package in rounds.items():
             if of_package:
-                tails = beside if package == "onrig" else []
+                tails = stall_timings if package == "onrig" else []
                 self.figures[FigureKey(case.name, shape, capacity, package)] = figure(of_package, tails)
-        self.spans.extend(ns for t in beside for ns in t.spans)
+        self.spans.extend(ns for t in stall_timings for ns in t.spans)
 
     def _timings(self, worker: Worker, case: Case, *, beside_stalls: bool = False) -> list[Timings]:
-        """Time one round; empty if nothing was timed."""
+        """Time one round; returns an empty list if nothing was timed."""
         kind, plan = case.kind(worker.subject), self._plan
         if kind is None:
             return []
@@ -203,49 +203,49 @@ def benchmark(capacities: Sequence[int], json: Path | None, *, quick: bool) -> i
 
 
 def build_report(session: Session, versions: dict[str, str]) -> Report:
-    """Report of a session."""
+    """Build the report of a session."""
     machine, floor = describe_subjects(versions, session.spans, session.unavailable)
     rows = []
-    for place, f in session.figures.items():
-        name, q = title(place.case, place.shape, place.capacity), f.all
-        rows.append(Row(name, place.package, "us", *(round(x, 3) for x in (q.p50, q.p99, q.p999, q.max))))
-    for place, weight in session.sizes.items():
-        for what, value in (("process", weight.resident), ("arrays", weight.arrays)):
+    for key, f in session.figures.items():
+        name, q = title(key.case, key.shape, key.capacity), f.all
+        rows.append(Row(name, key.package, "us", *(round(x, 3) for x in (q.p50, q.p99, q.p999, q.max))))
+    for key, weight in session.sizes.items():
+        for kind, value in (("process", weight.resident), ("arrays", weight.arrays)):
             if value is not None:
-                name = title(f"{place.case} {what}", place.shape, place.capacity)
-                rows.append(Row(name, place.package, "bytes_per_transition", *[round(value, 2)] * 4))
+                name = title(f"{key.case} {kind}", key.shape, key.capacity)
+                rows.append(Row(name, key.package, "bytes_per_transition", *[round(value, 2)] * 4))
     checks = verdict_checks(session.verdicts)
-    for shape in dict.fromkeys(place.shape for place in session.figures):
+    for shape in dict.fromkeys(key.shape for key in session.figures):
         checks += speed_checks(session.figures, shape)
     return Report(machine, floor, rows, checks + memory_checks(session.sizes))
 
 
 def describe(session: Session, plan: Plan, packages: Sequence[str], report: Report) -> list[str]:
-    """Tables, with notes on missing and marked results."""
+    """Return the tables, with notes on missing and marked results."""
     peers = [package for package in packages if package != "onrig" and (package, "") not in session.unavailable]
     marked = {(package, v.kind) for package, v in session.verdicts if not v.passed}
     parts = [times_table(session.figures, s, n, peers, marked) for s in plan.shapes for n in plan.capacities]
     parts.append(memory_table(session.sizes, plan.shapes, ["onrig", *peers]))
     parts.append(checks_table(report.checks))
     notes = skipped_lines(session.unavailable)
-    notes += [f"{package} {kind}: FAILED THE GATE, its times are marked '!'" for package, kind in marked]
+    notes += [f"{package} {kind}: its draws FAILED THE TEST; its times are marked '!'" for package, kind in marked]
     if session.spans:
         q = quantiles_us(session.spans)._asdict()
         stalls = ", ".join(f"{name} {number(value)}" for name, value in q.items())
         notes.append(f"stalls of the machine, us (spans of clock reads between inserts): {stalls}")
-    held = sum(c.holds for c in report.checks)
-    notes.append(f"{held} of {len(report.checks)} checks hold")
+    n_holding = sum(c.holds for c in report.checks)
+    notes.append(f"{n_holding} of {len(report.checks)} checks hold")
     return [*parts, "\n".join(notes)]
 
 
 Marked = Collection[tuple[str, str]]
-"""(package, kind) pairs that failed the gate."""
+"""(package, kind) pairs that failed the test of their draws."""
 
 
 def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[str], marked: Marked) -> str:
-    """Table of times for one shape and capacity: Onrig's percentiles, the peers' medians and their ratio to ours.
+    """Table of times for one shape and capacity: Onrig's percentiles, and the peers' medians and their ratios to it.
 
-    A "!" marks a library that failed the gate.
+    A "!" marks a library that failed the test of its draws.
     """
     head = [f"{shape}, {capacity:_}: us", "onrig p50", "p99", "p99.9", "max", *peers]
     rows = [head]
@@ -276,10 +276,12 @@ def memory_table(weights: Weights, shapes: Iterable[Shape], packages: Sequence[s
     rows = [["bytes per transition", "raw", "arrays", *packages]]
     for shape in shapes:
         for memory in MEMORIES:
-            found = {p.package: w for p, w in weights.items() if (p.case, p.shape) == (memory.name, shape)}
-            if "onrig" not in found:
+            sizes = {p.package: w for p, w in weights.items() if (p.case, p.shape) == (memory.name, shape)}
+            if "onrig" not in sizes:
                 continue
-            arrays = found["onrig"].arrays
-            cells = ["" if p not in found or (grown := found[p].resident) is None else f"{grown:.1f}" for p in packages]
+            arrays = sizes["onrig"].arrays
+            cells = [
+                "" if p not in sizes or (resident := sizes[p].resident) is None else f"{resident:.1f}" for p in packages
+            ]
             rows.append([f"{memory.name}, {shape}", str(shape.raw_bytes), f"{arrays:.1f}" if arrays else "", *cells])
     return align(rows)

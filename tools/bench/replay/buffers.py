@@ -1,7 +1,7 @@
 """Test transitions, and the common interface to each library's memory.
 
-Every library is used in its fastest documented way for single transitions.  Input is converted to its own form (a
-TensorDict, a Batch, rows with an environment axis) outside the timed section, and samples are in its own form.
+Every library is used in its fastest documented way for single transitions.  Input is converted to the library's form (a
+TensorDict, a Batch, rows with an environment axis) outside the timed section; samples have the library's form.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ BATCH: Final = 16
 """Minibatch of de Bruin et al. 2018."""
 INSERTS: Final = 200
 UPDATES: Final = 100
-"""The duty cycle of de Bruin et al. 2018: an episode of 200 steps, then 100 batch updates (8 replays each)."""
+"""Duty cycle of de Bruin et al. 2018: an episode of 200 steps, then 100 batch updates (8 replays each)."""
 
 
 class Transitions(NamedTuple):
-    """``n`` transitions as a rig delivers them, field by field."""
+    """``n`` transitions as produced by a rig, field by field."""
 
     observation: Floats
     """(n, n_obs)"""
@@ -40,20 +40,20 @@ class Transitions(NamedTuple):
     """(n,)"""
 
     def part(self, first: int, n: int) -> Transitions:
-        """Return up to ``n`` transitions from ``first`` on."""
-        some = slice(first, first + n)
+        """Return up to ``n`` transitions, starting with ``first``."""
+        selection = slice(first, first + n)
         return Transitions(
-            self.observation[some],
-            self.action[some],
-            self.reward[some],
-            self.next_observation[some],
-            self.terminated[some],
-            self.exploration[some],
+            self.observation[selection],
+            self.action[selection],
+            self.reward[selection],
+            self.next_observation[selection],
+            self.terminated[selection],
+            self.exploration[selection],
         )
 
 
 class Errors(NamedTuple):
-    """Feedback of a learner: absolute TD errors of minibatches."""
+    """Feedback from a learner: absolute TD errors of minibatches."""
 
     slots: NDArray[np.int64]
     """(n, BATCH), drawn uniformly, distinct within a minibatch."""
@@ -62,7 +62,7 @@ class Errors(NamedTuple):
 
 
 def transitions(n: int, n_obs: int, n_act: int, seed: int) -> Transitions:
-    """Draw ``n`` transitions; rewards are 0, 1, 2, ..., so that each identifies its transition."""
+    """Draw ``n`` transitions with rewards 0, 1, 2, ..., which identify them."""
     rng = np.random.default_rng(seed)
     return Transitions(
         rng.uniform(-1, 1, (n, n_obs)).astype(np.float32),
@@ -125,11 +125,11 @@ class Buffer(ABC):
 
     @abstractmethod
     def prepare(self, t: Transitions, e: Errors) -> None:
-        """Convert ``POOL`` transitions and minibatches of errors to the library's own form."""
+        """Convert ``POOL`` transitions and minibatches of errors to the library's form."""
 
     @abstractmethod
     def insert(self, i: int) -> object:
-        """Insert prepared transition ``i``; ``SKIPPED`` if it was not kept."""
+        """Insert prepared transition ``i``; returns ``SKIPPED`` if it was not kept."""
 
     @abstractmethod
     def sample(self, size: int) -> object:
@@ -154,11 +154,11 @@ class Buffer(ABC):
         for j in range(UPDATES):
             self.learn(j)
 
-    def begin_round(self) -> None:  # noqa: B027 most have nothing to go back to
+    def begin_round(self) -> None:  # noqa: B027 most have no such state
         """Restore the initial probability that inserts are kept."""
 
     def array_bytes(self) -> int | None:
-        """Bytes of its arrays; None if only the process's memory can be measured."""
+        """Bytes of the memory's arrays; None if only the process's memory can be measured."""
         return None
 
 

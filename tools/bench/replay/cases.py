@@ -13,7 +13,7 @@ class Operation(enum.Enum):
 
     INSERT = "insert"
     INSERT_DRAWABLE = "insert drawable"
-    """Insertion with notification of the sampler: the next sample may contain it."""
+    """Insertion with notification of the sampler, so that the next sample may contain the transition."""
     SAMPLE = "sample"
     UPDATE = "update"
     CYCLE = "cycle"
@@ -25,7 +25,7 @@ class Case(msgspec.Struct, frozen=True):
     name: str
     operation: Operation
     onrig: str
-    """Strategy that Onrig runs."""
+    """Onrig's strategy."""
     peer: str | None
     """Kind of memory in the other libraries; None if they have no equivalent."""
     size: int = 0
@@ -33,7 +33,7 @@ class Case(msgspec.Struct, frozen=True):
     after_update: bool = False
     """Whether an untimed update precedes each call."""
     beside: str | None = None
-    """Case whose peers are shown next to it, if it has none."""
+    """Case whose peers are shown for comparison if this one has none."""
 
     def kind(self, package: str) -> str | None:
         """Return the memory that ``package`` uses."""
@@ -78,7 +78,7 @@ def _prioritised() -> tuple[Case, ...]:
 
 SIZES: Final = (16, 64, 256)
 GROUPS: Final = (_uniform(), _prioritised())
-"""Cases whose memories coexist."""
+"""Groups of cases whose memories coexist."""
 CASES: Final = tuple(case for group in GROUPS for case in group)
 
 
@@ -103,7 +103,7 @@ GATED: Final = (
     Memory("FIFO[PER]", None),
     Memory("FIFO[PropPER+IS]", "PER"),
 )
-"""Samplings tested for correctness before anything is timed."""
+"""Memories whose draws are tested before anything is timed."""
 MEMORIES: Final = (
     Memory("FIFO[Uniform]", "Uniform"),
     Memory("Resv[Uniform]", None),
@@ -132,7 +132,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 SHAPES: Final = (Shape(2, 1), Shape(17, 6))
-"""The pendulum's, and that of a common simulated robot."""
+"""Shapes of the pendulum and of a common simulated robot."""
 
 
 def title(name: str, shape: Shape, capacity: int) -> str:

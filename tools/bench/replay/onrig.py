@@ -1,6 +1,6 @@
 """Onrig's memory, assembled as on the rig and in its learner: keeper, storage, sampler, gather.
 
-A sample is what a learner reads: slots drawn, rows gathered, terminations separated.
+Sampling includes all steps of a learner: slots are drawn, rows gathered, terminations separated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Onrig(Buffer):
         self._arguments: list[_Row] = []
         self._slots: list[NDArray[np.int64]] = []
         self._td: list[Floats] = []
-        # FULL counts its writes and Resv its offers: the state at the start of a round of inserts.
+        # State at the start of a round of inserts: FULL counts its writes, and Resv its offers.
         self._first_state = self._keeper.state() if strategy.retention == "FULL" else None
         self._resv = strategy.retention == "Resv"
 
@@ -69,7 +69,7 @@ class _Onrig(Buffer):
                 self._insert(row)
             return
         slots = np.arange(stored, stored + n)
-        self._storage.write_rows(_exported(self._storage.layout, slots, self._storage.inserted, t))
+        self._storage.write_rows(_export_rows(self._storage.layout, slots, self._storage.inserted, t))
         for step, exploration in enumerate(t.exploration.tolist()):
             self._written(self._place(), exploration, (stored + step) // INSERTS)
         self._sampler.written(slots)
@@ -162,8 +162,8 @@ def _rows(t: Transitions) -> list[_Row]:
     return [(o, a, r, n, f, 1, e, step // INSERTS, step) for step, (o, a, r, n, f, e) in enumerate(rows)]
 
 
-def _exported(layout: Layout, slots: NDArray[np.int64], written: int, t: Transitions) -> NDArray[np.uint32]:
-    """Put transitions into the rows that a mirror applies (``Storage.write_rows``)."""
+def _export_rows(layout: Layout, slots: NDArray[np.int64], written: int, t: Transitions) -> NDArray[np.uint32]:
+    """Convert transitions to the rows that a mirror applies (``Storage.write_rows``)."""
     rows = np.zeros((len(slots), 3 + layout.width), np.uint32)
     rows[:, 0] = slots
     rows[:, 1] = np.arange(written + 1, written + 1 + len(slots))
@@ -178,12 +178,13 @@ def _exported(layout: Layout, slots: NDArray[np.int64], written: int, t: Transit
 
 
 def _segment_probabilities(td: Floats) -> NDArray[np.float64]:
-    """Return 1 / (BATCH * ranks in the segment) for each slot (de Bruin et al. 2018, §3.3.1); own code."""
+    """Return 1 / (BATCH * ranks in the segment) for each slot (de Bruin et al. 2018, §3.3.1), independent of the
+    sampler's code."""
     n = len(td)
     rank = np.empty(n, np.int64)
     rank[np.argsort(-td, kind="stable")] = np.arange(1, n + 1)
     running = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** -_RANK_ALPHA)
-    # A rank belongs to the segment in which the running probability before it falls.
+    # A rank belongs to the segment that contains the cumulative probability before it.
     segment = np.minimum((np.concatenate(([0.0], running[:-1])) / running[-1] * BATCH).astype(np.int64), BATCH - 1)
     of_rank = 1.0 / (BATCH * np.bincount(segment, minlength=BATCH)[segment])
     law: NDArray[np.float64] = of_rank[rank - 1]

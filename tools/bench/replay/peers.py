@@ -28,7 +28,7 @@ Build = Callable[[str, int, int, int, int], Buffer]
 
 
 class _Peer(Buffer):
-    """Base of the other libraries' memories; ``_apply_errors`` passes the errors of slots."""
+    """Base of the other libraries' memories; ``_apply_errors`` assigns errors to slots."""
 
     _EPSILON = 0.0
     """Constant that the library adds to a priority."""
@@ -110,14 +110,14 @@ class _Cpprb(_Peer):
 
 
 class _StableBaselines3(_Peer):
-    """``ReplayBuffer`` of one environment; it has no prioritised one, and draws with numpy's global generator.
+    """``ReplayBuffer`` of one environment; draws with numpy's global generator. There is no prioritised memory.
 
-    Time limits are separated from terminations, which is its default and Onrig's behaviour.
+    Time limits are separated from terminations, as by default and in Onrig.
     """
 
     def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
         if kind != "Uniform":
-            raise Unavailable("it has no prioritised memory")
+            raise Unavailable("no prioritised memory")
         from gymnasium.spaces import Box
         from stable_baselines3.common.buffers import ReplayBuffer
 
@@ -138,7 +138,7 @@ class _StableBaselines3(_Peer):
         return Columns(*(field.numpy() for field in fields))
 
     def _rows(self, t: Transitions) -> list[Any]:
-        """Add the environment axis, as a vectorised environment does."""
+        """Add the environment axis of a vectorised environment."""
         fields = (t.observation, t.next_observation, t.action, t.reward, t.terminated)
         no_infos: list[dict[str, bool]] = [{}]
         return [(*(f[i : i + 1] for f in fields), no_infos) for i in range(len(t.reward))]
@@ -155,7 +155,7 @@ class _StableBaselines3(_Peer):
 
 
 class _Tianshou(_Peer):
-    """``add`` of a ``Batch``, as its collector makes them; the prioritised one draws with numpy's global generator."""
+    """``add`` of a ``Batch`` like its collector's; the prioritised memory draws with numpy's global generator."""
 
     _EPSILON = float(np.finfo(np.float32).eps)
 
@@ -210,7 +210,7 @@ class _Tianshou(_Peer):
 
 
 class _Torchrl(_Peer):
-    """``ReplayBuffer`` over a storage that is allocated at start, ``add`` of a ``TensorDict``.
+    """``ReplayBuffer`` over a preallocated storage, ``add`` of a ``TensorDict``.
 
     ``TensorDictReplayBuffer`` does the same with more conveniences and takes up to twice as long.
     """
@@ -242,9 +242,9 @@ class _Torchrl(_Peer):
             try:
                 sampler = PrioritizedSampler(capacity, alpha=ALPHA, beta=BETA, eps=self._EPSILON)
             except RuntimeError as error:
-                # It requires the torch release it was built against.
-                raise Unavailable(f"its compiled part does not load with torch {torch.__version__}") from error
-        # A storage that is given its tensors counts them as stored; they are overwritten from the first one on.
+                # Its compiled extension requires the torch release that it was built with.
+                raise Unavailable(f"its compiled extension does not load with torch {torch.__version__}") from error
+        # A storage with given tensors counts them as stored; they are overwritten in order.
         self._memory = ReplayBuffer(storage=TensorStorage(self._whole(zeros, capacity)), sampler=sampler)
         self._add = self._memory.add
         if self._prioritised:

@@ -1,6 +1,6 @@
-"""One library in a separate process: tests, measures and times its memories.
+"""Test, size and timing of one library's memories, in a separate process.
 
-First a chi-square test compares the draws with the library's declared distribution.  A library that fails is still
+A chi-square test first compares the draws with the library's declared distribution.  A library that fails is still
 timed, but marked.
 """
 
@@ -25,7 +25,7 @@ from onrig.tools.bench.timing import Call, Timings, measure, measure_beside_stal
 from onrig.tools.workers import Channel
 
 GATE_CAPACITY: Final = 1000
-"""Not a power of two, where some sum trees are wrong."""
+"""Capacity of tested memories: not a power of two, for which some sum trees are wrong."""
 N_OBS: Final = 2
 N_ACT: Final = 1
 BOUND_SIGMAS: Final = 5.0
@@ -43,28 +43,28 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Whether draws follow the distribution and columns match; too good a fit fails as well."""
+        """Whether the draws follow the distribution and the columns match; too good a fit also fails."""
         return self.columns_right and abs(self.sigmas) <= BOUND_SIGMAS
 
 
 def deviation(counts: NDArray[np.int64], law: NDArray[np.float64]) -> float:
-    """Return how far Pearson's statistic of ``counts`` under ``law`` (same length, sums to 1) is off, in sigmas.
+    """Return the deviation in sigmas of Pearson's statistic of ``counts`` under ``law`` (same length, sums to 1).
 
     Cells are pooled, rarest first, until 10 draws are expected.  Stratified draws fit a little better than independent
     ones, by at most strata / sqrt(2 cells) sigmas.  Raises ValueError if there are too few draws.
     """
     pools: list[tuple[float, float]] = []
-    held = expected = 0.0
+    counted = expected = 0.0
     order = np.argsort(law)
-    for count, expect in zip(counts[order].tolist(), (law[order] * counts.sum()).tolist(), strict=True):
-        held, expected = held + count, expected + expect
+    for count, expected_here in zip(counts[order].tolist(), (law[order] * counts.sum()).tolist(), strict=True):
+        counted, expected = counted + count, expected + expected_here
         if expected >= _MIN_EXPECTED:
-            pools.append((held, expected))
-            held = expected = 0.0
+            pools.append((counted, expected))
+            counted = expected = 0.0
     freedom = len(pools) - 1
     if freedom < 1:
         raise ValueError(f"{counts.sum()} draws are too few for a test")
-    pools[-1] = (pools[-1][0] + held, pools[-1][1] + expected)
+    pools[-1] = (pools[-1][0] + counted, pools[-1][1] + expected)
     statistic = sum((h - e) ** 2 / e for h, e in pools)
     return (statistic - freedom) / math.sqrt(2 * freedom)
 
@@ -81,21 +81,23 @@ def gate(kind: str, buffer: Buffer, seed: int, *, capacity: int = GATE_CAPACITY,
     td = td_errors(capacity, seed)
     buffer.assign(np.arange(capacity), td)
     counts = np.zeros(capacity, np.int64)
-    right = True
+    columns_right = True
     for _ in range(-(-draws // BATCH)):
         c = buffer.columns()
-        named = c.reward.astype(np.int64)
-        inside = bool(((named >= n - capacity) & (named < n)).all())
-        right = right and inside and _columns_match(c.observation, source.observation, named)
-        right = right and _columns_match(c.action, source.action, named)
-        right = right and _columns_match(c.next_observation, source.next_observation, named)
-        right = right and bool((c.terminated.astype(np.bool_) == source.terminated.take(named, mode="clip")).all())
-        np.add.at(counts, named % capacity, 1)
-    return Verdict(kind, deviation(counts, buffer.law(td)), right)
+        indices = c.reward.astype(np.int64)
+        inside = bool(((indices >= n - capacity) & (indices < n)).all())
+        columns_right = columns_right and inside and _columns_match(c.observation, source.observation, indices)
+        columns_right = columns_right and _columns_match(c.action, source.action, indices)
+        columns_right = columns_right and _columns_match(c.next_observation, source.next_observation, indices)
+        columns_right = columns_right and bool(
+            (c.terminated.astype(np.bool_) == source.terminated.take(indices, mode="clip")).all()
+        )
+        np.add.at(counts, indices % capacity, 1)
+    return Verdict(kind, deviation(counts, buffer.law(td)), columns_right)
 
 
-def _columns_match(got: NDArray[np.float32], source: NDArray[np.float32], named: NDArray[np.int64]) -> bool:
-    return bool((got == source.take(named, axis=0, mode="clip")).all())
+def _columns_match(columns: NDArray[np.float32], source: NDArray[np.float32], indices: NDArray[np.int64]) -> bool:
+    return bool((columns == source.take(indices, axis=0, mode="clip")).all())
 
 
 class MeasuredSize(msgspec.Struct, frozen=True):
@@ -108,12 +110,12 @@ class MeasuredSize(msgspec.Struct, frozen=True):
 
 
 _STATM: Final = Path("/proc/self/statm")
-_ONCE: Final = 64
+_TRIGGER_CAPACITY: Final = 64
 """Capacity of a memory that triggers a library's one-time allocations."""
 
 
 class Memories:
-    """The memories of one library; each method raises ``Unavailable`` when the library cannot do it."""
+    """The memories of one library; each method raises ``Unavailable`` if the library does not support it."""
 
     def __init__(self, build: Build) -> None:
         self._build: Final = build
@@ -126,13 +128,15 @@ class Memories:
 
     def measure_size(self, kind: str, shape: Shape, capacity: int, seed: int) -> MeasuredSize:
         """Fill a memory and measure the growth of the process."""
-        self._full(kind, shape, _ONCE, seed)
+        self._full(kind, shape, _TRIGGER_CAPACITY, seed)
         _settle()
-        before = _resident_bytes()
+        before_bytes = _resident_bytes()
         buffer = self._full(kind, shape, capacity, seed)
         _settle()
-        after = _resident_bytes()
-        return MeasuredSize(None if before is None or after is None else after - before, buffer.array_bytes())
+        after_bytes = _resident_bytes()
+        return MeasuredSize(
+            None if before_bytes is None or after_bytes is None else after_bytes - before_bytes, buffer.array_bytes()
+        )
 
     def fill(self, kind: str, shape: Shape, capacity: int, seed: int) -> None:
         """Prepare a full memory."""
@@ -143,7 +147,7 @@ class Memories:
         quiet_collector()
 
     def time(self, case: Case, kind: str, calls: int, limit_ns: int, beside_stalls: bool) -> Timings:
-        """Time calls of one case on the memory of ``kind`` until ``calls`` or ``limit_ns`` are used up."""
+        """Time calls of one case on the memory of ``kind`` until ``calls`` or ``limit_ns`` are exhausted."""
         buffer = self._buffers[kind]
         first = self._next.get(case.name, 0)
         self._next[case.name] = first + calls
@@ -151,10 +155,10 @@ class Memories:
         buffer.begin_round()
         gc.collect()
         if beside_stalls:
-            return measure_beside_stalls(_timed(case, buffer), indices, limit_ns)
+            return measure_beside_stalls(_operation(case, buffer), indices, limit_ns)
         # In the duty cycle every draw follows an update, which may defer work to the draw.
         before = buffer.update if case.after_update else None
-        return Timings(measure(_timed(case, buffer), indices, limit_ns, before))
+        return Timings(measure(_operation(case, buffer), indices, limit_ns, before))
 
     def drop(self) -> None:
         """Release all memories."""
@@ -173,7 +177,7 @@ class Memories:
         return buffer
 
 
-def _timed(case: Case, buffer: Buffer) -> Call:
+def _operation(case: Case, buffer: Buffer) -> Call:
     match case.operation:
         case Operation.INSERT:
             return buffer.insert

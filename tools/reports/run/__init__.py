@@ -1,1 +1,1 @@
-"""The report of one run: its data, figures, and page."""
+"""Report of one run: its data, figures, and page."""

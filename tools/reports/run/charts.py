@@ -25,7 +25,7 @@ from onrig.tools.reports.style import (
     RULE_COLOURS,
     Picture,
     inlined,
-    legend_beside,
+    legend_outside,
     new_figure,
     page_colour,
     save,
@@ -37,9 +37,9 @@ from onrig.tools.reports.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SMOOTH: Final = 20
-_LOWEST, _HIGHEST = -1.5, 2.0
-"""Normalised rewards of single episodes beyond these do not stretch the axis."""
+_WINDOW: Final = 20
+_MIN_SHOWN, _MAX_SHOWN = -1.5, 2.0
+"""Range of normalised rewards; single episodes outside it do not extend the axis."""
 _CAUSES: Final = {"link": ORANGE, "program": RED, "host": "0.55"}
 VERDICTS: Final = {
     "policy_admitted": ("admitted", "good", ".", 4.0),
@@ -47,45 +47,46 @@ VERDICTS: Final = {
     "policy_rolled_back": ("rolled back", "warn", "v", 7.0),
     "policy_probation_failed": ("failed its probation", "violet", "^", 7.0),
 }
-"""How each is told: word, colour of the page, marker and its size, by the kind of the event."""
+"""Word, page colour, marker and marker size by kind of event."""
 
 
 def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
     """Draw ``learning_curve.png``: performance, exploration and interventions by episode.
 
-    None where matplotlib is not installed or no episode was finished; raises OSError.
+    Returns None if matplotlib is not installed or no episode was finished; raises OSError.
     """
     episodes = read_episodes(folder)
     m = RunFiles(folder, config, {}, {}, episode_columns(episodes, "train"), episode_columns(episodes, "eval"), (), {})
     if not len(m.train["episode"]):
         return None
-    acted = m.train["interventions"]
+    interventions = m.train["interventions"]
     try:
-        figure, rows = new_figure(2 + bool(acted.any()), 1, 5.2 + 1.2 * bool(acted.any()))
+        figure, rows = new_figure(2 + bool(interventions.any()), 1, 5.2 + 1.2 * bool(interventions.any()))
     except ImportError:
         return None
     panels = [row[0] for row in rows]
     _performance(panels[0], m)
     _exploration(panels[1], m)
-    if acted.any():
+    if interventions.any():
         title(panels[2], "ticks in which the shield acted, per episode")
-        panels[2].bar(m.train["episode"], acted, width=1.0, color=page_colour("warn"), alpha=0.7)
-        panels[2].set_ylim(0, max(1.0, 1.1 * float(acted.max())))
+        panels[2].bar(m.train["episode"], interventions, width=1.0, color=page_colour("warn"), alpha=0.7)
+        panels[2].set_ylim(0, max(1.0, 1.1 * float(interventions.max())))
         whole_numbers(panels[2])
     _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
-    what = (config.rig.name, config.task.name, config.selection.strategy, f"{config.rate_hz:g} Hz")
-    figure.suptitle(f"{', '.join(what)}, seed {config.seed}", x=0.01, ha="left", fontsize=11)
+    parts = (config.rig.name, config.task.name, config.selection.strategy, f"{config.rate_hz:g} Hz")
+    figure.suptitle(f"{', '.join(parts)}, seed {config.seed}", x=0.01, ha="left", fontsize=11)
     return save(figure, folder / "learning_curve.png")
 
 
 def episodes_chart(m: RunFiles) -> Picture | None:
-    """Performance, exploration, interventions by rule and missed ticks by cause; None where no episode was finished."""
+    """Draw performance, exploration, interventions by rule and missed ticks by cause; None without a finished
+    episode."""
     if not len(m.train["episode"]):
         return None
     rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
-    rules.pop("fallback", None)  # it goes on from an earlier one
+    rules.pop("fallback", None)  # it continues an intervention of another rule
     stacks = [
-        (rules, RULE_COLOURS, "interventions: how often a rule of the shield began to act, per episode"),
+        (rules, RULE_COLOURS, "interventions begun by the shield's rules, per episode"),
         (causes, _CAUSES, "missed ticks by cause, per episode"),
     ]
     stacks = [stack for stack in stacks if stack[0]]
@@ -93,41 +94,41 @@ def episodes_chart(m: RunFiles) -> Picture | None:
     panels = [row[0] for row in rows]
     _performance(panels[0], m)
     _exploration(panels[1], m)
-    for axes, (found, colours, name) in zip(panels[2:], stacks, strict=True):
-        _stacked(axes, found, colours, m.train["episode"])
+    for axes, (counts, colours, name) in zip(panels[2:], stacks, strict=True):
+        _stacked(axes, counts, colours, m.train["episode"])
         title(axes, name)
     _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
-    normalised = "Normalised reward: 0 is what random actions earn, 1 the reference controller"
+    normalised = "Normalised reward: 0 for random actions, 1 for the reference controller"
     if m.config.task.terminates:
         normalised += ", steps cut off by an early end counted as random or as the terminal reward"
     if m.config.task.normalization is None:
-        normalised = "Return: sum of an episode's rewards in raw units; the task has no references to compare with"
-    nothing = [what for what, some in (("interventions", rules), ("missed ticks", causes)) if not some]
-    quiet = f" There were no {' and no '.join(nothing)}." if nothing else ""
+        normalised = "Return: sum of an episode's rewards in raw units; the task has no references"
+    absent = [what for what, some in (("interventions", rules), ("missed ticks", causes)) if not some]
+    note = f" There were no {' and no '.join(absent)}." if absent else ""
     caption = (
-        f"{normalised}; lines are means of the last {_SMOOTH} episodes.{quiet} Evaluation episodes run without "
-        "exploration after a training episode and are not learned from. Exploration is the mean distance of what was "
-        "tried from what the policy asked for, in normalised units."
+        f"{normalised}; lines are means of the last {_WINDOW} episodes.{note} Evaluation episodes run without "
+        "exploration after a training episode and are not used for learning. Exploration is the mean distance of the "
+        "explored action from the policy's, in normalised units."
     )
     return inlined(figure, "Episode by episode", caption, "learning curve, exploration, interventions, misses")
 
 
 def _share_episodes(panels: Sequence[Axes], m: RunFiles, heights: Sequence[float]) -> None:
-    """One axis of episodes for panels on top of each other."""
+    """Give stacked panels a common axis of episodes."""
     grid = panels[0].get_gridspec()
     if grid is not None:
         grid.set_height_ratios(heights)
     low, high = float(m.train["episode"][0]), float(m.train["episode"][-1])
     for axes in panels:
         axes.set_xlim(low - 0.01 * (high - low) - 0.6, high + 0.01 * (high - low) + 0.6)
-        legend_beside(axes)
+        legend_outside(axes)
         if axes is not panels[-1]:
             axes.tick_params(labelbottom=False)
     panels[-1].set_xlabel("training episode", fontsize=9.5)
 
 
-def smooth(values: Values, window: int = _SMOOTH) -> Values:
-    """Mean of the last ``window`` values, of fewer at the start."""
+def smooth(values: Values, window: int = _WINDOW) -> Values:
+    """Mean of the last ``window`` values, or of fewer at the start."""
     total = np.cumsum(np.insert(values, 0, 0.0))
     count = np.arange(1, len(values) + 1)
     first = np.maximum(count - window, 0)
@@ -136,7 +137,7 @@ def smooth(values: Values, window: int = _SMOOTH) -> Values:
 
 
 def _performance(axes: Axes, m: RunFiles) -> None:
-    """Points of single episodes beyond the axis lie at its edge; the means are always inside."""
+    """Draw the performance: single episodes outside the axis at its edge, means always inside."""
     measure, has_scale = measure_of(m.config.task), m.config.task.normalization is not None
     title(axes, measure.title if has_scale else f"{measure.title} ({measure.scale})")
     if has_scale:
@@ -153,8 +154,8 @@ def _performance(axes: Axes, m: RunFiles) -> None:
     if has_scale:
         means = np.concatenate([[0.0], *(smooth(y) for _, y, _ in shown)])
         lows, highs = ([float(of(y)) for _, y, _ in shown] for of in (np.min, np.max))
-        low = min(-0.1, max(min(lows, default=0.0), _LOWEST), float(means.min())) - 0.05
-        high = max(1.08, min(max(highs, default=1.0), _HIGHEST) + 0.05, float(means.max()) + 0.05)
+        low = min(-0.1, max(min(lows, default=0.0), _MIN_SHOWN), float(means.min())) - 0.05
+        high = max(1.08, min(max(highs, default=1.0), _MAX_SHOWN) + 0.05, float(means.max()) + 0.05)
         axes.set_ylim(low, high)
     for x, y, colour in shown:
         axes.plot(x, np.clip(y, low, high), ".", ms=2.5, color=colour, alpha=0.4, clip_on=False)
@@ -170,14 +171,16 @@ def _exploration(axes: Axes, m: RunFiles) -> None:
     exploration = m.config.exploration
     if isinstance(exploration, ScheduledNoise):
         done = np.cumsum(m.train["steps"])
-        at = {"episodes": x, "steps": done, "seconds": done * m.config.period_us * 1e-6}[exploration.over]
+        positions = {"episodes": x, "steps": done, "seconds": done * m.config.period_us * 1e-6}[exploration.over]
         names = [a.name for a in m.config.rig.actuators]
-        planned = [max(amplitudes(exploration, names, value)) for value in at.tolist()]
+        planned = [max(amplitudes(exploration, names, value)) for value in positions.tolist()]
         axes.plot(x, planned, "-", color="0.45", lw=1.2, label="amplitude as scheduled")
     axes.set_ylim(bottom=0.0)
 
 
-def _stacked(axes: Axes, found: Mapping[str, Counter[int]], colours: Mapping[str, str], episodes: Values) -> None:
+def _stacked(
+    axes: Axes, counts_by_word: Mapping[str, Counter[int]], colours: Mapping[str, str], episodes: Values
+) -> None:
     """Stack bars by word; in long runs, several episodes share a bar (their mean)."""
     first, last = int(episodes[0]), int(episodes[-1])
     width = max(1, (last - first + 1) // 250)
@@ -185,8 +188,8 @@ def _stacked(axes: Axes, found: Mapping[str, Counter[int]], colours: Mapping[str
     centres = edges[:-1] + 0.5 * (width - 1)
     base = np.zeros(len(centres))
     spare = iter(PALETTE)
-    for word in sorted(found, key=lambda w: -sum(found[w].values())):
-        counts = np.array(sorted(found[word].items()), np.float64).reshape(-1, 2)
+    for word in sorted(counts_by_word, key=lambda w: -sum(counts_by_word[w].values())):
+        counts = np.array(sorted(counts_by_word[word].items()), np.float64).reshape(-1, 2)
         total, _ = np.histogram(counts[:, 0], edges, weights=counts[:, 1])
         colour = colours.get(word) or next(spare)
         named = f"{word} ({int(counts[:, 1].sum())})"
@@ -198,7 +201,7 @@ def _stacked(axes: Axes, found: Mapping[str, Counter[int]], colours: Mapping[str
 
 
 def policies_chart(m: RunFiles) -> Picture | None:
-    """When which policy came and what became of it; None where none came."""
+    """Draw the policies over time with their verdicts; None without any policy."""
     events = m.of_kind(*VERDICTS)
     if not events or not m.events:
         return None
@@ -208,18 +211,23 @@ def policies_chart(m: RunFiles) -> Picture | None:
     figure, [[axes]] = new_figure(1, 1, 2.5)
     title(axes, "policy id")
     for kind, (word, colour, mark, size) in VERDICTS.items():
-        some = [e for e in events if e.kind == kind]
-        if some:
-            x = [(e.t_unix_s - start) / scale for e in some]
+        of_kind = [e for e in events if e.kind == kind]
+        if of_kind:
+            x = [(e.t_unix_s - start) / scale for e in of_kind]
             axes.plot(
-                x, [_policy(e) for e in some], mark, color=page_colour(colour), ms=size, label=f"{word} ({len(some)})"
+                x,
+                [_policy(e) for e in of_kind],
+                mark,
+                color=page_colour(colour),
+                ms=size,
+                label=f"{word} ({len(of_kind)})",
             )
     axes.set_xlabel(f"time since the start ({unit})", fontsize=9.5)
     whole_numbers(axes)
-    legend_beside(axes)
+    legend_outside(axes)
     caption = (
-        "Policies as the learner offered them. Admitted: contract, operators, finite and bounded outputs and speed "
-        "were found in order, so the loop may take it up. Refused and rolled back: the reason is in the table below."
+        "Policies offered by the learner. Admitted: contract, operators, finite and bounded outputs and speed passed "
+        "the checks, so that the loop may use it. Refused and rolled back: the reason is in the table below."
     )
     return inlined(figure, "Policies", caption, "policies over time by verdict")
 
@@ -229,7 +237,7 @@ def _policy(event: Event) -> float:
 
 
 def timing_chart(m: RunFiles) -> Picture | None:
-    """One histogram above the other, in logarithmic time; None where nothing was timed."""
+    """Draw histograms over logarithmic time, one above the other; None if nothing was timed."""
     names = [n for n in ("lateness", "tick", *STAGES) if n in m.timing]
     if not names:
         return None
@@ -248,22 +256,22 @@ def timing_chart(m: RunFiles) -> Picture | None:
         p50, p99 = histogram.percentile_us(50) or 0.0, histogram.percentile_us(99) or 0.0
         for value, dash in ((p50, "-"), (p99, (0, (2, 1)))):
             axes.plot((value, value), (row, row + 0.85), color="0.1", lw=1.0, ls=dash)
-        told = f"p50 {duration(p50 * 1e-6)}, p99 {duration(p99 * 1e-6)}, max {duration(float(bins_us[-1]) * 1e-6)}"
-        axes.text(1.01, row + 0.3, told, transform=axes.get_yaxis_transform(), fontsize=8.5, va="center")
+        text = f"p50 {duration(p50 * 1e-6)}, p99 {duration(p99 * 1e-6)}, max {duration(float(bins_us[-1]) * 1e-6)}"
+        axes.text(1.01, row + 0.3, text, transform=axes.get_yaxis_transform(), fontsize=8.5, va="center")
     period_us = m.config.wall_period_ns / 1e3
     if not m.config.lockstep:
         axes.axvline(period_us, color=page_colour("bad"), lw=1.0)
         axes.text(period_us, len(names) + 0.05, "one period", color=page_colour("bad"), fontsize=8.5, ha="center")
     axes.set_yticks([i + 0.3 for i in range(len(names))], ["whole tick" if n == "tick" else n for n in reversed(names)])
     axes.set_ylim(-0.1, len(names) + 0.35)
-    axes.set_xlim(left=max(0.5, axes.get_xlim()[0]))  # an estimated time of sampling may lie after the receipt
+    axes.set_xlim(left=max(0.5, axes.get_xlim()[0]))  # an estimated sampling time may be after the receipt
     axes.set_xlabel("duration (µs, logarithmic)", fontsize=9.5)
     axes.grid(axis="y", visible=False)
     lateness = "" if m.config.lockstep else "Lateness is the time from the device's sample to its receipt. "
     caption = (
-        f"{lateness}Heights are square roots of counts, so that single late ticks are seen; lines at the median and at "
-        "p99 (dashed), max is the upper edge of the last bin. All ticks of the run are in it."
+        f"{lateness}Heights are square roots of counts, so that single late ticks are visible; lines are at the median "
+        "and at p99 (dashed); max is the upper edge of the last bin. All ticks of the run are included."
     )
     if m.config.lockstep:
-        caption += " In lockstep nothing is ever late: these are durations of work, on an ordinary scheduler."
+        caption += " In lockstep no tick is late: these are durations of work under the ordinary scheduler."
     return inlined(figure, "Where the time of a tick went", caption, "histograms of tick stages and lateness")

@@ -1,6 +1,6 @@
-"""The picture of a post-mortem: signals, commands and the line over the last seconds, with the fault marked.
+"""Picture of a post-mortem: signals, commands and frames over the last seconds, with the fault marked.
 
-Whatever is damaged in the post-mortem's folder is left out.
+Damaged files in the post-mortem's folder are omitted.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PICTURE: Final = "picture.png"
-_FAR: Final = 4.0
-"""A fault that comes later after the last record than so many times what is shown has no place on the axis."""
+_MAX_LATER: Final = 4.0
+"""Maximum time of a fault on the axis after the last record, in multiples of the shown time."""
 _STATUS: Final = ((Status.ARMED, "armed", GREEN), (Status.SAFE, "safe output", "0.55"), (Status.FAULT, "fault", RED))
 Values = NDArray[np.float64]
 _WORDS: Final = ("kind", "rule", "miss", "flags")
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One line of ``frames.jsonl``, as far as the picture needs it."""
+    """The fields of a line of ``frames.jsonl`` that the picture needs."""
 
     t_mono_ns: int
     type: str
@@ -48,35 +48,35 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class LastMoments(NamedTuple):
-    """One post-mortem."""
+    """Content of one post-mortem."""
 
     folder: Path
-    story: Mapping[str, object]
-    """``fault.json``; empty where it cannot be read."""
+    facts: Mapping[str, object]
+    """``fault.json``; empty if it cannot be read."""
     columns: Mapping[str, Values]
-    """Records by column, each (n,); words as in ``words``."""
+    """Numeric columns of the records, each (n,); columns of words are in ``words``."""
     words: Mapping[str, Sequence[str]]
     frames: Sequence[Frame]
 
     @property
     def fault(self) -> str:
-        """Its name."""
-        return str(self.story.get("fault", self.folder.name))
+        """Name of the fault."""
+        return str(self.facts.get("fault", self.folder.name))
 
     @property
     def virtual(self) -> bool:
-        """Whether times in the records are not the machine's."""
-        return bool(self.story.get("virtual_time"))
+        """Whether the records have virtual times."""
+        return bool(self.facts.get("virtual_time"))
 
     def seconds(self) -> Values:
-        """When the records' frames were received (in virtual time: sampled), in s before (negative) or after zero.
+        """Receipt (in virtual time: sampling) of the records' frames, in s before (negative) or after zero.
 
-        Zero is the fault; in virtual time, or where that is not known, it is the last record.
+        Zero is the time of the fault, or of the last record in virtual time or if the fault's is unknown.
         """
         return (self.columns["t_mono_ns" if self.virtual else "t_receive_ns"] - self._zero_ns()) / 1e9
 
     def begins(self) -> NDArray[np.bool_]:
-        """Whether an episode, or a reset, begins with each record."""
+        """Whether each record begins an episode or a reset."""
         flags = self.words.get("flags", [""] * len(next(iter(self.columns.values()), ())))
         return np.array(["first" in words.split("|") for words in flags], np.bool_)
 
@@ -87,9 +87,9 @@ class LastMoments(NamedTuple):
         return (np.array([float(f.t_mono_ns) for f in frames]) - self._zero_ns()) / 1e9
 
     def _zero_ns(self) -> float:
-        told = self.story.get("t_mono_ns")
-        if isinstance(told, int) and not self.virtual:
-            return float(told)
+        moments = self.facts.get("t_mono_ns")
+        if isinstance(moments, int) and not self.virtual:
+            return float(moments)
         times = self.columns.get("t_mono_ns" if self.virtual else "t_receive_ns")
         if times is not None and len(times):
             return float(times[-1])
@@ -97,11 +97,11 @@ class LastMoments(NamedTuple):
 
 
 def read_last_moments(folder: Path) -> LastMoments:
-    """Read one folder of ``post-mortem/``; never raises for what is in it."""
-    story: dict[str, object] = {}
+    """Read one folder of ``post-mortem/``; never raises because of its content."""
+    facts: dict[str, object] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        story = msgspec.json.decode(read_file(folder / FAULT, MAX_JSON_BYTES), type=dict[str, object])
-    return LastMoments(folder, story, *_records(folder / RECORDS), _frames(folder / FRAMES))
+        facts = msgspec.json.decode(read_file(folder / FAULT, MAX_JSON_BYTES), type=dict[str, object])
+    return LastMoments(folder, facts, *_records(folder / RECORDS), _frames(folder / FRAMES))
 
 
 def _records(path: Path) -> tuple[dict[str, Values], dict[str, list[str]]]:
@@ -131,46 +131,46 @@ def _frames(path: Path) -> list[Frame]:
     return frames
 
 
-def draw_post_mortems(run_folder: Path, config: RunConfig, *, anew: bool = False) -> list[Path]:
-    """Draw the pictures of a run's post-mortems that have none yet (or all); returns those there are.
+def draw_post_mortems(run_folder: Path, config: RunConfig, *, redraw: bool = False) -> list[Path]:
+    """Draw the missing pictures of a run's post-mortems (all with ``redraw``); returns the paths of all.
 
-    Raises OSError where one cannot be written, ImportError without matplotlib.
+    Raises OSError if one cannot be written, ImportError without matplotlib.
     """
     pictures = []
     for folder in post_mortems(run_folder):
         picture = folder / PICTURE
-        if anew or not picture.exists():
+        if redraw or not picture.exists():
             draw_post_mortem(read_last_moments(folder), config, picture)
         pictures.append(picture)
     return pictures
 
 
 def draw_last_post_mortem(run_folder: Path, config: RunConfig) -> Path | None:
-    """Draw the picture of a run's last post-mortem alone, which takes a second; raises as above."""
-    there = post_mortems(run_folder)
-    return draw_post_mortem(read_last_moments(there[-1]), config, there[-1] / PICTURE) if there else None
+    """Draw only the picture of a run's last post-mortem; takes a second. Raises OSError and ImportError."""
+    folders = post_mortems(run_folder)
+    return draw_post_mortem(read_last_moments(folders[-1]), config, folders[-1] / PICTURE) if folders else None
 
 
-def draw_post_mortem(told: LastMoments, config: RunConfig, path: Path) -> Path:
-    """Draw one; raises OSError, and ImportError without matplotlib."""
+def draw_post_mortem(moments: LastMoments, config: RunConfig, path: Path) -> Path:
+    """Draw one post-mortem; raises OSError, and ImportError without matplotlib."""
     rig = config.rig
-    recorded = len(told.columns.get("t_mono_ns", ())) > 0 and "t_receive_ns" in told.columns
-    followed = {of: name for name, of in followers(config.task).items()}
-    signals = [o for o in rig.signals if o.name not in followed.values()] if recorded else []
-    actuators = [a.name for a in rig.actuators] if recorded else []
-    rows = len(signals) + len(actuators) + 1 + recorded
+    has_records = len(moments.columns.get("t_mono_ns", ())) > 0 and "t_receive_ns" in moments.columns
+    targets = {of: name for name, of in followers(config.task).items()}
+    signals = [o for o in rig.signals if o.name not in targets.values()] if has_records else []
+    actuators = [a.name for a in rig.actuators] if has_records else []
+    rows = len(signals) + len(actuators) + 1 + has_records
     figure, panels = new_figure(rows, 1, 1.35 * rows + 1.2)
     column = [row[0] for row in panels]
     for axes, signal in zip(column, signals, strict=False):
-        _target(axes, told, followed.get(signal.name))
-        _signal(axes, told, signal.name, signal.unit, wraps=signal.high - signal.low)
-    for axes, actuator in zip(column[len(signals) :], rig.actuators if recorded else (), strict=False):
-        _commands(axes, told, actuator.name, actuator.unit, (actuator.low, actuator.high))
-    if recorded:
-        _timing(column[-2], told)
-    _line(column[-1], told, 1e3 / _wall_rate_hz(config))
-    _share_time(column, told)
-    figure.suptitle(_headline(told), x=0.01, ha="left", fontsize=11)
+        _target(axes, moments, targets.get(signal.name))
+        _signal(axes, moments, signal.name, signal.unit, wraps=signal.high - signal.low)
+    for axes, actuator in zip(column[len(signals) :], rig.actuators if has_records else (), strict=False):
+        _commands(axes, moments, actuator.name, actuator.unit, (actuator.low, actuator.high))
+    if has_records:
+        _timing(column[-2], moments)
+    _line(column[-1], moments, 1e3 / _wall_rate_hz(config))
+    _share_time(column, moments)
+    figure.suptitle(_headline(moments), x=0.01, ha="left", fontsize=11)
     return save(figure, path)
 
 
@@ -178,101 +178,106 @@ def _wall_rate_hz(config: RunConfig) -> float:
     return 1e9 / config.wall_period_ns
 
 
-def _headline(told: LastMoments) -> str:
-    story = told.story
-    where = f"state {story.get('state', '?')}, episode {story.get('episode', '?')}, tick {story.get('tick', '?')}"
-    return f"{told.fault}: {story.get('cause', '')}\n{where}, policy {story.get('policy', '?')}"
+def _headline(moments: LastMoments) -> str:
+    facts = moments.facts
+    position = f"state {facts.get('state', '?')}, episode {facts.get('episode', '?')}, tick {facts.get('tick', '?')}"
+    return f"{moments.fault}: {facts.get('cause', '')}\n{position}, policy {facts.get('policy', '?')}"
 
 
 def _unbroken(x: Values, y: Values, span: float, begins: NDArray[np.bool_]) -> tuple[Values, Values]:
-    """Take a line apart where it wraps round, and where an episode or a reset begins."""
+    """Split a curve where it wraps around, and where an episode or a reset begins."""
     jumps = np.flatnonzero((np.abs(np.diff(y)) > 0.5 * span) | begins[1:]) + 1
     return np.insert(x, jumps, np.nan), np.insert(y, jumps, np.nan)
 
 
-def _target(axes: Axes, told: LastMoments, name: str | None) -> None:
-    """Draw what the observation of a panel is to follow."""
-    values = told.columns.get(f"observation.{name}")
+def _target(axes: Axes, moments: LastMoments, name: str | None) -> None:
+    """Draw the target of a panel's observation."""
+    values = moments.columns.get(f"observation.{name}")
     if values is not None:
-        axes.step(told.seconds(), values, where="post", color=page_colour("faint"), lw=1.2)
+        axes.step(moments.seconds(), values, where="post", color=page_colour("faint"), lw=1.2)
 
 
-def _signal(axes: Axes, told: LastMoments, name: str, unit: str, wraps: float) -> None:
-    values = told.columns.get(f"observation.{name}")
+def _signal(axes: Axes, moments: LastMoments, name: str, unit: str, wraps: float) -> None:
+    values = moments.columns.get(f"observation.{name}")
     title(axes, labelled(name, unit))
     if values is None:
         return
-    t = told.seconds()
-    axes.plot(*_unbroken(t, values, wraps, told.begins()), "-", color=page_colour("accent"), lw=1.2)
+    t = moments.seconds()
+    axes.plot(*_unbroken(t, values, wraps, moments.begins()), "-", color=page_colour("accent"), lw=1.2)
     axes.plot(t, values, ".", color=page_colour("accent"), ms=2.5)
 
 
-def _commands(axes: Axes, told: LastMoments, name: str, unit: str, limits: tuple[float, float]) -> None:
+def _commands(axes: Axes, moments: LastMoments, name: str, unit: str, limits: tuple[float, float]) -> None:
     title(axes, labelled(name, unit))
-    t = told.seconds()
+    t = moments.seconds()
     for field, colour, width, label in (
         ("policy", "faint", 1.0, "policy"),
         ("explored", "violet", 1.0, "with exploration"),
         ("commanded", "warn", 1.2, "commanded"),
         ("applied", "second", 1.6, "applied by the device"),
     ):
-        values = told.columns.get(f"{field}.{name}")
+        values = moments.columns.get(f"{field}.{name}")
         if values is not None:
             axes.step(t, values, where="post", color=page_colour(colour), lw=width, label=label)
     for limit in limits:
         axes.axhline(limit, color="0.6", lw=0.8, ls=(0, (1, 3)))
     low, high = limits
     axes.set_ylim(low - 0.3 * (high - low), high + 0.08 * (high - low))
-    rules = np.array(told.words.get("rule", [""] * len(t)))
+    rules = np.array(moments.words.get("rule", [""] * len(t)))
     for rule in sorted(set(rules.tolist()) - {"none", ""}):
-        at = t[rules == rule]
+        times = t[rules == rule]
         label = f"rule: {rule}"
         axes.plot(
-            at, np.full(len(at), low - 0.18 * (high - low)), "|", color=RULE_COLOURS.get(rule, INK), ms=7, label=label
+            times,
+            np.full(len(times), low - 0.18 * (high - low)),
+            "|",
+            color=RULE_COLOURS.get(rule, INK),
+            ms=7,
+            label=label,
         )
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
 
 
-def _timing(axes: Axes, told: LastMoments) -> None:
+def _timing(axes: Axes, moments: LastMoments) -> None:
     title(axes, "ticks (ms, logarithmic)")
-    t = told.seconds()
-    tick = told.columns.get("tick_ns")
-    late = told.columns.get("lateness_ns")
+    t = moments.seconds()
+    tick = moments.columns.get("tick_ns")
+    late = moments.columns.get("lateness_ns")
     if tick is not None:
         axes.plot(t, np.maximum(tick, 1e3) / 1e6, ".", color=BLUE, ms=3, label="length of a tick")
-    if late is not None and not told.virtual:
+    if late is not None and not moments.virtual:
         axes.plot(t, np.maximum(late, 1e3) / 1e6, ".", color=ORANGE, ms=3, label="sample to receipt")
-    missed = told.columns.get("missed")
+    missed = moments.columns.get("missed")
     if missed is not None and np.any(missed > 0):
-        causes = np.array(told.words.get("miss", [""] * len(t)))
-        for at in np.flatnonzero(missed > 0):
-            axes.axvline(t[at], color=RED, lw=1.0, alpha=0.5)
+        causes = np.array(moments.words.get("miss", [""] * len(t)))
+        for index in np.flatnonzero(missed > 0):
+            axes.axvline(t[index], color=RED, lw=1.0, alpha=0.5)
         label = f"missed: {int(missed.sum())} ({', '.join(sorted(set(causes[missed > 0].tolist())))})"
         axes.plot([], [], color=RED, lw=1.0, alpha=0.5, label=label)
     axes.set_yscale("log")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
 
 
-def _line(axes: Axes, told: LastMoments, period_ms: float) -> None:
-    """Gaps between state frames, numbers that are missing or came twice, and what the device said of itself."""
+def _line(axes: Axes, moments: LastMoments, period_ms: float) -> None:
+    """Draw the gaps between state frames, missing and repeated numbers, and the device's status."""
     title(axes, "gap between state frames (ms)")
-    states = [f for f in told.frames if f.type == "state" and f.frame is not None]
+    states = [f for f in moments.frames if f.type == "state" and f.frame is not None]
     if not states:
-        axes.text(0.5, 0.5, "no state frame was kept", transform=axes.transAxes, ha="center", color=INK)
+        axes.text(0.5, 0.5, "no state frame was recorded", transform=axes.transAxes, ha="center", color=INK)
         return
-    t = told.frame_seconds(states)
+    t = moments.frame_seconds(states)
     number = np.array([f.frame or 0 for f in states])
     gaps = np.diff(t) * 1e3
     axes.axhline(period_ms, color="0.6", lw=0.8, ls=(0, (1, 3)))
     axes.plot(t[1:], gaps, "-", color="0.75", lw=0.8)
     axes.plot(t[1:], gaps, ".", color=BLUE, ms=3, label=f"state frames ({len(states)})")
     step = np.diff(number)
-    for label, where, mark in (
+    for label, selected, mark in (
         ("numbers missing before", step > 1, "x"),
-        ("number does not grow", step <= 0, "+"),
+        ("number does not increase", step <= 0, "+"),
     ):
-        if np.any(where):
-            axes.plot(t[1:][where], gaps[where], mark, color=RED, ms=7, label=f"{label}: {int(np.sum(where))}")
+        if np.any(selected):
+            axes.plot(t[1:][selected], gaps[selected], mark, color=RED, ms=7, label=f"{label}: {int(np.sum(selected))}")
     _status_strip(axes, t, states)
     top = max(2.0 * period_ms, 1.15 * float(np.max(gaps, initial=0.0)))
     axes.set_ylim(-0.22 * top, top)
@@ -280,52 +285,52 @@ def _line(axes: Axes, told: LastMoments, period_ms: float) -> None:
 
 
 def _status_strip(axes: Axes, t: Values, states: Sequence[Frame]) -> None:
-    """A strip below: armed, safe output, fault, by the last frame's word on it."""
-    word = [next((w for w in reversed(_STATUS) if (f.status or 0) & w[0]), None) for f in states]
-    named: set[str] = set()
-    for i, status in enumerate(word):
+    """Draw a strip at the bottom with the status of the last frame: armed, safe output, fault."""
+    statuses = [next((w for w in reversed(_STATUS) if (f.status or 0) & w[0]), None) for f in states]
+    labelled: set[str] = set()
+    for i, status in enumerate(statuses):
         if status is None:
             continue
-        until = t[i + 1] if i + 1 < len(t) else t[i]
-        label = None if status[1] in named else status[1]
-        named.add(status[1])
-        axes.axvspan(t[i], until, 0.0, 0.08, color=status[2], lw=0, label=label)
+        end = t[i + 1] if i + 1 < len(t) else t[i]
+        label = None if status[1] in labelled else status[1]
+        labelled.add(status[1])
+        axes.axvspan(t[i], end, 0.0, 0.08, color=status[2], lw=0, label=label)
 
 
-def _share_time(column: Sequence[Axes], told: LastMoments) -> None:
-    """One axis of time for all panels, with the fault and the changes of state before it."""
+def _share_time(column: Sequence[Axes], moments: LastMoments) -> None:
+    """Give all panels a common time axis, with the fault and the changes of state before it."""
     spans = [axes.dataLim.intervalx for axes in column if np.isfinite(axes.dataLim.intervalx).all()]
     low, last = min((float(a) for a, _ in spans), default=-1.0), max((float(b) for _, b in spans), default=0.0)
-    # Long after the last record the fault has no place on an axis on which the record is to be seen.
-    later = -last > _FAR * max(last - low, 0.1)
-    high = last if later else max(last, 0.0)
+    # A fault long after the last record would compress the records on the axis.
+    is_far = -last > _MAX_LATER * max(last - low, 0.1)
+    high = last if is_far else max(last, 0.0)
     margin = 0.02 * max(high - low, 0.05)
-    changes = [(t, state) for t, state in _transitions(told) if low < t < min(high, 0.0)]
+    changes = [(t, state) for t, state in _transitions(moments) if low < t < min(high, 0.0)]
     for axes in column:
         axes.set_xlim(low - margin, high + margin)
-        if not later:
+        if not is_far:
             axes.axvline(0.0, color=RED, lw=1.4)
         for t, _ in changes:
             axes.axvline(t, color="0.5", lw=0.8, ls=(0, (4, 2)))
         if axes is not column[-1]:
             axes.tick_params(labelbottom=False)
     top = column[0].get_xaxis_transform()
-    room = 0.09 * (high - low)
-    for (t, state), (then, _) in zip(changes, [*changes, (high, "")][1:], strict=True):
-        if then - t >= room:
+    min_width = 0.09 * (high - low)
+    for (t, state), (next_t, _) in zip(changes, [*changes, (high, "")][1:], strict=True):
+        if next_t - t >= min_width:
             column[0].text(t, 0.99, f" {state}", transform=top, va="top", fontsize=8, color="0.35")
-    if later:
+    if is_far:
         column[0].text(high, 1.02, f"fault {-last:.3g} s later", transform=top, color=RED, ha="right", fontsize=9)
     else:
         column[0].text(0.0, 1.02, "fault", transform=top, color=RED, ha="center", fontsize=9)
-    what = "virtual seconds before the last record" if told.virtual else "seconds before (after) the fault"
-    column[-1].set_xlabel(what, fontsize=9.5)
+    label = "virtual seconds before the last record" if moments.virtual else "seconds before (after) the fault"
+    column[-1].set_xlabel(label, fontsize=9.5)
 
 
-def _transitions(told: LastMoments) -> list[tuple[float, str]]:
-    """Changes of state in s before the fault; none in virtual time, which is not the machine's."""
-    listed = told.story.get("transitions")
-    if told.virtual or not isinstance(listed, list):
+def _transitions(moments: LastMoments) -> list[tuple[float, str]]:
+    """Changes of state in s before the fault; none in virtual time, since they have wall-clock times."""
+    listed = moments.facts.get("transitions")
+    if moments.virtual or not isinstance(listed, list):
         return []
-    zero = number(told.story.get("t_mono_ns"))
+    zero = number(moments.facts.get("t_mono_ns"))
     return [((number(t.get("t_mono_ns")) - zero) / 1e9, str(t.get("state"))) for t in listed if isinstance(t, dict)]

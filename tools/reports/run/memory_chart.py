@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 
 CELLS: Final = 40
-"""Cells along each axis in which coverage is counted."""
-_SHOWN: Final = 8000
+"""Number of cells along each axis for the coverage."""
+_MAX_POINTS: Final = 8000
 _NODES: Final = 61
 
 
 class Contents(NamedTuple):
-    """A sample of the memory, spread evenly over its slots, by two of its observations (SI units)."""
+    """Evenly spaced sample of the memory, with two of its observations (SI units)."""
 
     x: Observation
     y: Observation
     points: Floats
     """(n, 2)"""
     age: NDArray[np.int64]
-    """(n,): writes since each was written."""
+    """(n,): number of writes since each was written."""
     exploration: Floats
     """(n,)"""
     stored: int
     capacity: int
     covered: float
-    """Fraction of the cells of the two observations' range that hold an experience at all."""
+    """Fraction of the cells over both ranges that contain an experience."""
 
 
 class Surface(NamedTuple):
-    """A policy's action over the range of two observations, the others held."""
+    """A policy's action over the range of two observations, with the others held constant."""
 
     policy_id: int
     x: NDArray[np.float64]
@@ -54,41 +54,41 @@ class Surface(NamedTuple):
     action: Floats
     """(m, len(y), len(x)), SI units."""
     held: tuple[tuple[str, float], ...]
-    """What the other observations were."""
+    """Names and values of the other observations."""
 
 
 def shown_axes(config: RunConfig) -> tuple[int, int] | None:
-    """The two signals that are shown: the first two that policies see; None where there is only one."""
+    """Indices of the two shown signals, the first two inputs of policies; None if there is only one."""
     return (0, 1) if len(config.signals) >= 2 else None
 
 
 def read_contents(folder: Path, config: RunConfig) -> Contents | str:
-    """Restore the memory from the last checkpoint; in words why there is nothing to show."""
+    """Restore the memory from the last checkpoint; returns a reason if there is nothing to show."""
     axes = shown_axes(config)
     if axes is None:
-        return "the policy sees a single value"
+        return "the policy has a single input"
     memory = RunView(folder, config).memory()
     if isinstance(memory, str):
         return memory
     storage = memory.storage
     stored = storage.stored
     x, y = (config.signals[i] for i in axes)
-    slots = np.linspace(0, stored - 1, min(stored, _SHOWN)).astype(np.int64)
-    every = np.stack([_in_si(storage.observation[:stored, i], config.signals[i]) for i in axes], axis=1)
+    slots = np.linspace(0, stored - 1, min(stored, _MAX_POINTS)).astype(np.int64)
+    observations = np.stack([_in_si(storage.observation[:stored, i], config.signals[i]) for i in axes], axis=1)
     return Contents(
         x,
         y,
-        every[slots].copy(),
+        observations[slots].copy(),
         storage.inserted - storage.number(slots),
         storage.exploration[slots].copy(),
         stored,
         storage.capacity,
-        _covered(every, x, y),
+        _covered(observations, x, y),
     )
 
 
 def _in_si(normalized: Floats, observation: Observation) -> Floats:
-    """The memory keeps observations as the learner sees them: [low, high] as [-1, 1]."""
+    """Convert from the memory's normalised units, where [low, high] is [-1, 1]."""
     half = 0.5 * (observation.high - observation.low)
     return np.asarray(observation.low + half * (1.0 + normalized), np.float32)
 
@@ -99,31 +99,31 @@ def _covered(points: Floats, x: Observation, y: Observation) -> float:
 
 
 def read_surface(folder: Path, config: RunConfig, active: int | None) -> Surface | None:
-    """Ask the run's last policy over the range of the observations that are shown; None where there is none."""
-    axes, found = shown_axes(config), None
+    """Evaluate the run's last policy over the range of the shown observations; None without a policy."""
+    axes, policy_id = shown_axes(config), None
     with contextlib.suppress(OSError):
         ids = sorted(int(p.stem) for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal())
-        found = active if active in ids else ids[-1] if ids else None
-    if axes is None or found is None:
+        policy_id = active if active in ids else ids[-1] if ids else None
+    if axes is None or policy_id is None:
         return None
     signals = config.signals
     held = np.array([_rest(config, o) for o in signals], np.float32)
     across, up = (np.linspace(signals[i].low, signals[i].high, _NODES) for i in axes)
-    path = folder / "policies" / f"{found}.onnx"
+    path = folder / "policies" / f"{policy_id}.onnx"
     action = surface_actions(path, config, axes, across.tolist(), up.tolist(), held.tolist())
     if action is None:
         return None
     others = tuple((o.name, float(v)) for k, (o, v) in enumerate(zip(signals, held, strict=True)) if k not in axes)
-    return Surface(found, across, up, action, others)
+    return Surface(policy_id, across, up, action, others)
 
 
 def _rest(config: RunConfig, observation: Observation) -> float:
-    """What an observation that is not shown is taken to be: its target, or the middle of its range."""
+    """Value of an observation that is not shown: its target, or the middle of its range."""
     return config.task.reward.target.get(observation.name, 0.5 * (observation.low + observation.high))
 
 
 def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | None) -> Picture:
-    """Draw the experiences twice, coloured by their age and by their exploration."""
+    """Draw the experiences twice, coloured by age and by exploration."""
     single = surface is not None and surface.action.shape[0] == 1
     figure, [[left, right]] = new_figure(1, 2, 4.3, sharey="row")
     for axes, values, label, colours in (
@@ -132,9 +132,9 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
     ):
         if single and surface is not None:
             _background(axes, config, surface, 0)
-        order = np.argsort(values)[:: -1 if axes is left else 1]  # what is rare in a picture goes on top
+        order = np.argsort(values)[:: -1 if axes is left else 1]  # rare values are drawn last, on top
         points = contents.points[order]
-        shown = axes.scatter(
+        scatter = axes.scatter(
             points[:, 0],
             points[:, 1],
             s=3.0,
@@ -145,7 +145,7 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
             linewidths=0,
             rasterized=True,
         )
-        bar = figure.colorbar(shown, ax=axes, shrink=0.85, pad=0.02, extend="max")
+        bar = figure.colorbar(scatter, ax=axes, shrink=0.85, pad=0.02, extend="max")
         bar.set_label(label, fontsize=9)
         bar.ax.tick_params(labelsize=8)
         axes.set_xlim(contents.x.low, contents.x.high)
@@ -154,17 +154,17 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
         title(axes, f"by {label.split(' (')[0]}")
     left.set_ylabel(labelled(contents.y.name, contents.y.unit), fontsize=9.5)
     caption = (
-        f"{contents.stored} experiences are kept, of {contents.capacity} for which there is room (strategy "
-        f"{config.selection.strategy}); {len(contents.points)} are drawn. They lie in {contents.covered:.0%} of the "
-        f"{CELLS} × {CELLS} cells of the range that is shown."
+        f"{contents.stored} experiences are stored, of at most {contents.capacity} (strategy "
+        f"{config.selection.strategy}); {len(contents.points)} are drawn. They occupy {contents.covered:.0%} of the "
+        f"{CELLS} × {CELLS} cells of the shown range."
     )
     if single and surface is not None:
-        caption += f" Behind them the action of policy {surface.policy_id} ({_range(config, 0)}){_held(surface)}."
-    return inlined(figure, "What the memory holds", caption, "experiences in the state space")
+        caption += f" Background: the action of policy {surface.policy_id} ({_range(config, 0)}){_held(surface)}."
+    return inlined(figure, "Content of the memory", caption, "experiences in the state space")
 
 
 def surfaces_chart(config: RunConfig, surface: Surface) -> Picture:
-    """Draw the policy alone, one panel for each actuator."""
+    """Draw only the policy, with one panel for each actuator."""
     n = min(surface.action.shape[0], 4)
     figure, [panels] = new_figure(1, n, 3.0 if n > 1 else 3.6, sharey="row")
     for i, axes in enumerate(panels):
@@ -172,13 +172,13 @@ def surfaces_chart(config: RunConfig, surface: Surface) -> Picture:
         title(axes, labelled(config.rig.actuators[i].name, config.rig.actuators[i].unit))
         axes.set_xlabel(config.signals[0].name, fontsize=9.5)
     panels[0].set_ylabel(config.signals[1].name, fontsize=9.5)
-    caption = f"What policy {surface.policy_id} commands before exploration and shield{_held(surface)}."
+    caption = f"Action of policy {surface.policy_id} before exploration and shield{_held(surface)}."
     return inlined(figure, "The policy", caption, "policy surface")
 
 
 def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure: Figure | None = None) -> None:
     actuator = config.rig.actuators[i]
-    shown = axes.imshow(
+    image = axes.imshow(
         surface.action[i],
         cmap=surface_colours(one_sided=_is_one_sided(actuator)),
         vmin=actuator.low,
@@ -190,7 +190,7 @@ def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure:
     )
     axes.grid(visible=False)
     if figure is not None:
-        figure.colorbar(shown, ax=axes, shrink=0.85, pad=0.02).ax.tick_params(labelsize=8, colors=INK)
+        figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02).ax.tick_params(labelsize=8, colors=INK)
 
 
 def _range(config: RunConfig, i: int) -> str:

@@ -44,28 +44,29 @@ from onrig.tools.reports.run.tables import (
     warnings,
 )
 from onrig.tools.reports.style import Picture, png_uri, why_no_pictures
-from onrig.tools.run_facts import RunFacts, in_one_line, of_files
+from onrig.tools.run_description import describe_run
+from onrig.tools.run_facts import RunFacts, of_files
 from onrig.tools.terminal import drawn
 
 PAGE: Final = "report.html"
 _CONFIG_LIMIT: Final = 50_000
-_SHORT: Final = 40
+_MAX_BADGE_CHARS: Final = 40
 
 
 def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage: Sequence[str] = ()) -> Path:
-    """Write the page of a run, finished or under way, with a warning for each line of ``damage``; returns its path.
+    """Write the page of a finished or active run, with a warning for each line of ``damage``; returns its path.
 
     Raises OSError.
     """
-    material = read_run(folder, config)
+    files = read_run(folder, config)
     notes = [f"Damaged: {line}." for line in damage]
     charts: list[Picture] = []
-    if why := why_no_pictures():
-        notes.append(why)
+    if reason := why_no_pictures():
+        notes.append(reason)
     else:
         drawn("A post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
-        charts = _charts(material, notes)
-    page = _page(material, charts, notes).html().encode()
+        charts = _charts(files, notes)
+    page = _page(files, charts, notes).html().encode()
     if out is None:
         write_atomically(folder / PAGE, page)
     else:
@@ -96,7 +97,7 @@ def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
     faults = _faults(m.folder)
     sections: list[Part] = [Figures(charts)]
     if faults:
-        sections.append(Incidents("Post-mortems", "The last two seconds before each fault that was kept.", faults))
+        sections.append(Incidents("Post-mortems", "The last two seconds before each recorded fault.", faults))
     sheets = (advised_sheet(m), expected_sheet(m), counts_sheet(m), policies_sheet(m), events_sheet(m))
     sections += [sheet for sheet in sheets if sheet is not None]
     sections += [
@@ -104,51 +105,53 @@ def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
         Source("How to reproduce it", "\n".join(how_to_reproduce(m))),
         Source("Configuration", text, "config.yaml, as resolved"),
     ]
-    there = {"Figures": charts, "Post-mortems": faults, "Where it ran": True, "How to reproduce it": True}
+    contents = {"Figures": charts, "Post-mortems": faults, "Where it ran": True, "How to reproduce it": True}
     head: list[Part] = [
         Badge(_outcome(facts), facts.completed),
-        Contents([heading for heading, content in there.items() if content]),
+        Contents([heading for heading, content in contents.items() if content]),
         Tiles(tiles(m, facts)),
         Warnings(warnings(m, facts, notes)),
     ]
     return Page(
         f"{config.rig.name} {config.task.name}: run {m.folder.resolve().name}",
-        f"{in_one_line(config)}; strategy {config.selection.strategy}, seed {config.seed}.",
+        f"{describe_run(config)}; strategy {config.selection.strategy}, seed {config.seed}.",
         [*head, *sections],
         f"Onrig {_version()}, {time.strftime('%Y-%m-%d %H:%M')}",
     )
 
 
 def _outcome(facts: RunFacts) -> str:
-    """How it ended, in two or three words; the reason itself is among the warnings."""
+    """Outcome of the run in two or three words; the reason is among the warnings."""
     if not facts.ended:
         return "unfinished"
-    if len(facts.ended) < _SHORT:
+    if len(facts.ended) < _MAX_BADGE_CHARS:
         return facts.ended
     return f"ended by a fault: {facts.fault}" if facts.fault else "did not complete"
 
 
 def _faults(folder: Path) -> list[Incident]:
-    found = []
-    for at in post_mortems(folder):
-        told = read_last_moments(at)
+    incidents = []
+    for post_mortem in post_mortems(folder):
+        moments = read_last_moments(post_mortem)
         picture: str | None = None
         with contextlib.suppress(OSError):
-            picture = png_uri(read_file(at / PICTURE, MAX_JSON_BYTES))
-        story = told.story
-        where = f"episode {story.get('episode', '?')}, tick {story.get('tick', '?')}, policy {story.get('policy', '?')}"
-        t = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(number(story.get("t_unix_s"))))
-        detail = f" ({story['detail']})" if story.get("detail") else ""
-        found.append(
+            picture = png_uri(read_file(post_mortem / PICTURE, MAX_JSON_BYTES))
+        facts = moments.facts
+        position = (
+            f"episode {facts.get('episode', '?')}, tick {facts.get('tick', '?')}, policy {facts.get('policy', '?')}"
+        )
+        t = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(number(facts.get("t_unix_s"))))
+        detail = f" ({facts['detail']})" if facts.get("detail") else ""
+        incidents.append(
             Incident(
-                f"{at.name}: {where}",
-                f"{t}: {story.get('cause', 'unknown')}{detail}",
-                str(story.get("hint", "")),
+                f"{post_mortem.name}: {position}",
+                f"{t}: {facts.get('cause', 'unknown')}{detail}",
+                str(facts.get("hint", "")),
                 picture,
-                f"{at.relative_to(folder)}: records.csv, frames.jsonl, fault.json",
+                f"{post_mortem.relative_to(folder)}: records.csv, frames.jsonl, fault.json",
             )
         )
-    return found
+    return incidents
 
 
 def _version() -> str:

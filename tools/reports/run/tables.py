@@ -1,4 +1,4 @@
-"""The tables of a run's report: its figures, its events, its policies, and how to run it again."""
+"""Tables of a run's report: headline figures, events, policies, and commands to reproduce it."""
 
 from __future__ import annotations
 
@@ -17,56 +17,57 @@ from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
 from onrig.tools.reports.run.promise import broken_promise
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.run_facts import LAST, RunFacts, kept_by_shield, of_files, promise_in_words
+from onrig.tools.run_description import describe_bounds, describe_promise
+from onrig.tools.run_facts import LAST, RunFacts, of_files
 
-_MOST: Final = 120
-"""Rows of the table of events: the first few, and the last ones."""
-_FIRST: Final = 40
-_QUIET: Final = frozenset(
+_MAX_ROWS: Final = 120
+"""Maximum number of rows in the table of events: the first ones and the last ones."""
+_FIRST_ROWS: Final = 40
+_UNLISTED_KINDS: Final = frozenset(
     {"tick", "transition", "policy_admitted", "policy_warning", "policy_probation_passed", "learner_attached"}
 )
-"""Kinds that the figures show, or of which another event tells."""
-_MANY_MISSED: Final = 1e-3
-"""Share of missed ticks that alarms."""
+"""Kinds of events that the figures or other events already show."""
+_MAX_MISSED_SHARE: Final = 1e-3
+"""Share of missed ticks above which the tile is highlighted."""
 
 
 def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
     """Headline figures."""
-    title, told = facts.measure.title, facts.words()
-    found = []
+    title, words = facts.measure.title, facts.words()
+    shown = []
     last = f"{title}, last {min(LAST, len(m.train['episode']))} episodes"
     for value, label in ((facts.score, last), (facts.evaluated, "evaluated without noise")):
         if value is not None:
-            found.append(Tile(facts.score_of(value), label))
-    found.append(Tile(f"{len(m.train['episode'])} of {facts.episodes}", "training episodes"))
+            shown.append(Tile(facts.score_of(value), label))
+    shown.append(Tile(f"{len(m.train['episode'])} of {facts.episodes}", "training episodes"))
     if facts.missed is not None and facts.ticks is not None:
         missed = f"{count(facts.missed)} of {count(facts.ticks)}"
-        found.append(Tile(missed, "ticks missed", facts.missed > _MANY_MISSED * facts.ticks))
+        shown.append(Tile(missed, "ticks missed", facts.missed > _MAX_MISSED_SHARE * facts.ticks))
     for times, label in ((facts.lateness, "lateness p99"), (facts.tick, "tick p99")):
         if "p99" in times:
-            found.append(Tile(duration(times["p99"] * 1e-6), label))
+            shown.append(Tile(duration(times["p99"] * 1e-6), label))
     if facts.acted is not None:
-        found.append(Tile(count(facts.acted), "ticks in which the shield acted"))
+        shown.append(Tile(count(facts.acted), "ticks in which the shield acted"))
     if m.summary:
         faults = len(_faults(m))
-        found.append(Tile(str(faults), "faults", faults > 0))
+        shown.append(Tile(str(faults), "faults", faults > 0))
     if facts.stored is not None:
-        found.append(Tile(facts.kept, "experiences in the memory"))
+        shown.append(Tile(facts.kept, "experiences in the memory"))
     if facts.offered is not None:
         refused = count(facts.refused + facts.rolled_back)
-        found.append(
+        shown.append(
             Tile(
                 f"{count(facts.admitted)} of {count(facts.offered)}",
                 f"policies admitted, {refused} refused or rolled back",
             )
         )
     if facts.updates is not None:
-        found.append(Tile(told["learner"].partition(" ")[0], "updates of the learner"))
-    return found
+        shown.append(Tile(words["learner"].partition(" ")[0], "updates of the learner"))
+    return shown
 
 
 def _faults(m: RunFiles) -> list[Event]:
-    """Where a fault was latched: by the loop, which then changes its state, or by the supervisor."""
+    """Events with a newly latched fault: by the loop, which then changes its state, or by the supervisor."""
     return [e for e in m.events if e.fields.get("fault") and _begins(e)]
 
 
@@ -80,18 +81,18 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
     """Caveats on the figures."""
     lines = []
     if not m.summary:
-        lines.append("There is no summary: the run is still running, or was killed before it wrote one.")
+        lines.append("No summary: the run is still running, or was killed before it wrote one.")
     elif not facts.completed:
         lines.append(f"It did not complete: {facts.ended or '?'}.")
     if facts.lost:
-        lines.append(f"{count(facts.lost)} step records were lost: nobody took them in.")
+        lines.append(f"{count(facts.lost)} step records were lost before the replay process read them.")
     if number(m.summary.get("mirror_mismatches")):
         lines.append("The learner's mirror differed from the rig's memory.")
     if m.meta.get("git_dirty"):
-        lines.append("The program had changes that were not committed: its revision alone does not tell what ran.")
+        lines.append("The program had uncommitted changes: its revision does not identify it.")
     hides_ends = m.config.task.terminates and m.config.task.normalization is not None
     if hides_ends and number(m.meta.get("score_format")) < FORMAT:
-        early = "its normalised rewards are means over the steps lived, which hides early ends"
+        early = "its normalised rewards are means over the completed steps, which hides early ends"
         lines.append(f"This run began with an earlier version: {early}.")
     if (expected := _expected(m)) is not None and (scores := _evaluated(m)):
         verdict = _verdict(scores[0], expected)
@@ -108,41 +109,41 @@ def events_sheet(m: RunFiles) -> Sheet | None:
     start = m.events[0].t_unix_s if m.events else 0.0
     rows: list[tuple[str, str, str, str]] = []
     for event in m.events:
-        if event.kind in _QUIET:
+        if event.kind in _UNLISTED_KINDS:
             continue
         n = event.times
-        row = (f"{event.t_unix_s - start:.1f}", event.kind, str(n) if n > 1 else "", _told(event))
+        row = (f"{event.t_unix_s - start:.1f}", event.kind, str(n) if n > 1 else "", _event_text(event))
         if rows and rows[-1][1::2] == row[1::2]:
-            before = rows[-1]
-            rows[-1] = (before[0], before[1], str(int(before[2] or 1) + n), before[3])
+            previous = rows[-1]
+            rows[-1] = (previous[0], previous[1], str(int(previous[2] or 1) + n), previous[3])
         else:
             rows.append(row)
     if not rows:
         return None
-    left_out = len(rows) - _MOST
+    n_omitted = len(rows) - _MAX_ROWS
     notes: tuple[str, ...] = ("Every event, with all its fields, is in events.jsonl.",)
-    if left_out > 0:
-        notes = (f"{left_out} lines between the first {_FIRST} and the last are left out here.", *notes)
-        rows = [*rows[:_FIRST], *rows[len(rows) - (_MOST - _FIRST) :]]
-    quiet: Counter[str] = Counter()
+    if n_omitted > 0:
+        notes = (f"{n_omitted} lines between the first {_FIRST_ROWS} and the last are omitted.", *notes)
+        rows = [*rows[:_FIRST_ROWS], *rows[len(rows) - (_MAX_ROWS - _FIRST_ROWS) :]]
+    unlisted: Counter[str] = Counter()
     for event in m.events:
-        if event.kind in _QUIET:
-            quiet[event.kind] += event.times
-    if quiet:
-        notes = (*notes, "Not listed: " + ", ".join(f"{n} {kind}" for kind, n in sorted(quiet.items())) + ".")
-    return Sheet("Events", 4, ("s after start", "event", "times", "what"), tuple(rows), notes)
+        if event.kind in _UNLISTED_KINDS:
+            unlisted[event.kind] += event.times
+    if unlisted:
+        notes = (*notes, "Not listed: " + ", ".join(f"{n} {kind}" for kind, n in sorted(unlisted.items())) + ".")
+    return Sheet("Events", 4, ("s after start", "event", "times", "description"), tuple(rows), notes)
 
 
-def _told(event: Event) -> str:
-    said = sentence(event)
-    told = said.text if said is not None else in_fields(event.fields)
-    return told if len(told) <= 300 else f"{told[:297]}..."
+def _event_text(event: Event) -> str:
+    known = sentence(event)
+    text = known.text if known is not None else in_fields(event.fields)
+    return text if len(text) <= 300 else f"{text[:297]}..."
 
 
 def policies_sheet(m: RunFiles) -> Sheet | None:
-    """The policies that were refused, rolled back or failed, each with the reason; None where there were none."""
-    bad = m.of_kind(*(kind for kind in VERDICTS if kind != "policy_admitted"))
-    if not bad:
+    """Policies that were refused, rolled back or failed, each with the reason; None without any."""
+    rejected = m.of_kind(*(kind for kind in VERDICTS if kind != "policy_admitted"))
+    if not rejected:
         return None
     rows = tuple(
         (
@@ -151,10 +152,10 @@ def policies_sheet(m: RunFiles) -> Sheet | None:
             ": ".join(str(e.fields[w]) for w in ("stage", "reason", "detail") if e.fields.get(w))
             + (f" (the last of {e.times})" if e.times > 1 else ""),
         )
-        for e in bad[-_MOST:]
+        for e in rejected[-_MAX_ROWS:]
     )
-    notes = (f"The last {_MOST} of {len(bad)}.",) if len(bad) > _MOST else ()
-    return Sheet("Policies that were not kept", 3, ("policy", "verdict", "why"), rows, notes)
+    notes = (f"The last {_MAX_ROWS} of {len(rejected)}.",) if len(rejected) > _MAX_ROWS else ()
+    return Sheet("Rejected policies", 3, ("policy", "verdict", "reason"), rows, notes)
 
 
 def expected_sheet(m: RunFiles) -> Sheet | None:
@@ -198,17 +199,17 @@ def _verdict(score: float, expected: dict[str, object]) -> str:
 
 
 def counts_sheet(m: RunFiles) -> Sheet | None:
-    """Interventions by rule and missed ticks by cause, in numbers."""
+    """Numbers of interventions by rule and of missed ticks by cause."""
     rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
     rules.pop("fallback", None)
     rows = [("intervention", rule, str(sum(n.values())), str(len(n))) for rule, n in sorted(rules.items())]
     rows += [("missed ticks", cause, str(sum(n.values())), str(len(n))) for cause, n in sorted(causes.items())]
-    heads = ("what", "by", "times", "in so many episodes")
+    heads = ("event", "cause", "times", "number of episodes")
     return Sheet("Interventions and misses", 2, heads, tuple(rows)) if rows else None
 
 
 def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
-    """Versions, machine and time of the run, and what its shield kept."""
+    """Versions, machine and time of the run, and the guarantees of its shield."""
     versions = m.meta.get("versions")
     listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "?"
     revision = str(m.meta.get("git_revision") or "unknown")
@@ -216,8 +217,8 @@ def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
     rows = [
         ("started", str(m.meta.get("started", "?"))),
         ("seed", str(m.config.seed)),
-        ("shield keeps", kept_by_shield(m.config)),
-        ("promise", promise_in_words(m.config, withdrawn=of_files(m).withdrawn)),
+        ("shield keeps", describe_bounds(m.config)),
+        ("promise", describe_promise(m.config, withdrawn=of_files(m).withdrawn)),
         ("revision", f"{revision}{dirty}"),
         ("versions", listed),
         ("board", f"{m.meta.get('board', '?')}, {m.meta.get('cpus', '?')} CPUs"),
@@ -230,17 +231,18 @@ def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
 
 
 def how_to_reproduce(m: RunFiles) -> Iterator[str]:
-    """Commands that run it again, and look at what is there."""
+    """Commands that reproduce and inspect the run."""
     folder = m.folder.resolve()
-    started = m.meta.get("command")
-    if isinstance(started, list) and started:
-        words = [Path(str(started[0])).name, *map(str, started[1:])]
+    command = m.meta.get("command")
+    if isinstance(command, list) and command:
+        words = [Path(str(command[0])).name, *map(str, command[1:])]
         yield "# as it was started"
         yield shlex.join(words)
-    same = "bit for bit the same" if m.config.lockstep else "the same configuration; a real-time run is never the same"
-    yield f"# from the resolved configuration that it left behind: {same}"
+    repeatable = "bit for bit the same run"
+    equality = repeatable if m.config.lockstep else "the same configuration, but no real-time run is repeatable"
+    yield f"# from its resolved configuration: {equality}"
     yield shlex.join(["onrig", "run", str(folder / "config.yaml"), "--run-dir", f"{folder}-again"])
     yield "# its recorded ticks through the pure core, decisions compared bit for bit"
     yield shlex.join(["onrig", "replay", str(folder)])
-    yield f"# this page, made {time.strftime('%Y-%m-%d %H:%M')}"
+    yield f"# this page, written {time.strftime('%Y-%m-%d %H:%M')}"
     yield shlex.join(["onrig", "report", str(folder)])

@@ -1,6 +1,6 @@
-"""A run's curves as TensorBoard event files, for whoever compares many runs there; steps are training episodes.
+"""A run's curves as TensorBoard event files; steps are training episodes.
 
-May be written while the run goes on, and again: what an earlier call wrote for this run is replaced.
+They can be written during the run and repeatedly: a call replaces the files of earlier calls for this run.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Scalar(NamedTuple):
 
 
 def write_curves(folder: Path, config: RunConfig, out: Path) -> int:
-    """Write ``out/NAME-OF-RUN/events.out.tfevents...``; returns how many values.
+    """Write ``out/NAME-OF-RUN/events.out.tfevents...``; returns the number of values.
 
-    Raises ImportError without tensorboardX, OSError where it cannot be written.
+    Raises ImportError without tensorboardX, OSError if the file cannot be written.
     """
     from tensorboardX import SummaryWriter  # type: ignore[import-untyped, unused-ignore]
 
-    material = read_run(folder, config)
-    place = out / folder.resolve().name
-    values = list(scalars(material))
-    for path in place.glob(f"events.out.tfevents.*{SUFFIX}"):
+    files = read_run(folder, config)
+    target = out / folder.resolve().name
+    values = list(scalars(files))
+    for path in target.glob(f"events.out.tfevents.*{SUFFIX}"):
         path.unlink()
-    writer = SummaryWriter(str(place), filename_suffix=SUFFIX)
+    writer = SummaryWriter(str(target), filename_suffix=SUFFIX)
     try:
         for s in values:
             writer.add_scalar(s.tag, s.value, s.episode, walltime=s.t_unix_s)
@@ -54,8 +54,8 @@ def write_curves(folder: Path, config: RunConfig, out: Path) -> int:
 
 
 def scalars(m: RunFiles) -> Iterator[Scalar]:
-    """Every value of every curve, curve by curve; values that are no numbers are left out."""
-    start_s = _started_s(m)
+    """Yield every value of every curve, curve by curve, except for NaN."""
+    start_s = _start_s(m)
     for kind, columns in (("train", m.train), ("eval", m.evaluation)):
         for name in ("return", "mean_reward", "normalized", "exploration", "interventions", "missed_ticks"):
             if kind == "eval" and name == "exploration":
@@ -66,27 +66,27 @@ def scalars(m: RunFiles) -> Iterator[Scalar]:
     for word, tag in (("rule", "interventions"), ("cause", "missed")):
         for name, counts in by_episode(m.events, word, "missed" if word == "cause" else None).items():
             for episode, n in sorted(counts.items()):
-                yield Scalar(f"{tag}/{name}", episode, float(n), _at(m.train, episode, m, start_s))
+                yield Scalar(f"{tag}/{name}", episode, float(n), _end_s(m.train, episode, m, start_s))
 
 
 def _curve(tag: str, columns: Columns, values: Values, m: RunFiles, start_s: float) -> Iterator[Scalar]:
     for episode, value in zip(columns["episode"].tolist(), values.tolist(), strict=True):
         if np.isfinite(value):
-            yield Scalar(tag, int(episode), value, _at(columns, int(episode), m, start_s))
+            yield Scalar(tag, int(episode), value, _end_s(columns, int(episode), m, start_s))
 
 
-def _at(columns: Columns, episode: int, m: RunFiles, start_s: float) -> float:
-    """When an episode ended; in virtual time, that much after the start."""
+def _end_s(columns: Columns, episode: int, m: RunFiles, start_s: float) -> float:
+    """Unix time of the end of an episode; in virtual time, relative to the start."""
     times = columns["t_mono_ns"]
-    where = np.flatnonzero(columns["episode"] == episode)
-    if not len(where) or not len(m.train["t_mono_ns"]):
+    indices = np.flatnonzero(columns["episode"] == episode)
+    if not len(indices) or not len(m.train["t_mono_ns"]):
         return start_s
     zero = 0.0 if m.config.lockstep else float(m.train["t_mono_ns"][0])
-    return start_s + (float(times[where[0]]) - zero) / 1e9
+    return start_s + (float(times[indices[0]]) - zero) / 1e9
 
 
 def _updates(m: RunFiles, start_s: float) -> Iterator[Scalar]:
-    """Updates of the learner behind the policy that acted in each episode, as the policy's contract says."""
+    """Yield the training step of each episode's policy, according to the policy's contract."""
     steps: dict[int, int | None] = {}
     for episode, policy in zip(m.train["episode"].tolist(), m.train["policy_id"].tolist(), strict=True):
         number = int(policy)
@@ -94,7 +94,7 @@ def _updates(m: RunFiles, start_s: float) -> Iterator[Scalar]:
             steps[number] = _training_step(m.folder / "policies" / f"{number}.onnx")
         step = steps[number]
         if step is not None:
-            yield Scalar("learner/updates", int(episode), float(step), _at(m.train, int(episode), m, start_s))
+            yield Scalar("learner/updates", int(episode), float(step), _end_s(m.train, int(episode), m, start_s))
 
 
 def _training_step(path: Path) -> int | None:
@@ -104,8 +104,8 @@ def _training_step(path: Path) -> int | None:
         return None
 
 
-def _started_s(m: RunFiles) -> float:
-    """When the run began, of the wall clock."""
+def _start_s(m: RunFiles) -> float:
+    """Unix time of the start of the run."""
     if m.events:
         return m.events[0].t_unix_s
     try:

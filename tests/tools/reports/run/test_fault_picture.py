@@ -53,7 +53,7 @@ def test_each_post_mortem_gets_its_picture_once(tmp_path: Path) -> None:
     second = write_post_mortem(tmp_path, CONFIG, name="002-link_silent")
     assert draw_post_mortems(tmp_path, CONFIG) == [first / PICTURE, second / PICTURE]
     assert (first / PICTURE).read_bytes() == b"drawn before"
-    draw_post_mortems(tmp_path, CONFIG, anew=True)
+    draw_post_mortems(tmp_path, CONFIG, redraw=True)
     assert (first / PICTURE).read_bytes().startswith(PNG)
 
 

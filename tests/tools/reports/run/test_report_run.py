@@ -89,7 +89,7 @@ def test_it_needs_nothing_from_anywhere(whole: Page) -> None:
 def test_its_figures_are_the_runs(whole: Page) -> None:
     for told in ("5 of 1206", "300 of 500", "6 of 6", "completed", "seed 0", "FIFO[Uniform]", "250 µs", "600"):
         assert told in whole.text, told
-    assert "300 experiences are kept, of 500 for which there is room" in whole.text
+    assert "300 experiences are stored, of at most 500" in whole.text
 
 
 def test_what_was_not_kept_is_told_with_its_reason(whole: Page) -> None:
@@ -175,7 +175,7 @@ def test_many_events_are_cut_and_counted(tmp_path: Path, monkeypatch: pytest.Mon
     assert "number 0" in text
     assert "number 399" in text
     assert "number 200" not in text
-    assert "281 lines between the first 40 and the last are left out here." in text
+    assert "281 lines between the first 40 and the last are omitted." in text
 
 
 def test_the_verb_writes_the_page_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,74 @@
+"""What the episodes of a plant's world draw: noise, start states and targets, equal to those of a run with the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.hw.rig import targets_of
+from onrig.learner.trials.worlds import Actor
+from onrig.learner.trials.worlds.actuation import States
+from onrig.runtime.random_streams import device_seed, stream
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.starts import are_drawn, drawn_start, middle_of
+from onrig.runtime.tracking import EpisodeTargets
+from onrig.sim.twin.options import TwinOptions
+
+
+class EpisodeDraws:
+    """Noise, start state and targets of the present episode of each of A actors."""
+
+    def __init__(self, config: RunConfig, state_names: Sequence[str], actors: Sequence[Actor], horizon: int) -> None:
+        """``state_names``: those of the plant.  ``horizon``: steps of the longest episode."""
+        rig, n_actors = config.rig, len(actors)
+        self._state_names: Final = state_names
+        self._actors: Final = actors
+        self._horizon: Final = horizon
+        self._sigma: Final = np.array(msgspec.convert(config.device.twin, TwinOptions).noise(rig))
+        self.is_noisy: Final = bool(self._sigma.any())
+        """Whether sensors or actuators add noise."""
+        self._starts: Final = config.task.all_starts
+        self._are_starts_drawn: Final = are_drawn(self._starts)
+        n_targets = len(targets_of(rig))
+        self._episode_targets = EpisodeTargets(config.task, rig, config.period_us, horizon) if n_targets else None
+        self._indices: Final = np.arange(n_actors)
+        self._noise: Final = np.zeros((n_actors, horizon + 1 if self.is_noisy else 0, len(self._sigma)))
+        """Normalised units."""
+        self._targets: Final = np.zeros((n_actors, horizon + 1, n_targets))
+        """SI units."""
+
+    @property
+    def are_any(self) -> bool:
+        """Whether episodes have their own noise, start states or targets."""
+        return self.is_noisy or self._are_starts_drawn or self._episode_targets is not None
+
+    def middle_start(self) -> States:
+        """State at the start of an episode, (A,) each; for drawn starts, the middle of the intervals."""
+        middle = middle_of(self._starts)
+        return tuple(np.full(len(self._actors), middle[name]) for name in self._state_names)
+
+    def draw(self, i: int, played: int, state: States) -> None:
+        """Draw the episode of actor ``i`` after ``played`` of its episodes; a drawn start is written into ``state``."""
+        actor = self._actors[i]
+        seed, role, episode = actor.seed, actor.role, actor.episode(played) + 1
+        if self.is_noisy:
+            drawn = stream(seed, role, episode).standard_normal((self._horizon + 1, len(self._sigma)))
+            self._noise[i] = drawn * self._sigma
+        if self._are_starts_drawn:
+            start = drawn_start(self._starts, device_seed(seed, role, episode))
+            for values, name in zip(state, self._state_names, strict=True):
+                values[i] = start[name]
+        if self._episode_targets is not None:
+            self._targets[i] = self._episode_targets.of_role(seed, role, episode)
+
+    def noise(self, step: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Noise on n observations and m actions at each actor's step, (A, n + m); None without noise."""
+        return self._noise[self._indices, step] if self.is_noisy else None
+
+    def targets(self, step: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Targets at each actor's step, or at the last one, (A, q)."""
+        return self._targets[self._indices, np.minimum(step, self._horizon)]

@@ -1,0 +1,43 @@
+"""Outputs of the device at the start of an episode, which were not recorded with its first frame."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onrig.hw.messages import Status
+from onrig.tools.replaying.recorded import Counts, RecordedStep
+
+_MAX_SENT: Final = 256
+"""Number of latest commands to keep: a lease holds a command for at most 255 periods."""
+
+
+class RecordedOutputs:
+    """Outputs that follow from the recorded commands."""
+
+    def __init__(self, safe: Counts) -> None:
+        """``safe``: output of a disarmed device."""
+        self._safe: Final = safe
+        self._latest: RecordedStep | None = None
+        self._sent: dict[int, Counts] = {}
+        """Latest commands, by the frame that they answer."""
+
+    def add(self, record: RecordedStep) -> None:
+        """Add the next record."""
+        self._latest = record
+        self._sent[record.step.frame] = record.step.command
+        if len(self._sent) > _MAX_SENT:
+            del self._sent[next(iter(self._sent))]
+
+    def before(self, record: RecordedStep) -> tuple[Counts, Counts]:
+        """Outputs at the start and the end of the period before an episode's first sample.
+
+        The frame names the one that the output answers: the safe output after arming or a reset, otherwise one of the
+        reset's commands.  A frame that does not follow the latest one ends a period without a switch, since nothing was
+        sent in it.
+        """
+        step, latest = record.step, self._latest
+        if step.status & Status.SAFE and not record.last:
+            return self._safe, self._safe
+        u_end = step.u_end if record.last else self._sent.get(step.answers, step.u_start)
+        follows = latest is not None and latest.step.frame + 1 == step.frame
+        return latest.step.u_end if follows and latest is not None else u_end, u_end

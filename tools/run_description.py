@@ -1,0 +1,50 @@
+"""A run's configuration in words, the same in a terminal, on the page and in the report.  Pure."""
+
+from __future__ import annotations
+
+from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.safety.plant_box import guaranteed_by
+from onrig.runtime.safety.promise import Word, promise_of
+from onrig.runtime.task import episode_steps
+from onrig.tools.quantity import unit_text
+
+
+def describe_run(config: RunConfig) -> str:
+    """Rig, task, length and device of a run of this configuration."""
+    steps = episode_steps(config.task, config.rate_hz)
+    device = config.device
+    parts = (
+        f"rig {config.rig.name}",
+        f"task {config.task.name}",
+        f"{config.episodes} episodes of {steps} steps at {config.rate_hz:g} Hz",
+        f"{pace_of(config)} twin" if device.twin is not None else f"device on {device.place}",
+    )
+    return ", ".join(parts)
+
+
+def pace_of(config: RunConfig) -> str:
+    """Pace of the run's device."""
+    pace = config.device.pace
+    if isinstance(pace, Scaled):
+        return f"{pace.scaled:g}× real-time"
+    return "lockstep" if pace == "lockstep" else "real-time"
+
+
+def describe_bounds(config: RunConfig) -> str:
+    """Envelope that the shield enforces, each bound with its basis: the rig's promise, or the measured state."""
+    predicted, word = config.limits.predicted, promise_of(config.limits).word
+    guaranteed = () if predicted is None else guaranteed_by(predicted, config.limits.envelope)
+    units = {o.name: unit_text(o.unit) for o in config.rig.signals}
+    bounds = []
+    for name, envelope in config.limits.envelope.items():
+        basis = word if name in guaranteed else Word.MEASURED
+        low, high = envelope.low, envelope.high
+        within = f"±{high:g}" if low == -high else f"{low:g} to {high:g}".replace("-", "−")
+        bounds.append(" ".join(filter(None, (name, within, units.get(name), f"({basis})"))))
+    return "; ".join(bounds) or "nothing"
+
+
+def describe_promise(config: RunConfig, *, withdrawn: bool = False) -> str:
+    """The rig's promise in words."""
+    promise = promise_of(config.limits)
+    return f"{promise.word}, withdrawn: the rig's own data contradict it" if withdrawn else str(promise)
