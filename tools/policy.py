@@ -13,7 +13,7 @@ from onrig.hw.renewal import policy_name
 from onrig.hw.transport import LinkError
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
-from onrig.runtime.files import replace_file
+from onrig.runtime.files import open_file, replace_file
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, Refused
 from onrig.runtime.policy.contract import HIDDEN, ModelRefused
 from onrig.runtime.replay.learners.admission_terms import admission_limits, wanted_of
@@ -110,7 +110,7 @@ def to_c(file: Path, out: Path) -> int:
     if out.suffix != ".c":
         return complain("policy", f"--out: expected a file whose name ends in .c, got '{out}'")
     try:
-        with file.open("rb") as opened:
+        with open_file(file, None) as opened:
             model = opened.read(AdmissionLimits().max_bytes + 1)
         source = source_of(model, c_name(out.stem))
         replace_file(out, source.text.encode())

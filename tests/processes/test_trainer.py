@@ -122,7 +122,6 @@ def test_a_trainer_that_is_stopped_loses_its_episode_after_a_lease_and_may_go_on
     first = records[records["episode"] == 1]
     held, closing = first["flags"] & Flag.HELD != 0, first[-1]
     assert closing["flags"] & Flag.TRUNCATED
-    assert held[-1 - LEASE : -1].all(), "the last lease of the episode"
     assert first["rule"][-2] == Rule.FINITE, "the fallback"
     acted = first["tick"][~held][-2]
-    assert closing["tick"] - acted <= LEASE + 1
+    assert LEASE <= closing["tick"] - acted <= LEASE + 1

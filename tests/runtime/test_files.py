@@ -234,6 +234,7 @@ _OPENED_OTHERWISE: Final = {
     "tools/exporting/table_formats.py": "a file that it makes",
     "tools/experiments/store.py": "a file that it makes",
     "tools/machine.py": "/proc and /sys",
+    "tools/policy_renewal.py": "a file that it makes",
     "tools/ports.py": "/proc",
     "tools/reports/experiment.py": "pictures that it has just drawn",
     "tools/reports/style.py": "our own page",

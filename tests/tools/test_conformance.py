@@ -223,7 +223,7 @@ def test_a_port_without_a_device_and_wrong_arguments_are_told(capsys: pytest.Cap
 def test_the_list_names_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "--list", "--only", "P50"]) == ExitCode.OK
     said = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in said] == ["P501", "P502", "P503", "P504", "P505"]
+    assert [line.split()[0] for line in said] == ["P501", "P502", "P503", "P504", "P505", "P506"]
     assert said[3].endswith(sentences()["P504"])
 
 

@@ -84,7 +84,7 @@ def test_updates_that_do_not_divide_the_steps_are_kept_exactly() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["selection.synthetic={states: 0.1}"], r"does not support it: leave it out at selection.synthetic"),
+        (["selection.synthetic={states: 0.1}"], r"does not support it: omit it at selection.synthetic"),
         (["exploration={process: parameter}"], r"trials explore by the number of the episode alone"),
         (["exploration.over=steps"], r"trials explore by the number of the episode alone"),
         (

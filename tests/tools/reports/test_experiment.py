@@ -117,7 +117,7 @@ def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
     [
         ([3, 12, "table-6"], {3, 12}, True, []),
         ([6, 9, 23], {5, 10}, False, []),
-        (["12", 16], {3}, False, ["Figure 12 is not drawn: it needs", "Figure 16 is not drawn: no report draws that."]),
+        (["12", 16], {3}, False, ["Figure 12 is not drawn: it needs", "Figure 16 is not drawn: no report draws it."]),
         (["table-9"], {3}, True, ["'table-9' is missing: expected the number of a figure"]),
         (["table-6"], {3}, False, ["Table 6 is missing: no finished trial has noise"]),
     ],

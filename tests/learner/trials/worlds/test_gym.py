@@ -51,7 +51,7 @@ def test_actions_are_mapped_from_one_on_either_side_onto_the_box() -> None:
     world.begin(all_)
     stepped = world.step(np.array([-1.0, 0.0, 1.0, 7.0]).reshape(4, 1, 1), all_)
     assert stepped.reward[:, 0].tolist() == [-3.0, -1.0, 1.0, 1.0]
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="non-finite"):
         world.step(np.full((4, 1, 1), np.nan), all_)
 
 
@@ -131,7 +131,7 @@ def _spaces(task: str, horizon: int | None, options: dict[str, object]) -> Space
     [
         ("Penduluum-v1", {}, "no task 'Penduluum-v1'.*Pendulum"),
         ("Pendulum-v7", {}, "no task 'Pendulum-v7'"),
-        ("Pendulum-v1", {"nonsense": 1}, "cannot make 'Pendulum-v1': TypeError"),
+        ("Pendulum-v1", {"nonsense": 1}, "cannot create 'Pendulum-v1': TypeError"),
         ("tests/Odd-v0", {"observation": Discrete(3)}, "expected a one-dimensional box"),
         ("tests/Odd-v0", {"action": Box(-np.inf, np.inf, (1,))}, "expected a bounded one-dimensional box"),
         ("tests/Odd-v0", {"action": Box(0, 3, (1,), np.int32)}, "expected a bounded one-dimensional box of floats"),
