@@ -251,6 +251,7 @@ def main(arguments: list[str]) -> int:
         return complain("export_sb3", f"{args.file}: cannot be written: {error.strerror or error}")
     except KeyboardInterrupt:
         return complain("export_sb3", f"interrupted; {args.file} contains the best policy so far", ExitCode.INTERRUPTED)
+    print(f"{args.file} contains the best policy.  Next:")
     for verb in ("check", "eval"):
         print(f"  onrig policy {verb} {args.file} {args.config}")
     return ExitCode.OK

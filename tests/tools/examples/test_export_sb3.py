@@ -168,7 +168,7 @@ def test_the_best_policy_is_kept_and_each_evaluation_has_a_line(
     scores = [float(line.split("normalized ")[1].split(",")[0]) for line in lines]
     assert scores[2] > scores[0] == scores[1] == scores[3]
     assert [line.endswith(" s left") for line in lines] == [False, True, True, True, False]
-    assert last.startswith(f"{path} holds the best")
+    assert last == f"{path} contains the best policy.  Next:"
     assert onrig(check.split()[1:]) == 0
     capsys.readouterr()
     assert onrig([*evaluation.split()[1:], "--json"]) == 0
