@@ -202,6 +202,20 @@ class Recomputation:
                 explorer.restrain(staleness.factor)
                 explorer.begin_episode(record.step.kind, record.step.episode)
 
+    def _set_numbering(self, record: RecordedStep, position: Position | None) -> None:
+        """Set the seed that the episode's draws follow from.
+
+        A log may hold only the position after this one, in front of this episode's records: its seed counts as well if
+        it was given before the episode.
+        """
+        number = record.step.episode + (record.step.kind is Kind.RESET)
+        stored = [p.numbered_from for p in (position, *self._positions.values()) if p is not None]
+        given = [numbered for numbered in stored if numbered is not None and numbered[1] < number]
+        if given:
+            self._seed, self._before = max(given, key=lambda numbered: numbered[1])
+        elif position is not None:
+            self._seed, self._before = self._config.seed, 0
+
     def _set_state(self, record: RecordedStep) -> None:
         """Compare the exploration's state with the recorded one, and continue from the latter."""
         resumed, self._resumes = self._resumes, False
@@ -209,7 +223,7 @@ class Recomputation:
         recorded_state = None if position is None else position.explorer
         if position is not None:
             self._last_closed = position.closed
-            self._seed, self._before = position.numbered_from or (self._config.seed, 0)
+        self._set_numbering(record, position)
         paused = self._explorer.pause_due is not None
         for tick in [t for t in self._positions if t < record.step.tick]:
             del self._positions[tick]
