@@ -29,7 +29,7 @@ SETTINGS = (
     f"rig.lease_periods={LEASE}",
     "limits.predicted=null",
     "task.episode_s=1000",
-    "device.pace={scaled: 0.5}",
+    "device.pace={scaled: 0.25}",
 )
 TRAINER = """
 import signal, sys, numpy as np, onrig
