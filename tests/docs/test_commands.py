@@ -120,7 +120,7 @@ def executed() -> list[Executed]:
 FOLLOWED: Final = [p for p in PAGES if commands_of(p) and not (p.parent / BENCH).exists()]
 
 
-SLOW: Final = ("docs/real-time.md", "docs/choosing-a-strategy.md")
+SLOW: Final = ("docs/real-time.md", "docs/choosing-a-strategy.md", "docs/timing.md")
 """Pages whose commands take half a minute together: followed by `make study`."""
 
 

@@ -42,7 +42,7 @@ def on_the_twin(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return episodes(tmp_path_factory.mktemp("twin") / "run")
 
 
-@pytest.mark.parametrize("kind", ["process", "board"])
+@pytest.mark.parametrize("kind", [pytest.param("process", marks=pytest.mark.study), "board"])
 def test_a_run_in_lockstep_on_the_firmware_is_bit_for_bit_that_on_the_twin(
     kind: str, socket_folder: Path, tmp_path: Path, on_the_twin: bytes
 ) -> None:

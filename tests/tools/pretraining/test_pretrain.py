@@ -59,6 +59,7 @@ def test_it_is_evaluated_after_each_piece_and_says_why_it_ended(trained: Trained
     assert len(set(trained.record.evaluations[-1].scores)) > 30, "the plants differ"
 
 
+@pytest.mark.study  # with kills at random: tests/studies/test_pretraining_killed.py
 def test_a_killed_one_continues_to_the_same_bits(trained: Trained) -> None:
     assert not read_pretraining(trained.killed).evaluations
     record = resume(trained.killed)
