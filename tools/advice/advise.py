@@ -24,7 +24,6 @@ from onrig.tools.advice.field import RECIPES, Asked, Field, curves_of, enter, sp
 from onrig.tools.advice.plants import PLANTS, Drawn, drawn_plants, identified_by
 from onrig.tools.advice.race import RUNGS, Budget, Rules, State, race, separable, standings, statistic_of
 from onrig.tools.experiments.cost import Cost, costs_of
-from onrig.tools.experiments.experiment import ExperimentOptions, check_cluster, workers_of
 from onrig.tools.experiments.folder import (
     Unsuitable,
     check_executor,
@@ -33,6 +32,7 @@ from onrig.tools.experiments.folder import (
     next_folder,
     record_start,
 )
+from onrig.tools.experiments.options import ExperimentOptions, check_cluster, workers_of
 from onrig.tools.experiments.runner import AT_ONCE, at_once_of, missing_units, new_display, run_units, split
 from onrig.tools.experiments.store import CELLS, META, SPEC, write_atomically, write_cells
 from onrig.tools.experiments.workers import Workers

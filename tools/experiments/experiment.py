@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +26,7 @@ from onrig.tools.experiments.folder import (
     record_start,
 )
 from onrig.tools.experiments.grid import cells_of, shown
+from onrig.tools.experiments.options import ExperimentOptions, check_cluster, workers_of
 from onrig.tools.experiments.runner import (
     AT_ONCE,
     Display,
@@ -38,44 +37,13 @@ from onrig.tools.experiments.runner import (
     run_units,
     split,
 )
-from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
+from onrig.tools.experiments.spec import SpecFile, load_spec
 from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, finite_trials, read_trials, select_cells
-from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor, Workers
 from onrig.tools.foreign import pieces_of
 from onrig.tools.load import explain
 from onrig.tools.machine import Machine
 from onrig.tools.quantity import duration
 from onrig.tools.terminal import StreamLost, complain, warn_missing_library
-
-_NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
-
-
-class ExperimentOptions(NamedTuple):
-    """Options that select trials and how they run; None if not given."""
-
-    workers: int | None = None
-    cluster: str | None = None
-    trials: int | None = None
-    chunk: int | None = None
-    only: Sequence[str] = ()
-
-    @property
-    def words(self) -> list[str]:
-        """The options as typed, without ``only``."""
-        options = {name: value for name, value in self._asdict().items() if value is not None and name != "only"}
-        return [word for name, value in options.items() for word in (f"--{name}", str(value))]
-
-    def problem(self, *, costs: bool) -> str | None:
-        """Problem with the options, or None."""
-        if costs and self.words:
-            return f"--costs measures one trial of each cell on this machine: omit {shlex.join(self.words)}"
-        for name in ("workers", "trials", "chunk"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= MAX_TRIALS:
-                return f"--{name}: expected 1 to {MAX_TRIALS}, got {value}"
-        if self.cluster is not None and self.workers is not None:
-            return "--workers is for this machine; a cluster has its own CPUs: omit --workers or --cluster"
-        return None
 
 
 class Trials(NamedTuple):
@@ -162,17 +130,6 @@ def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: boo
     first = file.spec.first_seed
     seeds = range(first, first + (manner.trials or file.spec.trials))
     return _Plan(spec, file, manner, folder or next_folder(file.spec.name), cells, selected, seeds)
-
-
-def check_cluster(address: str) -> None:
-    """Raise Failure for a malformed address, or without Ray."""
-    if find_spec("ray") is None:
-        raise Failure(_NO_RAY, ExitCode.PREFLIGHT)
-    from onrig.tools.experiments.cluster import address_problem
-
-    problem = address_problem(address)
-    if problem is not None:
-        raise Failure(f"--cluster: {problem}")
 
 
 @contextlib.contextmanager
@@ -262,28 +219,6 @@ def _run(plan: _Plan, recorded: Executor | None, display_of: Callable[[], Displa
     return Trials(folder, outcome.trials, outcome.total, lost, _diverged(folder, cells))
 
 
-@contextlib.contextmanager
-def workers_of(manner: ExperimentOptions, folder: Path, again: str) -> Iterator[Workers]:
-    """Workers for trials that go into a folder, and what goes wrong with either as a Failure that ends with
-    ``again``."""
-    workers: Workers | None = None
-    try:
-        workers = _workers(manner)
-        yield workers
-    except NoWorkers as error:
-        code = ExitCode.HARDWARE if manner.cluster else ExitCode.INTERNAL
-        raise Failure(f"{error}; {again}", code) from None
-    except OtherExecutor as error:
-        raise Failure(f"{error}; {again}") from None
-    except OSError as error:
-        path = error.filename2 or error.filename or folder
-        message = f"'{path}' cannot be written: {error.strerror or error}; {again}"
-        raise Failure(message, ExitCode.PREFLIGHT) from None
-    finally:
-        if workers is not None:
-            workers.close()
-
-
 def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
     """Measure the cost of a single trial of each cell."""
     from onrig.tools.experiments.cost import COSTS, costs_of, read_costs, write_costs
@@ -318,14 +253,6 @@ def _conclude(trials: Trials, resume_advice: str) -> int:
 def _diverged(folder: Path, cells: Sequence[AnyCell]) -> int:
     """Number of trials with non-finite rewards."""
     return sum(int((~finite_trials(cell, read_trials(folder, cell))).sum()) for cell in cells)
-
-
-def _workers(manner: ExperimentOptions) -> Workers:
-    if manner.cluster:
-        from onrig.tools.experiments.cluster import ClusterWorkers
-
-        return ClusterWorkers(manner.cluster)
-    return LocalWorkers(manner.workers or math.ceil(Machine().cpus_to_use()))
 
 
 def _load(name: str) -> SpecFile:

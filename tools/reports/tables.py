@@ -142,7 +142,7 @@ def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]
         cells.append(
             (
                 bounded(median_bounds(noise), 3),
-                _more_or_less(tested[n]) if n in tested else "",
+                _effect_of_noise(tested[n]) if n in tested else "",
                 f"{noise.mean():.3f}",
                 f"{100 * paper[dimension]:.3f}" if dimension < len(paper) else "",
             )
@@ -150,7 +150,7 @@ def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]
     return cells
 
 
-def _more_or_less(noise: Paired) -> str:
+def _effect_of_noise(noise: Paired) -> str:
     mark = ("↑ " if noise.value > 0 else "↓ ") if noise.settled else ""
     return mark + bounded(noise, 3, signed=True)
 

@@ -47,7 +47,7 @@ def main(options: Options) -> int:
         return complain("advise", f"--minutes: expected more than 0, got {options.minutes:g}")
     from onrig.tools.advice.advise import AdviseOptions, advise_shown
     from onrig.tools.advice.field import Asked
-    from onrig.tools.experiments.experiment import ExperimentOptions
+    from onrig.tools.experiments.options import ExperimentOptions
 
     manner = ExperimentOptions(options.workers, options.cluster)
     if fault := manner.problem(costs=False):

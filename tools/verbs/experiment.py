@@ -42,7 +42,8 @@ class Options:
 
 def main(options: Options) -> int:
     """Run the experiment; returns the exit code."""
-    from onrig.tools.experiments.experiment import ExperimentOptions, experiment_shown
+    from onrig.tools.experiments.experiment import experiment_shown
+    from onrig.tools.experiments.options import ExperimentOptions
 
     manner = ExperimentOptions(options.workers, options.cluster, options.trials, options.chunk, options.only)
     return experiment_shown(

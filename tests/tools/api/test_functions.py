@@ -118,7 +118,7 @@ def test_identify_returns_the_parameters(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_experiment_counts_its_trials(tmp_path: Path) -> None:
-    from onrig.tools.experiments.experiment import ExperimentOptions
+    from onrig.tools.experiments.options import ExperimentOptions
 
     spec = specs.written(tmp_path, SPEC, "spec.yaml")
     lines: list[str] = []

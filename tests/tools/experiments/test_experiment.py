@@ -19,8 +19,8 @@ import pytest
 from onrig.hw.native import executor, executor_of, read_executor
 from onrig.learner.trials.supported import trials_problems
 from onrig.tools.cli import main
-from onrig.tools.experiments.experiment import ExperimentOptions, _workers
 from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.options import ExperimentOptions, _workers
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, read_cells, read_spec, read_trials, write_cells, write_trial
 from onrig.tools.experiments.workers import OtherExecutor
@@ -181,7 +181,7 @@ def test_a_worker_that_computes_with_something_else_ends_it_with_2(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("onrig.tools.experiments.experiment._workers", lambda args: Workers())
+    monkeypatch.setattr("onrig.tools.experiments.options._workers", lambda args: Workers())
     assert experiment(spec) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("onrig experiment: the worker on node7 does not fit; continue with `onrig experiment ")

@@ -87,7 +87,7 @@ class Session:
         self.figures: Final[Figures] = {}
         self.sizes: Final[Weights] = {}
         self.spans: Final[list[int]] = []
-        """All spans of clock reads, in ns."""
+        """Durations of all clock reads, ns."""
 
     def run(self) -> None:
         """Measure everything."""
