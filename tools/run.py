@@ -77,13 +77,13 @@ def _check(view: View, address: str) -> None:
 
 
 def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, device: str | None, advised: Path) -> Plan:
-    """Plan a run with the settings of an advice, and with its promise among the run's facts."""
-    from onrig.tools.reports.run.promise import check_same_rig, facts_of, read_promise, recipe_of
+    """Plan a run with the settings of an advice, which is among the run's facts."""
+    from onrig.tools.advised import check_same_rig, facts_of, read_advice, recipe_of
 
-    promise = read_promise(advised)
-    check_same_rig(advised, promise, name, tuple(overrides))
-    plan = plan_run(name, (*recipe_of(advised, promise), *overrides), run_dir, device, None)
-    return plan._replace(facts=facts_of(promise))
+    advice = read_advice(advised)
+    check_same_rig(advised, advice, name, tuple(overrides))
+    plan = plan_run(name, (*recipe_of(advised, advice), *overrides), run_dir, device, None)
+    return plan._replace(facts=facts_of(advice))
 
 
 def _run(plan: Plan, addresses: Mapping[str, str]) -> int:

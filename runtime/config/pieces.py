@@ -63,14 +63,14 @@ def with_pieces(document: Document, base: Path | None) -> Document:
     return dataclasses.replace(document, data=data)
 
 
-def with_files(document: Document, beside: Path) -> Document:
+def with_files(document: Document, folder: Path) -> Document:
     """Resolve the files that pieces read: full path, and digest as ``sha256``.
 
-    ``beside``: the configuration's folder.  An unreadable file is left to the piece, which reports it.
+    ``folder``: the configuration's.  The piece itself reports an unreadable file.
     """
     data = document.data
     for file in _files(data):
-        path = ((_folder(document, file.at, beside) or beside) / file.name).absolute()
+        path = ((_folder(document, file.at, folder) or folder) / file.name).absolute()
         data = replaced(data, file.at, str(path))
         if not file.sha256:
             with suppress(OSError):

@@ -18,8 +18,7 @@ from onrig.hw.transport import LineClosed
 from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.contradictions import Contradiction
 from onrig.runtime.control.episode import Fade
-from onrig.runtime.control.frames import Stopped
-from onrig.runtime.control.latched import latched_frame
+from onrig.runtime.control.frames import Stopped, latched_frame
 from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports, report_fault
 from onrig.runtime.control.pace import Pace
 from onrig.runtime.run_config import RunConfig
@@ -116,13 +115,16 @@ class Arming:
             try:
                 self.take(Event.EPISODE)
             except RequestRefused as refusal:
-                latched = latched_frame(self._session, self._pace, self._config.wall_period_ns)
+                latched = self._latched_frame()
                 if refusal.op is not Op.ARM or latched is None:
                     raise
                 self.trip(latched)
                 self.recover()
             else:
                 return
+
+    def _latched_frame(self) -> Frame | None:
+        return latched_frame(self._session, self._pace.request_frame, self._config.wall_period_ns)
 
     def leave(self) -> None:
         """End the run by the shortest path from the current state."""
@@ -224,7 +226,7 @@ class Arming:
             try:
                 self.take(Event.REARM)
             except RequestRefused as refusal:  # the e-stop was pressed in between, for example
-                refusing = latched_frame(self._session, self._pace, self._config.wall_period_ns)
+                refusing = self._latched_frame()
                 if refusal.op is not Op.CLEAR_FAULT or refusing is None:
                     raise
                 self.trip(refusing)

@@ -6,19 +6,20 @@ The loop skips complete periods and stays on the device's grid, without a burst 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from onrig.hw.intake import frames_between
+from onrig.hw.intake import frames_between, is_before
 from onrig.hw.messages import Hello, State
-from onrig.hw.session import DeviceSession
+from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.runtime.control.outside import AT_ONCE, GENTLY
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.stamps import DeviceStamps, HostStamps, Stamps
 from onrig.runtime.record import Miss, Step
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FaultName, LinkFault, precedes_arming
+from onrig.runtime.run_state.faults import FaultName, LinkFault, is_faulted, precedes_arming
 from onrig.runtime.shm.board import Board, Word
 
 
@@ -251,3 +252,26 @@ class FrameSource:
             )
             self._missed += missed
             self._board[Word.MISSED] = self._missed
+
+
+_MIN_WAIT_S: Final = 1.0
+_MIN_PERIODS: Final = 10
+
+
+def latched_frame(session: DeviceSession, request_frame: Callable[[], None], period_ns: int) -> State | None:
+    """Return the next frame of a device that has refused a request, if it reports a latched fault; otherwise, or if no
+    frame arrives, None.
+
+    ``request_frame`` makes a device send one if it sends none by itself; ``period_ns``: control period on the wall
+    clock.
+    """
+    previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
+    with contextlib.suppress(RequestRefused):  # in lockstep, from a device that cannot reset
+        request_frame()
+    limit_ns = time.monotonic_ns() + max(round(_MIN_WAIT_S * 1e9), _MIN_PERIODS * period_ns)
+    while (state := session.wait_state(limit_ns)) is not None:
+        if is_faulted(state):
+            return state
+        if previous is None or is_before(previous, state.frame):
+            return None
+    return None

@@ -106,11 +106,6 @@ def sampled_options(options: TwinOptions, index: int) -> TwinOptions:
     )
 
 
-def _by_sensor(options: TwinOptions) -> dict[str, float]:
-    noise = options.sensor_noise
-    return noise if isinstance(noise, dict) else {}
-
-
 def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[tuple[str, str]]:
     """List what keeps a twin from drawing its samples."""
     samples = options.samples or {}

@@ -18,10 +18,11 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import identified_by
 from onrig.tools.advice.answer import PAGE, Answer, updates_per_s, write_answer
 from onrig.tools.advice.candidates import candidates, mutants
 from onrig.tools.advice.field import RECIPES, Asked, Field, curves_of, enter, spec_of, trips_beyond
-from onrig.tools.advice.plants import PLANTS, Drawn, drawn_plants, identified_by
+from onrig.tools.advice.plants import PLANTS, Drawn, drawn_plants
 from onrig.tools.advice.race import RUNGS, Budget, Rules, State, race, separable, standings, statistic_of
 from onrig.tools.experiments.cost import Cost, costs_of
 from onrig.tools.experiments.folder import (

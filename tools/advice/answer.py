@@ -17,11 +17,11 @@ from onrig.runtime.run_config import RunConfig, written
 from onrig.runtime.task import episode_steps
 from onrig.tools.advice.field import RECIPES, Entry
 from onrig.tools.advice.race import FLOOR, RUNGS, Interval, Standing, State
+from onrig.tools.advised import FILE, Advice
 from onrig.tools.experiments.cost import Cost
 from onrig.tools.experiments.store import Cell, write_atomically
 from onrig.tools.quantity import bounded, size
 from onrig.tools.reports.page import Claims, Page, Properties, Source
-from onrig.tools.reports.run.promise import ADVICE, Promise
 from onrig.tools.reports.scores import memory_bytes
 from onrig.tools.reports.sheet import Sheet
 
@@ -63,13 +63,13 @@ class Answer(NamedTuple):
         return self.entries[self.state.leader]
 
     @property
-    def promise(self) -> Promise:
-        """What the twin promises."""
+    def advice(self) -> Advice:
+        """The best candidate, and the score to expect of a run of it."""
         config, top, n = self.best.config, self.table[0], len(self.scores)
         spread = max(FLOOR, float(self.scores.std(ddof=1))) * math.sqrt(1.0 + 1.0 / n)
         reach, mean = student_quantile(0.5 + 0.5 * COVERAGE, n - 1) * spread, float(self.scores.mean())
         candidate = self.best.candidate
-        return Promise(
+        return Advice(
             self.name,
             config.rig.name,
             config.task.name,
@@ -122,10 +122,10 @@ class Answer(NamedTuple):
 
     def sentences(self) -> Iterator[str]:
         """What to know beside the table."""
-        promise, best = self.promise, self.best.candidate
+        advice, best = self.advice, self.best.candidate
         yield f"{best.name}: {best.reason}; {_ENDS[self.state.ended]}."
         yield (
-            f"A run of it is promised a score of {promise.run_low:.2f} to {promise.run_high:.2f} (95 %, over seeds and "
+            f"Expect of a run of it a score of {advice.run_low:.2f} to {advice.run_high:.2f} (95 %, over seeds and "
             f"plants drawn {self.plants})."
         )
         if undecided := self.state.left[1:]:
@@ -182,5 +182,5 @@ def _figure(interval: Interval, *, signed: bool = False) -> str:
 def write_answer(folder: Path, answer: Answer) -> None:
     """Write ``advised.yaml``, ``advice.json`` and the page.  Raises OSError."""
     write_atomically(folder / ADVISED, answer.yaml().encode())
-    write_atomically(folder / ADVICE, msgspec.json.format(msgspec.json.encode(answer.promise), indent=1) + b"\n")
+    write_atomically(folder / FILE, msgspec.json.format(msgspec.json.encode(answer.advice), indent=1) + b"\n")
     write_atomically(folder / PAGE, answer.page().html().encode())

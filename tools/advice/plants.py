@@ -8,8 +8,6 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from onrig.runtime.config.document import find, load_document, override
-from onrig.runtime.config.identified import KEY
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox, apart_of
@@ -33,20 +31,6 @@ class Drawn(NamedTuple):
     """Values of each varied parameter, by name."""
     source: str
     """One line for the answer."""
-
-
-def identified_by(name: str, overrides: tuple[str, ...]) -> Path | None:
-    """The result of `onrig identify` that a configuration names; None without one.  It has been loaded before."""
-    path = find(name)
-    document = load_document(path)
-    base = path.parent
-    for assignment in overrides:
-        if assignment.split("=", 1)[0].strip() == KEY:
-            document, base = override(document, assignment), Path()
-    file = document.data.get(KEY) if isinstance(document.data, dict) else None
-    if not isinstance(file, str):
-        return None
-    return find(file if Path(file).suffix else f"{file}.yaml", base=base)
 
 
 def drawn_plants(config: RunConfig, identified: Path | None) -> Drawn:

@@ -1,4 +1,4 @@
-"""SAC on a rig's memory, at its own speed: python on_link.py ENDPOINT [KEYS], beside
+"""SAC on a rig's memory, at its own speed: python on_link.py ENDPOINT [KEYS], for the rig
 onrig run pendulum --set local_learner=false --set device.pace=realtime."""
 
 import sys

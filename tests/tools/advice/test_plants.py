@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from onrig.runtime.exit_codes import Failure
+from onrig.runtime.run_loading import identified_by
 from onrig.sim.identification.result import Result, result_of, write_result
 from onrig.sim.plants import Pendulum
-from onrig.tools.advice.plants import PLANTS, drawn_plants, identified_by
+from onrig.tools.advice.plants import PLANTS, drawn_plants
 from onrig.tools.load import load
 from tests.sim.identification.test_result import VALUES, identified
 from tests.sim.twin.bench import RIG

@@ -30,14 +30,13 @@ from onrig.tools.reports.page import (
     Warnings,
 )
 from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
+from onrig.tools.reports.run.expectations import advice_sheet, pretraining_sheet
 from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems, read_last_moments
 from onrig.tools.reports.run.memory_chart import coverage_chart, read_contents, read_surface, surfaces_chart
-from onrig.tools.reports.run.promise import advised_sheet
 from onrig.tools.reports.run.tables import (
     counts_sheet,
     environment_facts,
     events_sheet,
-    expected_sheet,
     how_to_reproduce,
     policies_sheet,
     tiles,
@@ -98,7 +97,7 @@ def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
     sections: list[Part] = [Figures(charts)]
     if faults:
         sections.append(Incidents("Post-mortems", "The last two seconds before each recorded fault.", faults))
-    sheets = (advised_sheet(m), expected_sheet(m), counts_sheet(m), policies_sheet(m), events_sheet(m))
+    sheets = (advice_sheet(m), pretraining_sheet(m), counts_sheet(m), policies_sheet(m), events_sheet(m))
     sections += [sheet for sheet in sheets if sheet is not None]
     sections += [
         Properties("Where it ran", environment_facts(m)),

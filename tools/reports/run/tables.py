@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.scoring import FORMAT, measure_of
+from onrig.runtime.scoring import FORMAT
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.runtime.view.sentences import Event, in_fields, sentence
 from onrig.tools.quantity import count, duration
 from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
-from onrig.tools.reports.run.promise import broken_promise
+from onrig.tools.reports.run.expectations import unexpected
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.run_description import describe_bounds, describe_promise
 from onrig.tools.run_facts import LAST, RunFacts, of_files
@@ -94,14 +94,7 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
     if hides_ends and number(m.meta.get("score_format")) < FORMAT:
         early = "its normalised rewards are means over the completed steps, which hides early ends"
         lines.append(f"This run began with an earlier version: {early}.")
-    if (expected := _expected(m)) is not None and (scores := _evaluated(m)):
-        verdict = _verdict(scores[0], expected)
-        if verdict == "below the range":
-            remedy = "its plant differs from the identified one; identify it again"
-            lines.append(f"The first evaluation on the rig is {verdict} that its pretraining led to expect: {remedy}.")
-    if broken := broken_promise(m):
-        lines.append(broken)
-    return [*lines, *notes]
+    return [*lines, *unexpected(m), *notes]
 
 
 def events_sheet(m: RunFiles) -> Sheet | None:
@@ -156,46 +149,6 @@ def policies_sheet(m: RunFiles) -> Sheet | None:
     )
     notes = (f"The last {_MAX_ROWS} of {len(rejected)}.",) if len(rejected) > _MAX_ROWS else ()
     return Sheet("Rejected policies", 3, ("policy", "verdict", "reason"), rows, notes)
-
-
-def expected_sheet(m: RunFiles) -> Sheet | None:
-    """Score that the run's pretraining led to expect, and the first one on the rig; None without a pretraining."""
-    expected = _expected(m)
-    if expected is None:
-        return None
-    measure, scores = measure_of(m.config.task), _evaluated(m)
-    first = f"{scores[0]:.4g}, {_verdict(scores[0], expected)}" if scores else "no evaluation yet"
-    rows = [
-        (
-            "expected",
-            f"{number(expected['low']):.4g} to {number(expected['high']):.4g}, median {number(expected['median']):.4g}",
-        ),
-        ("first evaluation on the rig", first),
-    ]
-    plants = f"{number(expected['plants']):.0f} plants drawn from the identification, none of them learned on"
-    note = (
-        f"Range over {plants}: it contains the rig's score with a probability of 95 % if its plant is like them. "
-        f"Up to {number(expected['tolerance']):.2g} beyond it is put down to what the run has learned meanwhile."
-    )
-    return Sheet("Pretraining", 2, ("", measure.title), tuple(rows), (note,))
-
-
-def _expected(m: RunFiles) -> dict[str, object] | None:
-    start = m.meta.get("start")
-    networks = start.get("networks") if isinstance(start, dict) else None
-    expected = networks.get("expected") if isinstance(networks, dict) else None
-    return expected if isinstance(expected, dict) else None
-
-
-def _evaluated(m: RunFiles) -> list[float]:
-    return [float(score) for score in m.evaluation[measure_of(m.config.task).column]]
-
-
-def _verdict(score: float, expected: dict[str, object]) -> str:
-    tolerance = number(expected["tolerance"])
-    if score < number(expected["low"]) - tolerance:
-        return "below the range"
-    return "above the range" if score > number(expected["high"]) + tolerance else "within the range"
 
 
 def counts_sheet(m: RunFiles) -> Sheet | None:

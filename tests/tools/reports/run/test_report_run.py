@@ -15,6 +15,7 @@ import pytest
 from onrig.runtime.view.run_view import RunFiles, read_run
 from onrig.tools.cli import main
 from onrig.tools.reports.run import charts, report, tables
+from onrig.tools.reports.run.expectations import pretraining_sheet
 from onrig.tools.reports.run.report import report_run
 from onrig.tools.reports.style import NO_PICTURES, new_figure
 from onrig.tools.run_facts import of_files
@@ -268,7 +269,11 @@ def test_panels_without_content_are_left_out_and_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict", "warned"),
-    [(0.9, 0.95, "below the range", True), (0.05, 0.2, "within the range", False), (0.13, 0.2, "within", False)],
+    [
+        (0.9, 0.95, "below the expected range", True),
+        (0.05, 0.2, "within the expected range", False),
+        (0.13, 0.2, "within", False),
+    ],
 )
 def test_it_compares_the_first_evaluation_with_what_the_pretraining_led_to_expect(
     low: float, high: float, verdict: str, warned: bool, tmp_path: Path
@@ -279,7 +284,7 @@ def test_it_compares_the_first_evaluation_with_what_the_pretraining_led_to_expec
     expected = {"low": low, "high": high, "median": low, "tolerance": 0.02, "plants": 39}
     (tmp_path / "meta.json").write_text(json.dumps({**meta, "start": {"networks": {"expected": expected}}}))
     run = read_run(tmp_path, config)
-    sheet = tables.expected_sheet(run)
+    sheet = pretraining_sheet(run)
     assert sheet is not None
     (told,) = [value for name, value in sheet.rows if name == "first evaluation on the rig"]
     assert told.startswith(f"0.12, {verdict}")

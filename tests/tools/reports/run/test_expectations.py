@@ -1,0 +1,70 @@
+"""What an advice led to expect in a run's report, next to what the run achieved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.runtime.view.run_view import RunFiles, read_run
+from onrig.tools.advised import Advice, facts_of
+from onrig.tools.reports.run.expectations import advice_sheet, unexpected
+from onrig.tools.reports.run.tables import warnings
+from onrig.tools.run_facts import of_files
+from tests.tools.reports.run.folders import write_run
+
+
+def advice(low: float, high: float, objective: str = "final") -> Advice:
+    name = "candidates/td3.yaml"
+    return Advice("pendulum", "pendulum", "swingup", 50.0, objective, "TD3", name, 14, 0.5, 0.4, 0.6, low, high, ())
+
+
+def files(folder: Path, meta: dict[str, object], *, episodes: int = 6) -> RunFiles:
+    config = write_run(folder)
+    m = read_run(folder, config)
+    score = np.linspace(0.1, 0.6, 6)
+    train = {name: column[:episodes] for name, column in m.train.items()}
+    return m._replace(meta={**m.meta, **meta}, train=train, evaluation={**m.evaluation, "normalized": score})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "objective", "verdict"),
+    [
+        (0.5, 0.7, "final", "0.600, within the expected range"),
+        (0.7, 0.9, "final", "0.600, below the expected range"),
+        (0.1, 0.3, "final", "0.600, above the expected range"),
+        (0.3, 0.4, "regret", "0.350, within the expected range"),
+    ],
+)
+def test_a_run_is_compared_with_what_the_twin_led_to_expect(
+    low: float, high: float, objective: str, verdict: str, tmp_path: Path
+) -> None:
+    m = files(tmp_path / "run", facts_of(advice(low, high, objective)))
+    sheet = advice_sheet(m)
+    assert sheet is not None
+    assert sheet.rows[1] == ("this run", verdict)
+    said = [line for line in warnings(m, of_files(m), []) if "onrig advise" in line]
+    assert said == ([] if "within the expected range" in verdict else [*unexpected(m)])
+    assert not said or "identify it again" in said[0]
+
+
+def test_a_run_is_not_judged_before_its_end(tmp_path: Path) -> None:
+    m = files(tmp_path / "run", facts_of(advice(0.7, 0.9)), episodes=4)
+    sheet = advice_sheet(m)
+    assert sheet is not None
+    assert sheet.rows[1] == ("this run", "not yet known")
+    assert not [*unexpected(m)]
+
+
+@pytest.mark.parametrize("meta", [{}, {"advised": "all will be well"}, {"advised": {"best": 1}}])
+def test_a_run_without_an_advice_has_no_such_table(meta: dict[str, object], tmp_path: Path) -> None:
+    m = files(tmp_path / "run", meta)
+    assert advice_sheet(m) is None
+    assert not [*unexpected(m)]
+
+
+def test_an_advice_is_written_with_the_run_and_read_back() -> None:
+    facts = msgspec.json.decode(msgspec.json.encode(facts_of(advice(0.1, 0.2))))
+    assert msgspec.convert(facts["advised"], Advice) == advice(0.1, 0.2)

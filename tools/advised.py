@@ -1,0 +1,81 @@
+"""Result of a race, which a run may follow: its file in the race's folder, and its entry in the run's ``meta.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from onrig.runtime.exit_codes import Failure
+from onrig.runtime.files import MAX_JSON_BYTES, read_file
+from onrig.tools.load import load
+
+FILE: Final = "advice.json"
+KEY: Final = "advised"
+"""Key in a run's ``meta.json``."""
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """Content of ``advice.json``: the best candidate, and its score on the twin."""
+
+    config: str
+    """Configuration, as named."""
+    rig: str
+    task: str
+    rate_hz: float
+    objective: str
+    best: str
+    recipe: str | None
+    """File of its recipe, relative to the folder; None for the configuration as it is."""
+    pairs: int
+    mean: float
+    low: float
+    high: float
+    """Bounds of the objective, 95 % for all candidates that are left together."""
+    run_low: float
+    run_high: float
+    """Bounds of the objective of a single run, 95 %."""
+    undecided: tuple[str, ...]
+    """Others that may be better."""
+
+
+def read_advice(folder: Path) -> Advice:
+    """Read the advice in a folder; raises Failure."""
+    try:
+        return msgspec.json.decode(read_file(folder / FILE, MAX_JSON_BYTES), type=Advice)
+    except OSError:
+        raise Failure(f"'{folder}' holds no advice ({FILE}): `onrig advise CONFIG --out {folder}`") from None
+    except msgspec.MsgspecError as error:
+        raise Failure(f"{folder / FILE}: {error}; write it again with `onrig advise --resume`") from None
+
+
+def recipe_of(folder: Path, advice: Advice) -> tuple[str, ...]:
+    """Overrides with which a run takes the advice."""
+    return () if advice.recipe is None else (f"recipe={folder / advice.recipe}",)
+
+
+def check_same_rig(folder: Path, advice: Advice, name: str, overrides: tuple[str, ...]) -> None:
+    """Raise Failure for a configuration that the advice is not for, and ConfigError for a wrong one."""
+    config = load(name, overrides)
+    for what, own, advised in (
+        ("rig", config.rig.name, advice.rig),
+        ("task", config.task.name, advice.task),
+        ("rate", f"{config.rate_hz:g} Hz", f"{advice.rate_hz:g} Hz"),
+    ):
+        if own != advised:
+            raise Failure(f"--advised: '{folder}' is for {what} {advised}, not {own}: run `onrig advise {name}`")
+
+
+def facts_of(advice: Advice) -> dict[str, Any]:
+    """The advice as facts of a run."""
+    return {KEY: msgspec.to_builtins(advice)}
+
+
+def advice_of(meta: Mapping[str, object]) -> Advice | None:
+    """The advice that a run follows; None without one, or for a damaged one."""
+    try:
+        return msgspec.convert(meta[KEY], Advice)
+    except (KeyError, msgspec.ValidationError):
+        return None
