@@ -62,8 +62,6 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if not names:
         return
-    if any((folder / TRIALS).glob("*.npz")):
-        raise Unsuitable(f"'{folder}' contains published trials, which cannot be extended; choose another folder")
     if not names & {SPEC, CELLS, TRIALS}:
         raise Unsuitable(f"'{folder}' is not empty and contains no experiment; choose another folder")
     if not resume:

@@ -166,11 +166,9 @@ def _kind(cell: dict[str, msgspec.Raw]) -> type[Cell] | type[WorldCell]:
 
 def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
     """Read the finished trials of a cell; T is 0 if there are none yet. Raises ValueError for a damaged archive."""
-    archive = archive_path(folder, cell)
-    if archive.exists():
-        return _read_archive(archive, cell)
-    trials = {seed: read_trial(folder, cell, seed) for seed in sorted(_seeds_with_file(folder, cell))}
-    complete = {seed: trial for seed, trial in trials.items() if trial is not None}
+    archived = _read_archive(folder, cell)
+    own = {seed: read_trial(folder, cell, seed) for seed in _seeds_with_file(folder, cell) - archived.keys()}
+    complete = dict(sorted({**archived, **{seed: t for seed, t in own.items() if t is not None}}.items()))
     shape = (len(complete), cell.points)
 
     def stacked(name: str) -> NDArray[np.float64] | None:
@@ -194,7 +192,11 @@ def archive_path(folder: Path, cell: AnyCell) -> Path:
     return folder / TRIALS / f"{cell.id}.npz"
 
 
-def _read_archive(path: Path, cell: AnyCell) -> CellTrials:
+def _read_archive(folder: Path, cell: AnyCell) -> dict[int, Trial]:
+    """Return a cell's published trials by seed."""
+    path = archive_path(folder, cell)
+    if not path.exists():
+        return {}
     try:
         with open_file(path, None) as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -202,12 +204,13 @@ def _read_archive(path: Path, cell: AnyCell) -> CellTrials:
             if f"{name}.codes" in arrays:
                 codes = arrays[f"{name}.codes"]
                 arrays[name] = np.where(codes == 65535, np.nan, arrays[f"{name}.low"] + arrays[f"{name}.step"] * codes)
-        trials = CellTrials(*(arrays.get(name) for name in CellTrials._fields))  # type: ignore[arg-type]
-        if trials.train.shape != (len(trials.seeds), cell.points) or trials.evaluation.shape != trials.train.shape:
+        shape = (len(arrays["seeds"]), cell.points)
+        columns = [arrays[name] if name in arrays else [None] * shape[0] for name in Trial._fields]
+        if not arrays["train"].shape == arrays["evaluation"].shape == shape:
             raise ValueError("other shapes")
+        return {int(seed): Trial(*values) for seed, *values in zip(arrays["seeds"], *columns, strict=True)}
     except Exception as error:  # truncated or altered; zipfile and numpy raise a dozen kinds
         raise ValueError(f"'{path}' is damaged ({error}): restore it from the repository") from None
-    return trials
 
 
 def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
@@ -229,9 +232,13 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
 
 
 def missing_seeds(folder: Path, cell: AnyCell, seeds: Iterable[int]) -> list[int]:
-    """List the seeds without a complete trial."""
-    existing = _seeds_with_file(folder, cell)
-    return [seed for seed in seeds if seed not in existing or read_trial(folder, cell, seed) is None]
+    """List the seeds without a complete trial.  Raises ValueError for a damaged archive."""
+    archived, existing = _read_archive(folder, cell), _seeds_with_file(folder, cell)
+    return [
+        seed
+        for seed in seeds
+        if seed not in archived and (seed not in existing or read_trial(folder, cell, seed) is None)
+    ]
 
 
 def write_trial(folder: Path, cell: AnyCell, seed: int, trial: Trial) -> None:

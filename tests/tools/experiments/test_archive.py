@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from onrig.tools.experiments.archive import pack, write_archive
-from onrig.tools.experiments.folder import Unsuitable, check_folder
+from onrig.tools.experiments.folder import check_folder
 from onrig.tools.experiments.store import (
     Cell,
     CellTrials,
     Trial,
     archive_path,
+    missing_seeds,
     read_cells,
     read_spec,
     read_trials,
@@ -99,8 +100,19 @@ def test_a_damaged_archive_says_which_file(folder: Path, tmp_path: Path) -> None
         read_trials(tmp_path / "data", cells[0])
 
 
-def test_published_trials_are_not_added_to(folder: Path, tmp_path: Path) -> None:
+def test_a_copy_of_published_trials_can_be_resumed_and_published_again(folder: Path, tmp_path: Path) -> None:
     cells: list[Cell] = read_cells(folder)  # type: ignore[assignment]
-    write_archive(folder, tmp_path / "data", cells)
-    with pytest.raises(Unsuitable, match="published"):
-        check_folder(tmp_path / "data", cells, resume=True)
+    published, again = tmp_path / "data", tmp_path / "again"
+    write_archive(folder, published, cells)
+    former = read_trials(published, cells[0])
+    check_folder(published, cells, resume=True)
+    assert missing_seeds(published, cells[0], range(5)) == [3, 4]
+    scores = np.array([-1.0, -2.0, -1.5])
+    write_trial(published, cells[0], 3, Trial(scores, scores, np.array([0.4, 0.5, 0.6])))
+    write_trial(published, cells[1], 0, Trial(scores, scores))
+    write_archive(published, again, cells)
+    extended = read_trials(again, cells[0])
+    assert extended.seeds.tolist() == [0, 1, 2, 3]
+    assert np.array_equal(extended.evaluation[:3], former.evaluation, equal_nan=True)  # not rounded a second time
+    np.testing.assert_allclose(extended.evaluation[3], scores, rtol=0, atol=2 * 8e-6)
+    assert read_trials(again, cells[1]).seeds.tolist() == [0]
