@@ -61,11 +61,11 @@ class Feature(NamedTuple):
 
     @property
     def arrow(self) -> pyarrow.DataType:
-        """Arrow type: a list of fixed length for a vector."""
+        """Arrow type: a list of fixed length, but a plain value for a single component, as LeRobot stores shape (1,)."""
         import pyarrow
 
         kind = pyarrow.bool_() if self.dtype == "bool" else pyarrow.from_numpy_dtype(np.dtype(self.dtype))
-        return kind if self.names is None else pyarrow.list_(kind, len(self.names))
+        return kind if self.shape == (1,) else pyarrow.list_(kind, *self.shape)
 
 
 def features_of(config: RunConfig) -> dict[str, Feature]:
@@ -188,7 +188,7 @@ def _arrow(values: Values, feature: Feature) -> pyarrow.Array:
     import pyarrow
 
     flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
-    return flat if feature.names is None else pyarrow.FixedSizeListArray.from_arrays(flat, len(feature.names))
+    return flat if feature.shape == (1,) else pyarrow.FixedSizeListArray.from_arrays(flat, *feature.shape)
 
 
 def _file_indices(file: int) -> dict[str, int]:

@@ -106,7 +106,7 @@ def test_minari_reads_the_episodes_back_bit_for_bit(run: RunData, tmp_path: Path
 
 
 def test_lerobot_has_the_documented_layout(run: RunData, tmp_path: Path) -> None:
-    """Checked against the layout that lerobot documents: its own reader needs torch and its image libraries."""
+    """LeRobot's own reader, which needs torch and image libraries, was run by hand (docs/data.md)."""
     pandas = pytest.importorskip("pandas")
     out = tmp_path / "out"
     export(run, "lerobot", out)
@@ -120,6 +120,7 @@ def test_lerobot_has_the_documented_layout(run: RunData, tmp_path: Path) -> None
         type_, shape = frames.schema.field(name).type, tuple(feature["shape"])
         wide = pyarrow.types.is_fixed_size_list(type_)
         assert (type_.list_size,) == shape if wide else shape == (1,), name
+        assert wide == (shape != (1,)), name  # LeRobot reads a single component as a plain value
         assert feature["dtype"] in (
             str(type_.value_type if wide else type_).replace("float", "float32"),
             "float32",
