@@ -479,6 +479,20 @@ static void tile_columns(const Op *o, real *const p[]) {
             memcpy(p[0] + (long)i * o->by_row[0] + start, p[1] + (long)i * o->by_row[1], width * sizeof(real));
 }
 
+/* Subnormal numbers are read and written as zero until `restored`: on x86 each operation on one costs 150 cycles. */
+#if defined(__SSE__)
+INLINE unsigned flushed(void) {
+    const unsigned mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(mode | 0x8040);
+    return mode;
+}
+INLINE void restored(unsigned mode) { __builtin_ia32_ldmxcsr(mode); }
+#else
+INLINE unsigned flushed(void) { return 0; }
+INLINE void restored(unsigned mode) { (void)mode; }
+#endif
+
+/* The moments of a unit whose gradient remains zero decay through the subnormal numbers. */
 static void adam(const Op *o, real *const p[]) {
     const int n = o->cols;
     real *restrict out = p[0], *restrict mean = p[2], *restrict square = p[2] + n;
@@ -487,11 +501,13 @@ static void adam(const Op *o, real *const p[]) {
     const double beta1 = o->more[0], beta2 = o->more[1];
     const real keep1 = 1.0 - beta1, b2 = beta2, keep2 = 1.0 - beta2, eps = o->y;
     const real root = 1.0 / sqrt(1.0 - pow(beta2, taken)), step = o->x * (double)p[3][0] / (1.0 - pow(beta1, taken));
+    const unsigned mode = flushed();
     for (int i = 0; i < n; i++) {
         mean[i] += keep1 * (g[i] - mean[i]);
         square[i] = b2 * square[i] + keep2 * (g[i] * g[i]);
         out[i] -= step * (mean[i] / (NAME(sqrt)(square[i]) * root + eps));
     }
+    restored(mode);
 }
 
 static void run(const Op *o, real *const base[3], real *spare) {

@@ -369,6 +369,25 @@ def test_a_count_of_steps_that_no_run_reaches_raises_nothing() -> None:
             assert not np.isfinite(rows[0, group.flat.slice]).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_moments_of_a_unit_without_gradient_do_not_linger_among_the_subnormal_numbers(
+    dtype: type[np.floating],
+) -> None:
+    state, record = Layout(), Layout()
+    group = state.group("net", {"p": (1, 40)})
+    adam, tape, zeros = Adam(state, group, lr=0.1), Tape(state, record), record.add("x", 1, 40)
+    descend(tape, (tape.read(group.fields[0]) * tape.read(zeros)).sum(), [adam])
+    smallest = np.finfo(dtype).tiny
+    for executor in executors(dtype):
+        rows = rows_of(1, state, executor.dtype)
+        rows[0, group.flat.slice], rows[0, adam.moments.slice] = 1.0, smallest / 2
+        executor.bind(program_of(tape))(rows, rows_of(1, record, executor.dtype)[:, None], None)
+        assert (rows[0, group.flat.slice] == 1.0).all()
+        if executor.name.startswith("native x86"):
+            assert (rows[0, adam.moments.slice][:-1] == 0.0).all()
+    assert (np.array([smallest / 2], dtype) * np.array([1], dtype))[0] > 0.0  # as before in the rest of the process
+
+
 def test_descend_uses_its_optimisers_alone() -> None:
     state, record = Layout(), Layout()
     one, other = (state.group(name, {"p": (1, 2)}) for name in ("one", "other"))
