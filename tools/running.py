@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from msgspec import UNSET
 
 from onrig.hw.line import Serial
-from onrig.runtime.control.realtime import settle_loop_cpu
+from onrig.runtime.control.realtime import resolve_loop_cpu
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.completeness import Completeness
@@ -202,7 +202,7 @@ def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, E
 def opened(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
     """Context that holds the run's folder, new or reopened; yields the resolved configuration, and a function that
     removes the written files of a run that never starts.  Raises Failure."""
-    settle_loop_cpu()
+    resolve_loop_cpu()
     config, folder, resumption = plan.config, plan.folder, plan.resumption
     with contextlib.ExitStack() as held:
         try:

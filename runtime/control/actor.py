@@ -20,10 +20,10 @@ from onrig.runtime.shm.exchange import NO_TICK, LoopEnd, Sample
 Wait = Callable[[Callable[[], bool], str, FaultName, float], None]
 """Waits, disarmed, for a condition: what for, fault if it does not come, limit in s."""
 _HELD: Final = int(Flag.HELD)
-_SHARE: Final = 0.75
+_AWAITED_SHARE_OF_PERIOD: Final = 0.75
 """Share of a period for which an action is awaited; the rest is the shield's, the line's and the device's."""
-_POLL_NS: Final = 50_000_000
-_FIRST_S: Final = 2.0
+_POLL_INTERVAL_NS: Final = 50_000_000
+_FIRST_ACTION_LIMIT_S: Final = 2.0
 """Device time from the start of an episode to its first action; the safe output is in force until then."""
 
 
@@ -96,9 +96,13 @@ class ByTrainer:
         self._records = memoryview(bytearray(2 * self._layout.size))
         self._lease = config.rig.lease_periods
         limit_s = config.barrier_timeout_s
-        self._limit_ns = round(limit_s * 1e9) if config.lockstep else round(_SHARE * config.wall_period_ns)
+        self._limit_ns = (
+            round(limit_s * 1e9) if config.lockstep else round(_AWAITED_SHARE_OF_PERIOD * config.wall_period_ns)
+        )
         self._most_late = 1 if config.lockstep else self._lease
-        self._most_late_first = 1 if config.lockstep else max(self._lease, round(_FIRST_S * config.rate_hz))
+        self._most_late_first = (
+            1 if config.lockstep else max(self._lease, round(_FIRST_ACTION_LIMIT_S * config.rate_hz))
+        )
         self._safe = tuple(a.safe for a in config.rig.actuators)
         self._no_action = (nan,) * len(config.rig.actuators)
         self._episodes = 0
@@ -158,7 +162,7 @@ class ByTrainer:
             left_ns = until_ns - time.monotonic_ns()
             if left_ns <= 0 or self._requests.stop or self._wants_episode():
                 return False
-            self._end.wait(min(left_ns, _POLL_NS))
+            self._end.wait(min(left_ns, _POLL_INTERVAL_NS))
 
     def is_over(self, state: State, terminated: bool) -> bool:
         """As Actor: also where the trainer is silent, or wants another episode."""

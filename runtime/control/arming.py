@@ -39,9 +39,9 @@ from onrig.runtime.run_state.states import Action, Event, State, StateMachine
 from onrig.runtime.shm.board import Board, Word
 
 _ME: Final = "control"
-_RECOVERIES: Final = 10
+_MAX_RECOVERIES: Final = 10
 """Faults after which a run re-arms by itself, between episodes; the next one ends the run."""
-_GO_ON: Final = "continue with key r, or `onrig resume` in another terminal"
+_HOW_TO_RESUME: Final = "continue with key r, or `onrig resume` in another terminal"
 
 
 class Arming:
@@ -60,7 +60,7 @@ class Arming:
         self._config, self._session, self._board, self._requests = config, session, board, requests
         self._pace, self._back = pace, back
         self._recoveries = 0
-        self._answers = True
+        self._device_answers = True
         self.confirmation = Confirmation(config, session, board)
         self.reports = TransitionReports(board, _ME)
         self.machine = StateMachine(self.reports.note)
@@ -91,9 +91,9 @@ class Arming:
                 self.fade.begin()
 
     def _disarm(self) -> None:
-        self._answers = False
+        self._device_answers = False
         self._session.disarm()
-        self._answers = True
+        self._device_answers = True
 
     def is_over(self) -> bool:
         """Whether a requested stop ends the episode now: at once, or after the fade, which starts here."""
@@ -141,12 +141,12 @@ class Arming:
         previous = self._session.last_frame
         # In case of an error the lease expires by itself, and the first error is the one to report.
         with contextlib.suppress(Exception):
-            if self._answers:  # otherwise another request would time out as well
+            if self._device_answers:  # otherwise another request would time out as well
                 self._disarm()
         with contextlib.suppress(Exception):
-            if self._answers:
+            if self._device_answers:
                 self._pace.request_frame()
-            self.confirmation.wait(previous, disarmed=self._answers)
+            self.confirmation.wait(previous, disarmed=self._device_answers)
         self.reports.send()
 
     def check_confirmation(self) -> None:
@@ -195,7 +195,7 @@ class Arming:
             raise closed
         self.fail(FaultName.LINK_UNPLUGGED, f"waiting {self._back.limit_s:g} s for {self._back.port}", Event.UNPLUGGED)
         restarted = self._back.wait()
-        self._answers = True
+        self._device_answers = True
         self.confirmation.restart()
         self.take(Event.PLUGGED_IN)
         self.reports.send()
@@ -221,7 +221,7 @@ class Arming:
         entry = FAULTS[fault]
         if entry.rearm is Rearm.RUN:
             self._recoveries += 1
-            if self._recoveries > _RECOVERIES:
+            if self._recoveries > _MAX_RECOVERIES:
                 raise Halted(fault, f"too many device faults in this run: {detail or entry.cause}")
             try:
                 self.take(Event.REARM)
@@ -235,12 +235,12 @@ class Arming:
         limit = time.monotonic() + self._config.supervision.resume_timeout_s
         while True:
             self._requests.forget_resumes()
-            report(_ME, "warning", f"stopped: {entry.cause}; {entry.hint}: {_GO_ON}")
+            report(_ME, "warning", f"stopped: {entry.cause}; {entry.hint}: {_HOW_TO_RESUME}")
             while not self._requests.resume:
                 if time.monotonic() >= limit:
                     self.take(Event.EXPIRED)
                     raise Halted(fault)
-                self._look()
+                self._poll()
             self._gravest(fault)
             try:
                 self.take(Event.REARM)
@@ -291,14 +291,14 @@ class Arming:
             self.take(Event.PAUSE, detail=f"{cause}; {hint}")
             self.reports.send()
             self._requests.forget_resumes()
-            then = "the run continues by itself" if bounded else f"{otherwise}{_GO_ON}"
+            then = "the run continues by itself" if bounded else f"{otherwise}{_HOW_TO_RESUME}"
             report(_ME, "warning", f"{subject}: {cause}; {hint}; {then}", cause=cause, hint=hint)
             limit = inf if bounded else time.monotonic() + self._config.supervision.resume_timeout_s
             while not (over() or (self._requests.resume and not bounded)):
                 if time.monotonic() >= limit:
                     self.take(Event.EXPIRED)
                     raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
-                self._look()
+                self._poll()
             self.take(Event.RESUME)
         except LineClosed as error:
             self.reconnect(error)  # a person who re-arms ends an unbounded pause as well
@@ -331,18 +331,18 @@ class Arming:
                 self.take(Event.TRIP, fault, detail)
                 raise Halted(fault, detail)
             try:
-                self._look(time.monotonic() - start_s)
+                self._poll(time.monotonic() - start_s)
             except LineClosed as error:
                 self.reconnect(error)
                 limit = time.monotonic() + limit_s
 
-    def _look(self, wait_s: float = 0.0) -> None:
+    def _poll(self, wait_s: float = 0.0) -> None:
         """Wait briefly, longer as the wait goes on; raises Stopped, or LinkFault if the device has rebooted."""
         if self._requests.stopped:
             raise Stopped
         if self._session.rebooted:
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
-        state = self._pace.look(wait_s)
+        state = self._pace.poll(wait_s)
         if state is not None:
             self.confirmation.take(state)
             self.check_confirmation()

@@ -14,19 +14,19 @@ from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.outside import Requests
 from onrig.runtime.run_config import RunConfig, Scaled
 
-CONNECT_S: Final = 5.0
-_HELLO_S: Final = 0.5
+CONNECT_TIMEOUT_S: Final = 5.0
+_HELLO_TIMEOUT_S: Final = 0.5
 """Time for one hello of a device that is back; requests to stop are polled in between."""
-_AGAIN_S: Final = 0.5
+_RETRY_INTERVAL_S: Final = 0.5
 """Interval between attempts to open the port."""
-_LOOK_S: Final = 0.05
+_POLL_INTERVAL_S: Final = 0.05
 
 
 class LimitsTooWide(ValueError):
     """Configured limits wider than the device's."""
 
 
-def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNECT_S) -> Hello:
+def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNECT_TIMEOUT_S) -> Hello:
     """Connect, compare the device with the configuration, and configure it; it remains disarmed.
 
     Raises LinkError, DeviceMismatch, LimitsTooWide or RequestRefused.
@@ -111,21 +111,21 @@ class Reconnection:
                 raise
             else:
                 return previous_hello is None or hello.boot_id != previous_hello.boot_id
-            self._pass(_AGAIN_S)
+            self._sleep(_RETRY_INTERVAL_S)
 
     def _connect_before(self, limit: float) -> Hello:
         """Retry until the limit, because some boards restart when their port is opened."""
         while True:
-            self._pass(0.0)
+            self._sleep(0.0)
             try:
-                return connect(self._config, self._session, _HELLO_S)
+                return connect(self._config, self._session, _HELLO_TIMEOUT_S)
             except LineClosed:
                 raise
             except LinkError:
                 if time.monotonic() >= limit:
                     raise
 
-    def _pass(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         """Sleep; raises Stopped."""
         deadline_s = time.monotonic() + seconds
         while True:
@@ -134,4 +134,4 @@ class Reconnection:
             remaining = deadline_s - time.monotonic()
             if remaining <= 0:
                 return
-            time.sleep(min(remaining, _LOOK_S))
+            time.sleep(min(remaining, _POLL_INTERVAL_S))

@@ -21,7 +21,7 @@ RATE_STRIKES: Final = 8
 
 A single drift means that a clock stopped or jumped, which happens on a simulated board and does not end the run.
 """
-FROZEN_SWING: Final = 0.25
+MIN_COMMAND_SWING: Final = 0.25
 """Share of its range by which each actuator's output must have varied before sensors count as frozen.
 
 It is several times what friction and gear backlash absorb, and far more than the noise of a balancing policy.
@@ -80,7 +80,7 @@ class FrozenCheck:
 
     def __init__(self, rig: Rig, period_us: int, frozen_s: float) -> None:
         self._window = max(round(frozen_s * 1e6 / FROZEN_WINDOWS / period_us), 2) if frozen_s > 0 else 0
-        self._swings = tuple(FROZEN_SWING * (a.high - a.low) / a.resolution for a in rig.actuators)
+        self._swings = tuple(MIN_COMMAND_SWING * (a.high - a.low) / a.resolution for a in rig.actuators)
         self.reset()
 
     def reset(self) -> None:

@@ -62,12 +62,12 @@ class Answer(NamedTuple):
     """Clock readings before and after each stage: observe, policy, explore, shield."""
 
 
-def by_policy(tick: Tick, policy: PolicySession, policy_id: int) -> Act:
+def policy_act(tick: Tick, policy: PolicySession, policy_id: int) -> Act:
     """Return the action function of a policy."""
     return lambda step: tick.ask(step, policy, policy_id)
 
 
-def by_reset(reset: EpisodeReset) -> Act:
+def reset_act(reset: EpisodeReset) -> Act:
     """Return the action function of a reset controller."""
 
     def act(step: Step) -> None:

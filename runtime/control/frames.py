@@ -41,9 +41,9 @@ def attribute_miss(
     return Miss.PROGRAM if busy_until_ns > expected_ns and busy_cpu_ns > period_ns else Miss.HOST
 
 
-_OF_PERIOD: Final = 2
-_OF_USUAL: Final = 4
-_REMEMBERS: Final = 64
+_PERIOD_DIVISOR: Final = 2
+_USUAL_MULTIPLE: Final = 4
+_AVERAGING_TICKS: Final = 64
 """Ticks."""
 
 
@@ -54,24 +54,24 @@ class Slack:
     """
 
     def __init__(self, period_ns: int) -> None:
-        self._longest_ns = period_ns / _OF_PERIOD
+        self._longest_ns = period_ns / _PERIOD_DIVISOR
         self._usual_ns = 0.0
 
     def follows(self, work_ns: int) -> bool:
         """Record the duration of a tick's work; return whether deferred work may follow."""
         usual_ns = self._usual_ns or float(work_ns)
         # Clipped, so that a stall of one second does not make the next stalls appear usual.
-        self._usual_ns = usual_ns + (min(work_ns, _OF_USUAL * usual_ns) - usual_ns) / _REMEMBERS
-        return work_ns < min(self._longest_ns, _OF_USUAL * usual_ns)
+        self._usual_ns = usual_ns + (min(work_ns, _USUAL_MULTIPLE * usual_ns) - usual_ns) / _AVERAGING_TICKS
+        return work_ns < min(self._longest_ns, _USUAL_MULTIPLE * usual_ns)
 
 
-_SILENCE_NS: Final = 1_000_000_000
+_MIN_LINK_SILENCE_NS: Final = 1_000_000_000
 """Time without a frame (and at least ten periods) after which a link counts as lost."""
-_LOCKSTEP_SILENCE_NS: Final = 10_000_000_000
-_POLL_NS: Final = 50_000_000
-_PATIENCE: Final = 1.5
+_LOCKSTEP_LINK_SILENCE_NS: Final = 10_000_000_000
+_POLL_INTERVAL_NS: Final = 50_000_000
+_OVERDUE_PERIODS: Final = 1.5
 """Periods without a frame before a hello is requested; the device has then restarted at most three periods ago."""
-_LEAST_PATIENCE_NS: Final = 1_500_000
+_MIN_OVERDUE_NS: Final = 1_500_000
 """Above 1 kHz these requests would load the connection more than the frames."""
 _LONG_PERIOD_NS: Final = 5_000_000
 _REHEARSALS_LONG: Final = (900_000, 2)
@@ -82,10 +82,10 @@ The numbers are small on purpose: a loop that busy-waits for the frame is slight
 kernel from delivering that frame (measured at 500 Hz next to a busy learner: nine missed ticks in 2000 instead of one).
 Rehearsals end some 0.3 ms before the frame, because on a single-core machine the twin needs the CPU then.
 """
-_PUNCTUAL_NS: Final = 200_000
-_MOST_MISSED: Final = 65535
+_PUNCTUAL_WITHIN_NS: Final = 200_000
+_MAX_MISSED: Final = 65535
 """Largest value that a record can hold."""
-_SHORTEST_REHEARSED_NS: Final = 1_500_000
+_MIN_REHEARSED_PERIOD_NS: Final = 1_500_000
 """Shortest period with rehearsals: below it the caches stay warm anyway, and work just before a frame is a risk.
 
 At 1 kHz a rehearsal changed neither the duration of a tick nor its lateness, but cost a frame whenever the machine
@@ -94,8 +94,8 @@ a sixth.
 """
 
 
-_UNARMED: Final = 4
-_UNARMED_NS: Final = 200_000_000
+_MAX_UNARMED_FRAMES: Final = 4
+_MAX_UNARMED_NS: Final = 200_000_000
 """Number of frames and time after a request to arm in which frames sampled before it may still arrive."""
 
 
@@ -106,16 +106,16 @@ class Stopped(Exception):
 def first_frame(next_frame: Callable[[], State]) -> State:
     """Return the first frame of an armed device; a frame of a device still not armed after a while is returned as it
     is."""
-    deadline_ns = time.monotonic_ns() + _UNARMED_NS
+    deadline_ns = time.monotonic_ns() + _MAX_UNARMED_NS
     n_frames = 0
     while precedes_arming(state := next_frame()):
         n_frames += 1
-        if n_frames > _UNARMED and time.monotonic_ns() > deadline_ns:
+        if n_frames > _MAX_UNARMED_FRAMES and time.monotonic_ns() > deadline_ns:
             break
     return state
 
 
-class _Waits(NamedTuple):
+class _Timeouts(NamedTuple):
     """Timeouts of the loop's wait for a frame, in ns of the wall clock."""
 
     poll_ns: int
@@ -124,24 +124,26 @@ class _Waits(NamedTuple):
     """Silence after which the link is lost."""
     fade_silence_ns: int
     """Silence after which a fade is pointless, because the lease has made the outputs safe."""
-    rehearses: bool
+    has_rehearsals: bool
     """Whether the tick is rehearsed before each frame."""
-    asks: bool
+    requests_hello: bool
     """Whether to request a hello if a frame is overdue, because a rebooted device answers only that."""
 
 
-def _waits(config: RunConfig, *, time_scale: float) -> _Waits:
+def _timeouts(config: RunConfig, *, time_scale: float) -> _Timeouts:
     period_ns = config.wall_period_ns
     if time_scale == 0.0:  # lockstep: no frame is overdue
-        return _Waits(_POLL_NS, _LOCKSTEP_SILENCE_NS, _POLL_NS, rehearses=False, asks=False)
-    patience_ns = max(round(_PATIENCE * period_ns), _LEAST_PATIENCE_NS)
-    silence_ns = max(_SILENCE_NS, 10 * period_ns)
-    return _Waits(
-        min(_POLL_NS, patience_ns),
+        return _Timeouts(
+            _POLL_INTERVAL_NS, _LOCKSTEP_LINK_SILENCE_NS, _POLL_INTERVAL_NS, has_rehearsals=False, requests_hello=False
+        )
+    overdue_ns = max(round(_OVERDUE_PERIODS * period_ns), _MIN_OVERDUE_NS)
+    silence_ns = max(_MIN_LINK_SILENCE_NS, 10 * period_ns)
+    return _Timeouts(
+        min(_POLL_INTERVAL_NS, overdue_ns),
         silence_ns,
-        max(_POLL_NS, min(config.rig.lease_periods * period_ns, silence_ns // 2)),
-        rehearses=period_ns >= _SHORTEST_REHEARSED_NS,
-        asks=True,
+        max(_POLL_INTERVAL_NS, min(config.rig.lease_periods * period_ns, silence_ns // 2)),
+        has_rehearsals=period_ns >= _MIN_REHEARSED_PERIOD_NS,
+        requests_hello=True,
     )
 
 
@@ -161,7 +163,7 @@ class FrameSource:
         self._hello = hello
         self._stop = stop
         self._period_ns = config.wall_period_ns
-        self._waits = _waits(config, time_scale=hello.time_scale)
+        self._timeouts = _timeouts(config, time_scale=hello.time_scale)
         long = self._period_ns >= _LONG_PERIOD_NS
         self._lead_ns, self._rehearsals = _REHEARSALS_LONG if long else _REHEARSALS_SHORT
         virtual = hello.time_scale == 0.0
@@ -190,13 +192,13 @@ class FrameSource:
         Raises LinkFault after a long silence or a reboot of the device; raises Stopped after a request to stop at once,
         or to fade out while the device has been silent for its lease.
         """
-        session, waits = self._session, self._waits
+        session, timeouts = self._session, self._timeouts
         start = time.monotonic_ns()
         counters = session.counters
         skipped, frozen, broken = counters.skipped, counters.not_advancing, counters.bytes_dropped
         state: State | None = None
         due_ns = self._last_received_ns + self._period_ns
-        rehearsal_ns = due_ns - self._lead_ns if waits.rehearses and start < due_ns - self._lead_ns else 0
+        rehearsal_ns = due_ns - self._lead_ns if timeouts.has_rehearsals and start < due_ns - self._lead_ns else 0
         while state is None:
             now_ns = time.monotonic_ns()
             if rehearsal_ns and now_ns >= rehearsal_ns:
@@ -205,29 +207,29 @@ class FrameSource:
                         self._rehearsal.run()
                 rehearsal_ns, now_ns = 0, time.monotonic_ns()
                 self.busy_until_ns = now_ns
-            deadline_ns = now_ns + waits.poll_ns
+            deadline_ns = now_ns + timeouts.poll_ns
             state = session.wait_state(min(deadline_ns, rehearsal_ns) if rehearsal_ns else deadline_ns)
             if state is not None or (rehearsal_ns and time.monotonic_ns() >= rehearsal_ns):
                 continue
             silent_ns, stop = time.monotonic_ns() - start, self._stop()
-            if stop >= AT_ONCE or (stop == GENTLY and silent_ns >= waits.fade_silence_ns):
+            if stop >= AT_ONCE or (stop == GENTLY and silent_ns >= timeouts.fade_silence_ns):
                 raise Stopped
             if session.rebooted:
                 break
-            if silent_ns > waits.silence_ns:
+            if silent_ns > timeouts.silence_ns:
                 name = FaultName.LINK_SILENT
                 if counters.not_advancing > frozen:
                     name = FaultName.LINK_FROZEN
                 elif counters.bytes_dropped > broken:
                     name = FaultName.LINK_GARBLED
-                raise LinkFault(name, f"no state frame for {waits.silence_ns / 1e9:g} s")
-            if waits.asks and time.monotonic_ns() >= due_ns:
+                raise LinkFault(name, f"no state frame for {timeouts.silence_ns / 1e9:g} s")
+            if timeouts.requests_hello and time.monotonic_ns() >= due_ns:
                 session.request_hello()
         if session.rebooted or state is None:  # the hello takes precedence over any frames received with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         self._overtaken = counters.skipped - skipped
         received_ns, last_ns = session.received_ns, self._last_received_ns
-        self.punctual = last_ns > 0 and received_ns - last_ns - self._period_ns < _PUNCTUAL_NS
+        self.punctual = last_ns > 0 and received_ns - last_ns - self._period_ns < _PUNCTUAL_WITHIN_NS
         self._last_received_ns = received_ns
         return state
 
@@ -245,7 +247,7 @@ class FrameSource:
         missed = frames_between(state.frame, previous.frame) - 1
         if missed > 0:
             expected_ns = previous.t_receive_ns + self._period_ns
-            step.missed = min(missed, _MOST_MISSED)
+            step.missed = min(missed, _MAX_MISSED)
             busy_cpu_ns = time.thread_time_ns() - self._cpu_before_ns
             step.miss = attribute_miss(
                 missed, expected_ns, self.busy_until_ns, busy_cpu_ns, self._period_ns, self._overtaken
@@ -254,8 +256,8 @@ class FrameSource:
             self._board[Word.MISSED] = self._missed
 
 
-_MIN_WAIT_S: Final = 1.0
-_MIN_PERIODS: Final = 10
+_MIN_FRAME_WAIT_S: Final = 1.0
+_MIN_FRAME_WAIT_PERIODS: Final = 10
 
 
 def latched_frame(session: DeviceSession, request_frame: Callable[[], None], period_ns: int) -> State | None:
@@ -268,7 +270,7 @@ def latched_frame(session: DeviceSession, request_frame: Callable[[], None], per
     previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
     with contextlib.suppress(RequestRefused):  # in lockstep, from a device that cannot reset
         request_frame()
-    limit_ns = time.monotonic_ns() + max(round(_MIN_WAIT_S * 1e9), _MIN_PERIODS * period_ns)
+    limit_ns = time.monotonic_ns() + max(round(_MIN_FRAME_WAIT_S * 1e9), _MIN_FRAME_WAIT_PERIODS * period_ns)
     while (state := session.wait_state(limit_ns)) is not None:
         if is_faulted(state):
             return state

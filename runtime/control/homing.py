@@ -11,7 +11,7 @@ from typing import Final
 
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.arming import Arming
-from onrig.runtime.control.episode import begin_episode, by_reset
+from onrig.runtime.control.episode import begin_episode, reset_act
 from onrig.runtime.control.frames import FrameSource, Stopped, first_frame
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
@@ -81,7 +81,7 @@ class Homing:
         tick.begin(episode, Kind.RESET, [])
         frames.begin()
         reset.begin()
-        answer_to = begin_episode(tick, by_reset(reset))
+        answer_to = begin_episode(tick, reset_act(reset))
         step: Step | None = None
         while True:
             if self._arming.stopped:

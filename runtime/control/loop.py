@@ -228,7 +228,7 @@ class ControlLoop:
                 self._keep()
         self._withdrawal.apply()
         if self._learner is not None:
-            self._learner.heed()
+            self._learner.apply()
         self._switch.take_newest()
         self._board[Word.POLICY] = self._switch.policy_id
         self._perturbed = perturbed_session(self._explorer, self._switch.active, kind, episode)

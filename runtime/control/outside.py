@@ -17,7 +17,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Transition, describe
 from onrig.runtime.shm.board import Board, Word
 
-_LOOKS, _STOP = Word.POLLS, Word.STOP
+_POLLS, _STOP = Word.POLLS, Word.STOP
 GENTLY: Final = 1
 AT_ONCE: Final = 2
 
@@ -29,7 +29,7 @@ class Requests:
         self._board = board
         self._signals = 0
         self._resumed = 0
-        self._looks = 0
+        self._polls = 0
 
     def signal(self) -> None:
         """Record a signal to this process itself: its supervisor is gone, so it stops at once."""
@@ -39,8 +39,8 @@ class Requests:
     def stop(self) -> int:
         """0, GENTLY or AT_ONCE; each read also counts as a sign of life on the board."""
         board = self._board
-        self._looks += 1
-        board[_LOOKS] = self._looks
+        self._polls += 1
+        board[_POLLS] = self._polls
         return max(board[_STOP], board.stop_outside, self._signals)
 
     @property
@@ -62,7 +62,7 @@ class Requests:
         return self._board[Word.RESUME] + self._board[Word.RESUME_OUTSIDE]
 
 
-_KEPT: Final = 4096
+_MAX_QUEUED_TRANSITIONS: Final = 4096
 """Transitions buffered for a supervisor that does not read; far more than in an episode."""
 
 
@@ -71,21 +71,21 @@ class TransitionReports:
 
     def __init__(self, board: Board, source: str) -> None:
         self._board, self._source = board, source
-        self._waiting: deque[Transition] = deque(maxlen=_KEPT)
+        self._queue: deque[Transition] = deque(maxlen=_MAX_QUEUED_TRANSITIONS)
 
     def note(self, transition: Transition) -> None:
         """Queue one transition; no I/O."""
         self._board[Word.STATE] = transition.state
-        self._waiting.append(transition)
+        self._queue.append(transition)
 
-    def send(self, limit: int = _KEPT) -> None:
+    def send(self, limit: int = _MAX_QUEUED_TRANSITIONS) -> None:
         """Send up to ``limit`` transitions, as many as fit into the pipe."""
-        while self._waiting and limit > 0:
-            t = self._waiting[0]
+        while self._queue and limit > 0:
+            t = self._queue[0]
             message = f"{t.before.name.lower()} -> {t.state.name.lower()}"
             if not report(self._source, "transition", message, **describe(t)):
                 return
-            self._waiting.popleft()
+            self._queue.popleft()
             limit -= 1
 
 
@@ -96,10 +96,10 @@ def report_fault(source: str, fault: FaultName, detail: str) -> None:
     report(source, "fault", f"{entry.cause}{f' ({detail})' if detail else ''}; {entry.hint}", **fields)
 
 
-_SHOWN_PERIODS: Final = 3
+_CONFIRMATION_PERIODS: Final = 3
 """Frames after an acknowledged DISARM within which one must show safe outputs; after that the run ends unconfirmed."""
-_SHOWN_S: Final = 0.3
-_LEASE_S: Final = 0.8
+_MIN_CONFIRMATION_S: Final = 0.3
+_LEASE_END_TIMEOUT_S: Final = 0.8
 """Time to wait for the end of the lease after an unanswered DISARM; together with that request's timeout of one second,
 less than the supervisor's grace period for an immediate stop."""
 
@@ -112,7 +112,7 @@ class Confirmation:
 
     def __init__(self, config: RunConfig, session: DeviceSession, board: Board) -> None:
         self._session, self._board = session, board
-        self._periods_s = _SHOWN_PERIODS * config.wall_period_ns * 1e-9
+        self._periods_s = _CONFIRMATION_PERIODS * config.wall_period_ns * 1e-9
         self._safe = config.rig.safe_counts
         self._output = SafeOutputCheck(config.rig)
         self._armed_at: int | None = None
@@ -163,7 +163,9 @@ class Confirmation:
         ``disarmed``: whether the device acknowledged DISARM; otherwise only the end of its lease makes it safe.
         """
         session = self._session
-        limit_ns = time.monotonic_ns() + round(max(_SHOWN_S if disarmed else _LEASE_S, self._periods_s) * 1e9)
+        limit_ns = time.monotonic_ns() + round(
+            max(_MIN_CONFIRMATION_S if disarmed else _LEASE_END_TIMEOUT_S, self._periods_s) * 1e9
+        )
         state = session.wait_state(0)  # received during the request; may report an expired lease
         if state is not None:
             self.take(state)

@@ -15,11 +15,11 @@ from onrig.runtime.record import Step
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.shm.ring import RingWriter
 
-_LOOK_NS: Final = 1_000_000
-_LOOK_LOCKSTEP_S: Final = 0.0002
-_MAX_CHECK_INTERVAL_S: Final = 0.005
+_POLL_NS: Final = 1_000_000
+_LOCKSTEP_POLL_S: Final = 0.0002
+_MAX_LOCKSTEP_POLL_S: Final = 0.005
 """Maximum sleep between polls in lockstep, in which the learner works meanwhile and may share this core."""
-_FULL_S: Final = 0.0002
+_FULL_RING_RETRY_S: Final = 0.0002
 
 
 class Pace(Protocol):
@@ -34,7 +34,7 @@ class Pace(Protocol):
     def push(self, step: Step) -> None:
         """Write a record into the ring."""
 
-    def look(self, waited_s: float) -> State | None:
+    def poll(self, waited_s: float) -> State | None:
         """Wait briefly between two polls of a condition awaited for ``waited_s``; return a frame, if any."""
 
     def request_frame(self) -> None:
@@ -61,9 +61,9 @@ class RealTime:
     def push(self, step: Step) -> None:
         self._ring.push(self._values(step))
 
-    def look(self, waited_s: float) -> State | None:
+    def poll(self, waited_s: float) -> State | None:
         """Read frames while waiting, because a link full of old frames would lose the answer to the next request."""
-        return self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
+        return self._session.wait_state(time.monotonic_ns() + _POLL_NS)
 
     def request_frame(self) -> None:
         """Do nothing, since the device sends frames by itself."""
@@ -91,12 +91,12 @@ class Lockstep:
         while self._ring.full:
             if self._requests.stopped:
                 raise Stopped
-            time.sleep(_FULL_S)
+            time.sleep(_FULL_RING_RETRY_S)
         self._ring.push(self._values(step))
 
-    def look(self, waited_s: float) -> State | None:
+    def poll(self, waited_s: float) -> State | None:
         """Wait longer as the wait goes on; return no frame, because the device sends none."""
-        time.sleep(min(max(_LOOK_LOCKSTEP_S, waited_s / 16), _MAX_CHECK_INTERVAL_S))
+        time.sleep(min(max(_LOCKSTEP_POLL_S, waited_s / 16), _MAX_LOCKSTEP_POLL_S))
         return None
 
     def request_frame(self) -> None:

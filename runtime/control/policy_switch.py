@@ -36,9 +36,9 @@ _KEEP_WARM_NS: Final = 500_000
 """Slack needed to run the predecessor once, to keep it in the caches in case of a rollback."""
 _PIECES: Final = 4
 """Steps of a preparation: fetch, parse (for the C library), build, warm up."""
-_PREDECESSORS: Final = 3
+_MAX_PREDECESSORS: Final = 3
 """Sessions kept: the last policy that passed probation, and the newest of those replaced before passing."""
-_REMEMBERED: Final = 256
+_MAX_CACHED_REJECTIONS: Final = 256
 """Number of rejected policy ids cached here; the run folder lists all of them."""
 _PROBATION: Final = int(Flag.PROBATION)
 _ROLLED_BACK: Final = int(Flag.ROLLED_BACK)
@@ -81,9 +81,9 @@ class PolicySwitch:
         self._ready: tuple[int, PolicySession] | None = None
         self._build_ns, self._largest_bytes = _FIRST_GUESS_NS, _FIRST_GUESS_BYTES
         self._tenure = Tenure(None, None)
-        self._behind: list[_Seated] = []
+        self._predecessors: list[_Seated] = []
         self._came_back = False
-        self._failed: deque[int] = deque(maxlen=_REMEMBERED)
+        self._failed: deque[int] = deque(maxlen=_MAX_CACHED_REJECTIONS)
         self.active: PolicySession | None = None
         self.policy_id = 0
         self.swaps = 0
@@ -98,7 +98,7 @@ class PolicySwitch:
     @property
     def predecessor(self) -> tuple[int, PolicySession] | None:
         """Policy that acts after a rollback: id and bound session."""
-        return self._behind[-1][:2] if self._behind else None
+        return self._predecessors[-1][:2] if self._predecessors else None
 
     def prepare_until(self, until_ns: int) -> None:
         """Do preparation steps while the time until ``until_ns`` is certain to suffice."""
@@ -143,9 +143,9 @@ class PolicySwitch:
             self._warm_up()
 
     def _keep_warm(self, slack_ns: int) -> None:
-        if self._behind and slack_ns >= _KEEP_WARM_NS and self._tenure.on_probation:
+        if self._predecessors and slack_ns >= _KEEP_WARM_NS and self._tenure.on_probation:
             with contextlib.suppress(Exception):  # its errors matter only when it acts
-                self._behind[-1].session.run()
+                self._predecessors[-1].session.run()
 
     def _parse(self) -> None:
         """Parse the model, which takes as long as building the session from the result."""
@@ -211,12 +211,12 @@ class PolicySwitch:
             previous_tenure.ticks or self._terms is None
         ):  # one that never acted is not a fallback
             if self._terms is None or previous_tenure.passed:
-                self._behind.clear()
-            self._behind.append(_Seated(self.policy_id, self.active, previous_tenure))
-            if len(self._behind) > _PREDECESSORS:
-                del self._behind[1]
+                self._predecessors.clear()
+            self._predecessors.append(_Seated(self.policy_id, self.active, previous_tenure))
+            if len(self._predecessors) > _MAX_PREDECESSORS:
+                del self._predecessors[1]
         self.policy_id, self.active = policy_id, session
-        self._tenure = Tenure(self._terms, self._behind[-1].tenure.share if self._behind else None)
+        self._tenure = Tenure(self._terms, self._predecessors[-1].tenure.share if self._predecessors else None)
         self._ready = None
         self.swaps += 1
 
@@ -237,7 +237,9 @@ class PolicySwitch:
     def state(self) -> SwitchState:
         """Return the state for a resumed run: the acting policy, its predecessors, and their probation records."""
         sitting = [_Seated(self.policy_id, self.active, self._tenure)] if self.active is not None else []
-        seated = tuple(SeatedState(s.policy_id, s.tenure.record(), s.session.native) for s in (*self._behind, *sitting))
+        seated = tuple(
+            SeatedState(s.policy_id, s.tenure.record(), s.session.native) for s in (*self._predecessors, *sitting)
+        )
         return SwitchState(seated, tuple(self._failed))
 
     def restore(self, state: SwitchState, session_of: Callable[[int, bool], PolicySession | None]) -> None:
@@ -247,7 +249,7 @@ class PolicySwitch:
         seated = [_Seated(s.policy_id, session, Tenure.of(self._terms, s.tenure)) for s, session in back if session]
         if not seated or not back[-1][1]:
             return
-        *self._behind, (self.policy_id, self.active, self._tenure) = seated
+        *self._predecessors, (self.policy_id, self.active, self._tenure) = seated
         waiting = self._slot.take()
         if waiting is not None and waiting.policy_id <= max((self.policy_id, *state.failed)):
             self._seen = waiting.version
@@ -272,10 +274,10 @@ class PolicySwitch:
         Returns True if the policy failed its probation and was rolled back.  A run's first policy has no predecessor
         and continues under the shield alone.
         """
-        if self._tenure.add_tick(rule, policy_ns) is None or not self._behind:
+        if self._tenure.add_tick(rule, policy_ns) is None or not self._predecessors:
             return False
         self._failed.append(self.policy_id)
-        self.policy_id, self.active, self._tenure = self._behind.pop()
+        self.policy_id, self.active, self._tenure = self._predecessors.pop()
         self._came_back = True
         self.rolled_back += 1
         return True

@@ -13,7 +13,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
 
-_UNTRUE: Final = 1e-3
+_DISTRIBUTION_TOLERANCE: Final = 1e-3
 """Difference between a policy's draw and that computed from its mean, deviation and noise, relative to their values if
 above 1, that exceeds float32 rounding (``onrig.runtime.policy.probing`` allows a tenth of it)."""
 _TRAIN: Final = Kind.TRAIN
@@ -30,8 +30,8 @@ class PolicyPorts:
     def __init__(self, rig: Rig) -> None:
         self._actuators = tuple((j, a.centre, a.half_range) for j, a in enumerate(rig.actuators))
         self._no_answer = (nan,) * len(rig.actuators)
-        self._still = (0.0,) * len(rig.actuators)
-        self._whole = (1.0,) * len(rig.actuators)
+        self._zeros = (0.0,) * len(rig.actuators)
+        self._full_amplitude = (1.0,) * len(rig.actuators)
         self.begin()
 
     def begin(self) -> None:
@@ -57,8 +57,8 @@ class PolicyPorts:
         policy_input = step.input or step.observation
         step.policy = step.explored = self._no_answer
         if unit is None:
-            amplitude = noise = self._still
-        elif amplitude == self._whole:
+            amplitude = noise = self._zeros
+        elif amplitude == self._full_amplitude:
             noise = unit
         else:
             noise = tuple(map(mul, amplitude, unit))
@@ -75,7 +75,7 @@ class PolicyPorts:
             hidden[:] = policy.hidden_out
         if policy.noise is not None:
             self._distribution(step, answer, noise, amplitude, policy.squashes)
-        elif len(answer) == len(self._still):
+        elif len(answer) == len(self._zeros):
             step.policy = step.explored = answer
 
     def _distribution(
@@ -101,9 +101,12 @@ class PolicyPorts:
             normalised, strays = (action - centre) / half, d - m - spread
             apart = normalised - (tanh(d) if squashes else -1.0 if d < -1.0 else 1.0 if d > 1.0 else d)
             # Written so that NaN fails the comparison.
-            if not (s >= 0.0 and -_UNTRUE <= apart <= _UNTRUE):
+            if not (s >= 0.0 and -_DISTRIBUTION_TOLERANCE <= apart <= _DISTRIBUTION_TOLERANCE):
                 return
-            if not (-_UNTRUE <= strays <= _UNTRUE or abs(strays) <= _UNTRUE * (abs(m) + abs(spread))):
+            if not (
+                -_DISTRIBUTION_TOLERANCE <= strays <= _DISTRIBUTION_TOLERANCE
+                or abs(strays) <= _DISTRIBUTION_TOLERANCE * (abs(m) + abs(spread))
+            ):
                 return
             if noise[j] != 0.0:  # otherwise the answer is the mean; recomputed, it would differ in the last digits
                 mean = centre + half * (tanh(m) if squashes else -1.0 if m < -1.0 else 1.0 if m > 1.0 else m)
@@ -116,7 +119,7 @@ class PolicyPorts:
         step.explored, step.policy, step.exploration = answer[:n], without, deviation
         step.mean, step.std, step.drawn = answer[n : 2 * n], answer[2 * n : 3 * n], answer[3 * n :]
         step.amplitude = amplitude
-        if amplitude != self._whole:
+        if amplitude != self._full_amplitude:
             step.std = tuple(map(mul, amplitude, step.std))
             if step.kind is _TRAIN:
                 step.flags |= _RESTRAINED

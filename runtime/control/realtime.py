@@ -90,21 +90,21 @@ def loop_cpu(settings: RealTime) -> int | None:
     if settings.cpu != "auto":
         return settings.cpu
     settled = os.environ.get(LOOP_CPU, "")
-    return int(settled) if settled.isdigit() else _quietest_here()
+    return int(settled) if settled.isdigit() else _quietest_available_cpu()
 
 
-def settle_loop_cpu() -> None:
+def resolve_loop_cpu() -> None:
     """Resolve ``auto`` for this process and all processes that it starts from now on.
 
     If each process resolved it, they might choose differently: a process moved off the loop's CPU no longer sees it,
     and counts change.
     """
-    cpu = _quietest_here()
+    cpu = _quietest_available_cpu()
     if cpu is not None:
         os.environ.setdefault(LOOP_CPU, str(cpu))
 
 
-def _quietest_here() -> int | None:
+def _quietest_available_cpu() -> int | None:
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     return quietest(cpus, rates_hz(read_interrupts(), uptime_s())) if len(cpus) > 1 else None
 
@@ -162,7 +162,7 @@ def heap_spans(maps: str) -> list[tuple[int, int]]:
     return spans
 
 
-MATTERS_HZ: Final = 1.0
+MIN_COUNTED_RATE_HZ: Final = 1.0
 """Interrupts per second (mean since boot) above which a CPU is worth avoiding."""
 _ROOT: Final = Path("/")
 
@@ -219,7 +219,7 @@ def quietest(cpus: Collection[int], rates: Mapping[int, float]) -> int | None:
     if len(cpus) < 2:
         return None
     minimum = min(rates.get(cpu, 0.0) for cpu in cpus)
-    return max(cpu for cpu in cpus if rates.get(cpu, 0.0) < minimum + MATTERS_HZ)
+    return max(cpu for cpu in cpus if rates.get(cpu, 0.0) < minimum + MIN_COUNTED_RATE_HZ)
 
 
 def cpu_list(text: str | None) -> set[int]:

@@ -23,11 +23,11 @@ from onrig.runtime.explore.noise import signal_width
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.run_config import RunConfig, record_layout
 
-_FORGET_AFTER: Final = 256
+_RESTART_AFTER_RUNS: Final = 256
 """Rehearsals after which the simulated clock restarts, which bounds its memory."""
 
 
-class _MadeUpDevice:
+class _FakeDevice:
     """Transport that always has the next frame ready and accepts every command."""
 
     name = "rehearsal"
@@ -61,22 +61,22 @@ class Rehearsal:
         self._tick = Tick(config, self._explorer)
         self._switch = switch
         # Not 0, for which a stochastic policy's answer takes a shorter path.
-        self._noise = [(0.5,) * signal_width(config.exploration, m)] * (_FORGET_AFTER + 1)
-        self._session = DeviceSession(_MadeUpDevice(rig, self._tick.safe_counts), rig, time)
+        self._noise = [(0.5,) * signal_width(config.exploration, m)] * (_RESTART_AFTER_RUNS + 1)
+        self._session = DeviceSession(_FakeDevice(rig, self._tick.safe_counts), rig, time)
         self._layout = record_layout(config)
         self._scratch = memoryview(bytearray(self._layout.size))
         self._sync = ClockSync()
-        self._runs = 0
+        self._n_runs = 0
 
     def run(self) -> None:
         """Execute the stages of a tick."""
         tick, session = self._tick, self._session
-        if self._runs % _FORGET_AFTER == 0:
+        if self._n_runs % _RESTART_AFTER_RUNS == 0:
             self._explorer.begin_episode(Kind.TRAIN, 1)
             tick.begin(0, Kind.TRAIN, self._noise)
             self._answer_to = begin_episode(tick, self._act, ends=never, clock=time.monotonic_ns)
             self._sync.reset()
-        self._runs += 1
+        self._n_runs += 1
         state = session.wait_state(0)
         if state is None:
             return

@@ -23,7 +23,7 @@ _ME: Final = "control"
 _HINT: Final = "check that learner, network and replay process are up"
 
 
-class Turn(enum.Enum):
+class SilenceChange(enum.Enum):
     """Change since the last check."""
 
     SAME = "same"
@@ -35,7 +35,7 @@ class Silence(NamedTuple):
     """Silence of the learner (s), and its consequences."""
 
     silent_s: float
-    turn: Turn
+    change: SilenceChange
     restraint: float
     """Factor on the amplitude of the exploration."""
     pauses: bool
@@ -53,28 +53,30 @@ def expects_learner(config: RunConfig) -> bool:
 
 
 class Listener:
-    """Check of the learner's silence, measured from ``began_ns`` if it has never sent a message."""
+    """Check of the learner's silence, measured from ``started_ns`` if it has never sent a message."""
 
-    def __init__(self, rules: Staleness, began_ns: int) -> None:
-        self._rules, self._began_ns = rules, began_ns
+    def __init__(self, rules: Staleness, started_ns: int) -> None:
+        self._rules, self._started_ns = rules, started_ns
         self._silent = False
 
-    def silent_s(self, now_ns: int, heard_ns: int) -> float:
-        """Return seconds since the learner's last message (monotonic times; ``heard_ns`` 0: never)."""
-        return max(0, now_ns - max(heard_ns, self._began_ns)) / 1e9
+    def silent_s(self, now_ns: int, last_heartbeat_ns: int) -> float:
+        """Return seconds since the learner's last message (monotonic times; ``last_heartbeat_ns`` 0: never)."""
+        return max(0, now_ns - max(last_heartbeat_ns, self._started_ns)) / 1e9
 
-    def is_silent(self, now_ns: int, heard_ns: int) -> bool:
+    def is_silent(self, now_ns: int, last_heartbeat_ns: int) -> bool:
         """Whether the learner has been silent for too long."""
-        return self.silent_s(now_ns, heard_ns) > self._rules.after_s
+        return self.silent_s(now_ns, last_heartbeat_ns) > self._rules.after_s
 
-    def look(self, now_ns: int, heard_ns: int) -> Silence:
+    def poll(self, now_ns: int, last_heartbeat_ns: int) -> Silence:
         """Evaluate the silence before an episode."""
-        silent, was = self.is_silent(now_ns, heard_ns), self._silent
+        silent, was = self.is_silent(now_ns, last_heartbeat_ns), self._silent
         self._silent = silent
-        turn = Turn.SAME if silent is was else Turn.FELL_SILENT if silent else Turn.CAME_BACK
+        change = (
+            SilenceChange.SAME if silent is was else SilenceChange.FELL_SILENT if silent else SilenceChange.CAME_BACK
+        )
         return Silence(
-            self.silent_s(now_ns, heard_ns),
-            turn,
+            self.silent_s(now_ns, last_heartbeat_ns),
+            change,
             self._rules.factor if silent and self._rules.then == "lower" else 1.0,
             silent and self._rules.then == "fall_back",
         )
@@ -90,26 +92,26 @@ class LearnerWatch:
         self._board, self._arming, self._explorer, self._switch = board, arming, explorer, switch
         self._listener = Listener(config.staleness, time.monotonic_ns())
 
-    def heed(self) -> None:
+    def apply(self) -> None:
         """Before an episode: continue, explore less, or pause until the learner responds.  Raises Stopped, Halted."""
-        silence = self._look()
+        silence = self._poll()
         if silence.pauses:
-            self._arming.stand_until(self._is_heard, silence.line, _HINT)
-            silence = self._look()
+            self._arming.stand_until(self._learner_is_heard, silence.line, _HINT)
+            silence = self._poll()
         self._explorer.restrain(silence.restraint)
 
-    def _is_heard(self) -> bool:
+    def _learner_is_heard(self) -> bool:
         return not self._listener.is_silent(time.monotonic_ns(), self._board[Word.LEARNER_NS])
 
-    def _look(self) -> Silence:
-        silence = self._listener.look(time.monotonic_ns(), self._board[Word.LEARNER_NS])
-        if silence.turn is Turn.FELL_SILENT:
-            self._tell("warning", "learner_silent", silence.line, silence)
-        elif silence.turn is Turn.CAME_BACK:
-            self._tell("event", "learner_heard", "the learner is heard again", silence)
+    def _poll(self) -> Silence:
+        silence = self._listener.poll(time.monotonic_ns(), self._board[Word.LEARNER_NS])
+        if silence.change is SilenceChange.FELL_SILENT:
+            self._report("warning", "learner_silent", silence.line, silence)
+        elif silence.change is SilenceChange.CAME_BACK:
+            self._report("event", "learner_heard", "the learner is heard again", silence)
         return silence
 
-    def _tell(self, kind: str, subject: str, line: str, silence: Silence) -> None:
+    def _report(self, kind: str, subject: str, line: str, silence: Silence) -> None:
         switch, then = self._switch, self._rules.then
         does = {"keep": "", "lower": f", exploration times {silence.restraint:g}", "fall_back": ""}[then]
         age = f"policy {switch.policy_id} has acted for {switch.age_ticks} ticks"

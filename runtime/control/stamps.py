@@ -10,7 +10,7 @@ from onrig.runtime.record import Step
 
 _STALLED_CLOCK_FRAMES: Final = 64
 """Consecutive frames late by about a period or more that indicate a stopped device clock instead of late frames."""
-_ABOUT_A_PERIOD: Final = 0.9
+_LATE_FRAME_PERIODS: Final = 0.9
 
 
 class Stamps(Protocol):
@@ -46,7 +46,7 @@ class HostStamps:
         sync, t_device_us = self._sync, state.t_us
         sync.add(t_device_us, received_ns)
         sampled_ns = sync.host_time_ns(t_device_us)
-        if received_ns - sampled_ns < _ABOUT_A_PERIOD * self._period_ns:
+        if received_ns - sampled_ns < _LATE_FRAME_PERIODS * self._period_ns:
             self._late_in_a_row = 0
         else:
             self._late_in_a_row += 1

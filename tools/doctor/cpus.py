@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from onrig.runtime.control.realtime import (
-    MATTERS_HZ,
+    MIN_COUNTED_RATE_HZ,
     Interrupt,
     cpu_list,
     quietest,
@@ -145,7 +145,7 @@ def check_interrupts(
     if not interrupts or uptime_s <= 0:
         return
     rates = [(i.counts.get(cpu, 0) / uptime_s, i) for i in interrupts if cpu in i.served_by]
-    frequent = sorted(((rate, i) for rate, i in rates if rate >= MATTERS_HZ), key=lambda found: -found[0])
+    frequent = sorted(((rate, i) for rate, i in rates if rate >= MIN_COUNTED_RATE_HZ), key=lambda found: -found[0])
     if not frequent:
         yield passed("interrupts", f"no device interrupts CPU {cpu} once a second or more")
         return

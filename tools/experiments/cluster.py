@@ -30,7 +30,7 @@ from onrig.tools.experiments.workers import Event, Lost, NoWorkers, outcome
 from onrig.tools.workers import Answer, execute_call
 
 PROBE_S: Final = 5.0
-CONNECT_S: Final = 60.0
+CONNECT_TIMEOUT_S: Final = 60.0
 """Connection timeout: a driver on a busy machine takes several seconds, and another program's port never answers."""
 _POLL_S: Final = 0.5
 _RETRIES: Final = 2
@@ -117,12 +117,12 @@ def _probe(address: str) -> None:
             [sys.executable, "-c", _PROBE_CODE, address],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=CONNECT_S,
+            timeout=CONNECT_TIMEOUT_S,
             env=os.environ | {"PYTHONWARNINGS": "ignore"},
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NoWorkers(_unreachable(address, f"no answer within {CONNECT_S:g} s")) from None
+        raise NoWorkers(_unreachable(address, f"no answer within {CONNECT_TIMEOUT_S:g} s")) from None
     if result.returncode != 0:
         raise NoWorkers(_unreachable(address, _last_line(result.stderr.decode(errors="replace"))))
 

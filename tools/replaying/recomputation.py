@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from onrig.hw.messages import State
 from onrig.hw.native import library
-from onrig.runtime.control.episode import Fade, begin_episode, by_reset
+from onrig.runtime.control.episode import Fade, begin_episode, reset_act
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.schedule import depends_on_episode_only
@@ -155,7 +155,7 @@ class Recomputation:
             else:
                 self._reset.head_for(self._start_after(record.step.episode))
                 self._reset.begin()
-                self._answer_to = begin_episode(tick, by_reset(self._reset))
+                self._answer_to = begin_episode(tick, reset_act(self._reset))
             return
         if not (self._state_known or self._historyless):
             self._following, self._lost_reason = False, NO_STATE

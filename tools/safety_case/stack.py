@@ -17,7 +17,7 @@ import numpy as np
 from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import shows_safe
 from onrig.hw.session import DeviceSession
-from onrig.runtime.control.episode import begin_episode, by_policy, never
+from onrig.runtime.control.episode import begin_episode, never, policy_act
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
@@ -86,7 +86,7 @@ def _run_episode(
     session.arm()
     session.reset(device.boot_id)
     tick.begin(1, Kind.TRAIN, [])
-    answer_to = begin_episode(tick, by_policy(tick, policy, 1), ends=never)
+    answer_to = begin_episode(tick, policy_act(tick, policy, 1), ends=never)
     period_ns, max_speed, alive, n_answered = config.period_us * 1000, 0.0, True, 0
     late_ns = rng.randint(0, min(box.late_us, config.period_us - 1)) * 1000
     remaining = round(AFTERMATH_S * config.rate_hz) + config.rig.lease_periods

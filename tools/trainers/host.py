@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.control.realtime import PARENT, settle_loop_cpu
+from onrig.runtime.control.realtime import PARENT, resolve_loop_cpu
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import hold
 from onrig.runtime.run_state.report import Report, report
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
     except OSError:
         return 0
     os.environ.pop(PARENT, None)
-    settle_loop_cpu()
+    resolve_loop_cpu()
     lock = hold(folder)
     config = load_resolved(folder / "config.yaml", sections)
     code, reason = Supervisor(config, folder, port, _pass_on, watch).run()

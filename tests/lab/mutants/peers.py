@@ -21,7 +21,7 @@ from onrig.runtime.link.endpoint import Tcp
 MOST: Final = 4000
 """Maximum number of sockets of one crowd."""
 HERE: Final = "127.0.0.1"
-CONNECT_S: Final = 2.0
+CONNECT_TIMEOUT_S: Final = 2.0
 _PATIENCE_S: Final = 30.0
 _SIGNATURE: Final = b"\xff" + bytes(8) + b"\x7f"
 _CROWD_LOOK_S: Final = 0.02
@@ -75,7 +75,7 @@ class Crowd:
         for _ in range(count):
             member = socket.socket()
             try:
-                member.settimeout(CONNECT_S)
+                member.settimeout(CONNECT_TIMEOUT_S)
                 if receive_bytes is not None:
                     member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
                 member.bind((source, 0))
@@ -165,7 +165,7 @@ class ReturningCrowd:
     def _open(self, selector: selectors.BaseSelector) -> bool:
         member = socket.socket()
         try:
-            member.settimeout(CONNECT_S)
+            member.settimeout(CONNECT_TIMEOUT_S)
             member.bind((self._source, 0))
             member.connect(self._address)
             member.sendall(self._first)
@@ -192,7 +192,7 @@ def garbled(endpoint: Tcp, count: int, seed: int, *, source: str = HERE) -> int:
     for _ in range(count):
         with socket.socket() as line:
             try:
-                line.settimeout(CONNECT_S)
+                line.settimeout(CONNECT_TIMEOUT_S)
                 line.bind((source, 0))
                 line.connect(address)
                 line.sendall(_garbage(rng))
@@ -217,7 +217,7 @@ def _garbage(rng: random.Random) -> bytes:
 def garbled_locally(path: str, rng: random.Random) -> bool:
     """Send garbage to a Unix socket; returns whether the connection was accepted."""
     with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(CONNECT_S)
+        line.settimeout(CONNECT_TIMEOUT_S)
         try:
             line.connect(path)
         except OSError:
@@ -240,7 +240,7 @@ def garbled_visit(port: int, rng: random.Random) -> bool:
             request = request[: rng.randrange(len(request))]
     try:
         # The page may legitimately close before everything is sent.
-        with socket.create_connection((HERE, port), CONNECT_S) as line, contextlib.suppress(OSError):
+        with socket.create_connection((HERE, port), CONNECT_TIMEOUT_S) as line, contextlib.suppress(OSError):
             line.sendall(request)
         return True
     except OSError:

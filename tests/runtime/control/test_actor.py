@@ -94,7 +94,7 @@ def test_after_a_lease_without_an_action_the_fallback_acts_and_the_episode_ends(
 
 
 def test_before_the_first_action_the_safe_output_is_in_force_for_a_while(real: Trainer) -> None:
-    ticks = round(module._FIRST_S * REAL.rate_hz)
+    ticks = round(module._FIRST_ACTION_LIMIT_S * REAL.rate_hz)
     actions = [real.act(None).policy[0] for _ in range(ticks)]
     assert actions[:-1] == [0.0] * (ticks - 1)
     assert math.isnan(actions[-1])

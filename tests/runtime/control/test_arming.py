@@ -20,7 +20,7 @@ LIMIT_S = 10.0
 
 
 class Waiting:
-    """A loop that waits, in virtual time: each look takes a second."""
+    """A loop that waits, in virtual time: each poll takes a second."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         bench = Bench(folder, monkeypatch, f"barrier_timeout_s={LIMIT_S:g}")

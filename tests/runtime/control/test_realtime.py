@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onrig.runtime.control import realtime
 from onrig.runtime.control.realtime import (
     LOOP_CPU,
-    MATTERS_HZ,
+    MIN_COUNTED_RATE_HZ,
     PARENT,
     Interrupt,
     collapse_pages,
@@ -23,7 +23,7 @@ from onrig.runtime.control.realtime import (
     quietest,
     rates_hz,
     read_interrupts,
-    settle_loop_cpu,
+    resolve_loop_cpu,
     stay_awake,
     uptime_s,
 )
@@ -58,7 +58,7 @@ def test_a_process_leaves_the_cpu_of_the_loop() -> None:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no CPU to give away")
 def test_by_default_the_loop_has_a_cpu_to_itself_and_all_agree_on_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LOOP_CPU, raising=False)
-    settle_loop_cpu()
+    resolve_loop_cpu()
     mine = loop_cpu(RealTime())
     monkeypatch.setattr(realtime, "read_interrupts", None)  # nobody asks again
     assert mine in os.sched_getaffinity(0)
@@ -170,7 +170,7 @@ def test_the_last_cpu_is_taken_unless_another_is_interrupted_less() -> None:
 def test_the_choice_is_one_of_the_cpus_and_none_is_much_quieter(cpus: set[int], rates: dict[int, float]) -> None:
     chosen = quietest(cpus, rates)
     assert chosen in cpus
-    assert all(rates.get(chosen, 0.0) < rates.get(cpu, 0.0) + MATTERS_HZ for cpu in cpus)
+    assert all(rates.get(chosen, 0.0) < rates.get(cpu, 0.0) + MIN_COUNTED_RATE_HZ for cpu in cpus)
 
 
 MAPS = """\

@@ -11,7 +11,7 @@ import pytest
 
 from onrig.runtime.control import staleness
 from onrig.runtime.control.frames import Stopped
-from onrig.runtime.control.staleness import Listener, Silence, Turn, expects_learner
+from onrig.runtime.control.staleness import Listener, Silence, SilenceChange, expects_learner
 from onrig.runtime.link.endpoint import Link
 from onrig.runtime.process_settings import Staleness
 from onrig.runtime.run_loading import load_run
@@ -27,28 +27,28 @@ CLOSED = STEPS + 1
 # -- the decision ------------------------------------------------------------------------------------------------------
 
 
-def look(listener: Listener, now_s: float, heard_s: float) -> Silence:
-    return listener.look(round(now_s * S), round(heard_s * S))
+def poll(listener: Listener, now_s: float, heard_s: float) -> Silence:
+    return listener.poll(round(now_s * S), round(heard_s * S))
 
 
 def test_silence_begins_after_its_time_and_each_turn_is_told_once() -> None:
-    listener = Listener(Staleness(after_s=60.0), began_ns=100 * S)
+    listener = Listener(Staleness(after_s=60.0), started_ns=100 * S)
     turns = [(150, 90), (160, 100), (160.1, 100), (200, 100), (201, 200.9), (202, 200.9), (300, 200.9)]
-    assert [look(listener, now, heard).turn for now, heard in turns] == [
-        Turn.SAME,
-        Turn.SAME,
-        Turn.FELL_SILENT,
-        Turn.SAME,
-        Turn.CAME_BACK,
-        Turn.SAME,
-        Turn.FELL_SILENT,
+    assert [poll(listener, now, heard).change for now, heard in turns] == [
+        SilenceChange.SAME,
+        SilenceChange.SAME,
+        SilenceChange.FELL_SILENT,
+        SilenceChange.SAME,
+        SilenceChange.CAME_BACK,
+        SilenceChange.SAME,
+        SilenceChange.FELL_SILENT,
     ]
 
 
 def test_a_learner_that_was_never_heard_is_waited_for_from_the_beginning_on() -> None:
-    listener = Listener(Staleness(after_s=60.0), began_ns=1000 * S)
-    assert look(listener, 1059, 0).silent_s == 59.0
-    assert look(listener, 1061, 0).turn is Turn.FELL_SILENT
+    listener = Listener(Staleness(after_s=60.0), started_ns=1000 * S)
+    assert poll(listener, 1059, 0).silent_s == 59.0
+    assert poll(listener, 1061, 0).change is SilenceChange.FELL_SILENT
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_a_learner_that_was_never_heard_is_waited_for_from_the_beginning_on() ->
     ],
 )
 def test_what_silence_asks_for_ends_with_it(rules: Staleness, restraint: float, *, pauses: bool) -> None:
-    listener = Listener(rules, began_ns=0)
-    quiet = look(listener, 5, 0)
+    listener = Listener(rules, started_ns=0)
+    quiet = poll(listener, 5, 0)
     assert (quiet.restraint, quiet.pauses) == (restraint, pauses)
-    heard = look(listener, 5, 4.5)
-    assert (heard.restraint, heard.pauses, heard.turn) == (1.0, False, Turn.CAME_BACK)
+    heard = poll(listener, 5, 4.5)
+    assert (heard.restraint, heard.pauses, heard.change) == (1.0, False, SilenceChange.CAME_BACK)
 
 
 def test_a_learner_is_expected_where_one_may_come_and_the_run_does_not_wait_for_it() -> None:

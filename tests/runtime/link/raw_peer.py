@@ -8,7 +8,7 @@ import time
 
 from onrig.runtime.link.endpoint import Tcp
 from onrig.runtime.link.messages import RequestMessage, encode
-from tests.lab.mutants.peers import CONNECT_S, READY, frame, greeting, on_loopback
+from tests.lab.mutants.peers import CONNECT_TIMEOUT_S, READY, frame, greeting, on_loopback
 
 _PIECE = 65_536
 
@@ -17,7 +17,7 @@ class RawPeer:
     """One connection over tcp without keys; a context.  OSError where the rig is silent."""
 
     def __init__(self, endpoint: Tcp) -> None:
-        self._line = socket.create_connection(on_loopback(endpoint), CONNECT_S)
+        self._line = socket.create_connection(on_loopback(endpoint), CONNECT_TIMEOUT_S)
         self._line.sendall(greeting() + READY)
         answer = b""
         while b"READY" not in answer and (data := self._line.recv(_PIECE)):  # ZeroMQ takes no message before that
@@ -35,7 +35,7 @@ class RawPeer:
         """Send a request; its answer is not read."""
         self._asked += 1
         number = self._asked.to_bytes(8, "little")
-        self._line.settimeout(CONNECT_S)
+        self._line.settimeout(CONNECT_TIMEOUT_S)
         self._line.sendall(frame(number, more=True) + frame(encode(request)))
         self._line.setblocking(False)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.control.realtime import loop_cpu, settle_loop_cpu
+from onrig.runtime.control.realtime import loop_cpu, resolve_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.run_config import RunConfig
@@ -208,7 +208,7 @@ def benchmark(args: Request) -> int:
     problem = problem_of(args)
     if problem is not None:
         return complain(_VERB, problem)
-    settle_loop_cpu()  # for the rig, and for processes on and off its CPU
+    resolve_loop_cpu()  # for the rig, and for processes on and off its CPU
     name = args.config or CONFIG
     settings = [*(EVERYTHING if args.config is None else ()), *args.set]
     without = {part for part in args.without.split(",") if part}
