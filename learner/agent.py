@@ -28,7 +28,7 @@ from onrig.learner.algorithms.on_policy import OnPolicy
 from onrig.learner.mirror import Mirror
 from onrig.learner.notes import Notes
 from onrig.learner.policy_batches import PolicyBatches
-from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, sampler_for, within
+from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, sampler_for, sub_state
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import open_file, replace_own_file
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
@@ -39,9 +39,9 @@ from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
-_CHUNK: Final = 100
+_UPDATES_PER_DRAW: Final = 100
 """Updates whose minibatches are drawn in one call, for samplers whose draws do not depend on the previous update."""
-REPLAYED_AT_ONCE: Final = 65_536
+MAX_CHUNK_EXPERIENCES: Final = 65_536
 """Maximum number of experiences in a chunk; a single minibatch may be larger."""
 
 
@@ -58,7 +58,7 @@ def read_networks(path: Path, algorithm: str = "") -> dict[str, NDArray[np.gener
 
 
 class ReplayedChunk(NamedTuple):
-    """ReplayedChunk experiences, in order, with the signals of their updates."""
+    """Replayed experiences, in order, with the signals of their updates."""
 
     slots: Slots
     generations: NDArray[np.uint32]
@@ -88,20 +88,20 @@ class Agent:
         self._seen = 0
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
-        self.sampler_lost = False
+        self.sampler_was_reset = False
         """Whether the sampler's notes were reset because they belonged to another memory."""
         required = parse_strategy(config.selection.strategy).keeper.required_signals | {Signal.TD_ERROR}
         self.feedback: Final = {kind: signal for kind, signal in FEEDBACK.items() if signal in required}
         """Signals sent to the rig: the TD error, which pages show, and the signals that the retention strategy
         requires."""
-        self.policies = 0
+        self.newest_policy_id = 0
         """Id of the newest policy that the rig admitted."""
-        self.offered = 0
+        self.updates_when_offered = 0
         """Number of updates of the most recently offered policy."""
         self.handled = 0
         """Last training episode whose updates are complete."""
         self._updates_before_run = 0
-        """Number of updates before the run's first episode: those of its initial networks, and on seeds."""
+        """Number of updates before the run's first episode: of its initial networks, and on seeded experiences."""
 
     @property
     def updates(self) -> int:
@@ -128,7 +128,7 @@ class Agent:
         )
 
     def _start_over(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Reset the sampler's notes per experience, which refer to another memory; keep its learned parameters."""
+        """Reset the notes per experience, which refer to another memory; keep the sampler's learned parameters."""
         if self._notes is not None:
             self._notes.clear()
         self._sampler, self._seen = self._fresh_sampler(), 0
@@ -136,7 +136,7 @@ class Agent:
         if learned:
             with contextlib.suppress(ValueError):  # the saved networks have another size
                 self._sampler.restore(self._sampler.state() | learned)
-        self.sampler_lost = True
+        self.sampler_was_reset = True
 
     @property
     def batches(self) -> PolicyBatches:
@@ -198,10 +198,10 @@ class Agent:
 
     def learn(self, updates: int) -> Iterator[ReplayedChunk]:
         """Run ``updates`` batch updates in chunks; yields the replayed experiences of each chunk."""
-        max_updates = min(_CHUNK, max(1, REPLAYED_AT_ONCE // self._settings.batch))
-        at_once = 1 if self._sampler.required_signals else max_updates
+        max_updates = min(_UPDATES_PER_DRAW, max(1, MAX_CHUNK_EXPERIENCES // self._settings.batch))
+        per_draw = 1 if self._sampler.required_signals else max_updates
         while updates > 0:
-            n = min(at_once, updates)
+            n = min(per_draw, updates)
             updates -= n
             draw = self._sampler.draw(self._settings.batch, n)
             minibatches, generations = self._mirror.gather(draw)
@@ -228,7 +228,7 @@ class Agent:
         contract = contract_for(
             self._config.rig,
             self._config.rate_hz,
-            policy_id=self.policies + 1,
+            policy_id=self.newest_policy_id + 1,
             parent_run=run_id,
             training_step=self._algorithm.updates,
             behaviour=self._exportable.behaviour,
@@ -247,7 +247,12 @@ class Agent:
             state |= {f"notes/{k}": v for k, v in self._notes.state().items()}
         if self._batches is not None:
             state |= {f"batches/{k}": v for k, v in self._batches.state().items()}
-        counts = {"policies": self.policies, "offered": self.offered, "handled": self.handled, "seen": self._seen}
+        counts = {
+            "policies": self.newest_policy_id,
+            "offered": self.updates_when_offered,
+            "handled": self.handled,
+            "seen": self._seen,
+        }
         counts |= {"earlier": self._updates_before_run} if self._updates_before_run else {}
         state |= {name: np.array(count) for name, count in counts.items()}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
@@ -257,22 +262,22 @@ class Agent:
         np.savez(archive, **state)  # type: ignore[arg-type]
         replace_own_file(path, archive.getbuffer(), durable=True)
 
-    def begin_with(self, path: Path) -> None:
-        """Load networks and optimisers of another run; raises OSError, and ValueError if they do not fit."""
+    def load_initial(self, path: Path) -> None:
+        """Start with networks and optimisers of another run; raises OSError, and ValueError if they do not fit."""
         try:
-            self._algorithm.restore(within(read_networks(path), self._prefix))
-            self.begin()
+            self._algorithm.restore(sub_state(read_networks(path), self._prefix))
+            self.mark_run_start()
         except KeyError as error:
             raise ValueError(f"{path}: {error} is missing") from None
 
-    def begin(self) -> None:
-        """Start to count the run's updates."""
+    def mark_run_start(self) -> None:
+        """Count the run's updates from here."""
         self._updates_before_run = self._algorithm.updates
 
     def restore(self, path: Path) -> bool:
         """Restore a saved state; returns False, and changes nothing, if none fits.
 
-        If the memory has grown since, the sampler is reset (``sampler_lost``).
+        If the memory has grown since, the sampler is reset (``sampler_was_reset``).
         """
         try:
             # Opened here because numpy leaves a file open that is not an archive.
@@ -283,15 +288,15 @@ class Agent:
             self._restore_networks(state)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
-        self.policies, self.offered, self.handled, self._seen = policies, offered, handled, seen
+        self.newest_policy_id, self.updates_when_offered, self.handled, self._seen = policies, offered, handled, seen
         self._updates_before_run = int(state.get("earlier", np.array(0)))
         self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         try:
             if self._notes is not None:
-                self._notes.restore(within(state, "notes/"))
-            self._sampler.restore(within(state, "sampler/"))
+                self._notes.restore(sub_state(state, "notes/"))
+            self._sampler.restore(sub_state(state, "sampler/"))
         except (KeyError, ValueError):
-            self._start_over(within(state, "sampler/"))
+            self._start_over(sub_state(state, "sampler/"))
         return True
 
     def _restore_networks(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -299,9 +304,9 @@ class Agent:
         fit."""
         previous = self._algorithm.state()
         try:
-            self._algorithm.restore(within(state, self._prefix))
+            self._algorithm.restore(sub_state(state, self._prefix))
             if self._batches is not None:
-                self._batches.restore(within(state, "batches/"))
+                self._batches.restore(sub_state(state, "batches/"))
         except (KeyError, ValueError):
             self._algorithm.restore(previous)
             raise

@@ -49,11 +49,11 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     home_under_refer: ClassVar[str] = ""
     """Module and class of the variant with ReF-ER; empty if the algorithm does not support it."""
-    bounds_its_steps: ClassVar[bool] = False
-    """Whether the algorithm itself limits the size of policy updates, so that ReF-ER may only be measured."""
-    follows_episodes: ClassVar[bool] = False
+    limits_policy_steps: ClassVar[bool] = False
+    """Whether the algorithm itself limits the size of policy updates; ReF-ER may then only measure."""
+    needs_episodes: ClassVar[bool] = False
     """Whether it needs the episodes in the memory."""
-    exact_alone: ClassVar[bool] = True
+    bit_identical_trials: ClassVar[bool] = True
     """Whether a trial gives bit-identical results alone and among others; otherwise ``onrig check`` accepts a relative
     difference of 1e-3."""
     provides_targets: ClassVar[bool] = False
@@ -67,7 +67,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def needs_links(self) -> bool:
         """Whether it needs the successor of each experience."""
-        return self.follows_episodes or self.successors > 1 or self.window > 1
+        return self.needs_episodes or self.successors > 1 or self.window > 1
 
     @property
     def batch_steps(self) -> int:
@@ -84,9 +84,9 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Mean number of updates per experience of an on-policy algorithm."""
         return 1
 
-    def home_of(self, *, refers: bool) -> str:
+    def home_of(self, *, with_refer: bool) -> str:
         """Module and class for these settings, with or without ReF-ER."""
-        return self.home_under_refer if refers else self.home
+        return self.home_under_refer if with_refer else self.home
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List contradictory settings, as (path in the section, message)."""
@@ -97,14 +97,14 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return iter(())
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
-        """List the settings of a run on a rig that keep the algorithm of this name from learning, as (path in the run,
+        """List settings of a run on a rig that prevent the algorithm of this name from learning, as (path in the run,
         message).
 
         ``capacity``: number of experiences in the memory; 0 if the configured one is invalid.
         """
         return iter(())
 
-    if TYPE_CHECKING:  # fields of every section, which each declares in its own order
+    if TYPE_CHECKING:  # fields of every section; each section declares them in its own order
         batch: int
         gamma: float
         reward_scale: float
@@ -127,7 +127,7 @@ def defaults_of(name: str) -> AlgorithmConfig:
     return section()
 
 
-def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
+def algorithms_where(condition: Callable[[AlgorithmConfig], bool]) -> str:
     """List the names of the algorithms whose sections satisfy a condition, for a message."""
     sections: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
-    return ", ".join(name for name, section in sections.items() if holds(section()))
+    return ", ".join(name for name, section in sections.items() if condition(section()))

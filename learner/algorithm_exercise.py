@@ -58,12 +58,12 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         return
     if not np.array_equal(actions, both.policy(states)):
         yield "returns two different actions for the same state"
-    train = _on_batches if settings.selected.batch_steps else _on_minibatches
+    train = _train_on_batches if settings.selected.batch_steps else _train_on_minibatches
     first = train(both, settings, n, m, slice(None))
     if (problem := _signals_problem(first, settings)) is not None:
         yield problem
         return
-    exact = settings.selected.exact_alone
+    exact = settings.selected.bit_identical_trials
     alone_first = train(alone, settings, n, m, slice(1, 2))
     if not (_equal(first, alone_first, 1, exact) and _same(both.policy(states)[1:], alone.policy(states[1:]), exact)):
         requirement = (
@@ -77,7 +77,7 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         yield "learns differently after its state is restored"
 
 
-def model_of(config: RunConfig, settings: LearnerSettings) -> bytes:
+def untrained_policy(config: RunConfig, settings: LearnerSettings) -> bytes:
     """Return the policy graph of an untrained algorithm."""
     n, m = len(config.signals), len(config.rig.actuators)
     algorithm = algorithm_for(settings, n, m, [_rng(1)])
@@ -103,7 +103,7 @@ def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
         if values is not None and (np.shape(values) != shape or not np.isfinite(values).all()):
             return f"returns signals '{name}' of shape {np.shape(values)}, or non-finite values, expected shape {shape}"
     if (signals.target is not None) is not settings.selected.provides_targets:
-        return "returns targets although its description lacks provides_targets, or sets it and returns none"
+        return "returns targets without provides_targets in its description, or sets it and returns none"
     return None
 
 
@@ -120,7 +120,7 @@ def _equal(a: Signals, b: Signals, trial: int | None = None, exact: bool = True)
     return all((x is None and y is None) or _same(cast(Any, x), cast(Any, y), exact) for x, y in pairs)
 
 
-def _on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
+def _train_on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
     """Learn from two minibatches of the selected trials."""
     batches = minibatches(_rng(9), (2, 2, settings.batch), n, m, settings, trials)
     return algorithm.update(batches)
@@ -129,23 +129,23 @@ def _on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: 
 def _gather(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatches:
     """Return the experiences in slots (S, n), from the rows of each trial."""
 
-    def of(name: str, *parts: Minibatches | Behaviour | Window) -> Any:
+    def stack(name: str, *parts: Minibatches | Behaviour | Window) -> Any:
         return np.stack([getattr(part, name)[0][at] for part, at in zip(parts, slots, strict=True)])
 
-    acted = [row.behaviour for row in rows if row.behaviour is not None]
-    before = [row.window for row in rows if row.window is not None]
+    behaviours = [row.behaviour for row in rows if row.behaviour is not None]
+    windows = [row.window for row in rows if row.window is not None]
     return Minibatches(
-        of("observation", *rows),
-        of("action", *rows),
-        of("reward", *rows),
-        of("next_observation", *rows),
-        of("terminated", *rows),
-        behaviour=Behaviour(*(of(name, *acted) for name in Behaviour._fields)) if acted else None,
-        window=Window(*(of(name, *before) for name in Window._fields)) if before else None,
+        stack("observation", *rows),
+        stack("action", *rows),
+        stack("reward", *rows),
+        stack("next_observation", *rows),
+        stack("terminated", *rows),
+        behaviour=Behaviour(*(stack(name, *behaviours) for name in Behaviour._fields)) if behaviours else None,
+        window=Window(*(stack(name, *windows) for name in Window._fields)) if windows else None,
     )
 
 
-def _on_batches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
+def _train_on_batches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
     """Learn from a batch of the present policies."""
     rng, shape = _rng(9), (2, 1, settings.selected.batch_steps)
     observation, next_observation = rng.uniform(-1.0, 1.0, (2, *shape, n))
@@ -167,15 +167,15 @@ def minibatches(
     """Random experiences with fields of shape (*shape, ...); ``trials`` selects along the second axis."""
     selected, B = settings.selected, shape[-1]
 
-    def of(array: NDArray[Any]) -> NDArray[Any]:
+    def select(array: NDArray[Any]) -> NDArray[Any]:
         return array if trials is None else array[:, trials]
 
-    def drawn(width: int) -> NDArray[np.float32]:
-        return of(rng.uniform(-1.0, 1.0, (*shape, width)).astype(np.float32))
+    def draw(width: int) -> NDArray[np.float32]:
+        return select(rng.uniform(-1.0, 1.0, (*shape, width)).astype(np.float32))
 
-    observation, action, next_observation, mean = drawn(n), drawn(m), drawn(n), drawn(m)
-    ends = of(rng.random(shape) < 0.1)
-    rewards = of(rng.standard_normal((*shape, selected.successors)).astype(np.float32))
+    observation, action, next_observation, mean = draw(n), draw(m), draw(n), draw(m)
+    ends = select(rng.random(shape) < 0.1)
+    rewards = select(rng.standard_normal((*shape, selected.successors)).astype(np.float32))
     positions = np.broadcast_to(np.arange(B)[:, None], (*rewards.shape[:-1], selected.window))
     window = Window(
         positions, np.repeat(observation[..., None, :], selected.window, axis=-2), np.ones(positions.shape, np.bool_)

@@ -68,17 +68,17 @@ class LinkVersionError(Exception):
 
 
 class MemoryChanged(Exception):
-    """Raised if the rig's memory is not the one mirrored here."""
+    """Raised if the rig's memory is no longer the one mirrored here."""
 
 
 class LeaseLost(Exception):
-    """Raised if another learner now has the turn to push."""
+    """Raised if the lease to push has passed to another learner."""
 
 
 class Attachment:
-    """One session; after an outage it reattaches and repeats unanswered requests.
+    """One session with a rig; after an outage it reattaches and repeats unanswered requests.
 
-    ``note`` receives a line after each outage, ``ruled`` the result of each admitted policy after its probation.
+    ``on_outage`` receives a line after each outage, ``on_ruling`` the probation result of each admitted policy.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class Attachment:
         config: RunConfig,
         client: LinkClient,
         role: Role,
-        note: Callable[[str], object] = lambda line: None,
-        ruled: Callable[[Ruling], object] = lambda ruling: None,
+        on_outage: Callable[[str], object] = lambda line: None,
+        on_ruling: Callable[[Ruling], object] = lambda ruling: None,
     ) -> None:
         self.config = config
         """Configuration of this learner; after ``attach`` with the episodes and checkpoints of the rig's run: schedules
         depend on the former, and in lockstep a state is saved for each of the latter."""
-        self._client, self._role, self._note, self._on_ruling = client, role, note, ruled
+        self._client, self._role, self._on_outage, self._on_ruling = client, role, on_outage, on_ruling
         self._last_ruling = 0
         self._session: Final = os.urandom(16)
         self._memory = b""
@@ -100,7 +100,7 @@ class Attachment:
         self.mirror: Mirror | None = None
 
     def attach(self) -> Attached:
-        """Introduce this learner, initially or again, and request its turn to push.
+        """Attach or reattach this learner, and request its turn to push.
 
         Raises LearnerMismatchError if the rig is not the configured one, LinkVersionError, and MemoryChanged if a
         mirror exists and the rig now has another memory.
@@ -142,7 +142,7 @@ class Attachment:
             intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
             successors=algorithm.successors,
             window=algorithm.window,
-            follows=algorithm.follows_episodes,
+            needs_episodes=algorithm.needs_episodes,
         )
         self._memory = attached.memory
 
@@ -192,7 +192,7 @@ class Attachment:
                     raise
             attached = self.attach()
             inserted = self._mirror().storage.inserted
-            self._note(f"reconnected; continuing from write {inserted} of {attached.inserted}")
+            self._on_outage(f"reconnected; continuing from write {inserted} of {attached.inserted}")
             if self._role == "push" and not attached.pushes and not isinstance(request, Pull):
                 raise LeaseLost(attached.why)
 
@@ -218,9 +218,9 @@ class PolicyOffers:
             raise LearnerMismatchError("the rig sent an unexpected reply to an offer")
         self._retry_s, self._offered_s = None, self._clock_s()
         if verdict.accepted or verdict.stage != RATE:
-            agent.offered = agent.updates
+            agent.updates_when_offered = agent.updates
         if verdict.accepted:
-            agent.policies = verdict.policy_id
+            agent.newest_policy_id = verdict.policy_id
         elif verdict.stage == RATE:
             self._rate_limited += 1
             if retries:
@@ -236,7 +236,7 @@ class PolicyOffers:
 
     @property
     def retry_interval_passed(self) -> bool:
-        """Whether the last offer is old enough for another one, even if there are still episodes to learn from."""
+        """Whether the last offer is old enough for another one, even with episodes still waiting to be learned from."""
         return self._clock_s() - self._offered_s >= _RETRY_S
 
     def record(self, ruling: Ruling) -> None:

@@ -1,4 +1,4 @@
-"""Backlog of updates of a real-time learner, and the number of updates before the next pull."""
+"""Pending updates of a real-time learner, and how many of them to run before the next pull."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Exercise of a retention and of a sampling: every call that a run makes, on random data.
 
-Each function lists defects in the results, and propagates exceptions of the code.  ``onrig check`` applies them to
-plugins from other packages and files.
+Each function lists defects in the results; exceptions of the plugin propagate.  ``onrig check`` applies them to plugins
+from other packages and files.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from onrig.runtime.policy.contract import (
 Layers = Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]]
 
 
-class Spread(NamedTuple):
+class LogStdHead(NamedTuple):
     """Log standard deviation of a squashed Gaussian, a linear function of the actor's last hidden layer."""
 
     weight: NDArray[np.floating]
@@ -37,7 +37,7 @@ class Spread(NamedTuple):
     bias: NDArray[np.floating]
     """(m,)"""
     bounds: tuple[float, float]
-    """Bounds to which it is clamped."""
+    """Lower and upper bound."""
 
 
 class InputFilter(NamedTuple):
@@ -47,28 +47,28 @@ class InputFilter(NamedTuple):
     """(n,)"""
     std: NDArray[np.floating]
     """(n,)"""
-    cut: float
-    """Number of standard deviations at which observations are clipped."""
+    clip: float
+    """Bound on standardised observations, in standard deviations."""
 
 
-def export_policy(layers: Layers, contract: PolicyContract, spread: Spread | None = None) -> bytes:
+def export_policy(layers: Layers, contract: PolicyContract, log_std: LogStdHead | None = None) -> bytes:
     """Build the ONNX model of an actor: ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units.
 
     ``layers`` are weights (in, out) and bias (out,) of the network on normalised values, relu between them, tanh at the
     end.  [low, high] of the contract's signals maps onto [-1, 1]: for the observations inside the first layer's weights
     (computed in float64; fewer kernels to run on every tick), for the actions by a product and a sum after the tanh.
-    With ``spread`` the action is the tanh of a sample, and the model has the ports of a squashed Gaussian.
+    With ``log_std`` the action is the tanh of a sample, and the model has the ports of a squashed Gaussian.
 
     The same arguments give the same bytes.  Raises ValueError if the layers do not fit the contract.
     """
-    if contract.behaviour != (DETERMINISTIC if spread is None else SQUASHED_GAUSSIAN):
+    if contract.behaviour != (DETERMINISTIC if log_std is None else SQUASHED_GAUSSIAN):
         raise ValueError(f"the contract's behaviour, {contract.behaviour!r}, differs from the actor's")
     graph, m, last = _Graph(), len(contract.actions), len(layers) - 1
-    if spread is None:
+    if log_std is None:
         value = graph.network(layers, contract, m, f"sum{last}")
     else:
-        value = graph.draw(graph.network(layers, contract, m, "mean"), f"unit{last - 1}", spread)
-    graph.scaled(graph.add("Tanh", [value], f"unit{last}"), contract)
+        value = graph.draw_squashed(graph.network(layers, contract, m, "mean"), f"unit{last - 1}", log_std)
+    graph.scale_actions(graph.add("Tanh", [value], f"unit{last}"), contract)
     return graph.model(contract)
 
 
@@ -78,20 +78,22 @@ def export_gaussian_policy(
     contract: PolicyContract,
     *,
     bounded: bool = False,
-    units: str = "Softsign",
-    seen: InputFilter | None = None,
+    activation: str = "Softsign",
+    input_filter: InputFilter | None = None,
 ) -> bytes:
     """Build the ONNX model of a Gaussian whose samples are clipped to [-1, 1], with the ports of that behaviour.
 
-    ``layers`` are those of its mean, after the filter ``seen`` if given, with ``units`` (an ONNX operator) between them
-    and a tanh at the end if ``bounded``; ``std`` (m,) is the same in all states.  Raises ValueError if the layers do
-    not fit the contract.
+    ``layers`` are those of its mean, after the ``input_filter`` if given, with the ``activation`` (an ONNX operator)
+    between them and a tanh at the end if ``bounded``; ``std`` (m,) is the same in all states.  Raises ValueError if the
+    layers do not fit the contract.
     """
     graph, m = _Graph(), len(contract.actions)
-    mean = graph.network(layers, contract, m, "linear" if bounded else "mean", units=units, seen=seen)
+    mean = graph.network(
+        layers, contract, m, "linear" if bounded else "mean", activation=activation, input_filter=input_filter
+    )
     if bounded:
         mean = graph.add("Tanh", [mean], "mean")
-    graph.gaussian(mean, std, contract)
+    graph.draw_gaussian(mean, std, contract)
     return graph.model(contract)
 
 
@@ -114,7 +116,7 @@ def export_discrete_policy(
     outputs = len(levels) * (1 if atoms is None else len(atoms))
     values = graph.network(layers, contract, outputs, f"sum{len(layers) - 1}")
     if atoms is not None:
-        values = graph.means(values, len(levels), atoms)
+        values = graph.expected_values(values, len(levels), atoms)
     best = graph.add("ArgMax", [values], "best", axis=1)
     centre, half_range = Normalisation.of(contract.actions)
     level = graph.add("Gather", [graph.constant("levels", centre + half_range * levels), best], "level")
@@ -134,12 +136,12 @@ def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract:
     units = [len(b) // 4 for _, b in cells]
     widths = [len(contract.observations), *units]
     shapes = [w.shape for w, _ in layers]
-    fitting = [(n + u, 4 * u) for n, u in itertools.pairwise(widths)] + [(widths[-1], len(contract.actions))]
-    if not cells or shapes != fitting:
-        raise ValueError(f"layers of shape {shapes} do not fit observations, cells and actions, expected {fitting}")
+    expected = [(n + u, 4 * u) for n, u in itertools.pairwise(widths)] + [(widths[-1], len(contract.actions))]
+    if not cells or shapes != expected:
+        raise ValueError(f"layers of shape {shapes} do not fit observations, cells and actions, expected {expected}")
     graph = _Graph()
     mean = graph.add("Gemm", [graph.cells(cells, units, contract), *graph.linear("last", weight, bias)], "mean")
-    graph.gaussian(mean, std, contract)
+    graph.draw_gaussian(mean, std, contract)
     return graph.model(contract, hidden=2 * sum(units))
 
 
@@ -170,15 +172,15 @@ class _Graph:
         self._nodes.append(_Node(op, inputs, [output], output if named else "", axis))
         return output
 
-    def gaussian(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
+    def draw_gaussian(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
         """Draw around ``mean`` and clip to [-1, 1]; raises ValueError if the contract has another behaviour."""
         if contract.behaviour != GAUSSIAN:
             raise ValueError(f"the contract's behaviour, {contract.behaviour!r}, differs from the actor's")
         self.add("Identity", [self.constant("spread", std[None])], "std")
         self.add("Add", [mean, self.add("Mul", ["std", NOISE], "deviation")], "drawn")
-        self.scaled(self.clipped("drawn", "clipped", least=-1.0, most=1.0), contract)
+        self.scale_actions(self.clip("drawn", "clipped", least=-1.0, most=1.0), contract)
 
-    def scaled(self, value: str, contract: PolicyContract) -> None:
+    def scale_actions(self, value: str, contract: PolicyContract) -> None:
         """Map actions on [-1, 1] to SI units."""
         centre, half_range = Normalisation.of(contract.actions)
         for op, array, name in (("Mul", half_range, "half_range"), ("Add", centre, "centre")):
@@ -187,19 +189,19 @@ class _Graph:
                 output = f"times_{name}" if op == "Mul" else f"plus_{name}"
                 value = self.add(op, [value, self.constant(name, array)], output, named=False)
 
-    def clipped(self, value: str, output: str, **bounds: float) -> str:
+    def clip(self, value: str, output: str, **bounds: float) -> str:
         """Clip between two bounds, lower one first, given as names and values of constants."""
         names = [self.constant(name, np.array(end)) for name, end in bounds.items()]
         return self.add("Clip", [value, *names], output)
 
-    def standardised(self, seen: InputFilter, contract: PolicyContract) -> str:
+    def standardise(self, input_filter: InputFilter, contract: PolicyContract) -> str:
         """Add the observation filter (in SI units); returns its output."""
         centre, half_range = Normalisation.of(contract.observations)
-        scale = 1.0 / (half_range * seen.std)
-        shift = -(centre / half_range + seen.mean) / seen.std
+        scale = 1.0 / (half_range * input_filter.std)
+        shift = -(centre / half_range + input_filter.mean) / input_filter.std
         scaled = self.add("Mul", [INPUT_NAME, self.constant("filter_scale", scale)], "filter_scaled")
         shifted = self.add("Add", [scaled, self.constant("filter_shift", shift)], "filter_moved")
-        return self.clipped(shifted, "filtered", filter_least=-seen.cut, filter_most=seen.cut)
+        return self.clip(shifted, "filtered", filter_least=-input_filter.clip, filter_most=input_filter.clip)
 
     def network(
         self,
@@ -208,28 +210,28 @@ class _Graph:
         outputs: int,
         name: str,
         *,
-        units: str = "Relu",
-        seen: InputFilter | None = None,
+        activation: str = "Relu",
+        input_filter: InputFilter | None = None,
     ) -> str:
         """Add a network from the observation (SI units) to linear outputs; raises ValueError if its layers do not fit.
 
-        Its first layer receives the normalised observation, or, with ``seen``, the standardised one.
+        Its first layer receives the normalised observation, or, with ``input_filter``, the standardised one.
         """
         n = len(contract.observations)
         widths = [n, *(len(bias) for _, bias in layers)]
         shapes = [weight.shape for weight, _ in layers]
         if not layers or widths[-1] != outputs or shapes != list(itertools.pairwise(widths)):
             raise ValueError(f"layers of shape {shapes} do not lead from {n} observations to {outputs} outputs")
-        if seen is None:
+        if input_filter is None:
             centre, half_range = Normalisation.of(contract.observations)
             weight, bias = layers[0]
             first = weight / half_range[:, None]
             value, layers = INPUT_NAME, [(first, bias - centre @ first), *layers[1:]]
         else:
-            value = self.standardised(seen, contract)
+            value = self.standardise(input_filter, contract)
         for i, (weight, bias) in enumerate(layers):
             if i:
-                value = self.add(units, [value], f"unit{i - 1}")
+                value = self.add(activation, [value], f"unit{i - 1}")
             names = [value, self.constant(f"weight{i}", weight), self.constant(f"bias{i}", bias)]
             value = name if i == len(layers) - 1 else f"sum{i}"
             self._nodes.append(_Node("Gemm", names, [value], f"gemm{i}"))
@@ -272,25 +274,25 @@ class _Graph:
         self.add("Concat", next_hidden, HIDDEN_OUT, axis=1)
         return value
 
-    def means(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
+    def expected_values(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
         """Add the means (1, levels) of distributions over ``atoms``, given as logits (1, levels * atoms)."""
-        by_level = self._reshaped(logits, "by_level", (levels, len(atoms)))
+        by_level = self._reshape(logits, "by_level", (levels, len(atoms)))
         probabilities = self.add("Softmax", [by_level], "chances", axis=1)
         mean = self.add("MatMul", [probabilities, self.constant("atoms", atoms[:, None])], "mean")
-        return self._reshaped(mean, "means", (1, levels))
+        return self._reshape(mean, "means", (1, levels))
 
-    def _reshaped(self, value: str, output: str, shape: tuple[int, int]) -> str:
+    def _reshape(self, value: str, output: str, shape: tuple[int, int]) -> str:
         self._constants.append(onnx_writer.tensor(f"{output}_shape", np.array(shape, np.int64)))
         return self.add("Reshape", [value, f"{output}_shape"], output)
 
-    def draw(self, mean: str, units: str, spread: Spread) -> str:
+    def draw_squashed(self, mean: str, units: str, log_std: LogStdHead) -> str:
         """Add a sample around ``mean``; ``units`` are the outputs of the last hidden layer."""
-        names = [self.constant("to_log_std", spread.weight), self.constant("log_std_bias", spread.bias)]
-        log_std = self.add("Gemm", [units, *names], "free_log_std")
+        names = [self.constant("to_log_std", log_std.weight), self.constant("log_std_bias", log_std.bias)]
+        unclipped = self.add("Gemm", [units, *names], "free_log_std")
         bounds = [
-            self.constant(name, np.array(value)) for name, value in zip(("least", "most"), spread.bounds, strict=True)
+            self.constant(name, np.array(value)) for name, value in zip(("least", "most"), log_std.bounds, strict=True)
         ]
-        std = self.add("Exp", [self.add("Clip", [log_std, *bounds], "log_std")], "std")
+        std = self.add("Exp", [self.add("Clip", [unclipped, *bounds], "log_std")], "std")
         return self.add("Add", [mean, self.add("Mul", [std, NOISE], "spread")], "drawn")
 
     def model(self, contract: PolicyContract, hidden: int = 0) -> bytes:

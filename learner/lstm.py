@@ -1,4 +1,4 @@
-"""LSTM networks on a tape: cells in series, a single step, and the pass over a window of experiences.
+"""LSTM networks on a tape: cells in series, run for a single step or over a window of experiences.
 
 The columns of a cell's weights are its gates in the order of ``torch.nn.LSTM``: input, forget, candidate, output.  The
 rows are its inputs, followed by its own output of the previous step.  The hidden state of a network consists of the
@@ -20,7 +20,7 @@ from onrig.learner.tape.spaces import Layout
 
 _FORGET_GATE: Final = 1
 """Index of the forget gate; with an initial bias of 1, a cell retains its state (Jozefowicz et al. 2015)."""
-Memory = list[tuple[Array, Array]]
+HiddenState = list[tuple[Array, Array]]
 """Output and cell state of each cell, (rows, units) each."""
 
 
@@ -38,51 +38,50 @@ class Lstm:
 
     @property
     def hidden_width(self) -> int:
-        """Size of the hidden state."""
         return 2 * sum(self.units)
 
-    def split_hidden(self, hidden: Array) -> Memory:
-        """Split the hidden state, (rows, hidden_width), by cell."""
+    def split_hidden(self, flat: Array) -> HiddenState:
+        """Split a flat hidden state, (rows, hidden_width), by cell."""
         ends = list(itertools.accumulate(u for units in self.units for u in (units, units)))
-        parts = [hidden.columns(a, b) for a, b in itertools.pairwise((0, *ends))]
+        parts = [flat.columns(a, b) for a, b in itertools.pairwise((0, *ends))]
         return list(zip(parts[::2], parts[1::2], strict=True))
 
-    def step(self, x: Array, memory: Memory) -> tuple[Array, Memory]:
+    def step(self, x: Array, hidden: HiddenState) -> tuple[Array, HiddenState]:
         """Run one step from states (rows, inputs); returns the outputs of the last cell (rows, units) and the new
-        memory."""
-        next_memory: Memory = []
-        for index, (units, (output, state)) in enumerate(zip(self.units, memory, strict=True)):
+        hidden state."""
+        next_hidden: HiddenState = []
+        for index, (units, (output, state)) in enumerate(zip(self.units, hidden, strict=True)):
             gates = self._layer(index, concatenate(x, output))
             input_gate, forget_gate, candidate, output_gate = (
                 gates.columns(k * units, (k + 1) * units) for k in range(4)
             )
             state = sigmoid(forget_gate) * state + sigmoid(input_gate) * tanh(candidate)
             x = sigmoid(output_gate) * tanh(state)
-            next_memory.append((x, state))
-        return x, next_memory
+            next_hidden.append((x, state))
+        return x, next_hidden
 
     def outputs(self, x: Array) -> Array:
         """Linear outputs (rows, outputs), from outputs of the last cell."""
         return self._layer(len(self.units), x)
 
-    def over_window(self, steps: Sequence[Array], present: Array, before: Array) -> Array:
+    def over_window(self, steps: Sequence[Array], present: Array, initial: Array) -> Array:
         """Linear outputs (rows, outputs) at experiences, from the preceding steps (Novati and Koumoutsakos 2019, §5.4).
 
         ``steps``: states (rows, inputs), that of the experience itself first, the earliest one last; ``present`` (rows,
-        W) is 1 where the step exists, 0 before the earliest; ``before`` (rows, hidden_width): hidden state before the
+        W) is 1 where the step exists, 0 before the earliest; ``initial`` (rows, hidden_width): hidden state before the
         earliest one.
         """
-        start = memory = self.split_hidden(before)
+        start = hidden = self.split_hidden(initial)
         x = steps[0]
         for index in reversed(range(len(steps))):
             if index + 1 < len(steps):
                 exists = present.columns(index + 1, index + 2)
                 absent = 1.0 - exists
-                memory = [
+                hidden = [
                     (exists * output + absent * first, exists * state + absent * second)
-                    for (output, state), (first, second) in zip(memory, start, strict=True)
+                    for (output, state), (first, second) in zip(hidden, start, strict=True)
                 ]
-            x, memory = self.step(steps[index], memory)
+            x, hidden = self.step(steps[index], hidden)
         return self.outputs(x)
 
     def _layer(self, index: int, x: Array) -> Array:

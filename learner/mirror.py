@@ -25,8 +25,7 @@ class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
     ``intervened_weight``: weight in the critic's loss of experiences in which the shield intervened; ``successors``,
-    ``window`` and ``follows`` (whether it needs episodes) are the algorithm's requirements
-    (``onrig.learner.algorithm_config``).
+    ``window`` and ``needs_episodes`` are the algorithm's requirements (``onrig.learner.algorithm_config``).
     """
 
     def __init__(
@@ -38,14 +37,14 @@ class Mirror:
         intervened_weight: float = 1.0,
         successors: int = 1,
         window: int = 1,
-        follows: bool = False,
+        needs_episodes: bool = False,
     ) -> None:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
         self._batches: dict[bool, Batch] = {}
         """Last gathered batches: one for updates, one for samplers."""
         self._successors, self._window = successors, window
-        links = follows or successors > 1 or window > 1
+        links = needs_episodes or successors > 1 or window > 1
         self._trajectories = Trajectories(1, capacity, self._continues) if links else None
 
     def apply(self, payload: bytes, up_to: int) -> Slots:
@@ -78,7 +77,7 @@ class Mirror:
         return NO_NEIGHBOURS if self._trajectories is None else self._trajectories.after
 
     def around(self, slots: Slots, n: int) -> Chain:
-        """Segments of episodes around experiences in slots (1, B), at most n each; only if ``follows`` is set."""
+        """Segments of episodes around experiences in slots (1, B), at most n each; requires ``needs_episodes``."""
         assert self._trajectories is not None
         return self._trajectories.around(slots, n)
 

@@ -1,4 +1,4 @@
-"""Sections of the algorithms that learn from batches of their own policies: PPO, PPO-ER, TRPO."""
+"""Sections of the on-policy algorithms: PPO, PPO-ER, TRPO."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
                 yield at, f"expected a multiple of the {self.actors} actors, got {size}"
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
-        """List settings that keep a rig from gathering its batches."""
+        """List settings that prevent a rig from gathering its batches."""
         selection, section = run.selection, f"learner.{name}"
         if self.actors != 1:
             yield f"{section}.actors", f"a rig has only one actor: remove this setting, got {self.actors}"
@@ -75,7 +75,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         if selection.write_probability < 1.0:
             yield "selection.write_probability", f"{name} needs every step of an episode: remove this setting"
         if selection.intervened != "keep":
-            message = f"the policy of {name} cannot learn from actions of others, but its value needs them"
+            message = f"the policy of {name} cannot learn from actions that are not its own, but its value needs them"
             yield "selection.intervened", f"{message}: remove this setting"
         if isinstance(run.exploration, OwnNoise) and least_amplitude(run.exploration) < 1.0:
             yield "exploration.amplitude", f"{name} cannot learn from actions with reduced noise: remove this setting"

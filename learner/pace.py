@@ -20,10 +20,10 @@ class Pace(Protocol):
     uses_clock: bool
     """Whether the content and time of its messages may depend on the clock."""
 
-    def finished(self, attached: Attached) -> int:
+    def last_finished_episode(self, attached: Attached) -> int:
         """Return the last training episode that needs no work when a learner attaches."""
 
-    def restored_up_to(self, attached: Attached) -> int | None:
+    def last_restorable_episode(self, attached: Attached) -> int | None:
         """Return the last episode whose saved state fits the rig's run; None if all do."""
 
     def join(self, agent: Agent) -> bool:
@@ -38,10 +38,10 @@ class Pace(Protocol):
     def portion(self, updates: int) -> int:
         """Return how many of the next ``updates`` share one feedback message."""
 
-    def offers(self, behind: int) -> bool:
+    def offers_policy(self, behind: int) -> bool:
         """Return whether to offer the policy after an episode, with ``behind`` later ones waiting."""
 
-    def ends(self, handled: int, closed: int) -> Sequence[int]:
+    def episodes_to_learn_after(self, handled: int, closed: int) -> Sequence[int]:
         """Return the episodes after each of which to learn from the complete batches."""
 
     def conclude(self, agent: Agent, settled: int) -> None:
@@ -52,24 +52,23 @@ class Pace(Protocol):
 
 
 class RealTime:
-    """The rig never waits: learning overlaps the next episode, and late updates are dropped."""
+    """Learning overlaps the next episode: the rig never waits, and late updates are dropped."""
 
     uses_clock: bool = True
 
-    def __init__(self, states: States, backlog: Backlog, offers_: PolicyOffers, max_behind: int) -> None:
+    def __init__(self, states: States, backlog: Backlog, offers: PolicyOffers, max_behind: int) -> None:
         """``max_behind``: maximum number of updates in waiting episodes, beyond which more are dropped."""
-        self._states, self._backlog, self._offering, self._max_behind = states, backlog, offers_, max_behind
+        self._states, self._backlog, self._offers, self._max_behind = states, backlog, offers, max_behind
         self._saved_s = time.monotonic()
 
-    def finished(self, attached: Attached) -> int:
+    def last_finished_episode(self, attached: Attached) -> int:
         return attached.closed
 
-    def restored_up_to(self, attached: Attached) -> int | None:
-        """Return None: every saved state fits."""
-        return None
+    def last_restorable_episode(self, attached: Attached) -> int | None:
+        return None  # every saved state fits
 
     def join(self, agent: Agent) -> bool:
-        """Prepare the agent to push, with notification of every write."""
+        """Bring the agent up to date; from here on it is notified of every write."""
         agent.catch_up()
         return True
 
@@ -86,10 +85,10 @@ class RealTime:
         """Return a number of updates limited in time, so that heartbeats are sent in between."""
         return self._backlog.portion(updates)
 
-    def offers(self, behind: int) -> bool:
-        return not behind or self._offering.retry_interval_passed
+    def offers_policy(self, behind: int) -> bool:
+        return not behind or self._offers.retry_interval_passed
 
-    def ends(self, handled: int, closed: int) -> Sequence[int]:
+    def episodes_to_learn_after(self, handled: int, closed: int) -> Sequence[int]:
         """Return only the last episode: batches are learned from immediately."""
         return (closed,)
 
@@ -110,16 +109,14 @@ class Lockstep:
     def __init__(self, link: Attachment, states: States) -> None:
         self._link, self._states = link, states
 
-    def finished(self, attached: Attached) -> int:
+    def last_finished_episode(self, attached: Attached) -> int:
         return attached.done
 
-    def restored_up_to(self, attached: Attached) -> int | None:
+    def last_restorable_episode(self, attached: Attached) -> int | None:
         return attached.done
 
     def join(self, agent: Agent) -> bool:
-        """Prepare the agent to push; it catches up once per episode, because the content of a pull depends on the
-        clock."""
-        return False
+        return False  # it catches up once per episode, because the content of a pull depends on the clock
 
     def begin_episode(self, agent: Agent, episode: int) -> None:
         """Catch up with the mirror, which the rig compares with its memory."""
@@ -128,18 +125,15 @@ class Lockstep:
         agent.catch_up()
 
     def affordable(self, updates: int, behind: int) -> int:
-        """Return all ``updates``."""
         return updates
 
     def portion(self, updates: int) -> int:
-        """Return all ``updates``."""
         return updates
 
-    def offers(self, behind: int) -> bool:
-        """Return True."""
+    def offers_policy(self, behind: int) -> bool:
         return True
 
-    def ends(self, handled: int, closed: int) -> Sequence[int]:
+    def episodes_to_learn_after(self, handled: int, closed: int) -> Sequence[int]:
         """Return each episode, because policies change between episodes."""
         return range(handled + 1, closed + 1)
 

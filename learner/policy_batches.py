@@ -67,16 +67,16 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
     )
     terminated = meta & _TERMINATED != 0
     truncated = np.append(~follows, False) & ~terminated
-    one = None, None
+    trial_and_actor = None, None  # new axes
     return PolicyBatch(
-        observation=storage.observation[slots][one],
-        drawn=drawn[one],
-        reward=storage.reward[slots].astype(np.float64)[one],
-        next_observation=storage.next_observation[slots][one],
-        terminated=terminated[one],
-        truncated=truncated[one],
-        deviates=(meta & _DEVIATES != 0)[one],
-        log_pi=log_pi[one],
+        observation=storage.observation[slots][trial_and_actor],
+        drawn=drawn[trial_and_actor],
+        reward=storage.reward[slots].astype(np.float64)[trial_and_actor],
+        next_observation=storage.next_observation[slots][trial_and_actor],
+        terminated=terminated[trial_and_actor],
+        truncated=truncated[trial_and_actor],
+        deviates=(meta & _DEVIATES != 0)[trial_and_actor],
+        log_pi=log_pi[trial_and_actor],
     )
 
 
@@ -110,7 +110,7 @@ class PolicyBatches:
         storage = self._storage
         while True:
             self._skip(max(0, storage.inserted - self._start - storage.capacity))
-            slots = self._without_repeated(storage.changed_since(self._start))
+            slots = self._skip_repeated(storage.changed_since(self._start))
             next_ = next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
             self._skip(next_.skipped)
             if not next_.complete:
@@ -122,7 +122,7 @@ class PolicyBatches:
             self.deviating += int(np.count_nonzero(storage.meta[batch_slots] & _DEVIATES))
             yield policy_batch(storage, batch_slots), int(batch_slots[0])
 
-    def _without_repeated(self, slots: Slots) -> Slots:
+    def _skip_repeated(self, slots: Slots) -> Slots:
         """Skip experiences of earlier batches that a rig repeats after returning to a checkpoint.
 
         They are identified by episode and step: an episode that a killed run repeats counts from its interruption.

@@ -48,14 +48,13 @@ class LearnerProcess:
 
         self._client = LinkClient(connection.endpoint, stopping, connection.keys, connection.patience_s, _warn)
         self._link = Attachment(
-            config, self._client, connection.role, _warn, lambda ruling: self._offering.record(ruling)
+            config, self._client, connection.role, _warn, lambda ruling: self._offers.record(ruling)
         )
-        self._offering = PolicyOffers(self._link, NAME)
+        self._offers = PolicyOffers(self._link, NAME)
         self._states = States(state, _warn)
         self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
         self._work = Work(self._link, self._backlog, self._heartbeat)
-        self._pace: Pace = RealTime(self._states, self._backlog, self._offering, self._settings.backlog)
-        """Configuration of the rig, once attached."""
+        self._pace: Pace = RealTime(self._states, self._backlog, self._offers, self._settings.backlog)
         self._agent: Agent | None = None
         self._notifies_agent = False
         """Whether the agent is notified of every write."""
@@ -103,13 +102,22 @@ class LearnerProcess:
             storage = self._link.mirror.storage
             report(NAME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
         if self._agent is not None and self._settings.selected.batch_steps:
-            at = self._agent.batches
-            message = f"learned from {at.learned} batches; other actions were applied in {at.deviating} of their steps"
-            message += f"; {at.dropped} experiences belong to no batch"
-            report(NAME, "event", message, batches=at.learned, deviating=at.deviating, experiences_left_out=at.dropped)
+            taken = self._agent.batches
+            message = (
+                f"learned from {taken.learned} batches; other actions were applied in {taken.deviating} of their steps"
+            )
+            message += f"; {taken.dropped} experiences belong to no batch"
+            report(
+                NAME,
+                "event",
+                message,
+                batches=taken.learned,
+                deviating=taken.deviating,
+                experiences_left_out=taken.dropped,
+            )
         if dropped := round(self._backlog.dropped):
             _warn(f"the learner could not keep up: {dropped} updates beyond learner.backlog were dropped")
-        self._offering.report_totals()
+        self._offers.report_totals()
 
     def _catch_up(self, attached: Attached) -> Rows:
         rows = self._pull(closed=0, wait_ms=0)  # includes the returns of all recent episodes
@@ -142,16 +150,16 @@ class LearnerProcess:
             try:
                 agent = Agent(self._link.config, self._settings, self._link.mirror)
                 if self._start is not None:
-                    agent.begin_with(self._start)
+                    agent.load_initial(self._start)
             except (OSError, ValueError) as error:
                 raise LearnerMismatchError(str(error)) from None
             self._agent = agent
-            resumes = self._states.restore(agent, self._pace.restored_up_to(attached))
+            resumes = self._states.restore(agent, self._pace.last_restorable_episode(attached))
         seen = agent.seen
         agent.join(attached.memory, {one.memory: one.writes for one in attached.lineage})
-        if agent.sampler_lost:
+        if agent.sampler_was_reset:
             _warn("the sampler's notes on experiences belonged to another memory; they were reset")
-            agent.sampler_lost = False
+            agent.sampler_was_reset = False
         # If the sampler starts over, the experiences already counted are still stored and need no further updates.
         self._backlog.counted = max(agent.seen, min(seen, attached.restored))
         self._notifies_agent = self._pace.join(agent)
@@ -169,14 +177,14 @@ class LearnerProcess:
         agent, config = self.agent, self._link.config
         assert self._link.mirror is not None
         steps = episode_steps(config.task, config.rate_hz)
-        n_seeded_episodes = round(self._link.mirror.storage.stored / steps)  # in episodes
+        n_seeded_episodes = round(self._link.mirror.storage.stored / steps)
         if not n_seeded_episodes or self._settings.selected.batch_steps:
             return
         agent.catch_up()
         self._backlog.counted = agent.seen
         if agent.ready:
             self._work.update(agent, self._updates_to_catch_up(n_seeded_episodes), self._pace)
-            agent.begin()
+            agent.mark_run_start()
 
     def _updates_to_catch_up(self, episodes: int) -> int:
         """Updates for the stored experiences of earlier episodes, which new networks must catch up on."""
@@ -195,19 +203,19 @@ class LearnerProcess:
     def _rejoin(self, attached: Attached, resumes: bool) -> None:
         agent, uses_clock = self.agent, self._pace.uses_clock
         learns_from_batches = bool(self._settings.selected.batch_steps) and uses_clock
-        has_other_policies = learns_from_batches and attached.next_policy_id - 1 > agent.policies
-        self._episode_at_join = finished = self._pace.finished(attached)
+        has_other_policies = learns_from_batches and attached.next_policy_id - 1 > agent.newest_policy_id
+        self._episode_at_join = finished = self._pace.last_finished_episode(attached)
         if uses_clock or not resumes:  # otherwise the episode is repeated from its start
-            agent.policies = attached.next_policy_id - 1
+            agent.newest_policy_id = attached.next_policy_id - 1
         agent.handled = min(agent.handled, finished)
         if resumes:
             if attached.next_policy_id <= 1:  # no policy of this learner remains on the rig
-                agent.policies = 0
+                agent.newest_policy_id = 0
                 self._offer()
             elif has_other_policies:  # other policies gathered the stored experiences
                 agent.batches.skip_stored()
                 self._offer()
-            elif learns_from_batches and agent.updates > agent.offered:
+            elif learns_from_batches and agent.updates > agent.updates_when_offered:
                 self._offer()
             self._report_done(agent.handled)
         else:
@@ -232,7 +240,7 @@ class LearnerProcess:
         if rows.upto < rows.inserted:
             return  # still catching up
         agent, settings = self.agent, self._settings
-        if self._offering.due:
+        if self._offers.due:
             self._offer()
         if settings.selected.batch_steps:
             self._learn_from_batches(rows)
@@ -248,7 +256,7 @@ class LearnerProcess:
             updates = self._pace.affordable(settings.updates_per_episode or 0, behind)
             if agent.ready and updates:
                 self._work.update(agent, updates, self._pace)
-                if self._pace.offers(behind):
+                if self._pace.offers_policy(behind):
                     self._offer()
             self._conclude(episode)
 
@@ -268,7 +276,7 @@ class LearnerProcess:
     def _learn_from_batches(self, rows: Rows) -> None:
         """Learn from each complete batch; in lockstep only at the end of an episode, where policies change."""
         agent = self.agent
-        for episode in self._pace.ends(agent.handled, rows.closed):
+        for episode in self._pace.episodes_to_learn_after(agent.handled, rows.closed):
             self._pace.begin_episode(agent, episode)
             if self._work.learn_from_batches(agent, self._pace, lambda: self._report_done(agent.handled)):
                 self._offer()
@@ -277,7 +285,7 @@ class LearnerProcess:
                 self._conclude(episode)
 
     def _offer(self) -> None:
-        self._offering.offer(self.agent, self._run_id, retries=self._pace.uses_clock)
+        self._offers.offer(self.agent, self._run_id, retries=self._pace.uses_clock)
 
     def _conclude(self, episode: int) -> None:
         """Finish an episode: save the state before the rig may depend on it, then acknowledge."""

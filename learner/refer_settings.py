@@ -90,7 +90,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """V-RACER; the defaults are those of Novati and Koumoutsakos 2019 except for the reward scale."""
 
     home = home_under_refer = "onrig.learner.algorithms.vracer:Vracer"
-    follows_episodes = True
+    needs_episodes = True
     hidden: Hidden = (128, 128)
     """Number of softsign units in each hidden layer."""
     recurrent: RecurrentSettings | UnsetType = UNSET
@@ -125,10 +125,10 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         """Number of units, or those of the cells if recurrent."""
         return super().size if self.recurrent is UNSET else f"LSTM {'-'.join(map(str, self.recurrent.units))}"
 
-    def home_of(self, *, refers: bool) -> str:
-        """Home of the recurrent algorithm if there are cells."""
+    def home_of(self, *, with_refer: bool) -> str:
+        """Home of the recurrent algorithm if recurrent."""
         recurrent = "onrig.learner.algorithms.recurrent_vracer:RecurrentVracer"
-        return super().home_of(refers=refers) if self.recurrent is UNSET else recurrent
+        return super().home_of(with_refer=with_refer) if self.recurrent is UNSET else recurrent
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List hidden layers that are set together with LSTM cells."""
@@ -141,8 +141,8 @@ class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     except for the reward scale."""
 
     home = home_under_refer = "onrig.learner.algorithms.acer:Acer"
-    follows_episodes = True
-    bounds_its_steps = True
+    needs_episodes = True
+    limits_policy_steps = True
     hidden: Hidden = (128, 128)
     """Number of softsign units in each hidden layer of policy, value and advantage, which are separate networks."""
     batch: Batch = 24

@@ -19,7 +19,7 @@ Targets = Literal["averaged", "none"]
 
 
 class SacOptions(NamedTuple):
-    """Options of SAC's family with all set; the defaults are those of SAC."""
+    """Options of SAC's family, all resolved; the defaults are those of SAC."""
 
     critics: int = 2
     subset: int = 2
@@ -34,7 +34,7 @@ class SacOptions(NamedTuple):
 class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b except for the reward scale.
 
-    Options that are not set are SAC's; they are left out of a run's configuration, and so of its identity.
+    Unset options default to SAC's.  They are omitted from a run's configuration, and so from its identity.
     """
 
     home = "onrig.learner.algorithms.sac:Sac"
@@ -59,7 +59,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     critics: Count | UnsetType = UNSET
     """Number of critics (SAC: 2)."""
     subset: Count | UnsetType = UNSET
-    """Number of critics whose smallest value is the target's (2), drawn for each update if there are more critics."""
+    """Number of critics whose minimum is the target's value (2); if less than all, they are drawn for each update."""
     actor_value: Value | UnsetType = UNSET
     """Value that the actor maximises, over all critics (minimum)."""
     delay: Delay | UnsetType = UNSET
@@ -74,20 +74,20 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Adam's decay rate of the mean gradient (0.9)."""
 
     @property
-    def settled(self) -> SacOptions:
+    def resolved(self) -> SacOptions:
         given = {name: getattr(self, name) for name in SacOptions._fields}
         return SacOptions(**{name: value for name, value in given.items() if value is not UNSET})
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List bounds that are in the wrong order, and a subset of more critics than there are."""
+        """List bounds in the wrong order, too large a subset, and options that batch normalisation excludes."""
         if self.log_std[0] >= self.log_std[1]:
             yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
-        of = self.settled
-        if of.subset > of.critics:
-            yield "subset", f"expected at most the {of.critics} critics, got {of.subset}"
-        if of.normalization == "batch" and of.targets != "none":
-            yield "targets", "batch normalisation sees the next actions with the present ones: expected 'none'"
-        if of.normalization == "batch" and of.dropout:
+        options = self.resolved
+        if options.subset > options.critics:
+            yield "subset", f"expected at most the {options.critics} critics, got {options.subset}"
+        if options.normalization == "batch" and options.targets != "none":
+            yield "targets", "batch normalisation evaluates present and next actions in one batch: expected 'none'"
+        if options.normalization == "batch" and options.dropout:
             yield "dropout", "batch normalisation is used without dropout: expected 0"
 
 

@@ -23,7 +23,7 @@ class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
     """Description of a sampling, with checks against the algorithm that uses it."""
 
     common: ClassVar[tuple[str, ...]] = ()
-    """Its settings that are fields of ``learner`` itself rather than of its section."""
+    """Settings that are fields of ``learner`` itself, not of the sampler's section."""
 
     def exponent(self, learner: Any) -> float | None:
         """Exponent of its priorities under ``learner`` (``LearnerSettings``), which experiments vary; None if it has
@@ -46,7 +46,7 @@ class RankSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Rank-based prioritised replay (Schaul et al. 2016); its exponent is ``learner.per_alpha``."""
 
     home = "onrig.learner.samplers.rank_per:RankPer"
-    home_of_trials = "onrig.learner.trials.sampling:ranked_for"
+    home_of_trials = "onrig.learner.trials.sampling:rank_per_for"
     corrections = ("IS", "FIS")
     bytes_per_slot = BYTES_PER_SLOT + 8.0
     common = ("per_alpha",)
@@ -59,7 +59,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """KLPER (Cicek et al. 2021); the number of candidates is part of the strategy: ``FIFO[KLPER(4)]``."""
 
     home = "onrig.learner.samplers.klper:Klper"
-    home_of_trials = "onrig.learner.trials.sampling:closest_for"
+    home_of_trials = "onrig.learner.trials.sampling:klper_for"
     can_be_contained = False
     section = "klper"
     parameter = Parameter("N", "number", "candidates", 64, 1, 4, whole=True)
@@ -105,7 +105,7 @@ PROPORTIONAL: Final = {
 
 
 class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
-    """Proportional prioritised replay (PropPER); ``law`` determines the options that are not set."""
+    """Proportional prioritised replay (PropPER); ``law`` determines unset options."""
 
     home = "onrig.learner.samplers.proportional_per:ProportionalPer"
     section = "prop_per"
@@ -123,10 +123,10 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
     """Axis along which ``beta`` grows linearly."""
 
     def exponent(self, learner: Any) -> float | None:
-        return self.settled.alpha
+        return self.resolved.alpha
 
     @property
-    def settled(self) -> ProportionalLaw:
+    def resolved(self) -> ProportionalLaw:
         configured = {name: getattr(self, name) for name in ProportionalLaw._fields}
         return PROPORTIONAL[self.law]._replace(
             **{name: value for name, value in configured.items() if value is not UNSET}
@@ -134,8 +134,8 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
 
 
 class PriorSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
-    """Symmetric sampling of RLPD (Ball et al. 2023): a share of each minibatch is from the experiences that the run
-    begins with (``selection.seed_from``), the rest from its own, each by the sampling in brackets."""
+    """Symmetric sampling of RLPD (Ball et al. 2023): a share of each minibatch comes from the run's initial experiences
+    (``selection.seed_from``), the rest from its own, each drawn by the sampling in brackets."""
 
     home = "onrig.learner.samplers.prior:Prior"
     parameter = Parameter("share", "share", "prior experiences", 1.0, example=0.5)

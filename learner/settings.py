@@ -75,12 +75,12 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def batch(self) -> int:
         return self.selected.batch
 
-    def of_sampler(self, kind: type[_S]) -> _S:
+    def sampler_section(self, kind: type[_S]) -> _S:
         configured: _S | UnsetType = getattr(self, kind.section, UNSET)
         return kind() if configured is UNSET else configured
 
     @property
-    def refers(self) -> ReferSettings | None:
+    def effective_refer(self) -> ReferSettings | None:
         """Options of ReF-ER, ``rules: none`` for algorithms built on it; None if it is not used."""
         hosted = self.selected.home_under_refer
         if self.refer is not UNSET:
@@ -90,19 +90,19 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def stochastic(self) -> bool:
         """Whether policies sample their actions and so provide their own exploration noise."""
-        return self.selected.stochastic or self.refers is not None
+        return self.selected.stochastic or self.effective_refer is not None
 
     @property
     def provided_signals(self) -> frozenset[Signal]:
         """Signals that updates provide to samplers and keepers."""
         targets = {Signal.TARGET} if self.selected.provides_targets else set()
-        refer_signals = {Signal.FAR, Signal.KL} if self.refers is not None else set()
+        refer_signals = {Signal.FAR, Signal.KL} if self.effective_refer is not None else set()
         return frozenset({Signal.TD_ERROR} | targets | refer_signals)
 
     @property
     def note_bytes(self) -> float:
         """Number of bytes of the algorithm's notes per experience."""
-        return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
+        return self.selected.note_bytes + (ReferSettings.note_bytes if self.effective_refer is not None else 0.0)
 
 
 def _sections(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -172,11 +172,11 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
         (f"{name}.{path}", message) for name, section in sections.items() for path, message in section.problems()
     ]
     if settings.refer is not UNSET and not settings.selected.home_under_refer:
-        supported = algorithms_where(lambda section: bool(section.home_under_refer) and not section.bounds_its_steps)
+        supported = algorithms_where(lambda section: bool(section.home_under_refer) and not section.limits_policy_steps)
         problems.append(
             ("refer", f"ReF-ER does not support {settings.algorithm}: remove this section, or use {supported}")
         )
-    elif settings.refer is not UNSET and settings.selected.bounds_its_steps and settings.refer.rules != "none":
+    elif settings.refer is not UNSET and settings.selected.limits_policy_steps and settings.refer.rules != "none":
         problems.append(("refer.rules", f"{settings.algorithm} limits its own steps: expected 'none'"))
     if settings.selected.batch_steps:
         for path in ("updates_per_episode", "updates_per_transition"):
@@ -209,7 +209,7 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
 def _sampling_problems(settings: LearnerSettings, name: str) -> Iterator[tuple[str, str]]:
     sampling = sampling_of(name)
     assert issubclass(sampling, SamplerSettings)
-    yield from settings.of_sampler(sampling).problems(settings.algorithm, settings.selected)
+    yield from settings.sampler_section(sampling).problems(settings.algorithm, settings.selected)
     if Signal.TARGET in sampling.required_signals - settings.provided_signals:
         supported = algorithms_where(lambda section: section.provides_targets)
         message = f"{name} needs the critic's targets, which {settings.algorithm} does not provide: use {supported}"

@@ -73,7 +73,7 @@ class States:
     """Folder of the agent's last few states, each named after the training episode that it follows.
 
     A resumed run returns to a checkpoint of the rig's memory, and its learner to the matching state.  Therefore one
-    more state is kept than the rig keeps checkpoints, and each is on disk before the rig may depend on it.
+    state more than the rig's checkpoints is kept, and each is on disk before the rig may depend on it.
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], object]) -> None:
@@ -122,7 +122,7 @@ class States:
     def save(self, agent: Agent, settled: int | None = None) -> None:
         """Write the state after ``agent.handled``, durably; if that fails, warn once, until it succeeds again.
 
-        Deletes the oldest states, and those of later episodes, whose end the run has lost. ``settled``: episode of the
+        Deletes the oldest states, and those of later episodes, which the run has lost.  ``settled``: episode of the
         rig's newest checkpoint, to which it may return (lockstep); the state of that episode is kept, however old.
         """
         try:
@@ -143,9 +143,9 @@ class States:
             self.path(episode).unlink(missing_ok=True)
 
     def restore(self, agent: Agent, up_to: int | None) -> bool:
-        """Restore the newest intact state of an episode up to ``up_to``; returns False if there is none.
+        """Restore the newest intact state of an episode up to ``up_to``; returns False without one.
 
-        Later states are deleted: their episodes have not happened yet.
+        Later states are deleted, because their episodes are repeated.
         """
         for episode in self.episodes():
             if up_to is not None and episode > up_to:

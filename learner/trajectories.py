@@ -1,6 +1,6 @@
-"""Neighbours of experiences in their episodes, identified by episode and step numbers, never by slot.
+"""Neighbours of experiences in their episodes, identified by the numbers of episode and step rather than by slot.
 
-Whatever a retention overwrites or rejects, a chain of experiences has no gaps: it ends where the next one is not
+A chain of experiences has no gaps, whatever a retention overwrites or rejects: it ends where the next one is not
 stored.  Links are made and cut as slots are written, at a cost proportional to the writes; a dictionary entry per
 stored experience locates the neighbours of a new one.
 """

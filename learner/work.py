@@ -1,4 +1,4 @@
-"""Work of a learner: gradient updates, with feedback to the rig and heartbeats in between."""
+"""Gradient updates of a learner, with feedback to the rig and heartbeats in between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, ReplayedChunk
+from onrig.learner.agent import MAX_CHUNK_EXPERIENCES, Agent, ReplayedChunk
 from onrig.learner.attachment import Attachment, LeaseLost, MemoryChanged
 from onrig.learner.backlog import Backlog
 from onrig.learner.pace import Pace
@@ -92,7 +92,7 @@ class Work:
             due = self._heartbeat.beat() and pace.uses_clock
             pending.append(chunk)
             count += len(chunk.slots)
-            if due or count >= REPLAYED_AT_ONCE:
+            if due or count >= MAX_CHUNK_EXPERIENCES:
                 self._busy_s += time.perf_counter() - start
                 self._send_feedback(agent, pending)
                 pending, count = [], 0

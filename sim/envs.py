@@ -1,7 +1,8 @@
 """Gymnasium environments on the lockstep twin, for libraries that train on a single environment in their own process.
 
-Unlike `onrig.make` they have no processes, no shield and no run folder; unlike `onrig.make_vec`, whose arrays take 2.5
-times as long for a single plant, each step passes through the device and its protocol: tests compare both with it.
+Unlike `onrig.make` they have no processes, no shield and no run folder.  Unlike in `onrig.make_vec`, which takes 2.5
+times as long for a single plant, each step passes through the device and its protocol: the reference for tests of
+both.
 
 Importing this module registers ``onrig/PendulumTwin-v0``, ``onrig/MagmanTwin-v0`` and ``onrig/PendulumStar-v0``
 (gymnasium 1.x has no plugins; ``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it implicitly).
@@ -92,7 +93,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._request_id = 0
         self._steps = 0
         self._targets = tuple((self.task.targets or {}).values())
-        self._course = np.zeros((1, 0))
+        self._target_values = np.zeros((1, 0))
         self._in_force: tuple[float, ...] = ()
         self._composition = composition_of(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
@@ -116,7 +117,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         noise_seed = int(self.np_random.integers(2**64, dtype=np.uint64))
         self._request(Op.RESET, m.RESET_LAYOUT.pack(noise_seed))
         if self._targets:
-            self._course = drawn_values(
+            self._target_values = drawn_values(
                 self._targets, self.episode_steps, 1.0 / self.rate_hz, lambda i: target_stream(noise_seed, i)
             )
         self._observer.reset()
@@ -154,7 +155,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         if self.rig.previous_command:
             observed = observed + action_si
         if self._targets:
-            observed = (*observed, *self._course[min(self._steps, self.episode_steps)].tolist())
+            observed = (*observed, *self._target_values[min(self._steps, self.episode_steps)].tolist())
         info = {"observation": np.array(observed), "applied": np.array(action_si)}
         values = np.array(observed)
         if self._composition is not None:

@@ -15,8 +15,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import lowest_cut_off_reward
 from onrig.runtime.task import episode_steps
 from onrig.sim.baselines.finite_horizon import Progress
-from onrig.sim.baselines.task_model import TaskModel, grid_problems, task_model_problems
-from onrig.sim.baselines.yardstick import (
+from onrig.sim.baselines.reference_scores import (
     Fineness,
     cache_folder,
     efforts_for,
@@ -28,6 +27,7 @@ from onrig.sim.baselines.yardstick import (
     random_baseline,
     sampling_baseline,
 )
+from onrig.sim.baselines.task_model import TaskModel, grid_problems, task_model_problems
 from onrig.sim.twin.options import TwinOptions, exact_problems
 from onrig.tools.load import explain, load
 from onrig.tools.terminal import complain, drawing_stream
@@ -116,7 +116,7 @@ def _sampling(table: _Table, model: TaskModel, fineness: Fineness, random: float
         n = len(scores)
         notes = [f"+- {scores.std(ddof=1) / math.sqrt(n):.4f}, standard error over {n} episodes"] if n > 1 else []
         if model.task.terminates:
-            notes.append(f"{np.mean(result.lived >= model.steps):.0%} of episodes to the end")
+            notes.append(f"{np.mean(result.n_steps >= model.steps):.0%} of episodes to the end")
         if rewards and scores.mean() > max(rewards):
             notes.append(f"{scores.mean() - max(rewards):+.4f}")
         name = f"sampling MPC, {effort.samples} samples, {effort.horizon * model.period_s:.3g} s"

@@ -310,7 +310,7 @@ def _networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
     """Networks and optimisers of a run's learner at its end, and the episode that they follow."""
     from onrig.learner.agent import read_networks
     from onrig.learner.algorithms import algorithm_for
-    from onrig.learner.samplers import within
+    from onrig.learner.samplers import sub_state
     from onrig.learner.states import States, state_fault
     from onrig.runtime.random_streams import Role, stream
 
@@ -327,7 +327,7 @@ def _networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
         networks = read_networks(states.path(episode), settings.algorithm)
         random = [stream(config.seed, Role.NETWORKS)]
         algorithm = algorithm_for(settings, len(config.signals), len(config.rig.actuators), random)
-        algorithm.restore(within(networks, f"{settings.algorithm}/"))
+        algorithm.restore(sub_state(networks, f"{settings.algorithm}/"))
     except (OSError, KeyError, ValueError) as error:
         raise CannotBegin(
             f"learner.start_from: {states.path(episode)} does not fit {settings.algorithm}: {error}"

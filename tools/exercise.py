@@ -54,14 +54,14 @@ def _sampler(config: RunConfig) -> Iterator[str]:
 
 
 def _algorithm(config: RunConfig) -> Iterator[str]:
-    from onrig.learner.algorithm_exercise import algorithm_problems, model_of
+    from onrig.learner.algorithm_exercise import algorithm_problems, untrained_policy
     from onrig.runtime.policy.admission import Refused
     from onrig.tools.evaluate import judge
 
     settings = learner_settings(config.learner)
     yield from algorithm_problems(config, settings)
     if settings.selected.on_rig:
-        verdict = judge(model_of(config, settings), config)
+        verdict = judge(untrained_policy(config, settings), config)
         if isinstance(verdict, Refused) and verdict.stage != "latency":
             yield f"exports a policy that is refused at {verdict.stage}: {verdict.reason}"
 

@@ -227,7 +227,7 @@ def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
         "",
         f"with which the run reached {RULE_LEVEL:.0%} of its final performance of {result.final:.3f} ({_PAPER}, §8.5)",
     )
-    if not result.settled:
+    if not result.converged:
         yield "", "but performance was still rising: more may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_STRATEGY:
         yield "", f"but the rule is for runs with {_RULE_STRATEGY}, which this is not"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imports the descriptions of algorithms and samplers, which 
     from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
-"""Plain arrays, as stored in an ``.npz`` file."""
+"""Arrays by name, as stored in an ``.npz`` file."""
 
 
 class Behaviour(NamedTuple):
@@ -87,9 +87,9 @@ class Signals(NamedTuple):
 
     td: NDArray[np.floating]
     """(K, S, B): TD error before the update; for twin critics the mean of the two."""
-    largest: NDArray[np.floating] | None = None
-    """(K, S, B): criterion that ranks experiences in place of |td|: for twin critics the larger |TD error|, for return
-    distributions the loss; None otherwise."""
+    ranking: NDArray[np.floating] | None = None
+    """(K, S, B): criterion that ranks experiences if it is not |td|: for twin critics the larger |TD error|, for return
+    distributions the loss."""
     target: NDArray[np.floating] | None = None
     """(K, S, B): regression targets of the critics; None unless the algorithm has ``provides_targets``."""
 
@@ -108,7 +108,7 @@ class Signals(NamedTuple):
     @property
     def priority(self) -> NDArray[np.floating]:
         """(K, S, B): ranking criterion for samplers and keepers."""
-        return np.abs(self.td) if self.largest is None else self.largest
+        return np.abs(self.td) if self.ranking is None else self.ranking
 
     def of_trial(self, trial: int) -> Signals:
         """Signals of one trial, each (K * B,)."""
@@ -161,24 +161,24 @@ class Algorithm(Protocol):
 class Stochastic(Algorithm, Protocol):
     """Algorithm whose policy provides its own exploration noise; ``policy`` acts with the mean."""
 
-    noises: int
+    noise_width: int
     """Number of random numbers per action."""
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, noises); returns (S, E, m),
+        """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, noise_width); returns (S, E, m),
         normalised."""
         ...
 
 
 class MemoryAccess(NamedTuple):
-    """Access to the memories of S trials."""
+    """An algorithm's access to the memories of S trials."""
 
     notes: Notes
     gather: Callable[[NDArray[np.int64]], Minibatches]
     """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     after: NDArray[np.int64]
     """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``around``, only for an
-    algorithm that ``follows_episodes``."""
+    algorithm that ``needs_episodes``."""
     around: Callable[[NDArray[np.int64], int], Chain]
     """Segments of episodes (``onrig.learner.trajectories.Trajectories.around``)."""
 
@@ -187,11 +187,11 @@ class MemoryAccess(NamedTuple):
 class UsesWholeMemory(Algorithm, Protocol):
     """Algorithm that uses the complete memory and keeps notes per slot."""
 
-    def bind_memory(self, stored: MemoryAccess) -> None:
+    def bind_memory(self, memory: MemoryAccess) -> None:
         """Use this memory; called once, before the first update."""
         ...
 
-    def departure(self) -> NDArray[np.floating]:
+    def divergence(self) -> NDArray[np.floating]:
         """(S, 2), over the memory: mean KL divergence of the present policies from the behaviour policies, and share of
         far experiences (``onrig.learner.algorithms.refer``)."""
         ...
@@ -226,7 +226,7 @@ class Recurrent(Gaussian, Protocol):
     hidden_width: int
     """h: size of the hidden state."""
 
-    def remembering(
+    def recurrent_distribution(
         self, observation: NDArray[np.floating], hidden: NDArray[np.float32]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
         """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
@@ -239,7 +239,7 @@ class Recurrent(Gaussian, Protocol):
 def algorithm_for(
     settings: LearnerSettings, n_observations: int, n_actions: int, streams: Sequence[np.random.Generator]
 ) -> Algorithm:
-    """Build the algorithm that ``settings`` select, one trial from each of ``streams`` (PCG64), which it takes over.
+    """Build the algorithm that ``settings`` select, one trial from each of ``streams`` (PCG64), which it then owns.
 
     Raises ValueError without a stream, and for more action dimensions than it supports.
     """
@@ -247,7 +247,7 @@ def algorithm_for(
         raise ValueError("expected one random stream per trial, got none")
     if settings.selected.single_action and n_actions != 1:
         raise ValueError(f"{settings.algorithm} supports one action dimension, got {n_actions}")
-    refer, selected = settings.refers, settings.selected
-    build: Callable[..., Algorithm] = registry.home(selected, selected.home_of(refers=refer is not None))
-    more = () if refer is None else (refer,)
-    return build(selected, n_observations, n_actions, streams, *more)
+    refer, selected = settings.effective_refer, settings.selected
+    build: Callable[..., Algorithm] = registry.home(selected, selected.home_of(with_refer=refer is not None))
+    refer_arguments = () if refer is None else (refer,)
+    return build(selected, n_observations, n_actions, streams, *refer_arguments)

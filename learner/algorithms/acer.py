@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches
-from onrig.learner.algorithms.host import MIN_STD, Host, common_std, initial, inverse_softplus
 from onrig.learner.algorithms.refer import BehaviourSample, PolicyDistance, Refer, policy_distance
+from onrig.learner.algorithms.refer_algorithm import MIN_STD, ReferAlgorithm, common_std, initial, inverse_softplus
 from onrig.learner.algorithms.segments import ChunkRecords, Steps, lay_out
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.refer_settings import AcerConfig, ReferSettings
@@ -36,12 +36,12 @@ from onrig.learner.tape.densities import importance_ratio, log_density, score
 from onrig.learner.tape.elementary import clip, concatenate, softplus, softsign, square
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.networks import Mlp
-from onrig.learner.tape.optimiser import Adam, follow
+from onrig.learner.tape.optimiser import Adam, polyak_average
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
 
-_AT_ONCE: Final = 128
+_CHUNK_STEPS: Final = 128
 """Maximum number of steps in a chunk."""
 _FIRST, _LAST = 1, 2
 """Sections of the first and of the last chunk of an update."""
@@ -55,12 +55,12 @@ def project_step(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[A
     return [a - beyond * b for a, b in zip(g, k, strict=True)]
 
 
-_VALUED: Final = ("value", "advantage", "rho", "kl")
+_VALUE_OUTPUTS: Final = ("value", "advantage", "rho", "kl")
 """Outputs of the first program per step; the advantage is Q(s, a) - V(s)."""
 
 
 class _Chunk(NamedTuple):
-    """Steps in one run of a program."""
+    """Steps of one run of a program."""
 
     x: Array
     """(R, n): standardised."""
@@ -73,7 +73,7 @@ class _Chunk(NamedTuple):
     fields: dict[str, Array]
 
 
-class Acer(Host):
+class Acer(ReferAlgorithm):
     """Policies, average policies, values and advantages of S trials, and their update."""
 
     def __init__(
@@ -90,11 +90,11 @@ class Acer(Host):
         state, n, m, hidden = Layout(), n_observations, n_actions, config.hidden
         self._acer = config
         self._policy, self._average = (
-            Mlp(state, name, (n, *hidden, m), units=softsign) for name in ("policy", "average")
+            Mlp(state, name, (n, *hidden, m), activation=softsign) for name in ("policy", "average")
         )
         self._std, self._average_std = common_std(state, m), common_std(state, m, "average_std")
-        self._value = Mlp(state, "value", (n, *hidden, 1), units=softsign)
-        self._advantage = Mlp(state, "advantage", (n + m, *hidden, 1), units=softsign)
+        self._value = Mlp(state, "value", (n, *hidden, 1), activation=softsign)
+        self._advantage = Mlp(state, "advantage", (n + m, *hidden, 1), activation=softsign)
         self._groups = (self._value.group, self._advantage.group, self._policy.group, self._std)
         rates = (config.lr, config.lr, config.policy_lr, config.policy_lr)
         self._adams = [Adam(state, group, lr=lr) for group, lr in zip(self._groups, rates, strict=True)]
@@ -108,56 +108,56 @@ class Acer(Host):
                 row[group.flat.slice] = inverse_softplus(config.std)
 
         self._values = self.forward(lambda tape, s, _: self._value(self._inputs(s)), n, 1)
-        R = self._at_once = min(_AT_ONCE, config.batch * config.segment)
+        R = self._chunk_steps = min(_CHUNK_STEPS, config.batch * config.segment)
         columns = {"observation": n, "drawn": m, "acted_mean": m, "acted_std": m, "noise": (1 + config.samples) * m}
-        columns |= dict.fromkeys((*_VALUED, "error", "q_opc", "share", "annealing"), 1)
+        columns |= dict.fromkeys((*_VALUE_OUTPUTS, "error", "q_opc", "share", "annealing"), 1)
         self._chunks = ChunkRecords(R, columns)
-        self._evaluate, self._learn = (self._traced(trace) for trace in (self._valuing, self._learning))
+        self._evaluate, self._learn = (self._bind_trace(trace) for trace in (self._trace_values, self._trace_update))
 
-    def _traced(self, trace: Callable[[Tape, _Chunk], None]) -> Run:
+    def _bind_trace(self, trace: Callable[[Tape, _Chunk], None]) -> Run:
         tape = Tape(self.layout, self._chunks.layout)
         fields = {name: tape.read(field) for name, field in self._chunks.fields.items()}
         x = self._inputs(fields["observation"])
-        trace(tape, _Chunk(x, *self._present(x), self._value(x), fields))
+        trace(tape, _Chunk(x, *self._current_policy(x), self._value(x), fields))
         return self.bind(tape)
 
-    def _present(self, x: Array) -> tuple[Array, Array]:
+    def _current_policy(self, x: Array) -> tuple[Array, Array]:
         return self._policy(x), softplus(x.tape.read(self._std.fields[0]))
 
     def _action_value(self, x: Array, action: Array) -> Array:
         return self._advantage(concatenate(x, clip(action, -1.0, 1.0)))
 
-    def _samples(self, seen: _Chunk) -> list[Array]:
+    def _samples(self, chunk: _Chunk) -> list[Array]:
         """Return a' and each u_k, as constants for gradients."""
-        m, mean, std = self._m, seen.mean.detached(), seen.std.detached()
-        noise = seen.fields["noise"]
+        m, mean, std = self._m, chunk.mean.detached(), chunk.std.detached()
+        noise = chunk.fields["noise"]
         return [mean + std * noise.columns(index, index + m) for index in range(0, noise.shape[1], m)]
 
-    def _duelling(self, seen: _Chunk, samples: Sequence[Array]) -> tuple[Array, Array]:
+    def _duelling(self, chunk: _Chunk, samples: Sequence[Array]) -> tuple[Array, Array]:
         """Return Q(s, a) - V(s), and the mean advantage of the samples."""
-        around = reduce(add, (self._action_value(seen.x, sample) for sample in samples)) / float(len(samples))
-        return self._action_value(seen.x, seen.fields["drawn"]) - around, around
+        mean_advantage = reduce(add, (self._action_value(chunk.x, sample) for sample in samples)) / float(len(samples))
+        return self._action_value(chunk.x, chunk.fields["drawn"]) - mean_advantage, mean_advantage
 
-    def _policy_distance(self, seen: _Chunk) -> PolicyDistance:
-        acted = BehaviourSample(seen.fields["drawn"], seen.fields["acted_mean"], seen.fields["acted_std"])
-        return policy_distance(self._settings, acted, seen.mean.detached(), seen.std.detached())
+    def _policy_distance(self, chunk: _Chunk) -> PolicyDistance:
+        acted = BehaviourSample(chunk.fields["drawn"], chunk.fields["acted_mean"], chunk.fields["acted_std"])
+        return policy_distance(self._settings, acted, chunk.mean.detached(), chunk.std.detached())
 
-    def _valuing(self, tape: Tape, seen: _Chunk) -> None:
-        """Compute step values, and report the distance from the behaviour policies."""
-        advantage, _ = self._duelling(seen, self._samples(seen)[1:])
-        of_policy = self._policy_distance(seen)
-        for name, value in zip(_VALUED, (seen.value, advantage, of_policy.rho, of_policy.kl), strict=True):
+    def _trace_values(self, tape: Tape, chunk: _Chunk) -> None:
+        """Trace values of steps, and distances from the behaviour policies."""
+        advantage, _ = self._duelling(chunk, self._samples(chunk)[1:])
+        distance = self._policy_distance(chunk)
+        for name, value in zip(_VALUE_OUTPUTS, (chunk.value, advantage, distance.rho, distance.kl), strict=True):
             tape.output(self._chunks.fields[name], value)
 
-    def _learning(self, tape: Tape, seen: _Chunk) -> None:
-        """Accumulate gradients, and take the step with the last chunk."""
-        fields = seen.fields
-        sampled, *others = self._samples(seen)
-        advantage, around = self._duelling(seen, others)
-        rho = self._policy_distance(seen).rho
-        z = self._step_of_policy(seen, sampled, self._action_value(seen.x, sampled) - around, rho)
-        loss = -fields["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * seen.value + advantage)
-        for up, phi in zip(z, (seen.mean, seen.std), strict=True):
+    def _trace_update(self, tape: Tape, chunk: _Chunk) -> None:
+        """Trace accumulation of gradients, and the step after the last chunk."""
+        fields = chunk.fields
+        sampled, *others = self._samples(chunk)
+        advantage, mean_advantage = self._duelling(chunk, others)
+        rho = self._policy_distance(chunk).rho
+        z = self._policy_step(chunk, sampled, self._action_value(chunk.x, sampled) - mean_advantage, rho)
+        loss = -fields["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * chunk.value + advantage)
+        for up, phi in zip(z, (chunk.mean, chunk.std), strict=True):
             loss = loss - (up.detached() * phi).row_sums()
         gradients = tape.gradient((fields["share"] * loss).sum(), self._groups)
         sums = [tape.read(field) for field in self._sums]
@@ -170,23 +170,23 @@ class Acer(Host):
         with tape.section(_LAST):
             for adam, total in zip(self._adams, sums, strict=True):
                 adam.step(tape, total, annealing)
-            follow(tape, self._average.group, self._policy.group, self._acer.tau)
-            follow(tape, self._average_std, self._std, self._acer.tau)
+            polyak_average(tape, self._average.group, self._policy.group, self._acer.tau)
+            polyak_average(tape, self._average_std, self._std, self._acer.tau)
 
-    def _step_of_policy(self, seen: _Chunk, sampled: Array, apart_from_mean: Array, rho: Array) -> list[Array]:
+    def _policy_step(self, chunk: _Chunk, sampled: Array, advantage: Array, rho: Array) -> list[Array]:
         """Ascent direction of means and standard deviations, (rows, m) each, within the trust region."""
-        c, fields, tape = self._acer.truncation, seen.fields, sampled.tape
-        mean, std = seen.mean.detached(), seen.std.detached()
+        c, fields, tape = self._acer.truncation, chunk.fields, sampled.tape
+        mean, std = chunk.mean.detached(), chunk.std.detached()
         ratio = importance_ratio(
             log_density(sampled, mean, std), log_density(sampled, fields["acted_mean"], fields["acted_std"])
         )
-        ahead = clip(rho, 0.0, c) * (fields["q_opc"] - seen.value.detached())
-        correction = clip(1.0 - c / ratio, 0.0, float("inf")) * apart_from_mean
+        gain = clip(rho, 0.0, c) * (fields["q_opc"] - chunk.value.detached())
+        correction = clip(1.0 - c / ratio, 0.0, float("inf")) * advantage
         g = [
-            ahead * first + correction * second
+            gain * first + correction * second
             for first, second in zip(score(fields["drawn"], mean, std), score(sampled, mean, std), strict=True)
         ]
-        average, average_std = self._average(seen.x), softplus(tape.read(self._average_std.fields[0]))
+        average, average_std = self._average(chunk.x), softplus(tape.read(self._average_std.fields[0]))
         spread = square(average_std) + square(average - mean)
         k = [(mean - average) / square(std), 1.0 / std - spread / (square(std) * std)]
         return project_step(g, k, self._acer.divergence)
@@ -195,20 +195,20 @@ class Acer(Host):
         """No-op: an update takes segments from the memory."""
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
-        assert self._stored is not None
+        assert self._memory is not None
         assert batches.slots is not None
         slots = batches.slots[k]
-        segments = self._stored.around(slots, self._acer.segment)
+        segments = self._memory.around(slots, self._acer.segment)
         weight = np.ones(slots.shape) if batches.weights is None else batches.weights[k]
-        steps = lay_out(segments, slots, weight, self._at_once)
+        steps = lay_out(segments, slots, weight, self._chunk_steps)
         ends = self._end_values(segments.last)
         chunks, reward = self._chunks, self._pack_steps(steps)
         self._evaluate(self.rows, chunks.rows, None)
-        value, advantage, rho, kl = map(chunks.read, _VALUED)
+        value, advantage, rho, kl = map(chunks.read, _VALUE_OUTPUTS)
         index = np.nonzero(steps.present)[0], steps.slots[steps.present]
-        refer.note(index, rho[steps.present], kl[steps.present])
+        refer.record(index, rho[steps.present], kl[steps.present])
         q_ret, q_opc = (
-            steps.retraced(reward, value, advantage, ratio, ends, self._config.gamma)
+            steps.retrace(reward, value, advantage, ratio, ends, self._config.gamma)
             for ratio in (np.minimum(1.0, rho) ** (1.0 / self._m), np.ones_like(rho))
         )
         error = q_ret - (value + advantage)
@@ -217,20 +217,20 @@ class Acer(Host):
         sections[0] |= 1 << _FIRST
         sections[-1] |= 1 << _LAST
         self._learn(self.rows, chunks.rows, sections)
-        refer.count()
-        td, target = (np.take_along_axis(of, steps.drawn, axis=1) for of in (error, q_ret))
+        refer.count_update()
+        td, target = (np.take_along_axis(column, steps.drawn, axis=1) for column in (error, q_ret))
         drawn = np.arange(self.trials)[:, None], slots
         return td.astype(np.float32), target.astype(np.float32), refer.far[drawn], refer.kl[drawn]
 
     def _pack_steps(self, steps: Steps) -> Values:
         """Write steps into records, and return their scaled rewards (S, N)."""
-        assert self._stored is not None
-        batch = self._stored.gather(steps.slots)
+        assert self._memory is not None
+        batch = self._memory.gather(steps.slots)
         behaviour = batch.behaviour
         assert behaviour is not None
         noise = np.zeros((*steps.slots.shape, 1 + self._acer.samples, self._m))
-        for of_trial, stream, n in zip(noise, self._streams, steps.present.sum(axis=1).tolist(), strict=True):
-            of_trial[:n] = stream.standard_normal((1 + self._acer.samples, n, self._m)).swapaxes(0, 1)
+        for trial_noise, stream, n in zip(noise, self._streams, steps.present.sum(axis=1).tolist(), strict=True):
+            trial_noise[:n] = stream.standard_normal((1 + self._acer.samples, n, self._m)).swapaxes(0, 1)
         self._chunks.begin(self.trials, steps.slots.shape[1], self.executor.dtype)
         self._chunks.write(
             observation=batch.observation,
@@ -243,8 +243,8 @@ class Acer(Host):
 
     def _end_values(self, slots: Slots) -> Values:
         """Return the end values of segments whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
-        assert self._stored is not None
-        batch = self._stored.gather(slots)
+        assert self._memory is not None
+        batch = self._memory.gather(slots)
         return np.where(batch.terminated, 0.0, self._values(batch.next_observation)[..., 0])
 
     def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:

@@ -1,7 +1,7 @@
 """Common base of PPO and TRPO: Gaussian policies and value functions with tanh units, observations standardised on
 arrival.
 
-Batch statistics (advantages, target values, densities) are computed once, on arrival, and frozen: Han and Sung 2017,
+Batch statistics (advantages, target values, densities) are computed once, on arrival, and kept: Han and Sung 2017,
 §III-A.  The filter already includes the batch, so importance ratios are 1 before the first gradient step.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.returns import generalised_advantages
-from onrig.learner.algorithms.traced import Traced
+from onrig.learner.algorithms.traced import TracedAlgorithm
 from onrig.learner.export import InputFilter, export_gaussian_policy
 from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.tape.array import Array
@@ -29,7 +29,7 @@ from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 
-FILTER_CUT: Final = 5.0
+FILTER_CLIP: Final = 5.0
 _FIRST_COUNT: Final = 1e-2
 """Weight of the standard normal that initialises a filter, and minimum variance of the filter (OpenAI's baselines)."""
 MEAN_GAIN: Final = 0.01
@@ -39,7 +39,7 @@ MEAN_GAIN: Final = 0.01
 def initial_layer(
     stream: np.random.Generator, inputs: int, outputs: int, last: bool, *, initial: str, last_gain: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw weights as ``OnPolicyConfig.initial`` states, scaled by ``last_gain`` in the last layer; biases are 0."""
+    """Draw weights as ``OnPolicyConfig.initial`` specifies, scaled by ``last_gain`` in the last layer; biases are 0."""
     drawn = stream.standard_normal((inputs, outputs))
     if initial == "normc":
         weights = drawn / np.sqrt(np.square(drawn).sum(axis=0, keepdims=True))
@@ -62,9 +62,9 @@ class Filter:
         self.count: NDArray[np.float64] = np.full(trials, _FIRST_COUNT)
         self.total: NDArray[np.float64] = np.zeros((trials, n))
         self.squares: NDArray[np.float64] = np.full((trials, n), _FIRST_COUNT)
-        self._settle()
+        self._update_moments()
 
-    def _settle(self) -> None:
+    def _update_moments(self) -> None:
         count = self.count[:, None]
         mean = self.total / count
         variance = np.maximum(self.squares / count - np.square(mean), _FIRST_COUNT)
@@ -77,14 +77,14 @@ class Filter:
             self.count[trial] += len(of_trial)
             self.total[trial] += of_trial.sum(axis=0)
             self.squares[trial] += np.square(of_trial).sum(axis=0)
-        self._settle()
+        self._update_moments()
 
     def __call__(self, observation: NDArray[np.floating]) -> NDArray[np.float64]:
         """Standardise observations (S, R, n), clipped at 5 standard deviations."""
-        return np.clip((observation - self._mean) / self._std, -FILTER_CUT, FILTER_CUT)
+        return np.clip((observation - self._mean) / self._std, -FILTER_CLIP, FILTER_CLIP)
 
     def of_trial(self, trial: int) -> InputFilter:
-        return InputFilter(self._mean[trial, 0].copy(), self._std[trial, 0].copy(), FILTER_CUT)
+        return InputFilter(self._mean[trial, 0].copy(), self._std[trial, 0].copy(), FILTER_CLIP)
 
     def state(self) -> State:
         return {
@@ -96,10 +96,10 @@ class Filter:
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self.count[:], self.total[:] = state["filter_count"], state["filter_total"]
         self.squares[:] = state["filter_squares"]
-        self._settle()
+        self._update_moments()
 
 
-class Frozen(NamedTuple):
+class BatchStatistics(NamedTuple):
     """Statistics of the experiences of a batch, R = N / K of each of K actors."""
 
     observation: NDArray[np.float32]
@@ -114,9 +114,9 @@ class Frozen(NamedTuple):
     """(S, K, R): training target of the value."""
 
 
-def flatten_actors(batch: Frozen) -> Frozen:
+def flatten_actors(batch: BatchStatistics) -> BatchStatistics:
     """Merge the experiences of all actors into one axis: (S, K R, ...)."""
-    return Frozen(*(field.reshape(len(field), -1, *field.shape[3:]) for field in batch))
+    return BatchStatistics(*(field.reshape(len(field), -1, *field.shape[3:]) for field in batch))
 
 
 def gather_minibatches(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
@@ -126,7 +126,7 @@ def gather_minibatches(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray
     return rows
 
 
-class ActorCritic(Traced):
+class ActorCritic(TracedAlgorithm):
     """Gaussian policies and values of S trials; a subclass adds the update."""
 
     behaviour: Final = GAUSSIAN
@@ -151,27 +151,27 @@ class ActorCritic(Traced):
         if not streams:
             raise ValueError("expected one random stream per trial, got none")
         state = Layout()
-        self._mean = Mlp(state, "policy", (n, *config.hidden, m), units=tanh)
-        self._spread: Final[Group] = state.group("spread", {"log_std": (1, m)})
-        self._value = Mlp(state, "value", (n, *config.hidden, 1), units=tanh)
-        rates = {self._mean.group: policy_lr, self._spread: policy_lr, self._value.group: value_lr}
+        self._mean = Mlp(state, "policy", (n, *config.hidden, m), activation=tanh)
+        self._log_std: Final[Group] = state.group("spread", {"log_std": (1, m)})
+        self._value = Mlp(state, "value", (n, *config.hidden, 1), activation=tanh)
+        rates = {self._mean.group: policy_lr, self._log_std: policy_lr, self._value.group: value_lr}
         self._adams = [Adam(state, g, lr=lr, eps=adam_eps) for g, lr in rates.items() if lr is not None]
         super().__init__(state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             for net, gain in ((self._mean, MEAN_GAIN), (self._value, 1.0)):
                 net.draw(row, stream, partial(initial_layer, initial=config.initial, last_gain=gain))
-            row[self._spread.flat.slice] = config.log_std
+            row[self._log_std.flat.slice] = config.log_std
         self._common: Final = config
         self._filter: Final = Filter(len(streams), n)
-        self._acts = self.forward(lambda tape, x, _: clip(self._mean(x), -1.0, 1.0), n, m)
-        self._draws = self.forward(self._trace_sample, n, m, m)
-        self._statistics = self.forward(self._trace_density, n, 2, m)
+        self._mean_actions = self.forward(lambda tape, x, _: clip(self._mean(x), -1.0, 1.0), n, m)
+        self._sampled_actions = self.forward(self._trace_sample, n, m, m)
+        self._densities_and_values = self.forward(self._trace_density, n, 2, m)
         """ln pi(a|s) and the value of states, from the actions sampled in them."""
         self._values = self.forward(lambda tape, x, _: self._value(x), n, 1)
 
     def _distribution(self, x: Array) -> tuple[Array, Array]:
         """Mean (B, m) and standard deviation (1, m)."""
-        return self._mean(x), exp(x.tape.read(self._spread.fields[0]))
+        return self._mean(x), exp(x.tape.read(self._log_std.fields[0]))
 
     def _trace_sample(self, tape: Tape, x: Array, noise: Array | None) -> Array:
         mean, std = self._distribution(x)
@@ -187,10 +187,10 @@ class ActorCritic(Traced):
         return self._filter(observation) if self._common.filter else observation
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        return self._acts(self._inputs(observation)).copy()
+        return self._mean_actions(self._inputs(observation)).copy()
 
     def draw(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        return self._draws(self._inputs(observation), noise).copy()
+        return self._sampled_actions(self._inputs(observation), noise).copy()
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy out the network of one trial's mean: weights (in, out) and bias (out,) per layer, tanh between them."""
@@ -198,7 +198,7 @@ class ActorCritic(Traced):
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
         """Copy out the standard deviation of one trial's policy, the same in all states: (m,)."""
-        std: NDArray[np.floating] = np.exp(self.rows[trial, self._spread.flat.slice])
+        std: NDArray[np.floating] = np.exp(self.rows[trial, self._log_std.flat.slice])
         return std
 
     def actor_filter(self, trial: int) -> InputFilter | None:
@@ -207,25 +207,25 @@ class ActorCritic(Traced):
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         layers, std = self.actor_layers(trial), self.actor_std(trial)
-        return export_gaussian_policy(layers, std, contract, units="Tanh", seen=self.actor_filter(trial))
+        return export_gaussian_policy(layers, std, contract, activation="Tanh", input_filter=self.actor_filter(trial))
 
-    def _freeze(self, batch: PolicyBatch) -> Frozen:
+    def _statistics_of(self, batch: PolicyBatch) -> BatchStatistics:
         """Return the statistics of a batch under the present policies; raises ValueError for another size."""
         config, (S, K, T) = self._common, batch.reward.shape
         expected = self.trials, config.actors, config.steps // config.actors
         if batch.reward.shape != expected:
             raise ValueError(f"expected a batch of {expected} experiences, got {(S, K, T)}")
-        seen, after, drawn = (
+        observation, next_observation, drawn = (
             field.reshape(S, K * T, -1) for field in (batch.observation, batch.next_observation, batch.drawn)
         )
-        self._filter.add(seen)
-        statistics = self._statistics(self._inputs(seen), drawn).reshape(S, K, T, 2)
+        self._filter.add(observation)
+        statistics = self._densities_and_values(self._inputs(observation), drawn).reshape(S, K, T, 2)
         log_pi = statistics[..., 0] if batch.log_pi is None else batch.log_pi
         value = statistics[..., 1].astype(np.float64)
-        next_value = self._values(self._inputs(after)).astype(np.float64).reshape(S, K, T)
+        next_value = self._values(self._inputs(next_observation)).astype(np.float64).reshape(S, K, T)
         ended = batch.terminated | batch.truncated
-        over = batch.terminated if config.truncations == "bootstrap" else ended
-        error = config.reward_scale * batch.reward + config.gamma * np.where(over, 0.0, next_value) - value
+        no_bootstrap = batch.terminated if config.truncations == "bootstrap" else ended
+        error = config.reward_scale * batch.reward + config.gamma * np.where(no_bootstrap, 0.0, next_value) - value
         advantage = generalised_advantages(error, ended, config.gamma, config.gae_lambda)
         target = advantage + value
         if self._standardises:
@@ -234,7 +234,7 @@ class ActorCritic(Traced):
             advantage = flat.reshape(S, K, T)
         log_pi = np.where(batch.deviates, np.inf, log_pi)
         fields = batch.observation, batch.drawn, log_pi, advantage, target
-        return Frozen(*(field.astype(np.float32) for field in fields))
+        return BatchStatistics(*(field.astype(np.float32) for field in fields))
 
     @property
     def _standardises(self) -> bool:

@@ -15,12 +15,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
 from onrig.learner.algorithms import Minibatches, Signals
-from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm
 from onrig.learner.export import export_policy
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import square, tanh
 from onrig.learner.tape.networks import Mlp, glorot
-from onrig.learner.tape.optimiser import Adam, follow
+from onrig.learner.tape.optimiser import Adam, polyak_average
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
@@ -30,13 +30,13 @@ def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tu
     """Return the optimisers of actor and critic; only the critic's weights decay."""
     betas, eps, coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
     decay, weights = config.critic_decay, critic.weights
-    of_actor = Adam(state, actor.group, lr=config.actor_lr, betas=betas, eps=eps)
+    actor_adam = Adam(state, actor.group, lr=config.actor_lr, betas=betas, eps=eps)
     group, lr = critic.group, config.critic_lr
-    of_critic = Adam(state, group, lr=lr, betas=betas, eps=eps, decay=decay, coupled=coupled, decays=weights)
-    return of_actor, of_critic
+    critic_adam = Adam(state, group, lr=lr, betas=betas, eps=eps, decay=decay, coupled=coupled, decays=weights)
+    return actor_adam, critic_adam
 
 
-class Ddpg(Traced):
+class Ddpg(TracedAlgorithm):
     """Actors and critics of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
@@ -67,7 +67,7 @@ class Ddpg(Traced):
 
         self.config = config
         self._act = self.forward(lambda tape, s, _: tanh(self._actor(s)), n, m)
-        self._records = Records(B, n, m, {"td": (B, 1), "target": (B, 1)})
+        self._records = MinibatchRecords(B, n, m, {"td": (B, 1), "target": (B, 1)})
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
@@ -83,14 +83,14 @@ class Ddpg(Traced):
         a_next = tanh(self._target_actor(s_next))
         target = r + discount * self._target_critic(s_next, join1=a_next)
         features = self._critic.layer(0, s)
-        td = target - self._critic.behind(1, features, join1=a)
-        value = self._critic.behind(1, features, join1=tanh(self._actor(s)))
-        (by_critic,) = tape.gradient((weight * square(td)).mean(), [self._critic.group])
-        (by_actor,) = tape.gradient(-value.mean(), [self._actor.group])
-        self._actor_adam.step(tape, by_actor)
-        self._critic_adam.step(tape, by_critic)
+        td = target - self._critic.from_layer(1, features, join1=a)
+        value = self._critic.from_layer(1, features, join1=tanh(self._actor(s)))
+        (critic_gradient,) = tape.gradient((weight * square(td)).mean(), [self._critic.group])
+        (actor_gradient,) = tape.gradient(-value.mean(), [self._actor.group])
+        self._actor_adam.step(tape, actor_gradient)
+        self._critic_adam.step(tape, critic_gradient)
         for target_net, net in self._pairs:
-            follow(tape, target_net.group, net.group, self.config.tau)
+            polyak_average(tape, target_net.group, net.group, self.config.tau)
         tape.output(self._records.fields["td"], td)
         tape.output(self._records.fields["target"], target)
 

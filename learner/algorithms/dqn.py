@@ -15,12 +15,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import NETWORK_SIZES, DqnConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, level_values
-from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm
 from onrig.learner.export import export_discrete_policy
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import square
 from onrig.learner.tape.networks import Mlp, glorot
-from onrig.learner.tape.optimiser import Adam, descend, follow
+from onrig.learner.tape.optimiser import Adam, descend, polyak_average
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
@@ -35,12 +35,12 @@ def nearest_level(action: NDArray[np.floating], levels: int) -> NDArray[np.int64
     The ``levels`` are uniform on [-1, 1].
     """
     place = np.ceil((action.astype(np.float64) + 1.0) * (0.5 * (levels - 1)) - 0.5)
-    # The action is NaN in a diverged trial, whose parameters are NaN as well.
+    # A diverged trial has NaN actions and NaN parameters.
     index: NDArray[np.int64] = np.clip(np.nan_to_num(place), 0, levels - 1).astype(np.int64)
     return index
 
 
-class Dqn(Traced):
+class Dqn(TracedAlgorithm):
     """Q-networks of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
@@ -79,7 +79,9 @@ class Dqn(Traced):
         self.levels: NDArray[np.floating] = level_values(config.levels).astype(self.rows.dtype)
         """Values of the discrete actions, (levels,)."""
         self._values = self.forward(lambda tape, s, _: self._network(s), n_observations, config.levels)
-        self._records = Records(B, n_observations, 1, {"chosen": (B, config.levels), "td": (B, 1), "target": (B, 1)})
+        self._records = MinibatchRecords(
+            B, n_observations, 1, {"chosen": (B, config.levels), "td": (B, 1), "target": (B, 1)}
+        )
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
@@ -90,7 +92,7 @@ class Dqn(Traced):
         td = target - (self._network(fields["observation"]) * fields["chosen"]).row_sums()
         descend(tape, (fields["weight"] * square(td)).mean(), [self._adam])
         with tape.section(_COPY):
-            follow(tape, self._target.group, self._network.group, 1.0)
+            polyak_average(tape, self._target.group, self._network.group, 1.0)
         tape.output(self._records.fields["td"], td)
         tape.output(self._records.fields["target"], target)
 
@@ -109,7 +111,7 @@ class Dqn(Traced):
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         records.set("chosen", np.eye(config.levels)[nearest_level(batches.action[..., 0], config.levels)])
         K = rows.shape[1]
-        self._run(self.rows, rows, self.due(K, _COPY, config.target_every))
+        self._run(self.rows, rows, self.sections_due(K, _COPY, config.target_every))
         self.updates += K
         return Signals(records.get("td"), target=records.get("target"))
 

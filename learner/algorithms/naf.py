@@ -13,18 +13,18 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.heads import quadratic, quadratic_outputs
-from onrig.learner.algorithms.host import ReferHost, initial
 from onrig.learner.algorithms.refer import Rules
+from onrig.learner.algorithms.refer_algorithm import ReferMinibatchAlgorithm, initial
 from onrig.learner.refer_settings import NafConfig, ReferSettings
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import softsign, square
 from onrig.learner.tape.networks import Mlp
-from onrig.learner.tape.optimiser import Adam, descend, follow
+from onrig.learner.tape.optimiser import Adam, descend, polyak_average
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 
 
-class Naf(ReferHost):
+class Naf(ReferMinibatchAlgorithm):
     """Networks of S trials, and their update."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Naf(ReferHost):
         state, n, m = Layout(), n_observations, n_actions
         self._naf = config
         sizes = (n, *config.hidden, 1 + m + quadratic_outputs(m))
-        self._network, self._target = (Mlp(state, name, sizes, units=softsign) for name in ("network", "target"))
+        self._network, self._target = (Mlp(state, name, sizes, activation=softsign) for name in ("network", "target"))
         self._adam = Adam(state, self._network.group, lr=config.lr)
         super().__init__(config, refer, n, m, state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
@@ -54,12 +54,12 @@ class Naf(ReferHost):
         out, m = self._network(x), self._m
         return out.columns(0, 1), out.columns(1, 1 + m), out.columns(1 + m, out.shape[1])
 
-    def _present(self, x: Array) -> tuple[Array, Array]:
+    def _current_policy(self, x: Array) -> tuple[Array, Array]:
         return self._out(x)[1], x.tape.filled((1, self._m), self._settings.std)
 
     def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
         value, mean, lower = self._out(self._inputs(fields["observation"]))
-        of_policy = self._policy_distance(mean, tape.filled((1, self._m), self._settings.std), **fields)
+        distance = self._policy_distance(mean, tape.filled((1, self._m), self._settings.std), **fields)
         after = self._target(self._inputs(fields["next_observation"])).columns(0, 1)
         target = fields["reward"] + fields["discount"] * after
         beta = rules.beta
@@ -68,11 +68,11 @@ class Naf(ReferHost):
             mean = mean.detached() + beta * (mean - mean.detached())
             beta = tape.filled((1, 1), 1.0)
         td = target - value - quadratic(fields["action"], mean, lower)
-        loss = beta * rules.near(of_policy.rho) * fields["weight"] * square(td) * 0.5
-        loss = (loss + (1.0 - rules.beta) * of_policy.kl).mean()
+        loss = beta * rules.near(distance.rho) * fields["weight"] * square(td) * 0.5
+        loss = (loss + (1.0 - rules.beta) * distance.kl).mean()
         descend(tape, loss, [self._adam], factor=rules.annealing)
-        follow(tape, self._target.group, self._network.group, self._naf.tau)
-        return {"td": td, "target": target, "rho": of_policy.rho, "kl": of_policy.kl}
+        polyak_average(tape, self._target.group, self._network.group, self._naf.tau)
+        return {"td": td, "target": target, "rho": distance.rho, "kl": distance.kl}
 
     def _pack(self, batches: Minibatches) -> None:
         super()._pack(batches)

@@ -22,7 +22,7 @@ Beat = Callable[[], object]
 
 
 def no_beat() -> None:
-    """Do nothing."""
+    """Ignore progress."""
 
 
 class PolicyBatch(NamedTuple):
@@ -63,8 +63,8 @@ class OnPolicy(Protocol):
         """Sample actions with N(0, 1) ``noise`` (S, E, m); returns (S, E, m), not clipped."""
         ...
 
-    def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
-        """Learn from a batch of the present policies; ``left`` is the share of the run that remained at its start.
+    def learn(self, batch: PolicyBatch, remaining: float, beat: Beat = no_beat) -> None:
+        """Learn from a batch of the present policies; ``remaining`` is the share of the run that remained at its start.
 
         Calls ``beat`` after every epoch.  Raises ValueError for a batch of another size.
         """

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import State
-from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flatten_actors, gather_minibatches
+from onrig.learner.algorithms.actor_critic import ActorCritic, BatchStatistics, flatten_actors, gather_minibatches
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
-from onrig.learner.algorithms.traced import Fields
+from onrig.learner.algorithms.traced import RecordBuffer
 from onrig.learner.on_policy_settings import PpoConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import likelihood_ratio, log_density
@@ -50,11 +50,11 @@ class Ppo(ActorCritic):
         rates = {"policy_lr": config.lr, "value_lr": config.value_lr or config.lr, "adam_eps": config.adam_eps}
         super().__init__(config, n_observations, n_actions, streams, dtype, **rates)
         self.config: Final = config
-        self._replayed: Final[deque[Frozen]] = deque(maxlen=config.depth)
+        self._replayed: Final[deque[BatchStatistics]] = deque(maxlen=config.depth)
         """Replay memory: the last L batches, oldest first."""
         columns = {"observation": n_observations, "drawn": n_actions, "log_pi": 1, "advantage": 1, "target": 1}
         shapes = {name: (config.batch, cols) for name, cols in columns.items()} | {"rate": (1, 1), "clip": (1, 1)}
-        self._records = Fields(shapes)
+        self._records = RecordBuffer(shapes)
         tape = Tape(self.layout, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
@@ -73,9 +73,9 @@ class Ppo(ActorCritic):
         """Take a gradient step on -mean min(R A, clip(R) A) + c mean (V - V^)^2."""
         ratio = likelihood_ratio(log_density(drawn, *self._distribution(observation)), log_pi)
         within = maximum(minimum(ratio, clip + 1.0), 1.0 - clip)
-        gained = minimum(ratio * advantage, within * advantage)
+        gain = minimum(ratio * advantage, within * advantage)
         error = self._value(observation) - target
-        loss = (square(error) * self.config.value_weight - gained).mean()
+        loss = (square(error) * self.config.value_weight - gain).mean()
         learning = self._adams if self.config.value_weight else self._adams[:-1]  # the last one is that of the value
         descend(tape, loss, learning, factor=rate, max_norm=self.config.max_norm)
 
@@ -83,10 +83,10 @@ class Ppo(ActorCritic):
     def _standardises(self) -> bool:
         return self.config.standardise == "batch"
 
-    def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
-        """Run the epochs of one iteration; ``left`` is the share of the run that remained at its start."""
-        self._replayed.append(self._freeze(batch))
-        alpha = left if self.config.anneal else 1.0
+    def learn(self, batch: PolicyBatch, remaining: float, beat: Beat = no_beat) -> None:
+        """Run the epochs of one iteration; ``remaining`` is the share of the run that remained at its start."""
+        self._replayed.append(self._statistics_of(batch))
+        alpha = remaining if self.config.anneal else 1.0
         memory = self._memory()
         for _ in range(self.config.epochs):
             self._descend(self._minibatches(memory), alpha)
@@ -95,7 +95,7 @@ class Ppo(ActorCritic):
     def _descend(self, minibatches: Experiences, alpha: float) -> None:
         """Take a step on each of k minibatches, with step sizes and clip range annealed by ``alpha``."""
         config, records, (k, S) = self.config, self._records, minibatches.log_pi.shape[:2]
-        rows = records.of(self, k)
+        rows = records.allocate(self, k)
         for name, values in minibatches._asdict().items():
             records.set(name, values)
         rates = alpha / (1.0 + config.lr_decay * (self.updates + np.arange(k)))
@@ -106,7 +106,9 @@ class Ppo(ActorCritic):
 
     def _memory(self) -> Experiences:
         """Return all experiences of the replay memory, actor by actor: fields (S, K R, ...)."""
-        flat = flatten_actors(Frozen(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True))))
+        flat = flatten_actors(
+            BatchStatistics(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True)))
+        )
         fields = self._inputs(flat.observation), *flat[1:]
         return Experiences(*(field.astype(self.executor.dtype, copy=False) for field in fields))
 
@@ -130,17 +132,17 @@ class Ppo(ActorCritic):
         return (of_actor + size // K * np.arange(K)[:, None]).reshape(-1, config.batch)
 
     def state(self) -> State:
-        """Return a copy of everything needed to resume training, frozen statistics included."""
-        frozen = {
+        """Return a copy of everything needed to resume training, batch statistics included."""
+        statistics = {
             f"replayed_{name}": np.stack([getattr(batch, name) for batch in self._replayed])
-            for name in Frozen._fields
+            for name in BatchStatistics._fields
             if self._replayed
         }
-        return super().state() | frozen
+        return super().state() | statistics
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         super().restore(state)
         self._replayed.clear()
         if "replayed_log_pi" in state:
-            columns = [np.asarray(state[f"replayed_{name}"], np.float32) for name in Frozen._fields]
-            self._replayed.extend(Frozen(*fields) for fields in zip(*columns, strict=True))
+            columns = [np.asarray(state[f"replayed_{name}"], np.float32) for name in BatchStatistics._fields]
+            self._replayed.extend(BatchStatistics(*fields) for fields in zip(*columns, strict=True))

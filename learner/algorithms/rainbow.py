@@ -2,7 +2,7 @@
 
 It combines return distributions on fixed atoms, dueling streams, double selection, n-step returns, and exploration by
 noisy layers; the sampler adds prioritised replay (``PropPER`` on the loss).  All hidden layers except the last are
-shared and free of noise; the last one and the outputs form two noisy streams, for the value and for the advantages.
+shared and noise-free; the last one and the outputs form two noisy streams, for the value and for the advantages.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, level_values
 from onrig.learner.algorithms.dqn import nearest_level
-from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm
 from onrig.learner.export import export_discrete_policy
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import clip, dense, equal, exp, log_softmax, project, relu, softmax
-from onrig.learner.tape.networks import by_inputs
-from onrig.learner.tape.optimiser import Adam, descend, follow
+from onrig.learner.tape.networks import fan_in_uniform
+from onrig.learner.tape.optimiser import Adam, descend, polyak_average
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
@@ -39,7 +39,7 @@ class Size(NamedTuple):
     outputs: int
 
 
-class Rainbow(Traced):
+class Rainbow(TracedAlgorithm):
     """Networks of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
@@ -72,14 +72,14 @@ class Rainbow(Traced):
             row[self._z.slice], row[self._numbers.slice] = z, np.arange(levels)
 
         self.discrete: Final = DiscreteActions(levels, ((1.0, 0.0),))
-        self.noises: Final = sum(layer.inputs + layer.outputs for layer in self._noisy)
+        self.noise_width: Final = sum(layer.inputs + layer.outputs for layer in self._noisy)
         self._values = self.forward(lambda tape, s, _: self._means(self._logits(self._network, s, None)), n, levels)
         self._noisy_values = self.forward(
-            lambda tape, s, f: self._means(self._logits(self._network, s, f)), n, levels, self.noises
+            lambda tape, s, f: self._means(self._logits(self._network, s, f)), n, levels, self.noise_width
         )
         outputs = {"loss": (B, 1), "td": (B, 1), "target": (B, 1)}
-        factors = {"factors": (1, self.noises), "target_factors": (1, self.noises)}
-        self._records = Records(B, n, 1, {"chosen": (B, levels)} | factors | outputs)
+        factors = {"factors": (1, self.noise_width), "target_factors": (1, self.noise_width)}
+        self._records = MinibatchRecords(B, n, 1, {"chosen": (B, levels)} | factors | outputs)
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
@@ -97,13 +97,13 @@ class Rainbow(Traced):
     def _draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
         fields = iter(self._network.fields)
         for layer in (*self._common, *(layer for layer in self._noisy for _ in range(2))):
-            for drawn in by_inputs(stream, *layer, False):
+            for drawn in fan_in_uniform(stream, *layer, False):
                 field = next(fields)
                 scale = self.config.sigma / np.sqrt(layer.inputs)
                 row[field.slice] = scale if field.name.endswith("_scale") else drawn.reshape(-1)
 
     def _logits(self, network: Group, x: Array, factors: Array | None) -> Array:
-        """Logits (B, levels * atoms), level by level, under noise with ``factors`` (1 or B, noises), if any."""
+        """Logits (B, levels * atoms), level by level, under noise with ``factors`` (1 or B, noise_width), if any."""
         value, advantages = self._dueling(network, x, factors)
         centred = value - self._mean_of_levels(advantages)
         return advantages + centred.tiled(self.config.levels)
@@ -169,14 +169,14 @@ class Rainbow(Traced):
         tape.output(fields["target"], target)
         descend(tape, (inputs["weight"] * loss).mean(), [self._adam], max_norm=config.max_norm)
         with tape.section(_COPY):
-            follow(tape, self._target, self._network, 1.0)
+            polyak_average(tape, self._target, self._network, 1.0)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the mean weights: normalised observations (S, E, n) to the values of the best levels (S, E, 1)."""
         return self._greedy(self._values(observation))
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act with weights perturbed by N(0, 1) ``noise`` (S, E, noises), separately for each state: (S, E, 1)."""
+        """Act with weights perturbed by N(0, 1) ``noise`` (S, E, noise_width), separately for each state: (S, E, 1)."""
         return self._greedy(self._noisy_values(observation, factors_of(noise)))
 
     def _greedy(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -199,10 +199,10 @@ class Rainbow(Traced):
         rows = records.pack(self, replace(batches, reward=reward), config.gamma**lengths, config.reward_scale)
         records.set("chosen", np.eye(config.levels)[nearest_level(batches.action[..., 0], config.levels)])
         K = rows.shape[1]
-        factors, target_factors = factors_of(self.normals(K, 2, 1, self.noises)).transpose(2, 1, 0, 3, 4)
+        factors, target_factors = factors_of(self.normals(K, 2, 1, self.noise_width)).transpose(2, 1, 0, 3, 4)
         records.set("factors", factors)
         records.set("target_factors", target_factors)
-        self._run(self.rows, rows, self.due(K, _COPY, config.target_every))
+        self._run(self.rows, rows, self.sections_due(K, _COPY, config.target_every))
         self.updates += K
         return Signals(records.get("td"), records.get("loss"), records.get("target"))
 

@@ -1,10 +1,10 @@
 """V-RACER with LSTM cells in place of hidden layers, for policies with memory (Novati and Koumoutsakos 2019, §5.4).
 
-Each drawn experience is learned from together with the preceding steps of its episode, as far as they are stored and
-the window extends.  The window starts from the hidden state before its first step.  That state is computed when the
-experience is new, along its episode and with the network of that time, and is stored in the notes (Kapturowski et al.
-2019, stored state).  Acting carries the hidden state from the start of the episode, so the learned policies are the
-ones that act.  This would not hold if windows started from zero, as in the paper (docs/methods.md).
+The update of a drawn experience includes the preceding steps of its episode, as far as they are stored and within the
+window.  The window starts from the hidden state before its first step.  That state is computed when the
+experience is new, along its episode and with the current network, and is stored in the notes (Kapturowski et al. 2019,
+stored state).  While acting, the hidden state is carried from the start of the episode.  With windows that start from
+zero, as in the paper, the learned policies would differ from the acting ones (docs/methods.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onrig.learner.algorithms import MemoryAccess, Minibatches, Window
 from onrig.learner.algorithms.traced import Forward, Values
 from onrig.learner.algorithms.vracer import Vracer
 from onrig.learner.export import export_recurrent_policy
-from onrig.learner.lstm import Lstm, Memory
+from onrig.learner.lstm import HiddenState, Lstm
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import concatenate
 from onrig.learner.tape.spaces import Layout
@@ -31,7 +31,7 @@ from onrig.runtime.policy.contract import PolicyContract
 class RecurrentVracer(Vracer):
     """Recurrent networks of S trials, and their update."""
 
-    _seen = "window"
+    _state_field = "window"
     hidden_width: int
 
     def _lay_out(self, state: Layout, n: int, outputs: int) -> Lstm:
@@ -40,7 +40,7 @@ class RecurrentVracer(Vracer):
         self._start, self._window = recurrent.start, recurrent.window
         self._cells = Lstm(state, "network", n, recurrent.units, outputs)
         self.hidden_width, self._n = self._cells.hidden_width, n
-        self._more = {"window": (self._vracer.batch, self._width)}
+        self._extra_fields = {"window": (self._vracer.batch, self._width)}
         return self._cells
 
     def _draw(self, row: Values, stream: np.random.Generator) -> None:
@@ -50,9 +50,9 @@ class RecurrentVracer(Vracer):
     def _width(self) -> int:
         return self._window * (self._n + 1) + self.hidden_width
 
-    def bind_memory(self, stored: MemoryAccess) -> None:
-        super().bind_memory(stored)
-        self._before = stored.notes.column("before", 0.0, shape=(self.hidden_width,))
+    def bind_memory(self, memory: MemoryAccess) -> None:
+        super().bind_memory(memory)
+        self._before = memory.notes.column("before", 0.0, shape=(self.hidden_width,))
         """(S, capacity, h): the hidden state before each experience."""
 
     def _pack(self, batches: Minibatches) -> None:
@@ -73,8 +73,8 @@ class RecurrentVracer(Vracer):
         window = _window_of(experiences)
         slots, observation, present = window.slots[index], window.observation[index], window.present[index]
         after = np.concatenate((experiences.next_observation[index][..., None, :], observation[..., :-1, :]), axis=-2)
-        there = np.concatenate((np.ones_like(present[..., :1]), present[..., :-1]), axis=-1)
-        return self._windows(after, there, slots[..., -2])
+        next_present = np.concatenate((np.ones_like(present[..., :1]), present[..., :-1]), axis=-1)
+        return self._windows(after, next_present, slots[..., -2])
 
     def _windows(self, observation: Values, present: NDArray[np.bool_], first: Slots) -> Values:
         """Assemble window states (S, B, width): observations, presence masks, and hidden states before the ``first``
@@ -89,29 +89,29 @@ class RecurrentVracer(Vracer):
             steps, x.columns(W * n, W * (n + 1)), x.columns(W * (n + 1), W * (n + 1) + self.hidden_width)
         )
 
-    def _present(self, x: Array) -> tuple[Array, Array]:
-        nothing = x.tape.filled((x.shape[0], self.hidden_width), 0.0)
-        reached, _ = self._cells.step(x, self._cells.split_hidden(nothing))
-        out = self._named(self._cells.outputs(reached))
+    def _current_policy(self, x: Array) -> tuple[Array, Array]:
+        zeros = x.tape.filled((x.shape[0], self.hidden_width), 0.0)
+        output, _ = self._cells.step(x, self._cells.split_hidden(zeros))
+        out = self._split_outputs(self._cells.outputs(output))
         return out.mean, out.std
 
-    def _acting(self) -> Forward:
+    def _bind_distribution(self) -> Forward:
         n, h = self._n, self.hidden_width
         self._acts = self.forward(lambda tape, x, _: self._act(tape, x), n + h, 2 * self._m + h)
-        self._carries = self.forward(lambda tape, x, _: concatenate(*_flat(self._step_of(x)[1])), n + h, h)
-        return super()._acting()
+        self._next_hidden = self.forward(lambda tape, x, _: concatenate(*_flatten(self._cell_step(x)[1])), n + h, h)
+        return super()._bind_distribution()
 
-    def _step_of(self, x: Array) -> tuple[Array, Memory]:
+    def _cell_step(self, x: Array) -> tuple[Array, HiddenState]:
         """Run one step of the cells on observations with hidden states, (rows, n + h)."""
         n = self._n
         return self._cells.step(self._inputs(x.columns(0, n)), self._cells.split_hidden(x.columns(n, x.shape[1])))
 
     def _act(self, tape: Tape, x: Array) -> Array:
-        reached, memory = self._step_of(x)
-        out = self._named(self._cells.outputs(reached))
-        return self._joined(tape, out.mean, out.std, *_flat(memory))
+        output, hidden = self._cell_step(x)
+        out = self._split_outputs(self._cells.outputs(output))
+        return self._concatenate_outputs(tape, out.mean, out.std, *_flatten(hidden))
 
-    def remembering(
+    def recurrent_distribution(
         self, observation: NDArray[np.floating], hidden: NDArray[np.float32]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
         """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
@@ -121,13 +121,13 @@ class RecurrentVracer(Vracer):
         both, m = self._acts(np.concatenate((observation, hidden), axis=-1)).copy(), self._m
         return both[..., :m], both[..., m : 2 * m], both[..., 2 * m :]
 
-    def _on_new(self, fresh: Sequence[Slots]) -> None:
+    def _prepare_new(self, new_slots: Sequence[Slots]) -> None:
         """Note the hidden states before new experiences, along each episode from its earliest new experience."""
-        assert self._stored is not None
+        assert self._memory is not None
         if self._start == "zero":
             return
-        after = self._stored.after
-        front = [np.setdiff1d(slots, after[s, slots]) for s, slots in enumerate(fresh)]
+        after = self._memory.after
+        front = [np.setdiff1d(slots, after[s, slots]) for s, slots in enumerate(new_slots)]
         while any(map(len, front)):
             for index, rows, experiences in self._chunks(front):
                 self._before[index] = self._carry_hidden(experiences)[rows]
@@ -139,15 +139,15 @@ class RecurrentVracer(Vracer):
         window = _window_of(experiences)
         slots, observation, present = window.slots[..., 1], window.observation[..., 1, :], window.present[..., 1]
         before = self._before[np.arange(self.trials)[:, None], slots]
-        after = self._carries(np.concatenate((observation, before), axis=-1))
+        after = self._next_hidden(np.concatenate((observation, before), axis=-1))
         return np.where(present[..., None], after, 0.0)
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         return export_recurrent_policy(self.actor_layers(trial), self.actor_std(trial), contract)
 
 
-def _flat(memory: Memory) -> list[Array]:
-    return [part for cell in memory for part in cell]
+def _flatten(hidden: HiddenState) -> list[Array]:
+    return [part for cell in hidden for part in cell]
 
 
 def _window_of(experiences: Minibatches) -> Window:

@@ -5,7 +5,7 @@ algorithm's own loss excludes it.  Rule 2: this gradient is mixed with that of t
 policy and the present one.  The coefficient beta keeps the share of far experiences in the memory at D.  c and the step
 size are annealed.
 
-The shield is part of the environment: the ratio uses the action that the policy sampled.
+The ratio uses the action that the policy sampled; the shield is part of the environment.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class PolicyDistance(NamedTuple):
     kl: Array
 
 
-def policy_distance(settings: ReferSettings, acted: BehaviourSample, mean: Array, std: Array) -> PolicyDistance:
+def policy_distance(settings: ReferSettings, sample: BehaviourSample, mean: Array, std: Array) -> PolicyDistance:
     """Compare the behaviour policies with the present one."""
     max_ratio = math.inf if settings.masks else _MAX_UNMASKED_RATIO
-    ratio = log_density(acted.drawn, mean, std), log_density(acted.drawn, acted.mean, acted.std)
-    behaviour, present = (acted.mean, acted.std), (mean, std)
+    ratio = log_density(sample.drawn, mean, std), log_density(sample.drawn, sample.mean, sample.std)
+    behaviour, present = (sample.mean, sample.std), (mean, std)
     first, second = (behaviour, present) if settings.kl == "mu_pi" else (present, behaviour)
     return PolicyDistance(importance_ratio(*ratio, max_ratio), kl_divergence(*first, *second))
 
@@ -72,9 +72,9 @@ class Rules(NamedTuple):
         """Factor of an algorithm's own loss: 0 where rule 1 excludes an experience, else 1."""
         return greater(rho, self.min_ratio) * greater(self.max_ratio, rho)
 
-    def mixed(self, loss: Array, of: PolicyDistance) -> Array:
+    def mix(self, loss: Array, distance: PolicyDistance) -> Array:
         """Mix a loss and the KL divergence, (B, 1) each: eq. 10."""
-        return self.beta * self.near(of.rho) * loss + (1.0 - self.beta) * of.kl
+        return self.beta * self.near(distance.rho) * loss + (1.0 - self.beta) * distance.kl
 
 
 class Refer:
@@ -85,7 +85,7 @@ class Refer:
         self.updates = 0
         self._notes: Final = notes
         self.rho: Final = notes.column("rho", 1.0)
-        """(S, capacity): at the last replay."""
+        """(S, capacity): ratio at the last replay."""
         self.far: Final = notes.column("far", False, np.bool_)
         self.kl: Final = notes.column("kl", 0.0)
         self._step: Final = 0.1 * batch / notes.capacity
@@ -98,7 +98,7 @@ class Refer:
         return 1.0 / (1.0 + self.settings.anneal * self.updates) if self.settings.rules != "none" else 1.0
 
     @property
-    def cut(self) -> float:
+    def max_near_ratio(self) -> float:
         """c: the maximum ratio of a near experience (eq. 13)."""
         return 1.0 + self.settings.c / (1.0 + self.settings.anneal * self.updates)
 
@@ -107,7 +107,9 @@ class Refer:
         """Return ``Rules`` for the next update, (S, 4)."""
         rules = np.empty((len(self.beta), 4))
         rules[:, 0], rules[:, 3] = self.beta, self.annealing
-        rules[:, 1:3] = (1.0 / self.cut, self.cut) if self.settings.masks else (-math.inf, math.inf)
+        rules[:, 1:3] = (
+            (1.0 / self.max_near_ratio, self.max_near_ratio) if self.settings.masks else (-math.inf, math.inf)
+        )
         return rules
 
     def classify(
@@ -118,34 +120,34 @@ class Refer:
         Returns which experiences are far.
         """
         share = self.far_share if self.settings.mixes else 0.0
-        far = self.note((np.arange(len(slots))[:, None], slots), rho, kl)
+        far = self.record((np.arange(len(slots))[:, None], slots), rho, kl)
         if self.settings.mixes:
             self.beta = (1.0 - self._step) * self.beta + np.where(share > self.settings.far_share, 0.0, self._step)
-        self.count()
+        self.count_update()
         return far
 
-    def note(self, index: Index, rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
+    def record(self, index: Index, rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
         """Record ratios and divergences of replayed experiences; returns which are far."""
         far = self._is_far(rho)
         self.rho[index], self.far[index], self.kl[index] = rho, far, kl
         return far
 
-    def count(self) -> None:
+    def count_update(self) -> None:
         """Count an update; c may shrink after it."""
         self.updates += 1
         if self.updates % RECLASSIFY_EVERY == 0:
             self.far[:] = self._is_far(self.rho)
 
     def _is_far(self, rho: NDArray[np.floating]) -> NDArray[np.bool_]:
-        min_ratio, max_ratio = (rho.dtype.type(bound) for bound in (1.0 / self.cut, self.cut))
+        min_ratio, max_ratio = (rho.dtype.type(bound) for bound in (1.0 / self.max_near_ratio, self.max_near_ratio))
         near: NDArray[np.bool_] = (min_ratio < rho) & (rho < max_ratio)
         return ~near
 
     @property
     def far_share(self) -> NDArray[np.float64]:
         """(S,): share of far experiences among those stored."""
-        # Separate counts: counting along an axis takes ten times as long.  Unwritten slots are not far.
-        far = np.array([np.count_nonzero(of_trial) for of_trial in self.far])
+        # One count per trial: counting along an axis takes ten times as long.  Empty slots are not far.
+        far = np.array([np.count_nonzero(trial_far) for trial_far in self.far])
         return np.asarray(far / np.maximum(self._notes.stored, 1))
 
     @property

@@ -14,18 +14,18 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
 from onrig.learner.algorithms.ddpg import optimisers
-from onrig.learner.algorithms.host import ReferHost, initial
 from onrig.learner.algorithms.refer import Rules
+from onrig.learner.algorithms.refer_algorithm import ReferMinibatchAlgorithm, initial
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import concatenate, softsign, square, tanh
 from onrig.learner.tape.networks import Mlp
-from onrig.learner.tape.optimiser import follow
+from onrig.learner.tape.optimiser import polyak_average
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 
 
-class ReferDdpg(ReferHost):
+class ReferDdpg(ReferMinibatchAlgorithm):
     """Actors and critics of S trials, and their update."""
 
     bounded = True
@@ -43,10 +43,10 @@ class ReferDdpg(ReferHost):
         """Initialise one trial from each of ``streams`` (actor, then critic)."""
         state, n, m, size = Layout(), n_observations, n_actions, NETWORK_SIZES[config.network]
         self._actor, self._target_actor = (
-            Mlp(state, name, (n, *size.actor, m), units=softsign) for name in ("actor", "target_actor")
+            Mlp(state, name, (n, *size.actor, m), activation=softsign) for name in ("actor", "target_actor")
         )
         self._critic, self._target_critic = (
-            Mlp(state, name, (n + m, *size.critic, 1), units=softsign) for name in ("critic", "target_critic")
+            Mlp(state, name, (n + m, *size.critic, 1), activation=softsign) for name in ("critic", "target_critic")
         )
         self._actor_adam, self._critic_adam = optimisers(state, config, self._actor, self._critic)
         self._tau = config.tau
@@ -61,26 +61,26 @@ class ReferDdpg(ReferHost):
     def _pairs(self) -> list[tuple[Mlp, Mlp]]:
         return [(self._target_actor, self._actor), (self._target_critic, self._critic)]
 
-    def _present(self, x: Array) -> tuple[Array, Array]:
+    def _current_policy(self, x: Array) -> tuple[Array, Array]:
         return tanh(self._actor(x)), x.tape.filled((1, self._m), self._settings.std)
 
     def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
         x, x_next = self._inputs(fields["observation"]), self._inputs(fields["next_observation"])
-        mean, std = self._present(x)
-        of_policy = self._policy_distance(mean, std, **fields)
+        mean, std = self._current_policy(x)
+        distance = self._policy_distance(mean, std, **fields)
         value = self._critic(concatenate(x, mean))
-        (by_actor,) = tape.gradient(rules.mixed(-value, of_policy).mean(), [self._actor.group])
+        (actor_gradient,) = tape.gradient(rules.mix(-value, distance).mean(), [self._actor.group])
 
         after = self._target_critic(concatenate(x_next, tanh(self._target_actor(x_next))))
         target = fields["reward"] + fields["discount"] * after
         td = target - self._critic(concatenate(x, fields["action"]))
-        near = rules.near(of_policy.rho)
-        (by_critic,) = tape.gradient((fields["weight"] * near * square(td)).mean(), [self._critic.group])
-        self._actor_adam.step(tape, by_actor, rules.annealing)
-        self._critic_adam.step(tape, by_critic, rules.annealing)
+        near = rules.near(distance.rho)
+        (critic_gradient,) = tape.gradient((fields["weight"] * near * square(td)).mean(), [self._critic.group])
+        self._actor_adam.step(tape, actor_gradient, rules.annealing)
+        self._critic_adam.step(tape, critic_gradient, rules.annealing)
         for target_net, net in self._pairs:
-            follow(tape, target_net.group, net.group, self._tau)
-        return {"td": td, "target": target, "rho": of_policy.rho, "kl": of_policy.kl}
+            polyak_average(tape, target_net.group, net.group, self._tau)
+        return {"td": td, "target": target, "rho": distance.rho, "kl": distance.kl}
 
     def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         return self._actor.layers(self.rows[trial])

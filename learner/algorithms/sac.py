@@ -14,12 +14,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.critics import Critics, adam, total
-from onrig.learner.algorithms.traced import Records, Traced
-from onrig.learner.export import Spread, export_policy
+from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm
+from onrig.learner.export import LogStdHead, export_policy
 from onrig.learner.sac_settings import SacConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import clip, concatenate, exp, log, square, tanh
-from onrig.learner.tape.networks import BatchNormalised, Mlp, by_inputs
+from onrig.learner.tape.networks import BatchNormalised, Mlp, fan_in_uniform
 from onrig.learner.tape.optimiser import descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
@@ -30,7 +30,7 @@ _DELAYED: Final = 1
 """Section of the tape that runs in every ``delay``-th update."""
 
 
-class Sac(Traced):
+class Sac(TracedAlgorithm):
     """Stochastic policies, critics and temperatures of S trials, and their update."""
 
     behaviour: Final = SQUASHED_GAUSSIAN
@@ -47,7 +47,7 @@ class Sac(Traced):
     ) -> None:
         """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
         state, n, m, B = Layout(), n_observations, n_actions, config.batch
-        network = BatchNormalised if config.settled.normalization == "batch" else Mlp
+        network = BatchNormalised if config.resolved.normalization == "batch" else Mlp
         self._actor = network(state, "actor", (n, *config.hidden, 2 * m))
         self._critics = Critics(state, config, n + m)
         self._temperature = state.group("temperature", {"log_alpha": (1, 1)})
@@ -56,23 +56,23 @@ class Sac(Traced):
         self._temperature_adam = adam(state, self._temperature, config)
         super().__init__(state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
-            self._actor.draw(row, stream, by_inputs)
-            self._critics.begin(row, stream)
+            self._actor.draw(row, stream, fan_in_uniform)
+            self._critics.draw(row, stream)
             row[self._temperature.flat.slice] = math.log(config.temperature)
 
-        self.config, self._m, self.noises = config, m, m
+        self.config, self._m, self.noise_width = config, m, m
         self._means = self.forward(lambda tape, s, _: tanh(self._actor(s).columns(0, m)), n, m)
         self._draws = self.forward(lambda tape, s, noise: self._act(s, _require_noise(noise))[0], n, m, m)
         fields = dict.fromkeys(("noise", "next_noise"), (B, m))
         fields |= dict.fromkeys((*self._errors, "target"), (B, 1))
-        self._records = Records(B, n, m, fields | self._critics.fields)
+        self._records = MinibatchRecords(B, n, m, fields | self._critics.fields)
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
 
     @property
     def _errors(self) -> list[str]:
-        return [f"td{i}" for i in self._critics.numbers]
+        return [f"td{i}" for i in self._critics.indices]
 
     def _act(self, s: Array, noise: Array, *, trains: bool = False) -> tuple[Array, Array]:
         """Return the squashed Gaussian action (B, m) and its ln pi (B, 1): Haarnoja et al. 2018b, App. C."""
@@ -90,19 +90,19 @@ class Sac(Traced):
         alpha = exp(log_alpha)
 
         a_next, log_pi_next = self._act(s_next, fields["next_noise"])
-        critics, chance = self._critics, self._critics.chance(fields)
-        values, value_next = critics.values(concatenate(s, a), concatenate(s_next, a_next), chance)
+        critics, randomness = self._critics, self._critics.read_randomness(fields)
+        values, value_next = critics.values(concatenate(s, a), concatenate(s_next, a_next), randomness)
         target = r + discount * (value_next - alpha * log_pi_next)
         td = [target - value for value in values]
         descend(tape, (weight * total([square(error) for error in td])).mean(), self._critic_adams)
 
-        with tape.section(_DELAYED if self.config.settled.delay > 1 else 0):
+        with tape.section(_DELAYED if self.config.resolved.delay > 1 else 0):
             pi, log_pi = self._act(s, fields["noise"], trains=True)
             pair = concatenate(s, pi)
-            descend(tape, (alpha * log_pi - critics.worth(pair, chance)).mean(), [self._actor_adam])
+            descend(tape, (alpha * log_pi - critics.actor_value(pair, randomness)).mean(), [self._actor_adam])
             # The target entropy is -m.
             descend(tape, -(log_alpha * (log_pi - float(self._m))).mean(), [self._temperature_adam])
-        critics.follow(tape)
+        critics.average_targets(tape)
         for name, value in zip((*self._errors, "target"), (*td, target), strict=True):
             tape.output(self._records.fields[name], value)
 
@@ -117,13 +117,13 @@ class Sac(Traced):
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
-        normals, numbers = self.drawn(K, 2, config.batch, self._m, uniforms=self._critics.uniforms)
+        normals, numbers = self.draw_noise(K, 2, config.batch, self._m, uniforms=self._critics.uniforms)
         next_noise, noise = normals.transpose(2, 1, 0, 3, 4)
         records.set("next_noise", next_noise)
         records.set("noise", noise)
-        for name, chances in self._critics.chances(numbers).items():
+        for name, chances in self._critics.draw_fields(numbers).items():
             records.set(name, chances.swapaxes(0, 1))
-        self._run(self.rows, rows, self.due(K, _DELAYED, config.settled.delay))
+        self._run(self.rows, rows, self.sections_due(K, _DELAYED, config.resolved.delay))
         self.updates += K
         td = np.stack([records.get(name) for name in self._errors])
         return Signals(td.mean(axis=0), np.abs(td).max(axis=0), records.get("target"))
@@ -133,13 +133,13 @@ class Sac(Traced):
         *hidden, (weight, bias) = self._actor.layers(self.rows[trial])
         return [*hidden, (weight[:, : self._m], bias[: self._m])]
 
-    def actor_spread(self, trial: int) -> Spread:
+    def actor_log_std(self, trial: int) -> LogStdHead:
         """Copy out the parameters of the standard deviation of one trial's policy."""
         weight, bias = self._actor.layers(self.rows[trial])[-1]
-        return Spread(weight[:, self._m :], bias[self._m :], self.config.log_std)
+        return LogStdHead(weight[:, self._m :], bias[self._m :], self.config.log_std)
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        return export_policy(self.actor_layers(trial), contract, self.actor_spread(trial))
+        return export_policy(self.actor_layers(trial), contract, self.actor_log_std(trial))
 
 
 def _require_noise(noise: Array | None) -> Array:

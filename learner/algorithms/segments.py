@@ -1,4 +1,4 @@
-"""Segments of stored episodes, concatenated, and the records that pass them to programs chunk by chunk."""
+"""Concatenated segments of stored episodes, and the records in which programs receive them chunk by chunk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Steps(NamedTuple):
     drawn: NDArray[np.int64]
     """(S, B): indices of the drawn experiences, around which the segments extend."""
 
-    def retraced(
+    def retrace(
         self, reward: Values, value: Values, advantage: Values, ratio: Values, end_value: Values, gamma: float
     ) -> Values:
         """Compute Q^ret or Q^opc of all steps from their ratios, (S, N) each, 0 where empty; ``end_value`` (S, B)."""
@@ -39,50 +39,52 @@ class Steps(NamedTuple):
         after, end = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
         after[trial, self.last], end[trial, self.last] = -1, end_value
         after[~self.present] = -1
-        r, v, rho, beyond = (np.where(self.present, of, 0.0).reshape(-1) for of in (reward, value, ratio, end))
-        q = retrace(r, v, rho, beyond, after.reshape(-1), gamma, advantage.reshape(-1))
+        r, v, rho, end_values = (
+            np.where(self.present, column, 0.0).reshape(-1) for column in (reward, value, ratio, end)
+        )
+        q = retrace(r, v, rho, end_values, after.reshape(-1), gamma, advantage.reshape(-1))
         return q.reshape(S, N)
 
 
-def lay_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
-    """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``at_once``."""
+def lay_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], chunk_steps: int) -> Steps:
+    """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``chunk_steps``."""
     S = len(slots)
     lengths = segments.present.sum(axis=-1)
     total = lengths.sum(axis=1)
-    N = -(-int(total.max()) // at_once) * at_once
+    N = -(-int(total.max()) // chunk_steps) * chunk_steps
     present = np.arange(N) < total[:, None]
-    placed, share = np.zeros((S, N), np.int64), np.zeros((S, N))
+    concatenated, share = np.zeros((S, N), np.int64), np.zeros((S, N))
     for s, n in enumerate(total.tolist()):
-        placed[s, :n] = segments.slots[s][segments.present[s]]
+        concatenated[s, :n] = segments.slots[s][segments.present[s]]
         share[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
     first = np.cumsum(lengths, axis=1) - lengths
     within = (segments.slots == slots[..., None]).argmax(axis=-1)
-    return Steps(placed, present, share, first + lengths - 1, first + within)
+    return Steps(concatenated, present, share, first + lengths - 1, first + within)
 
 
 class ChunkRecords:
     """Records of chunks of R steps each, shared by several programs; columns by name."""
 
-    def __init__(self, at_once: int, columns: Mapping[str, int]) -> None:
+    def __init__(self, chunk_steps: int, columns: Mapping[str, int]) -> None:
         """``columns``: fields (R, cols)."""
         self.layout: Final = Layout()
-        self.fields: Final = {name: self.layout.add(name, at_once, cols) for name, cols in columns.items()}
-        self._at_once = at_once
+        self.fields: Final = {name: self.layout.add(name, chunk_steps, cols) for name, cols in columns.items()}
+        self._chunk_steps = chunk_steps
         self._buffer: Values = np.zeros((0, self.layout.size))
         self.rows: Values = self._buffer.reshape(0, 0, self.layout.size)
         """(S, chunks, size)"""
 
     def begin(self, trials: int, steps: int, dtype: np.dtype[np.floating]) -> None:
         """Allocate records for N steps, a multiple of R, of each trial."""
-        count = trials * (steps // self._at_once)
+        count = trials * (steps // self._chunk_steps)
         if len(self._buffer) < count:
             self._buffer = rows_of(count, self.layout, dtype)
         self.rows = self._buffer[:count].reshape(trials, -1, self.layout.size)
 
     def write(self, **values: Values) -> None:
         """Write columns, (S, N, ...) each."""
-        for name, of_steps in values.items():
-            self.rows[:, :, self.fields[name].slice] = of_steps.reshape(*self.rows.shape[:2], -1)
+        for name, column in values.items():
+            self.rows[:, :, self.fields[name].slice] = column.reshape(*self.rows.shape[:2], -1)
 
     def read(self, name: str) -> Values:
         """Copy out a single column, (S, N)."""

@@ -10,12 +10,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import Td3Config
 from onrig.learner.algorithms import Minibatches, Signals
-from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm
 from onrig.learner.export import export_policy
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import clip, concatenate, minimum, square, tanh
-from onrig.learner.tape.networks import Mlp, by_inputs
-from onrig.learner.tape.optimiser import Adam, descend, follow
+from onrig.learner.tape.networks import Mlp, fan_in_uniform
+from onrig.learner.tape.optimiser import Adam, descend, polyak_average
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
@@ -24,7 +24,7 @@ _DELAYED: Final = 1
 """Section of the tape that runs in every ``delay``-th update."""
 
 
-class Td3(Traced):
+class Td3(TracedAlgorithm):
     """Actors and twin critics of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
@@ -52,13 +52,13 @@ class Td3(Traced):
         super().__init__(state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             for net in (self._actor, *self._critics):
-                net.draw(row, stream, by_inputs)
+                net.draw(row, stream, fan_in_uniform)
             for target, net in self._pairs:
                 target.copy(row, net)
 
         self.config, self._m = config, m
         self._act = self.forward(lambda tape, s, _: tanh(self._actor(s)), n, m)
-        self._records = Records(B, n, m, {"noise": (B, m), "td1": (B, 1), "td2": (B, 1), "target": (B, 1)})
+        self._records = MinibatchRecords(B, n, m, {"noise": (B, m), "td1": (B, 1), "td2": (B, 1), "target": (B, 1)})
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
@@ -87,7 +87,7 @@ class Td3(Traced):
             descend(tape, -self._critics[0](pair).mean(), self._adams[2:])
         with tape.section(_DELAYED if config.targets == "delayed" else 0):
             for target_net, net in self._pairs:
-                follow(tape, target_net.group, net.group, config.tau)
+                polyak_average(tape, target_net.group, net.group, config.tau)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         return self._act(observation).copy()
@@ -98,7 +98,7 @@ class Td3(Traced):
         K = rows.shape[1]
         noise = self.normals(K, config.batch, self._m).swapaxes(0, 1) * config.target_noise
         records.set("noise", np.clip(noise, -config.noise_clip, config.noise_clip))
-        self._run(self.rows, rows, self.due(K, _DELAYED, config.delay))
+        self._run(self.rows, rows, self.sections_due(K, _DELAYED, config.delay))
         self.updates += K
         twin = np.stack((records.get("td1"), records.get("td2")))
         return Signals(twin.mean(axis=0), np.abs(twin).max(axis=0), records.get("target"))

@@ -24,7 +24,7 @@ from onrig.runtime.memory.order.uniforms import restore_streams, words_of_stream
 Values = NDArray[Any]
 
 
-class Nets:
+class TracedNetworks:
     """Networks of S trials with their update state, and programs bound to them; a subclass defines the layout."""
 
     def __init__(self, state: Layout, trials: int, dtype: DTypeLike = np.float32) -> None:
@@ -43,13 +43,13 @@ class Nets:
         return self.executor.bind(program_of(tape))
 
     def forward(
-        self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int = 0
+        self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noise_width: int = 0
     ) -> Forward:
         """Build a program from inputs to outputs, for any number of rows."""
-        return Forward(self, trace, inputs, outputs, noises)
+        return Forward(self, trace, inputs, outputs, noise_width)
 
-    def run_some(self, run: Run, records: Values, trials: NDArray[np.int64]) -> None:
-        """Run a program with the records of these trials only; the others, and their moments, are unchanged."""
+    def run_selected(self, run: Run, records: Values, trials: NDArray[np.int64]) -> None:
+        """Run a program for these trials only; the others, and their moments, are unchanged."""
         for trial in trials.tolist():
             run(self.rows[trial : trial + 1], records[trial : trial + 1], None)
 
@@ -62,7 +62,7 @@ class Nets:
         return {name: self.values(field).copy() for name, field in self.layout.fields.items()}
 
     def check(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Check that the fields of a state fit; raises KeyError or ValueError."""
+        """Raise KeyError or ValueError if the fields of a state do not fit."""
         for name, field in self.layout.fields.items():
             if state[name].shape != (self.trials, *field.shape):
                 raise ValueError(f"{name} of shape {state[name].shape}, expected {(self.trials, *field.shape)}")
@@ -75,11 +75,11 @@ class Nets:
             self.values(field)[:] = state[name]
 
 
-class Traced(Nets):
+class TracedAlgorithm(TracedNetworks):
     """Networks of an algorithm, with its random streams and its update count."""
 
     def __init__(self, state: Layout, streams: Sequence[np.random.Generator], dtype: DTypeLike = np.float32) -> None:
-        """Allocate the state; ``state`` must be complete, and the ``streams`` (one per trial) are taken over."""
+        """Allocate the state; ``state`` must be complete.  The algorithm owns the ``streams``, one per trial."""
         super().__init__(state, len(streams), dtype)
         self.updates = 0
         self.program: Program
@@ -95,7 +95,7 @@ class Traced(Nets):
         """Draw N(0, 1) noise for updates, from one stream per trial: (S, *shape)."""
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
-    def drawn(self, updates: int, *shape: int, uniforms: int = 0) -> tuple[Values, Values]:
+    def draw_noise(self, updates: int, *shape: int, uniforms: int = 0) -> tuple[Values, Values]:
         """Draw N(0, 1) noise (S, updates, *shape) and numbers over [0, 1) (S, updates, uniforms), update by update."""
         if not uniforms:
             return self.normals(updates, *shape), np.zeros((self.trials, updates, 0))
@@ -106,7 +106,7 @@ class Traced(Nets):
         normals, numbers = (np.array([[pair[i] for pair in row] for row in of_trials]) for i in (0, 1))
         return normals, numbers
 
-    def due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:
+    def sections_due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:
         """Return the sections of the next updates: ``section`` in every ``every``-th one."""
         numbers = self.updates + 1 + np.arange(updates)
         return np.where(numbers % every == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
@@ -130,9 +130,14 @@ class Forward:
     """Program from inputs (S, E, n), and noise if required, to outputs (S, E, m), for any E."""
 
     def __init__(
-        self, owner: Nets, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int
+        self,
+        owner: TracedNetworks,
+        trace: Callable[[Tape, Array, Array | None], Array],
+        inputs: int,
+        outputs: int,
+        noise_width: int,
     ) -> None:
-        self._owner, self._trace, self._sizes = owner, trace, (inputs, outputs, noises)
+        self._owner, self._trace, self._sizes = owner, trace, (inputs, outputs, noise_width)
         self._bound: dict[int, tuple[Run, Values, Values, Values, Values]] = {}
 
     def __call__(self, inputs: Values, noise: Values | None = None) -> Values:
@@ -148,10 +153,10 @@ class Forward:
         return outputs
 
     def _bind(self, rows: int) -> tuple[Run, Values, Values, Values, Values]:
-        inputs, outputs, noises = self._sizes
+        inputs, outputs, noise_width = self._sizes
         record = Layout()
         x, y = record.add("inputs", rows, inputs), record.add("outputs", rows, outputs)
-        drawn = record.add("noise", rows, noises) if noises else None
+        drawn = record.add("noise", rows, noise_width) if noise_width else None
         tape = Tape(self._owner.layout, record)
         tape.output(y, self._trace(tape, tape.read(x), None if drawn is None else tape.read(drawn)))
         records = rows_of(self._owner.trials, record, self._owner.executor.dtype)
@@ -159,20 +164,20 @@ class Forward:
         return self._owner.bind(tape), records[:, None], views[0], views[1], views[2]
 
 
-class Fields:
+class RecordBuffer:
     """Update records: fields by name, (S, K, rows, cols) each, in a reused buffer."""
 
-    def __init__(self, shapes: Mapping[str, tuple[int, int]], *, in_turn: bool = False) -> None:
-        """``shapes``: rows and columns of each field; ``in_turn``: whether each update is a separate call."""
+    def __init__(self, shapes: Mapping[str, tuple[int, int]], *, separate_calls: bool = False) -> None:
+        """``shapes``: rows and columns of each field; ``separate_calls``: whether each update is a separate call."""
         self.layout: Final = Layout()
-        self._in_turn = in_turn
+        self._in_turn = separate_calls
         self.fields: Final = {name: self.layout.add(name, *shape) for name, shape in shapes.items()}
         self._rows: Values = np.zeros((0, 0, 0))
 
     def read(self, tape: Tape) -> dict[str, Array]:
         return {name: tape.read(field) for name, field in self.fields.items()}
 
-    def of(self, owner: Nets, updates: int) -> Values:
+    def allocate(self, owner: TracedNetworks, updates: int) -> Values:
         """Return records (S, K, size) for K updates of the trials of ``owner``, with their previous contents."""
         S, K = owner.trials, updates
         if self._rows.shape[:2] != (S, K):
@@ -181,7 +186,7 @@ class Fields:
             self._rows = rows.reshape(K, S, -1).swapaxes(0, 1) if self._in_turn else rows.reshape(S, K, -1)
         return self._rows
 
-    def of_update(self, k: int) -> Values:
+    def view_of_update(self, k: int) -> Values:
         """Return a view of the records of one update, (S, 1, size)."""
         return self._rows[:, k : k + 1]
 
@@ -198,21 +203,23 @@ class Fields:
         return np.ascontiguousarray(values[..., 0] if field.shape[1] == 1 else values)
 
 
-class Records(Fields):
+class MinibatchRecords(RecordBuffer):
     """Records of updates from minibatches."""
 
     def __init__(
-        self, batch: int, n: int, m: int, more: Mapping[str, tuple[int, int]], *, in_turn: bool = False
+        self, batch: int, n: int, m: int, more: Mapping[str, tuple[int, int]], *, separate_calls: bool = False
     ) -> None:
         """Declare the fields of every minibatch of B, and ``more`` of shapes (rows, cols).
 
-        ``in_turn``: whether each update is a separate call.
+        ``separate_calls``: whether each update is a separate call.
         """
         self._shape = batch, n, m
         columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
-        super().__init__({name: (batch, cols) for name, cols in columns.items()} | dict(more), in_turn=in_turn)
+        super().__init__(
+            {name: (batch, cols) for name, cols in columns.items()} | dict(more), separate_calls=separate_calls
+        )
 
-    def pack(self, owner: Nets, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
+    def pack(self, owner: TracedNetworks, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
         """Write minibatches into records (S, K, size) for the trials of ``owner``.
 
         The discount is 0 where terminated, else ``gamma``, which may vary, (K, S, B).  Raises ValueError if the shape
@@ -220,7 +227,7 @@ class Records(Fields):
         """
         K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
         check_shapes(batches, S, B, n, m)
-        rows = self.of(owner, K)
+        rows = self.allocate(owner, K)
         self.set("observation", batches.observation)
         self.set("action", batches.action)
         self.set("reward", batches.reward * reward_scale)
@@ -231,7 +238,7 @@ class Records(Fields):
 
 
 def check_shapes(batches: Minibatches, S: int, B: int, n: int, m: int) -> None:
-    """Check that K minibatches hold B experiences of S trials each; raises ValueError if not."""
+    """Raise ValueError unless K minibatches hold B experiences of each of S trials."""
     expected = (len(batches.reward), S, B)
     if batches.observation.shape != (*expected, n) or batches.action.shape != (*expected, m):
         got = f"{batches.observation.shape} and {batches.action.shape}"

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flatten_actors, gather_minibatches
+from onrig.learner.algorithms.actor_critic import ActorCritic, BatchStatistics, flatten_actors, gather_minibatches
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
-from onrig.learner.algorithms.traced import Fields
+from onrig.learner.algorithms.traced import RecordBuffer
 from onrig.learner.on_policy_settings import TrpoConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import kl_divergence, likelihood_ratio, log_density
@@ -35,19 +35,19 @@ def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps
     x, residual, direction = np.zeros_like(b), b.copy(), b.copy()
     square = np.square(residual).sum(axis=1, keepdims=True)
     for _ in range(steps):
-        going = square > _CG_TOLERANCE
+        active = square > _CG_TOLERANCE
         along = product(direction)
         curvature = (direction * along).sum(axis=1, keepdims=True)
-        step = np.where(going, square / np.where(going, curvature, 1.0), 0.0)
+        step = np.where(active, square / np.where(active, curvature, 1.0), 0.0)
         x += step * direction
         residual -= step * along
         after = np.square(residual).sum(axis=1, keepdims=True)
-        direction = np.where(going, residual + after / np.where(going, square, 1.0) * direction, direction)
-        square = np.where(going, after, square)
+        direction = np.where(active, residual + after / np.where(active, square, 1.0) * direction, direction)
+        square = np.where(active, after, square)
     return x
 
 
-def step_of_divergence(product: Callable[[Vectors], Vectors], direction: Vectors, max_kl: float) -> Vectors:
+def scale_to_divergence(product: Callable[[Vectors], Vectors], direction: Vectors, max_kl: float) -> Vectors:
     """Return the step x along each row with x' H x / 2 = ``max_kl``; 0 for a zero direction."""
     curvature = (direction * product(direction)).sum(axis=1, keepdims=True)
     return np.sqrt(2.0 * max_kl / np.where(curvature > 0.0, curvature, np.inf)) * direction
@@ -69,44 +69,44 @@ class Trpo(ActorCritic):
         super().__init__(config, n_observations, n_actions, streams, dtype, value_lr=config.value_lr)
         self.config: Final = config
         N, F, n, m = config.steps, -(-config.steps // config.fisher_every), n_observations, n_actions
-        self._policy: Final = (self._mean.group, self._spread)
+        self._policy: Final = (self._mean.group, self._log_std)
         size = self._mean.group.flat.size
 
         batch = {"observation": (N, n), "drawn": (N, m), "log_pi": (N, 1), "advantage": (N, 1)}
         present = {"mean": (N, m), "log_std": (1, m), "gradient": (1, size + m)}
-        self._batch = Fields(batch | present | {"gain": (N, 1), "divergence": (N, 1)})
+        self._batch = RecordBuffer(batch | present | {"gain": (N, 1), "divergence": (N, 1)})
         self._differentiate = self._program(self._batch, self._gradient)
         self._evaluate_step = self._program(self._batch, self._trace_evaluation)
-        self._few = Fields({"observation": (F, n), "along": (1, size), "product": (1, size)})
-        self._multiply = self._program(self._few, self._product)
-        self._minibatches = Fields({"observation": (config.batch, n), "target": (config.batch, 1)})
+        self._fisher = RecordBuffer({"observation": (F, n), "along": (1, size), "product": (1, size)})
+        self._multiply = self._program(self._fisher, self._product)
+        self._minibatches = RecordBuffer({"observation": (config.batch, n), "target": (config.batch, 1)})
         self._fit = self._program(self._minibatches, self._value_step)
 
-    def _program(self, records: Fields, trace: Callable[[Tape], None]) -> Run:
+    def _program(self, records: RecordBuffer, trace: Callable[[Tape], None]) -> Run:
         tape = Tape(self.layout, records.layout)
         trace(tape)
         return self.bind(tape)
 
     def _gains(self, tape: Tape, mean: Array, std: Array) -> Array:
         """Return R A of each experience, (N, 1)."""
-        at = self._batch.read(tape)
-        return likelihood_ratio(log_density(at["drawn"], mean, std), at["log_pi"]) * at["advantage"]
+        fields = self._batch.read(tape)
+        return likelihood_ratio(log_density(fields["drawn"], mean, std), fields["log_pi"]) * fields["advantage"]
 
     def _gradient(self, tape: Tape) -> None:
         """Report the gradient of the mean gain, and the present policy."""
         mean, std = self._distribution(self._batch.read(tape)["observation"])
         gains = self._gains(tape, mean, std)
         gradient = concatenate(*tape.gradient(gains.mean(), self._policy))
-        found = {"mean": mean, "log_std": tape.read(self._spread.fields[0]), "gain": gains, "gradient": gradient}
-        for name, value in found.items():
+        outputs = {"mean": mean, "log_std": tape.read(self._log_std.fields[0]), "gain": gains, "gradient": gradient}
+        for name, value in outputs.items():
             tape.output(self._batch.fields[name], value)
 
     def _trace_evaluation(self, tape: Tape) -> None:
         """Report gains, and divergences from the policy before the step."""
-        at = self._batch.read(tape)
-        mean, std = self._distribution(at["observation"])
+        fields = self._batch.read(tape)
+        mean, std = self._distribution(fields["observation"])
         tape.output(self._batch.fields["gain"], self._gains(tape, mean, std))
-        divergence = kl_divergence(at["mean"], exp(at["log_std"]), mean, std)
+        divergence = kl_divergence(fields["mean"], exp(fields["log_std"]), mean, std)
         tape.output(self._batch.fields["divergence"], divergence)
 
     def _product(self, tape: Tape) -> None:
@@ -115,73 +115,75 @@ class Trpo(ActorCritic):
         The divergence has zero gradient at the present policy, so its Hessian is exactly J' M J, where J is the
         Jacobian of the means with respect to the parameters, and M = 1 / std^2 the Hessian with respect to the means.
         """
-        at, net = self._few.read(tape), self._mean
-        x, start, last = at["observation"], net.group.flat.at, len(net.sizes) - 1
-        along = [at["along"].columns(f.at - start, f.slice.stop - start).reshaped(*f.shape) for f in net.group.fields]
+        fields, net = self._fisher.read(tape), self._mean
+        x, start, last = fields["observation"], net.group.flat.at, len(net.sizes) - 1
+        along = [
+            fields["along"].columns(f.at - start, f.slice.stop - start).reshaped(*f.shape) for f in net.group.fields
+        ]
         change = None
         for layer, weight in enumerate(net.weights):
-            mark_changed = dense(x, *along[2 * layer : 2 * layer + 2])
+            change_before = dense(x, *along[2 * layer : 2 * layer + 2])
             if change is not None:
-                mark_changed = mark_changed + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
+                change_before = change_before + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
             x = net.layer(layer, x, last=layer == last)
-            change = mark_changed if layer == last else mark_changed * (1.0 - square(x))  # tanh' = 1 - tanh^2
+            change = change_before if layer == last else change_before * (1.0 - square(x))  # tanh' = 1 - tanh^2
         assert change is not None
-        weighted = (change / square(exp(tape.read(self._spread.fields[0])))).detached()
+        weighted = (change / square(exp(tape.read(self._log_std.fields[0])))).detached()
         (product,) = tape.gradient((x * weighted).row_sums().mean(), [net.group])
-        tape.output(self._few.fields["product"], product)
+        tape.output(self._fisher.fields["product"], product)
 
     def _value_step(self, tape: Tape) -> None:
-        at = self._minibatches.read(tape)
-        descend(tape, square(self._value(at["observation"]) - at["target"]).mean(), self._adams)
+        fields = self._minibatches.read(tape)
+        descend(tape, square(self._value(fields["observation"]) - fields["target"]).mean(), self._adams)
 
-    def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
-        """Take one policy step, then the value epochs; ``left`` is ignored."""
-        frozen = flatten_actors(self._freeze(batch))
-        x = self._inputs(frozen.observation).astype(self.executor.dtype)
-        self._step_policies(x, frozen)
-        self._fit_values(x, frozen.target, beat)
+    def learn(self, batch: PolicyBatch, remaining: float, beat: Beat = no_beat) -> None:
+        """Take one policy step, then the value epochs; ``remaining`` is ignored."""
+        statistics = flatten_actors(self._statistics_of(batch))
+        x = self._inputs(statistics.observation).astype(self.executor.dtype)
+        self._step_policies(x, statistics)
+        self._fit_values(x, statistics.target, beat)
         self.updates += 1
 
-    def _step_policies(self, x: NDArray[np.floating], batch: Frozen) -> None:
+    def _step_policies(self, x: NDArray[np.floating], batch: BatchStatistics) -> None:
         """Step along the natural gradient, within the divergence bound and without a decrease of the objective."""
-        config, S, at = self.config, len(x), self._batch
-        rows = at.of(self, 1)
+        config, S, records = self.config, len(x), self._batch
+        rows = records.allocate(self, 1)
         fields = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
         for name, field in fields.items():
-            at.set(name, field[None])
+            records.set(name, field[None])
         self._differentiate(self.rows, rows, None)
-        gradient = at.get("gradient")[0, :, 0].astype(np.float64)
-        before = at.get("gain")[0].mean(axis=1, dtype=np.float64)
+        gradient = records.get("gradient")[0, :, 0].astype(np.float64)
+        before = records.get("gain")[0].mean(axis=1, dtype=np.float64)
         product = self.fisher_product(x[:, :: config.fisher_every])
         direction = conjugate_gradients(product, gradient, config.cg_steps)
-        full = step_of_divergence(product, direction, config.max_kl)
+        full = scale_to_divergence(product, direction, config.max_kl)
 
         start = self._policy_vectors().astype(np.float64)
-        taken, waiting = start.copy(), np.ones(S, np.bool_)
+        accepted_vectors, searching = start.copy(), np.ones(S, np.bool_)
         for halving in range(config.halvings):
-            tried = start + 0.5**halving * full
-            self._write(tried)
+            trial_vectors = start + 0.5**halving * full
+            self._write_policies(trial_vectors)
             self._evaluate_step(self.rows, rows, None)
-            gain, divergence = (at.get(name)[0].mean(axis=1, dtype=np.float64) for name in ("gain", "divergence"))
-            accepted = waiting & (gain >= before) & (divergence <= KL_SLACK * config.max_kl)
-            taken[accepted] = tried[accepted]
-            waiting &= ~accepted
-            if not waiting.any():
+            gain, divergence = (records.get(name)[0].mean(axis=1, dtype=np.float64) for name in ("gain", "divergence"))
+            accepted = searching & (gain >= before) & (divergence <= KL_SLACK * config.max_kl)
+            accepted_vectors[accepted] = trial_vectors[accepted]
+            searching &= ~accepted
+            if not searching.any():
                 break
-        self._write(taken)
+        self._write_policies(accepted_vectors)
 
     def fisher_product(self, x: NDArray[np.floating]) -> Callable[[Vectors], Vectors]:
         """Return the product v -> (F + damping) v for parameter vectors; F is the Hessian of the mean KL divergence at
         ``x``."""
-        few, size = self._few, self._mean.group.flat.size
-        rows = few.of(self, 1)
-        few.set("observation", x[None])
+        fisher, size = self._fisher, self._mean.group.flat.size
+        rows = fisher.allocate(self, 1)
+        fisher.set("observation", x[None])
 
         def product(v: Vectors) -> Vectors:
-            few.set("along", v[None, :, :size])
+            fisher.set("along", v[None, :, :size])
             self._multiply(self.rows, rows, None)
             # The Hessian with respect to ln std is 2 in all states.
-            found = np.concatenate((few.get("product")[0, :, 0], 2.0 * v[:, size:]), axis=1)
+            found = np.concatenate((fisher.get("product")[0, :, 0], 2.0 * v[:, size:]), axis=1)
             return found.astype(np.float64) + self.config.damping * v
 
         return product
@@ -190,14 +192,14 @@ class Trpo(ActorCritic):
         """Return the parameters of mean and standard deviation, (S, P)."""
         return np.concatenate([self.rows[:, group.flat.slice] for group in self._policy], axis=1)
 
-    def _write(self, vectors: NDArray[np.floating]) -> None:
+    def _write_policies(self, vectors: NDArray[np.floating]) -> None:
         ends = np.cumsum([group.flat.size for group in self._policy])[:-1]
         for group, part in zip(self._policy, np.split(vectors, ends, axis=1), strict=True):
             self.rows[:, group.flat.slice] = part
 
     def _fit_values(self, x: NDArray[np.floating], target: NDArray[np.float32], beat: Beat = no_beat) -> None:
         config, N = self.config, target.shape[1]
-        rows = self._minibatches.of(self, N // config.batch)
+        rows = self._minibatches.allocate(self, N // config.batch)
         for _ in range(config.value_epochs):
             slots = np.stack([s.permutation(N).reshape(-1, config.batch) for s in self._streams], axis=1)
             self._minibatches.set("observation", gather_minibatches(x, slots))

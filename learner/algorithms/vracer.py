@@ -16,8 +16,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import MemoryAccess, Minibatches
 from onrig.learner.algorithms.heads import HEADS
-from onrig.learner.algorithms.host import ReferHost, common_std, initial, inverse_softplus
 from onrig.learner.algorithms.refer import Index, Refer, Rules
+from onrig.learner.algorithms.refer_algorithm import ReferMinibatchAlgorithm, common_std, initial, inverse_softplus
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.lstm import Lstm
@@ -30,11 +30,11 @@ from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
 
-_AT_ONCE: Final = 16
-"""Number of experiences valued at once, always the same: a trial's rounding must not depend on the other trials."""
+_CHUNK: Final = 16
+"""Number of experiences per forward pass, always the same: a trial's rounding must not depend on the other trials."""
 
 
-class _Out(NamedTuple):
+class _Outputs(NamedTuple):
     """Network outputs at states (rows)."""
 
     value: Array
@@ -44,12 +44,12 @@ class _Out(NamedTuple):
     head: Array | None
 
 
-class Vracer(ReferHost):
+class Vracer(ReferMinibatchAlgorithm):
     """Networks of S trials, and their update."""
 
-    _seen: ClassVar[str] = "observation"
-    """Field of the record that contains the states from which the network's outputs are computed."""
-    _more: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    _state_field: ClassVar[str] = "observation"
+    """Field of the record with the states that the network evaluates."""
+    _extra_fields: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -73,13 +73,13 @@ class Vracer(ReferHost):
             self._draw(row, stream)
             row[self._std.flat.slice] = inverse_softplus(config.std)
         w = self._width
-        self._trace(q_ret=(B, 1), value=(B, 1), advantage=(B, 1), **self._more)
+        self._trace(q_ret=(B, 1), value=(B, 1), advantage=(B, 1), **self._extra_fields)
         self._values = self.forward(lambda tape, x, _: self._out(x).value, w, 1)
         self._entries = self.forward(lambda tape, x, _: self._entry(tape, x), 2 * w + m, 3)
 
     def _lay_out(self, state: Layout, n: int, outputs: int) -> Mlp | Lstm:
         """Lay out the network without the standard deviation."""
-        self._mlp = Mlp(state, "network", (n, *self._vracer.hidden, outputs), units=softsign)
+        self._mlp = Mlp(state, "network", (n, *self._vracer.hidden, outputs), activation=softsign)
         return self._mlp
 
     def _draw(self, row: Values, stream: np.random.Generator) -> None:
@@ -102,60 +102,60 @@ class Vracer(ReferHost):
         """Return the linear outputs at states (rows, width)."""
         return self._mlp(self._inputs(x))
 
-    def _out(self, x: Array) -> _Out:
-        return self._named(self._linear_outputs(x))
+    def _out(self, x: Array) -> _Outputs:
+        return self._split_outputs(self._linear_outputs(x))
 
-    def _named(self, out: Array) -> _Out:
+    def _split_outputs(self, out: Array) -> _Outputs:
         m, cols = self._m, out.shape[1]
         std = softplus(out.tape.read(self._std.fields[0]))
         head = out.columns(1 + m, cols) if cols > 1 + m else None
-        return _Out(out.columns(0, 1), out.columns(1, 1 + m), std, head)
+        return _Outputs(out.columns(0, 1), out.columns(1, 1 + m), std, head)
 
-    def _present(self, x: Array) -> tuple[Array, Array]:
-        return self._named(self._mlp(x))[1:3]
+    def _current_policy(self, x: Array) -> tuple[Array, Array]:
+        return self._split_outputs(self._mlp(x))[1:3]
 
-    def _advantage_of(self, action: Array, out: _Out) -> Array:
+    def _advantage_of(self, action: Array, out: _Outputs) -> Array:
         """A(s, a) (B, 1), 0 without a head; gradients reach only the head's outputs."""
         if self._head is None or out.head is None:
             return action.tape.filled((action.shape[0], 1), 0.0)
         return self._head.advantage(action, out.mean.detached(), out.std.detached(), out.head)
 
     def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
-        out, drawn, q_ret = self._out(fields[self._seen]), fields["drawn"], fields["q_ret"]
-        of_policy = self._policy_distance(out.mean, out.std, **fields)
+        out, drawn, q_ret = self._out(fields[self._state_field]), fields["drawn"], fields["q_ret"]
+        distance = self._policy_distance(out.mean, out.std, **fields)
         advantage = self._advantage_of(drawn, out)
-        ahead = q_ret - out.value.detached()
-        error = ahead - advantage.detached()
-        rho, known = of_policy.rho, of_policy.rho.detached()
+        gain = q_ret - out.value.detached()
+        error = gain - advantage.detached()
+        rho, known = distance.rho, distance.rho.detached()
         # Gradients: -rho (Q^ret - V) for ln pi, -min(1, rho) error for V, -rho error for A (docs/methods.md,
         # "V-RACER").
-        loss = -rho * ahead - clip(known, 0.0, 1.0) * error * out.value
+        loss = -rho * gain - clip(known, 0.0, 1.0) * error * out.value
         if self._head is not None:
             loss = loss - known * error * advantage
-        mixed = rules.mixed(fields["weight"] * loss, of_policy).mean()
+        mixed = rules.mix(fields["weight"] * loss, distance).mean()
         descend(tape, mixed, self._adams, factor=rules.annealing)
-        reported = {"td": error, "target": q_ret, "rho": rho, "kl": of_policy.kl}
-        return reported | {"value": out.value, "advantage": advantage}
+        outputs = {"td": error, "target": q_ret, "rho": rho, "kl": distance.kl}
+        return outputs | {"value": out.value, "advantage": advantage}
 
-    def bind_memory(self, stored: MemoryAccess) -> None:
-        super().bind_memory(stored)
-        column = stored.notes.column
+    def bind_memory(self, memory: MemoryAccess) -> None:
+        super().bind_memory(memory)
+        column = memory.notes.column
         self._known = column("known", False, np.bool_)
         self._value, self._end_value = column("value", 0.0), column("end_value", 0.0)
         self._advantages, self._rewards = column("advantage", 0.0), column("reward", 0.0)
         self._q_ret = column("q_ret", 0.0)
-        self._entered = -1
+        self._valued_changes = -1
 
     def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
         assert batches.slots is not None
-        self._enter()
+        self._value_new()
         index = np.arange(self.trials)[:, None], batches.slots[k]
         record[:, 0, self._records.fields["q_ret"].slice] = self._q_ret[index]
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
-        reported = super()._step(batches, k, refer)
+        outputs = super()._step(batches, k, refer)
         assert batches.slots is not None
-        slots, record = batches.slots[k], self._records.of_update(k)
+        slots, record = batches.slots[k], self._records.view_of_update(k)
         index = np.arange(self.trials)[:, None], slots
         self._value[index] = record[:, 0, self._records.fields["value"].slice]
         if self._head is not None:
@@ -164,18 +164,18 @@ class Vracer(ReferHost):
         if (self.updates + 1) % self._vracer.retrace_every == 0:
             for s in range(self.trials):
                 self._retrace(s)
-        return reported
+        return outputs
 
-    def _enter(self) -> None:
+    def _value_new(self) -> None:
         """Compute values of new experiences; their ratio is 1 until they are replayed."""
-        assert self._stored is not None
-        notes = self._stored.notes
-        if self._entered == notes.changes:
+        assert self._memory is not None
+        notes = self._memory.notes
+        if self._valued_changes == notes.changes:
             return
-        self._entered = notes.changes
-        fresh = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(notes.stored.tolist())]
-        self._on_new(fresh)
-        for index, rows, experiences in self._chunks(fresh):
+        self._valued_changes = notes.changes
+        new_slots = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(notes.stored.tolist())]
+        self._prepare_new(new_slots)
+        for index, rows, experiences in self._chunks(new_slots):
             assert experiences.behaviour is not None
             entries = np.concatenate(
                 (self._states(experiences), self._next_states(experiences), experiences.behaviour.drawn), axis=-1
@@ -191,7 +191,7 @@ class Vracer(ReferHost):
             ):
                 column[index] = values[rows]
             self._known[index] = True
-        for s, slots in enumerate(fresh):
+        for s, slots in enumerate(new_slots):
             if len(slots) > 1:
                 self._retrace(s)
 
@@ -202,47 +202,47 @@ class Vracer(ReferHost):
         advantage = self._advantage_of(x.columns(2 * w, x.shape[1]), out)
         return concatenate(out.value, advantage, self._out(x.columns(w, 2 * w)).value)
 
-    def _on_new(self, fresh: Sequence[Slots]) -> None:
+    def _prepare_new(self, new_slots: Sequence[Slots]) -> None:
         """Prepare for new experiences in slots of each trial, before they are valued."""
 
     def _value_ends(self, batches: Minibatches, k: int, slots: Slots) -> None:
         """Update the end values of drawn experiences without a successor, unless the task terminated there."""
-        assert self._stored is not None
+        assert self._memory is not None
         trial = np.arange(self.trials)[:, None]
-        last = (self._stored.after[trial, slots] < 0) & ~batches.terminated[k]
+        last = (self._memory.after[trial, slots] < 0) & ~batches.terminated[k]
         counts = np.count_nonzero(last, axis=1)
         if not counts.any():
             return
         first, states = np.argsort(~last, axis=1, kind="stable"), self._next_states(batches, k)
-        for start in range(0, int(counts.max()), _AT_ONCE):
-            index = first[:, start : start + _AT_ONCE]
-            x = np.zeros((self.trials, _AT_ONCE, states.shape[-1]), states.dtype)
+        for start in range(0, int(counts.max()), _CHUNK):
+            index = first[:, start : start + _CHUNK]
+            x = np.zeros((self.trials, _CHUNK, states.shape[-1]), states.dtype)
             x[:, : index.shape[1]] = states[trial, index]
             s, row = np.nonzero(np.take_along_axis(last, index, axis=1))
             self._end_value[s, slots[s, index[s, row]]] = self._values(x)[s, row, 0]
 
     def _chunks(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
         """Gather slots of each trial in chunks; yields their indices in the columns and in the gathered batch."""
-        assert self._stored is not None
-        for start in range(0, max(map(len, slots)), _AT_ONCE):
-            padded = np.zeros((self.trials, _AT_ONCE), np.int64)
+        assert self._memory is not None
+        for start in range(0, max(map(len, slots)), _CHUNK):
+            padded = np.zeros((self.trials, _CHUNK), np.int64)
             real = np.zeros(padded.shape, np.bool_)
-            for s, of_trial in enumerate(slots):
-                piece = of_trial[start : start + _AT_ONCE]
-                padded[s, : len(piece)], real[s, : len(piece)] = piece, True
+            for s, trial_slots in enumerate(slots):
+                chunk = trial_slots[start : start + _CHUNK]
+                padded[s, : len(chunk)], real[s, : len(chunk)] = chunk, True
             trial, place = (index.astype(np.int64) for index in np.nonzero(real))
-            yield (trial, padded[trial, place]), (trial, place), self._stored.gather(padded)
+            yield (trial, padded[trial, place]), (trial, place), self._memory.gather(padded)
 
     def _retrace(self, s: int) -> None:
-        assert self._stored is not None
+        assert self._memory is not None
         assert self._refer is not None
-        n = int(self._stored.notes.stored[s])
+        n = int(self._memory.notes.stored[s])
         self._q_ret[s, :n] = retrace(
             self._rewards[s, :n] * np.float64(self._reward_scale[s, 0, 0]),
             self._value[s, :n],
             self._refer.rho[s, :n],
             self._end_value[s, :n],
-            self._stored.after[s, :n],
+            self._memory.after[s, :n],
             self._config.gamma,
             None if self._head is None else self._advantages[s, :n],
         )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches, Signals
-from onrig.learner.samplers.importance import Linear
+from onrig.learner.samplers.importance import LinearSchedule
 from onrig.runtime import registry
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.strategy import Strategy, parts_of_sampling, sampling_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # imports the descriptions of algorithms and samplers, which 
     from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
-"""Plain arrays, as stored in an ``.npz`` file."""
+"""Arrays by name, as stored in an ``.npz`` file."""
 
 
 class ReplayView(NamedTuple):
@@ -36,7 +36,7 @@ class ReplayView(NamedTuple):
     policy: Callable[[NDArray[np.floating]], NDArray[np.floating]]
     """Apply the present policy: normalised observations (S, n, ...) to normalised actions, noise-free."""
     age: Callable[[NDArray[np.int64]], NDArray[np.floating]]
-    """Return the training steps before the creation of the experiences in slots (S, n), as a share of the run: (S, n).
+    """Return the training steps before the experiences in slots (S, n), as a share of the run: (S, n).
     """
     observations: int
     """Number of observation dimensions."""
@@ -72,10 +72,10 @@ class Setting(NamedTuple):
     """Number in the strategy's notation."""
     write_probability: float = 1.0
     """Share of the steps that are stored as experiences."""
-    contained: str = ""
-    """Sampling within this one, which draws by it; empty for most."""
+    inner: str = ""
+    """Sampling in brackets, by which this one draws; empty for most."""
     reserved: int = 0
-    """Number of first slots with experiences of an earlier run, which are never overwritten."""
+    """Number of leading slots with experiences of an earlier run, which are never overwritten."""
 
     @property
     def options(self) -> LearnerSettings:
@@ -84,9 +84,9 @@ class Setting(NamedTuple):
         return LearnerSettings() if self.learner is None else self.learner
 
     @property
-    def beta(self) -> Linear:
+    def beta(self) -> LinearSchedule:
         """Importance-sampling exponent over the episodes of the run (de Bruin et al. 2018, §3.3.2)."""
-        return Linear(0.5, 1.0, self.episodes)
+        return LinearSchedule(0.5, 1.0, self.episodes)
 
     @property
     def replays(self) -> float:
@@ -107,7 +107,7 @@ class Setting(NamedTuple):
         return setting._replace(reserved=config.selection.reserved)
 
 
-def within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
+def sub_state(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
     """Return the part of a state under a prefix, which is removed from the names."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
@@ -120,7 +120,7 @@ class Sampler(Protocol):
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals that draws depend on; if there are any, each draw waits for the previous update."""
+        """Signals that draws depend on; with any, each draw waits for the previous update."""
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next (schedules over episodes)."""
@@ -155,23 +155,23 @@ class Sampler(Protocol):
         return {}
 
 
-class Registered(Sampler, Protocol):
-    """Sampler class that a description names as its home."""
+class SamplerClass(Sampler, Protocol):
+    """Sampler class named in a description's ``home``."""
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:
-        """Build a sampler that takes over ``stream`` (PCG64); ``weighted``: draws have importance weights."""
+        """Build a sampler that owns ``stream`` (PCG64) from then on; ``weighted``: draws have importance weights."""
 
 
-def sampler_class(name: str) -> type[Registered]:
+def sampler_class(name: str) -> type[SamplerClass]:
     """Load the sampler class registered under a name."""
     description = sampling_of(name)
-    found: type[Registered] = registry.home(description, description.home)
+    found: type[SamplerClass] = registry.home(description, description.home)
     return found
 
 
 def sampler_for(strategy: Strategy, stream: np.random.Generator, setting: Setting) -> Sampler:
-    """Build the sampler of ``strategy``, which takes over ``stream`` (PCG64).
+    """Build the sampler of ``strategy``, which owns ``stream`` (PCG64) from then on.
 
     Raises ValueError for an unknown sampling, and if the memory cannot hold one minibatch.
     """
@@ -184,8 +184,8 @@ def sampler_of(sampling: str, stream: np.random.Generator, setting: Setting) -> 
     """Build the sampler of a sampling strategy, or of the one within another; raises ValueError for an unknown one."""
     from onrig.learner.samplers.fis import Fis
 
-    name, correction, argument, contained = parts_of_sampling(sampling)
-    setting = setting._replace(argument=argument, contained=contained)
+    name, correction, argument, inner = parts_of_sampling(sampling)
+    setting = setting._replace(argument=argument, inner=inner)
     sampler = sampler_class(name).build(setting, stream, weighted=correction == "IS")
     if correction == "FIS":
         return Fis(sampler, setting.capacity, beta=setting.beta, replays=setting.replays)

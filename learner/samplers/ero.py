@@ -1,4 +1,4 @@
-"""ERO, experience replay optimisation (Zha et al. 2019, as in Oh et al. 2021): a network selects what may be replayed.
+"""ERO, experience replay optimisation (Zha et al. 2019, as in Oh et al. 2021): a network selects experiences.
 
 Each experience is included at random, with a probability that the network computes from its reward, TD error and age;
 minibatches are uniform draws from the included ones.  After every training episode REINFORCE makes the present
@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.algorithms.traced import Fields, Nets
+from onrig.learner.algorithms.traced import RecordBuffer, TracedNetworks
 from onrig.learner.sampler_settings import EroSettings
-from onrig.learner.samplers import Draw, Setting, State, within
+from onrig.learner.samplers import Draw, Setting, State, sub_state
 from onrig.learner.samplers.features import Features
-from onrig.learner.samplers.joint import Joint
+from onrig.learner.samplers.multi_trial import MultiTrialSampler
 from onrig.learner.samplers.sum_tree import sum_tree
 from onrig.learner.samplers.uniform import Uniform
 from onrig.learner.tape.elementary import sigmoid, softplus
-from onrig.learner.tape.networks import Mlp, by_inputs
+from onrig.learner.tape.networks import Mlp, fan_in_uniform
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
@@ -36,7 +36,7 @@ _INITIAL_PROBABILITY: Final = 0.5
 """Inclusion probability of an experience that was never replayed."""
 
 
-class InclusionNets(Nets):
+class InclusionNets(TracedNetworks):
     """Networks of S trials that compute inclusion probabilities."""
 
     def __init__(
@@ -48,10 +48,10 @@ class InclusionNets(Nets):
         adam = Adam(state, net.group, lr=settings.lr)
         super().__init__(state, len(streams), dtype)
         for row, stream in zip(self.rows, streams, strict=True):
-            net.draw(row, stream, by_inputs)
-        self.chances: Final = self.forward(lambda tape, x, _: sigmoid(net(x)), _FEATURES, 1)
+            net.draw(row, stream, fan_in_uniform)
+        self.probabilities: Final = self.forward(lambda tape, x, _: sigmoid(net(x)), _FEATURES, 1)
         """Compute probabilities (S, n, 1) from features (S, n, 3)."""
-        self._records = Fields({"features": (size, _FEATURES), "sign": (size, 1), "weight": (size, 1)})
+        self._records = RecordBuffer({"features": (size, _FEATURES), "sign": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
         given = self._records.read(tape)
         # ln p = -ln(1 + e^-z), and ln(1 - p) = -ln(1 + e^z).
@@ -61,22 +61,22 @@ class InclusionNets(Nets):
     def step(
         self,
         features: NDArray[np.floating],
-        inside: NDArray[np.bool_],
+        included: NDArray[np.bool_],
         weights: NDArray[np.float64],
         trials: NDArray[np.int64],
     ) -> None:
         """Take one Adam step with these trials on the loss -sum of weight (I ln p + (1 - I) ln(1 - p)).
 
-        ``features`` (S, sample, 3), ``inside`` and ``weights`` (S, sample); the other trials, with their moments, are
+        ``features`` (S, sample, 3), ``included`` and ``weights`` (S, sample); the other trials, with their moments, are
         unchanged.
         """
-        rows = self._records.of(self, 1)
-        for name, values in (("features", features), ("sign", np.where(inside, 1.0, -1.0)), ("weight", weights)):
+        rows = self._records.allocate(self, 1)
+        for name, values in (("features", features), ("sign", np.where(included, 1.0, -1.0)), ("weight", weights)):
             self._records.set(name, values[None])
-        self.run_some(self._run, rows, trials)
+        self.run_selected(self._run, rows, trials)
 
 
-class Ero(Joint):
+class Ero(MultiTrialSampler):
     """Uniform draws from the included experiences; from all of them if fewer than a minibatch are included.
 
     Inclusion is drawn before the first draw after an experience was written, and again after each update that replays
@@ -88,13 +88,13 @@ class Ero(Joint):
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Build the sampler with one trial for each of ``streams`` (PCG64)."""
         super().__init__(setting, streams)
-        settings = setting.options.of_sampler(EroSettings)
+        settings = setting.options.sampler_section(EroSettings)
         self._settings: Final = settings
         spawned = [stream.spawn(4) for stream in streams]
-        self._draws: Final = [Uniform(stream) for stream, _, _, _ in spawned]
-        self._samples: Final = [Uniform(stream) for _, stream, _, _ in spawned]
-        self._coins: Final = [stream for _, _, stream, _ in spawned]
-        self._members: Final = [sum_tree(setting.capacity) for _ in streams]
+        self._minibatch_draws: Final = [Uniform(stream) for stream, _, _, _ in spawned]
+        self._learning_draws: Final = [Uniform(stream) for _, stream, _, _ in spawned]
+        self._inclusion_streams: Final = [stream for _, _, stream, _ in spawned]
+        self._included: Final = [sum_tree(setting.capacity) for _ in streams]
         """Inclusion mask, one row per trial."""
         self._new: Final[NDArray[np.bool_]] = np.zeros((len(streams), setting.capacity), np.bool_)
         """(S, capacity): written since the last draw."""
@@ -108,15 +108,17 @@ class Ero(Joint):
             new[own] = True
         self._any_new = True
 
-    def _toss_new(self) -> None:
-        """Draw the inclusion of new experiences, by slot, so that the grouping of writes has no effect."""
+    def _draw_new_inclusions(self) -> None:
+        """Draw the inclusion of new experiences in order of slots, so that the grouping of writes has no effect."""
         for trial, new in enumerate(self._new):
             own = np.flatnonzero(new)
-            self._toss(trial, own, np.full(len(own), _INITIAL_PROBABILITY))
+            self._draw_inclusions(trial, own, np.full(len(own), _INITIAL_PROBABILITY))
         self._new[:] = self._any_new = False
 
-    def _toss(self, trial: int, slots: NDArray[np.int64], chances: NDArray[np.float64]) -> None:
-        self._members[trial].put(slots, (self._coins[trial].random(len(slots)) < chances).astype(np.float64))
+    def _draw_inclusions(self, trial: int, slots: NDArray[np.int64], probabilities: NDArray[np.float64]) -> None:
+        self._included[trial].put(
+            slots, (self._inclusion_streams[trial].random(len(slots)) < probabilities).astype(np.float64)
+        )
 
     def draw(self, updates: int) -> Draw:
         """Draw one minibatch of distinct slots for each trial, (1, S, batch), without weights.
@@ -129,27 +131,27 @@ class Ero(Joint):
         if least < self._batch:
             raise ValueError(f"cannot draw {self._batch} distinct experiences from the {least} stored")
         if self._any_new:
-            self._toss_new()
+            self._draw_new_inclusions()
         return Draw(np.stack([self._minibatch(trial) for trial in range(self._trials)])[None], None)
 
     def _minibatch(self, trial: int) -> NDArray[np.int64]:
-        members = self._members[trial]
-        count = int(members.total)
+        included = self._included[trial]
+        count = int(included.total)
         if count < self._batch:
-            return self._draws[trial].below(int(self._features.stored[trial]), self._batch)
-        return members.find(self._draws[trial].below(count, self._batch).astype(np.float64) + 0.5)
+            return self._minibatch_draws[trial].below(int(self._features.stored[trial]), self._batch)
+        return included.find(self._minibatch_draws[trial].below(count, self._batch).astype(np.float64) + 0.5)
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Draw the inclusion of the experiences in an update again."""
+        """Redraw the inclusion of the experiences in an update."""
         (drawn,) = slots
         self._features.updated(drawn, signals)
-        chances = self._nets.chances(self._inputs(drawn))[..., 0].astype(np.float64)
+        probabilities = self._nets.probabilities(self._inputs(drawn))[..., 0].astype(np.float64)
         for trial, own in enumerate(drawn):
-            self._toss(trial, own, chances[trial])
+            self._draw_inclusions(trial, own, probabilities[trial])
 
     def _inputs(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Compute the network inputs for slots (S, n): (S, n, 3)."""
-        features = self._features.few(slots)
+        features = self._features.reduced(slots)
         features[..., _TD] = np.abs(features[..., _TD])
         return features
 
@@ -157,16 +159,16 @@ class Ero(Joint):
         size = self._settings.sample
         slots = np.zeros((self._trials, size), np.int64)
         valid = np.zeros((self._trials, size), np.bool_)
-        inside = np.zeros((self._trials, size), np.bool_)
+        included = np.zeros((self._trials, size), np.bool_)
         stored = self._features.stored
         for trial in np.flatnonzero(eligible & (stored > 0)).tolist():
             n = min(size, int(stored[trial]))
-            slots[trial, :n] = own = self._samples[trial].below(int(stored[trial]), n)
-            valid[trial, :n] = ~self._new[trial, own]  # whose inclusion has been drawn
-            inside[trial, :n] = self._members[trial].values[own] > 0.0
+            slots[trial, :n] = own = self._learning_draws[trial].below(int(stored[trial]), n)
+            valid[trial, :n] = ~self._new[trial, own]  # inclusion already drawn
+            included[trial, :n] = self._included[trial].values[own] > 0.0
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
-            self._nets.step(self._inputs(slots), inside, np.where(valid, gain[:, None], 0.0), trials)
+            self._nets.step(self._inputs(slots), included, np.where(valid, gain[:, None], 0.0), trials)
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:
         self._features.standardise(ended)
@@ -175,10 +177,10 @@ class Ero(Joint):
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
         state |= self.learned() | {"new": self._new.copy()}
         for trial in range(self._trials):
-            for name, uniform in (("draws", self._draws), ("samples", self._samples)):
+            for name, uniform in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
                 state |= {f"{name}{trial}/{k}": v for k, v in uniform[trial].state().items()}
-        state["members"] = np.stack([tree.values > 0.0 for tree in self._members])
-        state["coins"] = words_of_streams(self._coins)
+        state["members"] = np.stack([tree.values > 0.0 for tree in self._included])
+        state["coins"] = words_of_streams(self._inclusion_streams)
         return state
 
     def learned(self) -> State:
@@ -186,12 +188,12 @@ class Ero(Joint):
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         super().restore(state)
-        self._features.restore(within(state, "features/"))
-        self._nets.restore(within(state, "nets/"))
+        self._features.restore(sub_state(state, "features/"))
+        self._nets.restore(sub_state(state, "nets/"))
         self._new[...] = state["new"]
         self._any_new = bool(self._new.any())
-        restore_streams(self._coins, state["coins"])
+        restore_streams(self._inclusion_streams, state["coins"])
         for trial, members in enumerate(state["members"]):
-            for name, uniform in (("draws", self._draws), ("samples", self._samples)):
-                uniform[trial].restore(within(state, f"{name}{trial}/"))
-            self._members[trial].load(members.astype(np.float64))
+            for name, uniform in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
+                uniform[trial].restore(sub_state(state, f"{name}{trial}/"))
+            self._included[trial].load(members.astype(np.float64))

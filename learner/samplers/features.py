@@ -42,7 +42,7 @@ class Features:
 
     @property
     def width(self) -> int:
-        """Number of features in ``of``: 2 n + m + 4."""
+        """Number of features in ``full``: 2 n + m + 4."""
         return 2 * self._view.observations + self._view.actions + 4
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
@@ -69,7 +69,7 @@ class Features:
             if values is not None:
                 column[at] = np.where(np.isfinite(values[0]), values[0], column[at])
 
-    def of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def full(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return s, a, reward, s', age, TD error, target in slots (S, n): (S, n, width)."""
         mean, std = self._moments()
         stored, n = self._view.gather(slots), self._view.observations
@@ -78,18 +78,18 @@ class Features:
             stored.action,
             ((stored.reward - mean[..., n]) / std[..., n])[..., None],
             (stored.next_observation - mean[..., :n]) / std[..., :n],
-            self._own(slots),
+            self._note_features(slots),
         )
         return np.concatenate(parts, axis=-1, dtype=np.float32)
 
-    def few(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def reduced(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return reward, age and TD error in slots (S, n): (S, n, 3)."""
         mean, std = self._moments()
         stored, n = self._view.gather(slots), self._view.observations
         reward = ((stored.reward - mean[..., n]) / std[..., n])[..., None]
-        return np.concatenate((reward, self._own(slots)[..., :2]), axis=-1, dtype=np.float32)
+        return np.concatenate((reward, self._note_features(slots)[..., :2]), axis=-1, dtype=np.float32)
 
-    def _own(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _note_features(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
         """Age, TD error and target, (S, n, 3)."""
         at = (self._trial, slots)
         return np.stack((self._view.age(slots), np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)

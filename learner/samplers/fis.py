@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Sampler, State
-from onrig.learner.samplers.importance import Linear
+from onrig.learner.samplers.importance import LinearSchedule
 from onrig.runtime.memory.keepers.keeper import Signal
 
 
@@ -64,7 +64,7 @@ class Fis:
     is rewritten.
     """
 
-    def __init__(self, sampler: Sampler, capacity: int, *, beta: Linear, replays: float) -> None:
+    def __init__(self, sampler: Sampler, capacity: int, *, beta: LinearSchedule, replays: float) -> None:
         self._sampler: Final = sampler
         self._capacity: Final = capacity
         self._beta: Final = beta

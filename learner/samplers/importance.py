@@ -15,27 +15,27 @@ class Scale(enum.Enum):
     NONE = "none"
     """No normalisation: E_P[w] = 1 at beta = 1, which preserves the learning rate (as in the paper)."""
     BATCH_MAX = "batch_max"
-    """Divide by the largest weight of the minibatch."""
+    """Division by the largest weight of the minibatch."""
     GLOBAL_MAX = "global_max"
-    """Divide by the largest weight of any experience in the memory."""
+    """Division by the largest weight in the memory."""
 
 
 def importance_weights(
-    times_uniform: NDArray[np.float64], beta: float | NDArray[np.float64], scale: Scale, least: float
+    relative_probability: NDArray[np.float64], beta: float | NDArray[np.float64], scale: Scale, smallest: float
 ) -> NDArray[np.float32]:
-    """Compute weights of draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch).
+    """Compute weights (updates, batch) of draws with ``relative_probability`` n P, the ratio to that of uniform draws.
 
-    n is the number of stored experiences; in eq. 8 it is the capacity, even before the memory is full.  ``least`` is
+    n is the number of stored experiences; in eq. 8 it is the capacity, even before the memory is full.  ``smallest`` is
     the smallest n P in the memory, for ``GLOBAL_MAX``.
     """
     if scale is Scale.BATCH_MAX:
-        times_uniform = times_uniform / times_uniform.min(axis=1, keepdims=True)
+        relative_probability = relative_probability / relative_probability.min(axis=1, keepdims=True)
     elif scale is Scale.GLOBAL_MAX:
-        times_uniform = times_uniform / least
-    return np.power(times_uniform, -beta).astype(np.float32)
+        relative_probability = relative_probability / smallest
+    return np.power(relative_probability, -beta).astype(np.float32)
 
 
-class Linear:
+class LinearSchedule:
     """Linear schedule over episodes: ``first`` in episode 1, ``last`` from episode ``episodes`` on (§3.3.2: 0.5 -> 1).
 
     Alternatively over updates (Oh et al. 2021; footnote 3 states a decrease, text and table an increase).

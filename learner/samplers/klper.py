@@ -21,14 +21,14 @@ RIDGE: Final = 1e-6
 """Value added to the diagonal of the covariance, which is singular if all differences are equal."""
 
 
-def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.float64]:
+def kl_scores(differences: NDArray[np.floating], variance: float) -> NDArray[np.float64]:
     """KL divergence of the Gaussian fitted to each batch of differences (..., B, m) from N(0, variance I), (...).
 
     Eqs. 9-14, with the unbiased covariance (1 / (B - 1)) and ``RIDGE``.  It is smallest if the differences have this
     variance, and infinite if they have none: read as a covariance, the paper's sigma prefers actions scattered widely
     around the present policy's to the policy's own (docs/methods.md).
     """
-    d = np.asarray(departures, np.float64)
+    d = np.asarray(differences, np.float64)
     batch, m = d.shape[-2:]
     mean = d.mean(axis=-2)
     centred = d - mean[..., None, :]
@@ -42,11 +42,11 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
     return scores
 
 
-def departures(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np.floating]:
+def action_differences(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np.floating]:
     """Present policy's action minus the stored action, normalised, for slots (S, n): (S, n, m)."""
     stored = view.gather(slots)
-    deviation: NDArray[np.floating] = view.policy(stored.observation) - stored.action
-    return deviation
+    difference: NDArray[np.floating] = view.policy(stored.observation) - stored.action
+    return difference
 
 
 def closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
@@ -55,8 +55,8 @@ def closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDAr
     by_trial: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
     if n == 1:
         return np.array(slots[0])
-    deviation = departures(view, by_trial.reshape(trials, n * batch))
-    best = kl_scores(deviation.reshape(trials, n, batch, -1), variance).argmin(axis=1)
+    difference = action_differences(view, by_trial.reshape(trials, n * batch))
+    best = kl_scores(difference.reshape(trials, n, batch, -1), variance).argmin(axis=1)
     chosen: NDArray[np.int64] = by_trial[np.arange(trials), best]
     return chosen
 
@@ -66,8 +66,8 @@ class Klper(Sampler):
 
     required_signals: Final = frozenset({Signal.POLICY})
 
-    def __init__(self, within: Uniform, candidates: int, view: ReplayView, variance: float) -> None:
-        self._within: Final = within
+    def __init__(self, uniform: Uniform, candidates: int, view: ReplayView, variance: float) -> None:
+        self._uniform: Final = uniform
         self._candidates: Final = candidates
         self._view: Final = view
         self._variance: Final = variance
@@ -78,11 +78,14 @@ class Klper(Sampler):
         if setting.view is None or setting.argument is None:
             raise ValueError("KLPER needs access to a policy, and a number of candidates")
         return cls(
-            Uniform(stream), int(setting.argument), setting.view, setting.options.of_sampler(KlperSettings).variance
+            Uniform(stream),
+            int(setting.argument),
+            setting.view,
+            setting.options.sampler_section(KlperSettings).variance,
         )
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        self._within.written(slots)
+        self._uniform.written(slots)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw one minibatch, slots (1, batch), without weights.
@@ -92,11 +95,11 @@ class Klper(Sampler):
         """
         if updates != 1:
             raise ValueError(f"expected 1 minibatch per draw: each depends on the policy, got {updates}")
-        candidates = self._within.draw(batch, self._candidates).slots
+        candidates = self._uniform.draw(batch, self._candidates).slots
         return Draw(closest(candidates[:, None], self._view, self._variance), None)
 
     def state(self) -> State:
-        return self._within.state()
+        return self._uniform.state()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        self._within.restore(state)
+        self._uniform.restore(state)

@@ -1,4 +1,4 @@
-"""NERS (Oh et al. 2021): experiences drawn by the scores of a network that is rewarded for gains in return.
+"""NERS (Oh et al. 2021): experiences drawn by the scores of a network, which is trained on gains in return.
 
 The score of an experience depends on its minibatch: a local network processes each experience, a global one averages
 over the minibatch, and a third one computes scores from both.  After every training episode REINFORCE makes the
@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.algorithms.traced import Fields, Nets
+from onrig.learner.algorithms.traced import RecordBuffer, TracedNetworks
 from onrig.learner.sampler_settings import NersSettings
-from onrig.learner.samplers import Draw, Setting, State, within
+from onrig.learner.samplers import Draw, Setting, State, sub_state
 from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.importance import Scale
-from onrig.learner.samplers.joint import Joint
+from onrig.learner.samplers.multi_trial import MultiTrialSampler
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import concatenate, log, sigmoid
-from onrig.learner.tape.networks import Mlp, by_inputs
+from onrig.learner.tape.networks import Mlp, fan_in_uniform
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
@@ -35,7 +35,7 @@ MIN_SCORE: Final = 1e-6
 """Value added to a score before its logarithm (eq. 7), and smallest score, so that every experience can be drawn."""
 
 
-class ScoreNets(Nets):
+class ScoreNets(TracedNetworks):
     """The networks f of S trials: a score in (0, 1) for each experience of minibatches."""
 
     def __init__(
@@ -57,10 +57,10 @@ class ScoreNets(Nets):
         super().__init__(state, len(streams), dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             for net in nets:
-                net.draw(row, stream, by_inputs)
-        self._width, self._sees_others = width, settings.ablation != "local"
+                net.draw(row, stream, fan_in_uniform)
+        self._width, self._uses_global = width, settings.ablation != "local"
         self._forward = self.forward(self._scores, width, 1, 1)
-        self._records = Fields({"features": (size, width), "share": (size, 1), "weight": (size, 1)})
+        self._records = RecordBuffer({"features": (size, width), "share": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
         given = self._records.read(tape)
         loss = given["weight"] * log(self._scores(tape, given["features"], given["share"]) + MIN_SCORE)
@@ -77,7 +77,7 @@ class ScoreNets(Nets):
     def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
         """Weight of each experience (S, B) in the mean over its minibatch; 0 if invalid."""
         count = np.maximum(valid.sum(axis=1, keepdims=True), 1)
-        return np.asarray(valid / count * self._sees_others)
+        return np.asarray(valid / count * self._uses_global)
 
     def scores(self, features: NDArray[np.floating]) -> NDArray[np.float64]:
         """Score minibatches (S, B, width): (S, B)."""
@@ -96,17 +96,17 @@ class ScoreNets(Nets):
         ``features`` (S, sample, width), ``valid`` (S, sample), ``gain`` (S,); the other trials, with their moments, are
         unchanged.
         """
-        rows = self._records.of(self, 1)
+        rows = self._records.allocate(self, 1)
         self._records.set("features", np.where(valid[..., None], features, 0.0)[None])
         self._records.set("share", self._shares(valid)[None])
         self._records.set("weight", np.where(valid, -gain[:, None], 0.0)[None])
-        self.run_some(self._run, rows, trials)
+        self.run_selected(self._run, rows, trials)
 
 
-class Ners(Joint):
+class Ners(MultiTrialSampler):
     """Draws proportionally to score^alpha, 1.0 for an experience never replayed, with importance weights (eqs. 1, 5).
 
-    Only the drawn experiences are scored again, with the TD error and target from their update.
+    Only drawn experiences are rescored, with the TD error and target from their update.
     """
 
     required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.TARGET, Signal.RETURN})
@@ -114,32 +114,32 @@ class Ners(Joint):
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Build the sampler with one trial for each of ``streams`` (PCG64)."""
         super().__init__(setting, streams)
-        settings = setting.options.of_sampler(NersSettings)
+        settings = setting.options.sampler_section(NersSettings)
         self._settings: Final = settings
         spawned = [stream.spawn(3) for stream in streams]
-        self._choices: Final = [stream for _, stream, _ in spawned]
-        self._laws: Final = [
+        self._permutation_streams: Final = [stream for _, stream, _ in spawned]
+        self._samplers: Final = [
             ProportionalPer.with_beta(
-                setting, law, settings.beta, over_updates=True, alpha=settings.alpha, epsilon=0.0, scale=Scale.NONE
+                setting, stream, settings.beta, over_updates=True, alpha=settings.alpha, epsilon=0.0, scale=Scale.NONE
             )
-            for law, _, _ in spawned
+            for stream, _, _ in spawned
         ]
         self._features: Final = Features(self._view, self._trials, setting.capacity)
-        self._few: Final = settings.ablation == "few"
-        width = 3 if self._few else self._features.width
+        self._reduced: Final = settings.ablation == "few"
+        width = 3 if self._reduced else self._features.width
         self._nets: Final = ScoreNets(settings, width, [stream for _, _, stream in spawned])
         self._replayed: Final[NDArray[np.bool_]] = np.zeros((self._trials, setting.capacity), np.bool_)
         """(S, capacity): slots replayed in this episode, the paper's J, without those rewritten since."""
 
     def begin_episode(self, episode: int) -> None:
-        for law in self._laws:
-            law.begin_episode(episode)
+        for sampler in self._samplers:
+            sampler.begin_episode(episode)
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
         """Set the score of new experiences to 1.0."""
         self._features.written(slots)
-        for law, replayed, own in zip(self._laws, self._replayed, slots, strict=True):
-            law.written(own)
+        for sampler, replayed, own in zip(self._samplers, self._replayed, slots, strict=True):
+            sampler.written(own)
             replayed[own] = False
 
     def draw(self, updates: int) -> Draw:
@@ -149,30 +149,30 @@ class Ners(Joint):
         """
         if updates != 1:
             raise ValueError(f"expected 1 minibatch per draw: each depends on the previous update, got {updates}")
-        draws = [law.draw(self._batch) for law in self._laws]
+        draws = [sampler.draw(self._batch) for sampler in self._samplers]
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Score the experiences of an update again; raises ValueError if the algorithm provides no targets."""
+        """Rescore the experiences of an update; raises ValueError if the algorithm provides no targets."""
         if signals.target is None:
             raise ValueError("NERS needs targets, which the algorithm does not provide")
         (drawn,) = slots
         self._features.updated(drawn, signals)
         scores = self._nets.scores(self._features_of(drawn))
-        for law, replayed, own, found in zip(self._laws, self._replayed, drawn, scores, strict=True):
-            law.prioritise(own, np.maximum(found, MIN_SCORE))
+        for sampler, replayed, own, score in zip(self._samplers, self._replayed, drawn, scores, strict=True):
+            sampler.prioritise(own, np.maximum(score, MIN_SCORE))
             replayed[own] = True
 
     def _features_of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        return self._features.few(slots) if self._few else self._features.of(slots)
+        return self._features.reduced(slots) if self._reduced else self._features.full(slots)
 
     def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
         size = self._settings.sample
         slots = np.zeros((self._trials, size), np.int64)
         valid = np.zeros((self._trials, size), np.bool_)
         for trial in np.flatnonzero(eligible).tolist():
-            chosen = self._choices[trial].permutation(np.flatnonzero(self._replayed[trial]))[:size]
+            chosen = self._permutation_streams[trial].permutation(np.flatnonzero(self._replayed[trial]))[:size]
             slots[trial, : len(chosen)] = chosen
             valid[trial, : len(chosen)] = True
         trials = np.flatnonzero(valid.any(axis=1))
@@ -186,10 +186,10 @@ class Ners(Joint):
     def state(self) -> State:
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
         state |= self.learned()
-        for trial, law in enumerate(self._laws):
-            state |= {f"law{trial}/{k}": v for k, v in law.state().items()}
+        for trial, sampler in enumerate(self._samplers):
+            state |= {f"law{trial}/{k}": v for k, v in sampler.state().items()}
         state["replayed"] = self._replayed.copy()
-        state["choices"] = words_of_streams(self._choices)
+        state["choices"] = words_of_streams(self._permutation_streams)
         return state
 
     def learned(self) -> State:
@@ -199,9 +199,9 @@ class Ners(Joint):
         super().restore(state)
         if state["replayed"].shape != self._replayed.shape:
             raise ValueError(f"replays of {state['replayed'].shape} slots, expected {self._replayed.shape}")
-        self._features.restore(within(state, "features/"))
-        self._nets.restore(within(state, "nets/"))
-        for trial, law in enumerate(self._laws):
-            law.restore(within(state, f"law{trial}/"))
+        self._features.restore(sub_state(state, "features/"))
+        self._nets.restore(sub_state(state, "nets/"))
+        for trial, sampler in enumerate(self._samplers):
+            sampler.restore(sub_state(state, f"law{trial}/"))
         self._replayed[...] = state["replayed"]
-        restore_streams(self._choices, state["choices"])
+        restore_streams(self._permutation_streams, state["choices"])

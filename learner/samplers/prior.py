@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Sampler, Setting, State, sampler_of, within
+from onrig.learner.samplers import Draw, Sampler, Setting, State, sampler_of, sub_state
 from onrig.runtime.memory.keepers.keeper import Signal
 
 
@@ -26,7 +26,7 @@ class _Part(NamedTuple):
 
 
 class Prior(Sampler):
-    """Draws from two parts of the memory, each by its own sampler: prior experiences, then those of this run.
+    """Draws from two parts of the memory, each with its own sampler: prior experiences, then those of this run.
 
     Importance weights are those within each part.  While a part holds less than its share, the other one fills the
     minibatch.
@@ -43,15 +43,15 @@ class Prior(Sampler):
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:
-        """Build the sampler; without prior experiences it is the contained one."""
+        """Build the sampler; without prior experiences it is the inner one."""
         if not setting.reserved or setting.argument is None:
-            return sampler_of(setting.contained, stream, setting)
+            return sampler_of(setting.inner, stream, setting)
         share, streams, n = setting.argument, stream.spawn(2), setting.reserved
         batch = round(share * setting.batch)
-        # A part has no view: its slots are not those of the memory.
+        # The parts have no view, because their slots are not those of the memory.
         of_prior = setting._replace(capacity=n, batch=batch, steps=n, write_probability=1.0, view=None, reserved=0)
         of_own = setting._replace(capacity=setting.capacity - n, batch=setting.batch - batch, view=None, reserved=0)
-        prior, own = (sampler_of(setting.contained, s, of) for s, of in zip(streams, (of_prior, of_own), strict=True))
+        prior, own = (sampler_of(setting.inner, s, of) for s, of in zip(streams, (of_prior, of_own), strict=True))
         return cls(prior, own, setting, share)
 
     @property
@@ -97,15 +97,15 @@ class Prior(Sampler):
         return Draw(slots, np.concatenate(weights, axis=1) if weights else None)
 
     def state(self) -> State:
-        found: State = {"stored": np.array(self._stored)}
+        state: State = {"stored": np.array(self._stored)}
         for part in self._parts:
-            found |= {f"{part.name}/{name}": value for name, value in part.sampler.state().items()}
-        return found
+            state |= {f"{part.name}/{name}": value for name, value in part.sampler.state().items()}
+        return state
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``; the next draws are then the same."""
         for part in self._parts:
-            part.sampler.restore(within(state, f"{part.name}/"))
+            part.sampler.restore(sub_state(state, f"{part.name}/"))
         self._stored = state["stored"].tolist()
 
     def learned(self) -> State:

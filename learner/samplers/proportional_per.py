@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import ProportionalSettings
 from onrig.learner.samplers import Draw, Sampler, Setting, State
-from onrig.learner.samplers.importance import Linear, Scale, importance_weights
+from onrig.learner.samplers.importance import LinearSchedule, Scale, importance_weights
 from onrig.learner.samplers.sum_tree import sum_tree
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.order.uniforms import UniformArrays
@@ -37,7 +37,7 @@ class ProportionalPer(Sampler):
         *,
         alpha: float = 0.6,
         epsilon: float = 1e-6,
-        beta: Linear | None = None,
+        beta: LinearSchedule | None = None,
         scale: Scale = Scale.BATCH_MAX,
         updates_per_episode: int = 0,
     ) -> None:
@@ -62,7 +62,7 @@ class ProportionalPer(Sampler):
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> ProportionalPer:
-        law = setting.options.of_sampler(ProportionalSettings).settled
+        law = setting.options.sampler_section(ProportionalSettings).resolved
         return cls.with_beta(
             setting,
             stream,
@@ -85,16 +85,20 @@ class ProportionalPer(Sampler):
         scale: Scale = Scale.NONE,
     ) -> ProportionalPer:
         """Build a sampler whose importance exponent grows from ``beta`` to 1 over the run (None: no weights)."""
-        each = setting.updates // setting.episodes if over_updates else 0
-        course = None if beta is None else Linear(beta, 1.0, setting.updates if each else setting.episodes)
+        updates_per_episode = setting.updates // setting.episodes if over_updates else 0
+        schedule = (
+            None
+            if beta is None
+            else LinearSchedule(beta, 1.0, setting.updates if updates_per_episode else setting.episodes)
+        )
         return cls(
             setting.capacity,
             stream,
             alpha=alpha,
             epsilon=epsilon,
-            beta=course,
+            beta=schedule,
             scale=scale,
-            updates_per_episode=each,
+            updates_per_episode=updates_per_episode,
         )
 
     def begin_episode(self, episode: int) -> None:
@@ -126,16 +130,16 @@ class ProportionalPer(Sampler):
         slots, priorities = self._tree.draw(self._uniforms.take(updates * batch), updates)
         if self._beta is None:
             return Draw(slots, None)
-        per_share = self._stored / self._tree.total
-        times_uniform = priorities * per_share
-        least = 0.0
+        scale = self._stored / self._tree.total
+        relative_probability = priorities * scale
+        smallest = 0.0
         if self._scale is Scale.GLOBAL_MAX:
-            least = float(self._tree.values[: self._stored].min()) * per_share
+            smallest = float(self._tree.values[: self._stored].min()) * scale
         beta: float | NDArray[np.float64] = self._beta.at(self._episode)
         if self._updates_per_episode:
             beta = np.array([[self._beta.at(self._drawn + k)] for k in range(1, updates + 1)])
             self._drawn += updates
-        return Draw(slots, importance_weights(times_uniform, beta, self._scale, least))
+        return Draw(slots, importance_weights(relative_probability, beta, self._scale, smallest))
 
     def state(self) -> State:
         return {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Sampler, Setting, State
-from onrig.learner.samplers.importance import Linear, Scale, importance_weights
+from onrig.learner.samplers.importance import LinearSchedule, Scale, importance_weights
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.order.compiled import ranked_orders
 from onrig.runtime.memory.order.uniforms import UniformRows
@@ -38,12 +38,11 @@ class RankDraws:
     Ties are in insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
     segment), and the importance weights use this value (in the paper, eq. 7 is "only approximate").
 
-    It serves S memories that draw minibatches of equal size in lockstep; the draws from a memory are the same for any
-    number of memories.
+    S memories draw minibatches of equal size in lockstep; the draws from a memory do not depend on the others.
     """
 
     def __init__(
-        self, capacity: int, streams: Sequence[np.random.Generator], *, alpha: float, beta: Linear | None
+        self, capacity: int, streams: Sequence[np.random.Generator], *, alpha: float, beta: LinearSchedule | None
     ) -> None:
         """Draw from memories of ``capacity``, one per stream (PCG64); ``beta`` adds importance weights."""
         self.orders: Final = ranked_orders(capacity, len(streams))
@@ -51,7 +50,7 @@ class RankDraws:
         self._cumulative: Final = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
         self._beta: Final = beta
         self.episode = 1
-        self._current = False
+        self._segments_valid = False
         self._cut: tuple[list[int], int, int] = ([], 0, 0)
         """Number of stored experiences, batch size and episode for which the segments were computed."""
         self._starts: NDArray[np.int64] = np.zeros((0, 0), np.int64)
@@ -60,12 +59,12 @@ class RankDraws:
 
     def begin_episode(self, episode: int) -> None:
         self.episode = episode
-        self._current = False
+        self._segments_valid = False
 
     def written(self, memory: int, slots: NDArray[np.int64]) -> None:
         """Rank a memory's new experiences first until they are replayed."""
         self.orders.each[memory].renew(slots, 0)
-        self._current = False
+        self._segments_valid = False
 
     def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
         """Rank slots (updates, S, n) by |TD error|; NaN leaves the rank of a slot unchanged."""
@@ -76,7 +75,7 @@ class RankDraws:
 
         Raises ValueError if a memory contains fewer than ``batch`` experiences.
         """
-        if not self._current or batch != self._cut[1]:
+        if not self._segments_valid or batch != self._cut[1]:
             self._cut_segments(batch)
         slots = self.orders.draw(self.uniforms.take(updates * batch), self._starts, self._lengths, updates)
         weights = self._weights
@@ -92,18 +91,20 @@ class RankDraws:
             self._lengths = np.zeros((len(stored), batch), np.int64)
             weights = np.zeros((1, len(stored), batch), np.float32)
             for n in set(stored):
-                who = [one == n for one in stored]
+                of_size = [one == n for one in stored]
                 ends = segment_ends(self._cumulative, n, batch)
                 starts = np.concatenate(([0], ends[:-1]))
-                self._starts[who], self._lengths[who] = starts, ends - starts
+                self._starts[of_size], self._lengths[of_size] = starts, ends - starts
                 if self._beta is not None:
-                    times_uniform = n / (batch * (ends - starts)[None].astype(np.float64))
-                    least = float(times_uniform.min())
-                    weights[:, who] = importance_weights(times_uniform, self._beta.at(self.episode), Scale.NONE, least)
+                    relative_probability = n / (batch * (ends - starts)[None].astype(np.float64))
+                    smallest = float(relative_probability.min())
+                    weights[:, of_size] = importance_weights(
+                        relative_probability, self._beta.at(self.episode), Scale.NONE, smallest
+                    )
             weights.flags.writeable = False
             self._weights = None if self._beta is None else weights
             self._cut = cut
-        self._current = True
+        self._segments_valid = True
 
 
 class RankPer(Sampler):
@@ -117,7 +118,7 @@ class RankPer(Sampler):
         stream: np.random.Generator,
         *,
         alpha: float = 0.7,
-        beta: Linear | None = None,
+        beta: LinearSchedule | None = None,
     ) -> None:
         """Build the sampler of a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
         PCG64."""

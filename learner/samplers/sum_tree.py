@@ -58,9 +58,9 @@ class SumTree:
         return float(self._running_root[-1])
 
     def put(self, slots: NDArray[np.int64], values: NDArray[np.float64]) -> float:
-        """Set the values of ``slots``, each below the capacity; of a slot named twice the last one counts.
+        """Set the values of ``slots``, each below the capacity; for a repeated slot the last value counts.
 
-        Values that are not finite are left out.  Returns the largest value, at least 0.
+        Non-finite values are ignored.  Returns the largest value, at least 0.
         """
         finite = np.isfinite(values)
         if not finite.all():
@@ -91,10 +91,10 @@ class SumTree:
         """Return for each target in [0, total) the slot whose share of the running sum contains it, (k,).
 
         A slot of value 0 is never returned.  If rounding puts a target beyond the end of a node, the node's last
-        non-zero child is taken.  Raises ValueError if the total is 0.
+        non-zero child contains it.  Raises ValueError if the total is 0.
         """
         if not self.total > 0.0:
-            raise ValueError("nothing to find: all values are 0")
+            raise ValueError("cannot search: all values are 0")
         targets = np.minimum(targets, np.nextafter(self.total, 0.0))
         nodes = self._running_root.searchsorted(targets, "right")
         before = np.concatenate(([0.0], self._running_root))
@@ -170,9 +170,9 @@ class CompiledSumTree(SumTree):
         self._address: Final = ctypes.addressof(self._struct)
         self._largest: Final = np.zeros(1)
         self._largest_at: Final = self._largest.ctypes.data
-        self._stage(16)
+        self._allocate(16)
 
-    def _stage(self, n: int) -> None:
+    def _allocate(self, n: int) -> None:
         """Allocate buffers through which ``n`` slots, uniform numbers and values pass.
 
         Copying a minibatch is faster than determining the addresses of its arrays.
@@ -211,7 +211,7 @@ class CompiledSumTree(SumTree):
         """Draw slots and their values (updates, batch); see ``SumTree.draw``."""
         n = len(uniforms)
         if n > self._size:
-            self._stage(n)
+            self._allocate(n)
         self._uniforms[:n] = uniforms
         batch = n // updates
         if code := self._draw(self._address, updates, batch):
@@ -220,7 +220,7 @@ class CompiledSumTree(SumTree):
 
 
 def _raise_for(code: int) -> None:
-    raise ValueError("nothing to find: all values are 0" if code == -2 else "a target is negative or NaN")
+    raise ValueError("cannot search: all values are 0" if code == -2 else "a target is negative or NaN")
 
 
 def sum_tree(capacity: int) -> SumTree:

@@ -49,9 +49,9 @@ class _Distinct:
         self._function: Final = function
         self._next_double: Final = ctypes.cast(bits.next_double, ctypes.c_void_p).value
         self._state: Final = bits.state_address
-        self._stage(16, 16)
+        self._allocate(16, 16)
 
-    def _stage(self, n: int, batch: int) -> None:
+    def _allocate(self, n: int, batch: int) -> None:
         self._uniforms, self._slots = np.zeros(n), np.zeros(n, np.int64)
         self._seen = np.zeros(4 << (batch - 1).bit_length(), np.int64)
         arrays = (array.ctypes.data for array in (self._seen, self._uniforms, self._slots))
@@ -62,7 +62,7 @@ class _Distinct:
         """Draw slots (updates, batch) with ``uniforms`` (updates * batch,); ``bound`` is at least 2 ``batch``."""
         n = len(uniforms)
         if n != len(self._uniforms) or 4 * batch > len(self._seen):
-            self._stage(n, batch)
+            self._allocate(n, batch)
         self._uniforms[:] = uniforms
         if self._function(self._address, n // batch, batch, bound):
             raise ValueError(f"cannot draw {batch} distinct numbers below {bound}")
@@ -75,7 +75,7 @@ class Uniform(Sampler):
     required_signals: Final[frozenset[Signal]] = frozenset()
 
     def __init__(self, stream: np.random.Generator) -> None:
-        # Collisions are redrawn from a separate stream, which keeps the main one in step with the draws.
+        # Collisions are redrawn from a separate stream, so that the main one advances by the same amount per draw.
         main, self._repair = stream.spawn(2)
         self._uniforms: Final = UniformArrays(main)
         function = _draw_distinct()
@@ -120,7 +120,7 @@ class Uniform(Sampler):
     def _make_distinct(self, row: NDArray[np.int64], bound: int) -> None:
         """Redraw repeated entries until all are distinct.
 
-        This treats all slots alike, so every set of distinct slots is equally likely.
+        All slots are treated alike, so every set of distinct slots is equally likely.
         """
         if 2 * len(row) > bound:
             row[:] = self._repair.permutation(bound)[: len(row)]

@@ -27,7 +27,7 @@ Rule = Callable[["Gradient", "Array"], "Gradient"]
 class Derivative(NamedTuple):
     """Derivative of an operation with respect to one of its inputs."""
 
-    towards: Array
+    wrt: Array
     rule: Callable[[Gradient], Gradient]
     """Function from the gradient with respect to the output to that with respect to this input."""
 
@@ -42,7 +42,7 @@ class Array:
         self.strides = (shape[1], 1) if strides is None else strides
         self.derivatives: Sequence[Derivative] = ()
         self.is_relu = False
-        """Whether it is the output of relu units: its gradient is 0 where it is 0."""
+        """Whether it is the output of relu units: its gradient is 0 where the output is 0."""
         self.masked_by: Array | None = None
         """Relu units whose mask is already applied to this gradient; None for other arrays."""
         self.part_of: tuple[Array, int] | None = None
@@ -153,12 +153,14 @@ class Array:
     def row_maxima(self) -> Array:
         """Largest element of each row, (rows, 1); a constant for gradients."""
         return (
-            self if self.shape[1] == 1 else self.tape.add_reduction("row_max", self, (self.shape[0], 1), passes=False)
+            self
+            if self.shape[1] == 1
+            else self.tape.add_reduction("row_max", self, (self.shape[0], 1), differentiable=False)
         )
 
     def row_argmaxima(self) -> Array:
         """Column of the largest element of each row, the first on a tie, (rows, 1); a constant for gradients."""
-        return self.tape.add_reduction("row_argmax", self, (self.shape[0], 1), passes=False)
+        return self.tape.add_reduction("row_argmax", self, (self.shape[0], 1), differentiable=False)
 
     def folded(self, width: int) -> Array:
         """Sum of blocks of ``width`` columns, (rows, width)."""
@@ -170,7 +172,7 @@ class Array:
         return tape.register_output(out, [rule])
 
     def tiled(self, times: int) -> Array:
-        """``times`` copies side by side, (rows, times * cols)."""
+        """``times`` copies next to each other, (rows, times * cols)."""
         (rows, cols), tape = self.shape, self.tape
         out = tape.emit("tile", (rows, times * cols), [tape.contiguous(self)], inner=cols)
         rule = Derivative(self, lambda g: g * float(times) if isinstance(g, float) else tape.contiguous(g).folded(cols))
@@ -182,14 +184,14 @@ class Array:
 
 
 def divide_gradient(g: Gradient, by: Array) -> Gradient:
-    """Divide a gradient by an array, within a rule: the division itself has no gradient."""
+    """Divide a gradient by an array, within a rule; the division is not differentiated."""
     if isinstance(g, float):
         return by.tape.elementwise("divide", [by.tape.filled(by.shape, g), by], [])
     return by.tape.elementwise("divide", [g, by], [])
 
 
-class Emitted(NamedTuple):
-    """Operation in the list."""
+class RecordedOperation(NamedTuple):
+    """Operation in the list, with its arrays."""
 
     name: str
     section: int
@@ -210,14 +212,14 @@ class Recorder:
 
     def __init__(self, state: Layout, record: Layout) -> None:
         self.state, self.record = state, record
-        self.emitted: list[Emitted] = []
+        self.emitted: list[RecordedOperation] = []
         self.scratch: list[tuple[int, int]] = []
         """(start, size) of each array in the scratch space, before packing."""
         self._starts: list[int] = []
         self._scratch_size = 0
         self._section = 0
-        self.passing: list[Array] = []
-        """Arrays through which gradients pass, in order of computation."""
+        self.differentiable: list[Array] = []
+        """Arrays through which gradients are propagated, in order of computation."""
         self.stale: set[Array] = set()
         """Arrays computed with parameters that have changed since."""
         self._read: dict[str, Array] = {}
@@ -255,7 +257,7 @@ class Recorder:
         """Return ``a`` if contiguous, else a contiguous copy."""
         return a if a.is_contiguous else self.emit("copy", a.shape, [a])
 
-    def unrepeated(self, a: Array) -> Array:
+    def without_repeats(self, a: Array) -> Array:
         """Return ``a``, or a copy if elements are repeated: kernels of reductions read rows of adjacent elements."""
         return a if 0 not in a.strides else self.emit("copy", a.shape, [a])
 
@@ -289,7 +291,9 @@ class Recorder:
         """Append an operation with an output of this shape; ``of``: number of rows and columns, if different."""
         out = self.scratch_array(shape) if out is None else out
         self.emitted.append(
-            Emitted(name, self._section, out, tuple(inputs), of or shape, inner, post, x, y, more, source_line())
+            RecordedOperation(
+                name, self._section, out, tuple(inputs), of or shape, inner, post, x, y, more, source_line()
+            )
         )
         return out
 
@@ -318,7 +322,7 @@ class Recorder:
     def register_output(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
         """Register the derivatives of ``out``, and return it."""
         out.derivatives = derivatives
-        self.passing.append(out)
+        self.differentiable.append(out)
         return out
 
     def _sum_to_shape(self, a: Array, g: Gradient, shape: tuple[int, int]) -> Gradient:
@@ -333,11 +337,11 @@ class Recorder:
             return g.sum()
         return g.column_sums() if a.shape[0] == 1 else g.row_sums()
 
-    def add_reduction(self, name: str, a: Array, shape: tuple[int, int], *, passes: bool = True) -> Array:
+    def add_reduction(self, name: str, a: Array, shape: tuple[int, int], *, differentiable: bool = True) -> Array:
         """Append a reduction; the gradient of a sum is the same for all its terms."""
-        out = self.emit(name, shape, [self.unrepeated(a)], of=a.shape)
+        out = self.emit(name, shape, [self.without_repeats(a)], of=a.shape)
         rule = Derivative(a, lambda g: g if isinstance(g, float) else self._broadcast(g, a.shape))
-        return self.register_output(out, [rule] if passes else [])
+        return self.register_output(out, [rule] if differentiable else [])
 
     def _broadcast(self, g: Array, shape: tuple[int, int]) -> Array:
         (rows, cols), (by_row, by_col) = g.shape, g.strides

@@ -1,7 +1,7 @@
-"""Validator for lists of operations; executors themselves check nothing.
+"""Validator for lists of operations, which executors run unchecked.
 
 It reads the packed form that executors receive.  ``faults`` checks operations individually, any number at once;
-``first_unwritten_read`` follows a list in order.
+``first_uninitialised_read`` follows a list in order.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
     elementwise = _ELEMENTWISE[code]
     in_rows[:, 1:] |= elementwise[:, None]
     ranged = (rows >= 1) & (cols >= 1) & (rows * cols <= MAX_SIZE) & (inner >= _HAS_INNER[code]) & (inner <= MAX_SIZE)
-    broken = {
+    defects = {
         Fault.CODE: ~known,
         Fault.EXTENT: ~(ranged & (section >= 0) & (section < 32)),
         Fault.BLOCKS: _BLOCKS[code] & (cols % np.maximum(inner, 1) != 0),
@@ -151,7 +151,7 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
     found = np.zeros(len(code), np.intp)
     for fault in reversed(Fault):
         if fault:
-            found[broken[fault]] = fault
+            found[defects[fault]] = fault
     return found
 
 
@@ -174,12 +174,12 @@ def _overwrites(code: NDArray[np.intp], present: NDArray[np.bool_], spans: _Span
     if (code == _ADAM).any():
         pairs += [(_MOMENTS, i) for i in range(1, OPERANDS) if i != _MOMENTS]
     for written, read in pairs:
-        to, of = (_Spans(*(each[:, i] for each in spans)) for i in (written, read))
-        shared = present[:, read] & (to.space == of.space) & (to.at <= of.last) & (of.at <= to.last)
-        in_place = _ELEMENTWISE[code] & (to.at == of.at) & (to.row == of.row) & (to.col == of.col)
+        a, b = (_Spans(*(each[:, i] for each in spans)) for i in (written, read))
+        shared = present[:, read] & (a.space == b.space) & (a.at <= b.last) & (b.at <= a.last)
+        in_place = _ELEMENTWISE[code] & (a.at == b.at) & (a.row == b.row) & (a.col == b.col)
         # Separate columns of the same rows may interleave.
-        offset = (of.at - to.at) % np.maximum(to.row, 1)
-        separated = (to.row == of.row) & (offset >= to.extent) & (offset + of.extent <= to.row)
+        offset = (b.at - a.at) % np.maximum(a.row, 1)
+        separated = (a.row == b.row) & (offset >= a.extent) & (offset + b.extent <= a.row)
         found |= shared & ~in_place & ~separated & ((written == 0) | (code == _ADAM))
     return found
 
@@ -202,8 +202,8 @@ def describe(op: np.void, fault: int, sizes: Sizes) -> str:
     )
 
 
-def first_unwritten_read(operations: NDArray[np.void], scratch: int) -> int | None:
-    """Index of the first operation that reads scratch elements not yet written in the update; None if there is none.
+def first_uninitialised_read(operations: NDArray[np.void], scratch: int) -> int | None:
+    """Index of the first operation that reads scratch elements not yet written in the update, or None.
 
     Such elements would belong to another update or trial.  Values written in a section are available only in that
     section. The operations must be valid by ``faults``.
@@ -216,17 +216,19 @@ def first_unwritten_read(operations: NDArray[np.void], scratch: int) -> int | No
     rows = zip(*(column.tolist() for column in (*columns, read)), strict=True)
     for number, (_, section, heights, widths, spaces, *places, reads) in enumerate(rows):
         operand = list(zip(heights, widths, *places, strict=True))
-        for i, needed in enumerate(reads):
-            if needed and not int(np.bitwise_and.reduce(_elements(written, *operand[i]), axis=None)) >> section & 1:
+        for i, is_read in enumerate(reads):
+            if is_read and not int(np.bitwise_and.reduce(_elements(written, *operand[i]), axis=None)) >> section & 1:
                 return number
         if spaces[0] == Space.SCRATCH:
             _elements(written, *operand[0])[:] |= np.uint32(1 << section if section else 0xFFFFFFFF)
     return None
 
 
-def _elements(of: NDArray[np.uint32], rows: int, cols: int, at: int, by_row: int, by_col: int) -> NDArray[np.uint32]:
+def _elements(
+    scratch: NDArray[np.uint32], rows: int, cols: int, at: int, by_row: int, by_col: int
+) -> NDArray[np.uint32]:
     """View of an operand's elements, each once."""
     rows, cols = rows if by_row else 1, cols if by_col else 1
     if (cols == 1 or by_col == 1) and (rows == 1 or by_row == cols):
-        return of[at : at + rows * cols]
-    return np.ndarray((rows, cols), np.uint32, of, 4 * at, (4 * by_row, 4 * by_col))
+        return scratch[at : at + rows * cols]
+    return np.ndarray((rows, cols), np.uint32, scratch, 4 * at, (4 * by_row, 4 * by_col))

@@ -106,7 +106,7 @@ def log_softmax(a: Array) -> Array:
 
 def standardise(a: Array, eps: float, *, columns: bool = False) -> Array:
     """(a - mean) / sqrt(variance + eps) over each row, or over each column; the variance is the mean square."""
-    tape, source, post = a.tape, a.tape.unrepeated(a), COLUMNS if columns else 0
+    tape, source, post = a.tape, a.tape.without_repeats(a), COLUMNS if columns else 0
     out = tape.emit("standardise", a.shape, [source], post=post, y=eps)
 
     def rule(g: Gradient) -> Array:
@@ -131,7 +131,7 @@ class Dropout:
         def dropped(values: Array) -> Array:
             return tape.emit("drop", a.shape, [values, self._seed], inner=use, x=self._rate)
 
-        out = dropped(tape.unrepeated(a))
+        out = dropped(tape.without_repeats(a))
         return tape.register_output(out, [Derivative(a, lambda g: dropped(_materialise(g, out)))])
 
 

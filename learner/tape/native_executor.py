@@ -35,15 +35,15 @@ class NativeExecutor:
     def bind(self, program: Program) -> Run:
         operations, native, count = program.operations.copy(), self._run, len(program.operations)
         scratch = np.zeros(program.scratch, self.dtype)
-        spare = np.zeros(transposed_elements(operations).max(initial=0), self.dtype)
-        at = [a.ctypes.data for a in (operations, scratch, spare)]
-        kept, dtype = (operations, scratch, spare), self.dtype
+        transposed = np.zeros(transposed_elements(operations).max(initial=0), self.dtype)
+        at = [a.ctypes.data for a in (operations, scratch, transposed)]
+        keep_alive, dtype = (operations, scratch, transposed), self.dtype
 
         def run(state: NDArray[Any], records: NDArray[Any], sections: NDArray[np.uint32] | None) -> None:
             check_arrays(program, dtype, state, records, sections)
             S, K, size = records.shape
             masks = None if sections is None else sections.ctypes.data
-            assert kept is not None
+            assert keep_alive is not None
             native(
                 at[0], count, S, K, state.ctypes.data, state.shape[1], records.ctypes.data, size, at[1], at[2], masks
             )
@@ -54,5 +54,5 @@ class NativeExecutor:
 def transposed_elements(operations: NDArray[np.void]) -> NDArray[np.int64]:
     """Maximum number of matrix elements that each operation transposes; only products do so."""
     rows, cols, inner = (operations[key].astype(np.int64) for key in ("rows", "cols", "inner"))
-    turned = np.maximum(inner * cols, rows * np.minimum(cols, _MAX_LANES))
-    return np.where(_IS_PRODUCT[operations["code"]], turned, 0)
+    elements = np.maximum(inner * cols, rows * np.minimum(cols, _MAX_LANES))
+    return np.where(_IS_PRODUCT[operations["code"]], elements, 0)

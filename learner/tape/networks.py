@@ -15,12 +15,12 @@ from onrig.learner.tape.elementary import Dropout, concatenate, dense, relu, sqr
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 _OUTPUT_INIT: Final = 3e-3
-Units = Callable[[Array], Array]
+Activation = Callable[[Array], Array]
 Draw = Callable[[np.random.Generator, int, int, bool], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """``draw(stream, inputs, outputs, last)``: draws weights (inputs, outputs) and bias (outputs,) of a layer."""
 
 
-def by_inputs(
+def fan_in_uniform(
     stream: np.random.Generator, inputs: int, outputs: int, last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw weights and biases uniformly within 1 / sqrt(inputs): the initialisation of TD3 and SAC."""
@@ -50,12 +50,12 @@ class Mlp:
         name: str,
         sizes: Sequence[int],
         *,
-        units: Units = relu,
+        activation: Activation = relu,
         joins: Mapping[int, int] | None = None,
         scaled: Sequence[int] = (),
     ) -> None:
         """``sizes``: inputs, units of each hidden layer, outputs; ``joins``: number of additional columns that enter
-        layer i; ``scaled``: numbers of columns that have a scale and a shift, for a subclass."""
+        layer i; ``scaled``: widths of layers with a scale and a shift, for a subclass."""
         more = joins or {}
         self.sizes: Final = [(i + more.get(at, 0), o) for at, (i, o) in enumerate(itertools.pairwise(sizes))]
         shapes: dict[str, tuple[int, int]] = {}
@@ -64,7 +64,7 @@ class Mlp:
         for at, cols in enumerate(scaled):
             shapes[f"scale{at}"] = shapes[f"shift{at}"] = (1, cols)
         self.group: Final[Group] = state.group(name, shapes)
-        self._units = units
+        self._activation = activation
 
     @property
     def weights(self) -> Sequence[Field]:
@@ -82,13 +82,13 @@ class Mlp:
 
     def __call__(self, x: Array, **joining: Array) -> Array:
         """Linear outputs (rows, outputs) at inputs (rows, inputs); ``join1`` enters the second layer, and so on."""
-        return self.behind(0, x, **joining)
+        return self.from_layer(0, x, **joining)
 
     def train(self, x: Array, dropout: Dropout | None = None) -> Array:
-        """Linear outputs in an update; ``dropout`` and statistics of the batch are for subclasses."""
+        """Linear outputs in an update; subclasses use ``dropout`` and the statistics of the batch."""
         return self(x)
 
-    def behind(self, at: int, x: Array, **joining: Array) -> Array:
+    def from_layer(self, at: int, x: Array, **joining: Array) -> Array:
         """Linear outputs from the inputs of layer ``at``."""
         last = len(self.sizes) - 1
         for number in range(at, last + 1):
@@ -101,9 +101,9 @@ class Mlp:
         weight, bias = (x.tape.read(f) for f in self.group.fields[2 * at : 2 * at + 2])
         if last:
             return dense(x, weight, bias)
-        if self._units is relu:
+        if self._activation is relu:
             return dense(x, weight, bias, relu=True)
-        return self._units(dense(x, weight, bias))
+        return self._activation(dense(x, weight, bias))
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
         last = len(self.sizes) - 1
@@ -130,7 +130,7 @@ class Mlp:
 
 
 class LayerNormalised(Mlp):
-    """Relu units behind dropout and layer normalisation (Ba et al. 2016), each optional: Hiraoka et al. 2022."""
+    """Dropout and layer normalisation (Ba et al. 2016) before the relu units, each optional: Hiraoka et al. 2022."""
 
     EPS: Final = 1e-5
 
@@ -176,7 +176,7 @@ class BatchNormalised(Mlp):
         return super().layer(at, self._scaled(at, (x - mean) / sqrt(variance + self.EPS)), last=last)
 
     def train(self, x: Array, dropout: Dropout | None = None) -> Array:
-        """Linear outputs, normalised by the statistics of the batch, which move the running ones."""
+        """Linear outputs, normalised by the statistics of the batch, which update the running ones."""
         last, rows = len(self.sizes) - 1, x.shape[0]
         for at in range(last + 1):
             mean = x.column_sums() * (1.0 / rows)
@@ -188,11 +188,11 @@ class BatchNormalised(Mlp):
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy out weights and biases of the same network without normalisation."""
-        found = []
+        plain = []
         for at, (weight, bias) in enumerate(super().layers(row)):
             fields = (*self._statistics[2 * at : 2 * at + 2], *self._scales[2 * at : 2 * at + 2])
             mean, variance, scale, shift = (row[f.slice].astype(np.float64) for f in fields)
             factor = scale / np.sqrt(variance + self.EPS)
             bias = bias + (shift - mean * factor) @ weight
-            found.append(((factor[:, None] * weight).astype(row.dtype), bias.astype(row.dtype)))
-        return found
+            plain.append(((factor[:, None] * weight).astype(row.dtype), bias.astype(row.dtype)))
+        return plain

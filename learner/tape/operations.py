@@ -2,7 +2,7 @@
 
 Every operand is a matrix in one of three spaces, given by the offset of its first element and the strides between rows
 and between columns; a stride of 0 repeats the row or the column.  Executors such as
-``onrig.learner.tape.numpy_executor`` need only a list.
+``onrig.learner.tape.numpy_executor`` need only this list.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from onrig.learner.tape.trace import Tape
 class Adam:
     """Adam (Kingma and Ba 2015) for the parameters of a group; each trial has its own step count.
 
-    ``decay`` shrinks the parameters ``decays`` (weights, not biases): decoupled, by a factor 1 - lr * decay before each
+    ``decay`` applies to the fields ``decays`` (weights, not biases): decoupled, by a factor 1 - lr * decay before each
     step (AdamW), or ``coupled``, as decay * weight added to the gradient.
     """
 
@@ -86,7 +86,7 @@ def clip_norm(tape: Tape, gradients: Sequence[Array], max_norm: float) -> None:
         tape.emit("multiply", g.shape, [g, factor], out=g)
 
 
-def follow(tape: Tape, target: Group, online: Group, step: float) -> None:
+def polyak_average(tape: Tape, target: Group, online: Group, step: float) -> None:
     """Polyak-average the target: move it by this fraction towards the online parameters (1: copy)."""
     to, source = (Array(tape, Space.STATE, g.flat.at, g.flat.shape) for g in (target, online))
     if step == 1.0:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.array import Array, Emitted
-from onrig.learner.tape.checks import MAX_SIZE, Sizes, describe, faults, first_unwritten_read
+from onrig.learner.tape.array import Array, RecordedOperation
+from onrig.learner.tape.checks import MAX_SIZE, Sizes, describe, faults, first_uninitialised_read
 from onrig.learner.tape.operations import CODES, OPERANDS, OPERATIONS, RECORD, Kind, Space, TapeError
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
@@ -45,7 +45,7 @@ def program_of(tape: Tape) -> Program:
 
 
 def _pack(tape: Tape) -> tuple[dict[int, int], int]:
-    """Map old scratch offsets to new ones, and return the size; arrays not in use at once share memory."""
+    """Map old scratch offsets to new ones, and return the size; arrays with disjoint lifetimes share memory."""
     starts = [start for start, _ in tape.scratch]
     lifetimes: dict[int, tuple[int, int]] = {}
     for i, e in enumerate(tape.emitted):
@@ -74,7 +74,7 @@ def _pack(tape: Tape) -> tuple[dict[int, int], int]:
     return {tape.scratch[which][0]: place for which, place in new.items()}, top
 
 
-def _encode(e: Emitted, places: dict[int, int], starts: list[int]) -> tuple[object, ...]:
+def _encode(e: RecordedOperation, places: dict[int, int], starts: list[int]) -> tuple[object, ...]:
     spaces, ats, by_row, by_col = [], [], [], []
     flat = _has_one_row(e)
     for a in (e.out, *e.inputs):
@@ -106,7 +106,7 @@ def _encode(e: Emitted, places: dict[int, int], starts: list[int]) -> tuple[obje
     )
 
 
-def _strides(e: Emitted, a: Array) -> tuple[int, int]:
+def _strides(e: RecordedOperation, a: Array) -> tuple[int, int]:
     """Strides between the rows and between the columns of an operand, 0 where one is repeated."""
     if OPERATIONS[CODES[e.name]].kind is not Kind.ELEMENTWISE:
         return a.strides
@@ -114,7 +114,7 @@ def _strides(e: Emitted, a: Array) -> tuple[int, int]:
     return row, col
 
 
-def _has_one_row(e: Emitted) -> bool:
+def _has_one_row(e: RecordedOperation) -> bool:
     """Whether an elementwise operation has a single row: all operands are contiguous, or have one element."""
     if OPERATIONS[CODES[e.name]].kind is not Kind.ELEMENTWISE:
         return False
@@ -136,7 +136,7 @@ def check(program: Program) -> None:
     if found.any():
         number = int(np.flatnonzero(found)[0])
         raise _error(program, number, describe(operations[number], int(found[number]), sizes))
-    early = first_unwritten_read(operations, program.scratch)
+    early = first_uninitialised_read(operations, program.scratch)
     if early is not None:
         name = OPERATIONS[int(operations[early]["code"])].name
         raise _error(program, early, f"{name} reads elements that no operation in its section has written")

@@ -34,55 +34,55 @@ class TorchExecutor:
     def bind(self, program: Program) -> Run:
         real = torch.float32 if self.dtype == np.float32 else torch.float64
         spaces = [torch.zeros(int(size), dtype=real, device=self._device) for size in program.sizes]
-        kernels = [(1 << int(op["section"]), _bound(op, spaces)) for op in program.operations]
-        dtype, (own_state, own_record, _) = self.dtype, spaces
+        kernels = [(1 << int(op["section"]), _bind_kernel(op, spaces)) for op in program.operations]
+        dtype, (state_space, record_space, _) = self.dtype, spaces
 
         @torch.no_grad()
         def run(state: NDArray[Any], records: NDArray[Any], sections: NDArray[np.uint32] | None) -> None:
             check_arrays(program, dtype, state, records, sections)
             masks = [1] * records.shape[1] if sections is None else (sections | 1).tolist()
-            for of_trial, of_updates in zip(torch.from_numpy(state), torch.from_numpy(records), strict=True):
-                own_state.copy_(of_trial)
-                there = of_updates.to(self._device)
-                for record, mask in zip(there, masks, strict=True):
-                    own_record.copy_(record)
+            for trial_state, trial_records in zip(torch.from_numpy(state), torch.from_numpy(records), strict=True):
+                state_space.copy_(trial_state)
+                on_device = trial_records.to(self._device)
+                for record, mask in zip(on_device, masks, strict=True):
+                    record_space.copy_(record)
                     for section, kernel in kernels:
                         if section & mask:
                             kernel()
-                    record.copy_(own_record)
-                of_updates.copy_(there)
-                of_trial.copy_(own_state)
+                    record.copy_(record_space)
+                trial_records.copy_(on_device)
+                trial_state.copy_(state_space)
 
         return run
 
 
-def _bound(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
+def _bind_kernel(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
     views = []
     for i, shape in enumerate(operand_shapes(op)):
         place, strides = int(op["at"][i]), (int(op["by_row"][i]), int(op["by_col"][i]))
         views.append(spaces[int(op["space"][i])].as_strided(shape, strides, place))
     out, *inputs = views
     name, x, y = OPERATIONS[int(op["code"])].name, float(op["x"]), float(op["y"])
-    if name in _INTO:
-        into = _INTO[name]
-        return lambda: into(*inputs, out=out)
-    if name in _VALUES:
-        value = _VALUES[name]
+    if name in _WITH_OUT:
+        kernel = _WITH_OUT[name]
+        return lambda: kernel(*inputs, out=out)
+    if name in _FUNCTIONS:
+        value = _FUNCTIONS[name]
         return lambda: out.copy_(value(*inputs))
-    if name in _OF_CONSTANTS:
-        of_constants = _OF_CONSTANTS[name]
-        return lambda: of_constants(out, x, y, *inputs)
+    if name in _WITH_CONSTANTS:
+        kernel_with_constants = _WITH_CONSTANTS[name]
+        return lambda: kernel_with_constants(out, x, y, *inputs)
     if name == "adam":
         beta1, beta2 = (float(beta) for beta in op["more"])
         return lambda: _adam(out, x, y, beta1, beta2, *inputs)
     if name.startswith("standardise"):
-        return _standardised(out, int(op["post"]), y, *inputs)
+        return _standardise(out, int(op["post"]), y, *inputs)
     if name == "drop":
         return _drop(out, x, int(op["inner"]), *inputs)
     return _PRODUCTS[name](out, int(op["post"]), *inputs)
 
 
-_INTO: Final[dict[str, Callable[..., object]]] = {
+_WITH_OUT: Final[dict[str, Callable[..., object]]] = {
     "add": torch.add,
     "subtract": torch.sub,
     "multiply": torch.mul,
@@ -97,15 +97,15 @@ _INTO: Final[dict[str, Callable[..., object]]] = {
 """Kernels with their output as the keyword ``out``."""
 
 
-def _nothing(value: Tensor) -> Tensor:
+def _zero(value: Tensor) -> Tensor:
     return torch.zeros((), dtype=value.dtype, device=value.device)
 
 
 def _where(condition: Tensor, value: Tensor) -> Tensor:
-    return torch.where(condition, value, _nothing(value))
+    return torch.where(condition, value, _zero(value))
 
 
-_VALUES: Final[dict[str, Callable[..., Tensor]]] = {
+_FUNCTIONS: Final[dict[str, Callable[..., Tensor]]] = {
     "copy": lambda a: a,
     "softplus": lambda a: torch.where(a > _SOFTPLUS_LINEAR, a, torch.log1p(torch.exp(a.clamp(max=_SOFTPLUS_LINEAR)))),
     "softsign": lambda a: a / (1.0 + a.abs()),
@@ -135,11 +135,11 @@ def _project(out: Tensor, low: float, high: float, p: Tensor, reward: Tensor, di
     out.copy_((p[:, :, None] * near.clamp(min=0.0)).sum(1))
 
 
-_OF_CONSTANTS: Final[dict[str, Callable[..., object]]] = {
+_WITH_CONSTANTS: Final[dict[str, Callable[..., object]]] = {
     "fill": lambda out, x, y: out.fill_(x),
     "affine": lambda out, x, y, a: out.copy_(a * x + y),
     "clamp": lambda out, x, y, a: torch.clamp(a, x, y, out=out),
-    "inside": lambda out, x, y, a, b: out.copy_(torch.where((a < x) | (a > y), _nothing(b), b)),
+    "inside": lambda out, x, y, a, b: out.copy_(torch.where((a < x) | (a > y), _zero(b), b)),
     "add_scaled": lambda out, x, y, a: out.add_(a, alpha=x),
     "follow": lambda out, x, y, a: out.add_(a - out, alpha=x),
     "fold": lambda out, x, y, a: torch.sum(a.reshape(len(a), -1, out.shape[1]), 1, out=out),
@@ -149,7 +149,7 @@ _OF_CONSTANTS: Final[dict[str, Callable[..., object]]] = {
 """Kernels called with output, constants and inputs."""
 
 
-def _standardised(out: Tensor, post: int, eps: float, a: Tensor, *gradient: Tensor) -> Kernel:
+def _standardise(out: Tensor, post: int, eps: float, a: Tensor, *gradient: Tensor) -> Kernel:
     axis = 0 if post == COLUMNS else 1
 
     def kernel() -> None:
@@ -160,13 +160,13 @@ def _standardised(out: Tensor, post: int, eps: float, a: Tensor, *gradient: Tens
             out.copy_(unit)
             return
         g = gradient[0]
-        turned = g - g.mean(axis, keepdim=True) - unit * (g * unit).mean(axis, keepdim=True)
-        torch.div(turned, std, out=out)
+        gradient_part = g - g.mean(axis, keepdim=True) - unit * (g * unit).mean(axis, keepdim=True)
+        torch.div(gradient_part, std, out=out)
 
     return kernel
 
 
-def _mixed(bits: Tensor) -> Tensor:
+def _hash(bits: Tensor) -> Tensor:
     """``numpy_executor._mixed`` of 32-bit words in 64-bit elements."""
     word = 0xFFFFFFFF
     bits = ((bits ^ (bits >> 16)) * 0x7FEB352D) & word
@@ -177,13 +177,13 @@ def _mixed(bits: Tensor) -> Tensor:
 def _drop(out: Tensor, rate: float, use: int, a: Tensor, seed: Tensor) -> Kernel:
     word, golden = 0xFFFFFFFF, 0x9E3779B9
     elements = torch.arange(out.numel(), device=out.device).reshape(out.shape) * golden & word
-    use_hash = _mixed(torch.tensor((use + golden) & word, device=out.device))
-    threshold, factor, nothing = int(rate * 2.0**32), 1.0 / (1.0 - rate), _nothing(out)
+    use_hash = _hash(torch.tensor((use + golden) & word, device=out.device))
+    threshold, factor, zero = int(rate * 2.0**32), 1.0 / (1.0 - rate), _zero(out)
 
     def kernel() -> None:
-        valid = torch.where((seed >= 0.0) & (seed < SEEDS), seed, nothing).long()
-        bits = _mixed((elements + _mixed(valid ^ use_hash)) & word)
-        torch.where(bits >= threshold, a * factor, nothing, out=out)
+        valid = torch.where((seed >= 0.0) & (seed < SEEDS), seed, zero).long()
+        bits = _hash((elements + _hash(valid ^ use_hash)) & word)
+        torch.where(bits >= threshold, a * factor, zero, out=out)
 
     return kernel
 
@@ -209,16 +209,16 @@ def _product(out: Tensor, post: int, a: Tensor, b: Tensor, bias: Tensor) -> Kern
 
 
 def _product_nt(out: Tensor, post: int, a: Tensor, b: Tensor, *mask: Tensor) -> Kernel:
-    turned = b.T
+    transposed = b.T
     if post == MASKED:
-        nothing = _nothing(out)
-        return lambda: torch.where(mask[0] > 0.0, torch.mm(a, turned, out=out), nothing, out=out)
-    return lambda: torch.mm(a, turned, out=out)
+        zero = _zero(out)
+        return lambda: torch.where(mask[0] > 0.0, torch.mm(a, transposed, out=out), zero, out=out)
+    return lambda: torch.mm(a, transposed, out=out)
 
 
 def _product_tn(out: Tensor, post: int, a: Tensor, b: Tensor) -> Kernel:
-    turned = a.T
-    return lambda: torch.mm(turned, b, out=out)
+    transposed = a.T
+    return lambda: torch.mm(transposed, b, out=out)
 
 
 _PRODUCTS: Final[dict[str, Callable[..., Kernel]]] = {

@@ -37,8 +37,8 @@ class Tape(Recorder):
     def mark_changed(self, group: Group) -> None:
         """Mark parameters as changed: gradients no longer pass through results computed with them."""
         changed: set[Array] = {self.read(f) for f in group.fields}
-        for y in self.passing:
-            if any(root_of(d.towards)[0] in changed for d in y.derivatives):
+        for y in self.differentiable:
+            if any(root_of(d.wrt)[0] in changed for d in y.derivatives):
                 changed.add(y)
         self.stale |= changed - {self.read(f) for f in group.fields}
 
@@ -65,22 +65,22 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
     tape = loss.tape
     leaves = {tape.read(f): (g, f) for g in groups for f in g.fields}
     active: set[Array] = set(leaves)
-    for y in tape.passing:
-        if any(root_of(d.towards)[0] in active for d in y.derivatives):
+    for y in tape.differentiable:
+        if any(root_of(d.wrt)[0] in active for d in y.derivatives):
             active.add(y)
     found: dict[Array, list[Part]] = {loss: [Part(1.0, 0, 1)]}
-    for y in reversed(tape.passing):
+    for y in reversed(tape.differentiable):
         if y not in active or y not in found:
             continue
         if y in tape.stale:
             raise tape.error("a gradient cannot pass through parameters that have changed since their use")
         g = _assemble(y, found.pop(y))
         for d in y.derivatives:
-            root, start = root_of(d.towards)
+            root, start = root_of(d.wrt)
             if root in active:
                 part = d.rule(g)
                 if part != 0.0:
-                    found.setdefault(root, []).append(Part(part, start, start + d.towards.shape[1]))
+                    found.setdefault(root, []).append(Part(part, start, start + d.wrt.shape[1]))
     flats = [tape.scratch_array(g.flat.shape) for g in groups]
     places = [tape.allocation(p.g) for leaf in leaves for p in found.get(leaf, ()) if isinstance(p.g, Array)]
     shared = {place for place, count in Counter(places).items() if count > 1}

@@ -1,8 +1,8 @@
-"""S trials of one configuration that advance together; each is bit for bit the same as by itself.
+"""S trials of one configuration that advance together, each bit-identical to the same trial alone.
 
 (On one kind of machine, with one torch thread.)  ``Trials`` owns the loop: act, step, gather, learn, and evaluate at
-intervals.  Experiments differ in its parts: the world, the source of the random numbers for exploration
-(``exploring``), the source of the experiences (``learning``), and the time of evaluations.
+intervals.  Experiments differ in its parts: the world, the random numbers for exploration (``exploration_numbers``),
+the source of the experiences (``learning``), and the time of evaluations.
 """
 
 from __future__ import annotations
@@ -19,25 +19,23 @@ from onrig.learner.algorithms import Algorithm, Gaussian, Stochastic, algorithm_
 from onrig.learner.algorithms.on_policy import on_policy_for
 from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.departures import Measures
-from onrig.learner.trials.exploring import (
+from onrig.learner.trials.exploration import Explore, Explorer, OnPolicyExplorer
+from onrig.learner.trials.exploration_numbers import (
     CorrelatedNoise,
-    Draw,
     EpisodeNumbers,
-    Explore,
-    Explorer,
-    OnPolicyExplorer,
-    SeparateEpisodes,
+    NumberSource,
+    PerTrialNumbers,
     StepNumbers,
 )
 from onrig.learner.trials.learning import Learning, OnPolicyLearning, Replay, Updates
 from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.replay_measures import ReplayMeasures
 from onrig.learner.trials.rows import MemoryContents, contents_for
 from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_problems, takes_noise
 from onrig.learner.trials.supported import trials_problems
 from onrig.learner.trials.synthetic import SyntheticExperiences
 from onrig.learner.trials.worlds import Bools, World, episode_returns
-from onrig.learner.trials.worlds.making import make_world, run_behind
+from onrig.learner.trials.worlds.factory import make_world, run_of_world
 from onrig.learner.trials.worlds.plants import PlantWorld
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.memory.strategy import parse_strategy
@@ -46,7 +44,7 @@ from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
 
-Make = Callable[[Sequence[Role]], World]
+WorldFactory = Callable[[Sequence[Role]], World]
 """Creates a world with an actor for each role in each trial."""
 
 
@@ -73,8 +71,8 @@ class Trials:
     """S trials with a batch of training actors.
 
     All actors take one environment step at a time; each actor's episodes end independently.  A trial whose networks
-    diverge disturbs no other: it continues with zero actions and NaN scores, since the score of a diverged policy would
-    look like that of a bad one.
+    diverge does not affect the others: it continues with zero actions and NaN scores, to distinguish it from one with a
+    bad policy.
     """
 
     def __init__(
@@ -104,9 +102,9 @@ class Trials:
         S, K = actors
         self.episodes: NDArray[np.int64] = np.ones(S, np.int64)
         """(S,): number of the present episode of each trial's first actor."""
-        self._all: Bools = np.ones((S, K if evaluation else K + 1), np.bool_)
-        self._observation = world.begin(self._all)
-        self._return = np.zeros(self._all.shape)
+        self._all_actors: Bools = np.ones((S, K if evaluation else K + 1), np.bool_)
+        self._observation = world.begin(self._all_actors)
+        self._return = np.zeros(self._all_actors.shape)
         self._rewards: list[NDArray[np.float64]] = []
         """Rewards (S, E) of each step of the present episode, with a parallel evaluation."""
         self._means = np.zeros((2, S))
@@ -136,7 +134,7 @@ class Trials:
             evaluation = self.evaluate()
         train, evaluation = (np.where(self._diverged, np.nan, score) for score in (train, evaluation))
         shield = None if self._evaluation is None else self._shield.copy()
-        return Scores(train, evaluation, self.learning.noise(), self.learning.replayed(self.steps), shield)
+        return Scores(train, evaluation, self.learning.batch_noise(), self.learning.replay_measures(self.steps), shield)
 
     def train(self, steps: int) -> NDArray[np.float64]:
         """Train for ``steps`` environment steps; returns the mean return (S,) of the training episodes closed in
@@ -151,9 +149,9 @@ class Trials:
         """Mean return (S,) of noise-free episodes, which run in parallel."""
         assert self._evaluation is not None
         world, episodes = self._evaluation
-        actors = (len(self._all), episodes)
+        actors = (len(self._all_actors), episodes)
         policy = self._explore.policy(actors)
-        returns = episode_returns(world, actors, lambda seen: self._safe(policy(seen)))
+        returns = episode_returns(world, actors, lambda seen: self._replace_diverged(policy(seen)))
         return np.asarray(returns.mean(axis=1))
 
     def policy(self, actors: tuple[int, int]) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
@@ -166,13 +164,13 @@ class Trials:
             self._evaluation[0].close()
 
     def _step(self) -> None:
-        observation, starting = self._observation, self.steps < self._random_steps
-        chosen = self._explore(observation, self.episodes, starting=starting)
-        action = self._safe(chosen.action)
+        observation, random_phase = self._observation, self.steps < self._random_steps
+        chosen = self._explore(observation, self.episodes, random_phase=random_phase)
+        action = self._replace_diverged(chosen.action)
         if action is not chosen.action:
             chosen = chosen._replace(action=action)
-        result = self._world.step(action, self._all)
-        self.learning.put(observation, chosen, result)
+        result = self._world.step(action, self._all_actors)
+        self.learning.add_step(observation, chosen, result)
         self.steps += self._actors[1]
         self._observation = result.observation
         if self._evaluation is None:
@@ -184,10 +182,10 @@ class Trials:
                 self._shield += np.stack((result.intervened.sum(axis=1), result.tripped.sum(axis=1)), axis=1)
             ended = result.terminated | result.truncated
         if ended.any():
-            self._close(ended)
-        self.learning.after(self.steps)
+            self._end_episodes(ended)
+        self.learning.learn_if_due(self.steps)
 
-    def _close(self, ended: Bools) -> None:
+    def _end_episodes(self, ended: Bools) -> None:
         training = ended[:, : self._actors[1]]
         returns = self._return[:, : self._actors[1]]
         if self._evaluation is None:  # numpy's pairwise sum of a row rounds differently than a running sum
@@ -195,14 +193,14 @@ class Trials:
             self._means = np.ascontiguousarray(rewards.transpose(2, 1, 0)).mean(axis=2)
             self._rewards.clear()
             returns = self._means[0, :, None] * self._every
-        self.learning.closed(returns, training)
+        self.learning.end_episodes(returns, training)
         self._explore.begin(training)
         self._closed += np.where(training, (returns, np.ones(training.shape)), 0.0).sum(axis=2)
         self.episodes += training[:, 0]
         self._return[ended] = 0.0
         self._observation = self._world.begin(ended)
 
-    def _safe(self, action: NDArray[np.floating]) -> NDArray[np.floating]:
+    def _replace_diverged(self, action: NDArray[np.floating]) -> NDArray[np.floating]:
         """Mark diverged trials, and replace their actions in (S, E, m) by zeros."""
         if math.isfinite(action.sum()):
             return action
@@ -223,12 +221,12 @@ def run_trials(
 
     They train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant`` replaces
     the twin's; its parameters may be arrays (2 S,), with values for each trial's training and evaluation episodes.
-    ``prior``: experiences with which every memory begins.  No shield acts, since no hardware is at risk.
+    ``prior``: initial experiences of every memory.  No shield acts, since no hardware is at risk.
     """
     problems = trials_problems(config, settings)
     if problems:
         raise ValueError("; ".join(problems))
-    world = PlantWorld(config, seeds, (Role.PLANT_TRAIN, Role.PLANT_EVAL), plant=plant, whole=True)
+    world = PlantWorld(config, seeds, (Role.PLANT_TRAIN, Role.PLANT_EVAL), plant=plant, fixed_length=True)
     (n, m, _, T), process = world.spaces, config.exploration
     algorithm = algorithm_for(settings, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
     draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
@@ -246,11 +244,11 @@ def run_trials(
 
 
 def world_trials(
-    run: StepRun, seeds: Sequence[int], make: Make | None = None, prior: Transitions | None = None
+    run: StepRun, seeds: Sequence[int], make: WorldFactory | None = None, prior: Transitions | None = None
 ) -> Trials:
     """Set up trials in a world, one per seed; ``make`` replaces the function that creates the run's world.
 
-    ``prior``: experiences with which every memory begins.
+    ``prior``: initial experiences of every memory.
 
     They learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
     world, ``NoSuchTask`` without one.
@@ -292,15 +290,15 @@ def world_trials(
     )
 
 
-def _numbers(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], world: World) -> Draw:
+def _numbers(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], world: World) -> NumberSource:
     _, m, _, horizon = world.spaces
     if run.exploration is UNSET:
         correlated = CorrelatedNoise(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
         return StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std)
-    behind = run_behind(run)
-    assert behind is not None
-    names, process = [a.name for a in behind.rig.actuators], run.exploration
-    return SeparateEpisodes([EpisodeNumbers(algorithm, process, [seed], horizon, names) for seed in seeds])
+    config = run_of_world(run)
+    assert config is not None
+    names, process = [a.name for a in config.rig.actuators], run.exploration
+    return PerTrialNumbers([EpisodeNumbers(algorithm, process, [seed], horizon, names) for seed in seeds])
 
 
 def _replay(
@@ -315,5 +313,5 @@ def _replay(
     behaviour = isinstance(algorithm, Gaussian)
     contents = MemoryContents(n, m, strategy, setting, share, terminates=True, behaviour=behaviour, prior=prior)
     memories = Memories(contents, seeds, policy=algorithm.policy)
-    measures = Measures(run, algorithm, memories, seeds)
+    measures = ReplayMeasures(run, algorithm, memories, seeds)
     return Replay(algorithm, memories, Updates(run.updates, run.update_every, run.random_steps), measures=measures)

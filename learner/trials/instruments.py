@@ -40,7 +40,7 @@ def _resolutions(rig: Rig) -> _Resolutions:
     return _Resolutions(np.array(sensors), np.array([a.resolution for a in rig.actuators]))
 
 
-def _in_steps(values: Values, step: Values) -> Values:
+def _round_to(values: Values, step: Values) -> Values:
     return np.asarray(np.rint(values / step) * step)
 
 
@@ -55,7 +55,7 @@ class PolicyInputs:
         """Number of earlier observations needed."""
         self._inputs, self._signals = Normalisation.of(config.signals), Normalisation.of(config.rig.signals)
 
-    def of(self, seen: Values) -> Values:
+    def compute(self, seen: Values) -> Values:
         """Return the inputs (..., k) for normalised signals (r, ..., n + q), the present ones first."""
         if self._composition is None:
             return np.asarray(seen[0])
@@ -94,7 +94,7 @@ class Instruments:
         self._counts = _resolutions(rig) if counts else None
         zeros = options.sensor_zero or {}
         self._zeros = np.array([zeros.get(o.sensor or o.name, 0.0) for o in rig.observations]) if zeros else None
-        self._turning = [i for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
+        self._wrapped_columns = [i for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
         self.targets: Final = len(targets_of(rig))
         """Number q of targets, which come after the rig's observations."""
         self.reward: Final = batched_reward(config.task, rig)
@@ -109,14 +109,14 @@ class Instruments:
             measured[:, i] = state[index]
         if self._zeros is not None:
             measured += self._zeros
-            measured[:, self._turning] = (measured[:, self._turning] + np.pi) % (2.0 * np.pi) - np.pi
-        return measured if self._counts is None else _in_steps(measured, self._counts.sensors)
+            measured[:, self._wrapped_columns] = (measured[:, self._wrapped_columns] + np.pi) % (2.0 * np.pi) - np.pi
+        return measured if self._counts is None else _round_to(measured, self._counts.sensors)
 
-    def settable(self, action: Values) -> Values:
+    def round_to_resolution(self, action: Values) -> Values:
         """Round normalised actions (..., m) to the actuators' resolution."""
         if self._counts is None:
             return action
-        return self.to_action(_in_steps(self.to_command(action), self._counts.actuators))
+        return self.to_action(_round_to(self.to_command(action), self._counts.actuators))
 
     def normalised(self, signals: Values, noise: Values | None) -> Values:
         """Normalise signals (..., n + q) in SI units, with noise (..., n) on the measured ones."""
@@ -133,7 +133,7 @@ class Instruments:
             for i, turn, low in self._wraps:
                 seen[..., i] = (seen[..., i] - low) % turn + low
             if self._counts is not None:
-                seen = self._observations.normalised(_in_steps(self.in_si(seen), self._counts.sensors))
+                seen = self._observations.normalised(_round_to(self.in_si(seen), self._counts.sensors))
         return seen
 
     def in_si(self, observation: Values) -> Values:
@@ -148,7 +148,7 @@ class Instruments:
         """Commands (..., m) as normalised actions."""
         return self._actions.normalised(command)
 
-    def moved(self, state: tuple[Values, ...], command: Values) -> tuple[Values, ...]:
+    def advance(self, state: tuple[Values, ...], command: Values) -> tuple[Values, ...]:
         """State after one period with commands (plants, m)."""
         held: tuple[Values, ...] = tuple([np.ascontiguousarray(command[:, i]) for i in range(self.m)])
         return step(self.plant, state, held, self.period_s, self.substeps)

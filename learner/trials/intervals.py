@@ -18,7 +18,7 @@ Values = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 COVERAGE: Final = 0.95
-ENOUGH: Final = 6
+MIN_TRIALS: Final = 6
 """Minimum number of trials for a 95 % interval, and of pairs that can settle a comparison."""
 
 
@@ -51,7 +51,7 @@ class Paired(NamedTuple):
     """p-value of the exact two-sided sign test; ``holm`` corrects it for the number of comparisons."""
 
     @property
-    def settled(self) -> bool:
+    def significant(self) -> bool:
         """Whether the test establishes a direction."""
         return self.p < 1 - COVERAGE
 
@@ -87,8 +87,8 @@ def curve_bounds(values: Values) -> Band:
 @lru_cache(maxsize=64)
 def _order(trials: int) -> tuple[int | None, float]:
     """Rank of the interval's lower end, from 0 (None without an interval), and the fraction towards the next one."""
-    if trials < ENOUGH:
-        return (0 if trials == ENOUGH - 1 else None), 0.0
+    if trials < MIN_TRIALS:
+        return (0 if trials == MIN_TRIALS - 1 else None), 0.0
     tails = np.cumsum([comb(trials, i) / 2.0**trials for i in range(trials // 2 + 1)])
     coverage = 1 - 2 * tails  # by the ranks k and T - 1 - k
     k = int(np.flatnonzero(coverage >= COVERAGE)[-1])
@@ -97,7 +97,7 @@ def _order(trials: int) -> tuple[int | None, float]:
     return k, float((trials - rank) * excess / (rank + (trials - 2 * rank) * excess))
 
 
-def paired(seeds: Integers, other: Integers) -> tuple[Integers, Integers]:
+def matching_rows(seeds: Integers, other: Integers) -> tuple[Integers, Integers]:
     """Rows of the trials with common seeds of two cells, in the order of the seeds."""
     _, a, b = np.intersect1d(seeds, other, return_indices=True)
     return a.astype(np.int64), b.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Learning of S trials from their steps, with memories or with batches of their own policies."""
+"""Learning of S trials from memories, or from batches of their own policies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Algorithm, UsesWholeMemory
 from onrig.learner.algorithms.on_policy import OnPolicy, PolicyBatch
-from onrig.learner.trials.departures import Measures
-from onrig.learner.trials.exploring import ChosenActions
+from onrig.learner.trials.exploration import ChosenActions
 from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.replay_measures import ReplayMeasures
 from onrig.learner.trials.rows import AlteredEpisode, Columns, Rows
 from onrig.learner.trials.worlds import Bools, StepResult, Values
 
@@ -23,23 +23,23 @@ CHUNK: Final = 100
 class Learning(Protocol):
     """Storage of the steps of S trials with K training actors each, and learning from them."""
 
-    def put(self, before: Values, acted: ChosenActions, stepped: StepResult) -> None:
-        """Add the result of a step from the observations ``before`` (S, E, n)."""
+    def add_step(self, observation: Values, chosen: ChosenActions, result: StepResult) -> None:
+        """Add the result of a step from ``observation`` (S, E, n)."""
         ...
 
-    def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
+    def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
         """Record the end of training episodes ``which`` (S, K), with the returns of all in raw units."""
         ...
 
-    def after(self, steps: int) -> None:
+    def learn_if_due(self, steps: int) -> None:
         """Learn after training step number ``steps``, if updates are due."""
         ...
 
-    def noise(self) -> NDArray[np.float64] | None:
+    def batch_noise(self) -> NDArray[np.float64] | None:
         """Mean |noise| (S, n + m) in the last minibatches; None without noise."""
         ...
 
-    def replayed(self, steps: int) -> NDArray[np.float64] | None:
+    def replay_measures(self, steps: int) -> NDArray[np.float64] | None:
         """Return and reset the measures of replay (S, k) (``onrig.learner.trials.step_run.REPLAYED``)."""
         ...
 
@@ -47,7 +47,7 @@ class Learning(Protocol):
 class Updates(NamedTuple):
     """Schedule of the updates of trials with replay, in environment steps."""
 
-    number: int
+    at_once: int
     """Number of consecutive updates."""
     every: int
     """Number of steps between updates."""
@@ -68,39 +68,39 @@ class Replay:
         *,
         batch_steps: int = 1,
         alter: Callable[[int, Rows, Columns], AlteredEpisode] | None = None,
-        measures: Measures | None = None,
+        measures: ReplayMeasures | None = None,
     ) -> None:
         """``batch_steps``: number of steps passed to memories at once: 1, or an episode, in which ``alter`` may replace
         some."""
         self._algorithm, self.memories, self._updates = algorithm, memories, updates
         self._alter, self._measures = alter, measures
         if isinstance(algorithm, UsesWholeMemory):
-            algorithm.bind_memory(memories.stored_view())
-        self.number = updates.number
+            algorithm.bind_memory(memories.memory_access())
+        self.updates_at_once = updates.at_once
         """Number of consecutive updates."""
         self._batch_steps = batch_steps
-        self._gathered: list[tuple[NDArray[Any], ...]] = []
+        self._steps_gathered: list[tuple[NDArray[Any], ...]] = []
         self._noise: NDArray[np.float64] | None = None
 
-    def put(self, before: Values, acted: ChosenActions, stepped: StepResult) -> None:
+    def add_step(self, observation: Values, chosen: ChosenActions, result: StepResult) -> None:
         """Add a step of the first actors, and pass complete batches of steps to the memories."""
         columns = self.memories.columns
         parts: list[NDArray[Any]] = [
-            before,
-            stepped.action,
-            stepped.observation,
-            stepped.reward,
-            acted.action,
-            acted.intended,
+            observation,
+            result.action,
+            result.observation,
+            result.reward,
+            chosen.action,
+            chosen.intended,
         ]
         if columns.terminated is not None:
-            parts.append(stepped.terminated)
-        if columns.behaviour is not None and acted.behaviour is not None:
-            parts += [acted.behaviour, stepped.intervened | acted.deviates]
-        if stepped.noise is not None and columns.noise.start < columns.noise.stop:
-            parts.append(stepped.noise)
-        self._gathered.append(tuple(parts))
-        if len(self._gathered) == self._batch_steps:
+            parts.append(result.terminated)
+        if columns.behaviour is not None and chosen.behaviour is not None:
+            parts += [chosen.behaviour, result.intervened | chosen.deviates]
+        if result.noise is not None and columns.noise.start < columns.noise.stop:
+            parts.append(result.noise)
+        self._steps_gathered.append(tuple(parts))
+        if len(self._steps_gathered) == self._batch_steps:
             rows = self._rows()
             episode = self.memories.offered // self._batch_steps + 1
             self.memories.insert(rows, None if self._alter is None else self._alter(episode, rows, columns))
@@ -108,11 +108,11 @@ class Replay:
     def _rows(self) -> Rows:
         """Rows (S, T, width) of the gathered steps."""
         # Much faster than stacking small arrays.
-        joined = [np.concatenate(parts) for parts in zip(*self._gathered, strict=True)]
-        fields = [field.reshape(len(self._gathered), -1, *field.shape[1:])[:, :, 0] for field in joined]
-        self._gathered.clear()
-        observation, action, after, reward, chosen, intended, *behaviour = fields
-        exploration = np.abs(chosen - intended).sum(axis=2)
+        joined = [np.concatenate(parts) for parts in zip(*self._steps_gathered, strict=True)]
+        fields = [field.reshape(len(self._steps_gathered), -1, *field.shape[1:])[:, :, 0] for field in joined]
+        self._steps_gathered.clear()
+        observation, action, after, reward, explored, intended, *behaviour = fields
+        exploration = np.abs(explored - intended).sum(axis=2)
         columns = (observation, action, after, reward, exploration, *behaviour)
         rows = np.empty((action.shape[1], len(action), self.memories.width), np.float32)
         first = 0
@@ -122,41 +122,41 @@ class Replay:
             first += width
         return rows
 
-    def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
+    def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
         self.memories.episode_closed(returns[:, 0], which[:, 0])
 
-    def after(self, steps: int) -> None:
+    def learn_if_due(self, steps: int) -> None:
         """Learn if updates are due and the memories hold enough experiences."""
         n_steps, every = steps - self._updates.random_steps, self._updates.every
         if n_steps > 0 and n_steps % every == 0 and self.memories.ready:
-            # Schedules have the values at the first of the steps that these updates follow.
+            # Schedules have their values at the first of the steps before these updates.
             self.memories.begin_episode((n_steps - every) // self._updates.progress_steps + 1)
-            self.learn(self.number)
+            self.learn(self.updates_at_once)
 
     def learn(self, updates: int) -> None:
         """Train on ``updates`` minibatches of every trial."""
         memories, measures = self.memories, self._measures
         remaining, noises = updates, []
-        at_once = 1 if memories.feedback else CHUNK
+        per_draw = 1 if memories.feedback else CHUNK
         while remaining > 0:
-            k = min(at_once, remaining)
+            k = min(per_draw, remaining)
             remaining -= k
             minibatches, noise = memories.draw(k)
             if measures is not None:
-                measures.before(minibatches)
+                measures.score_minibatches(minibatches)
             signals = self._algorithm.update(minibatches)
             memories.updated(signals)
             if measures is not None:
-                measures.after(signals)
+                measures.add_signals(signals)
             if noise is not None:
                 noises.append(noise * k)
         self._noise = np.sum(noises, axis=0) / updates if noises else None
 
-    def noise(self) -> NDArray[np.float64] | None:
+    def batch_noise(self) -> NDArray[np.float64] | None:
         """Mean |noise| in the last replayed minibatches."""
         return self._noise
 
-    def replayed(self, steps: int) -> NDArray[np.float64] | None:
+    def replay_measures(self, steps: int) -> NDArray[np.float64] | None:
         return None if self._measures is None else self._measures.take(steps)
 
 
@@ -181,29 +181,29 @@ class OnPolicyLearning:
             truncated=np.zeros(shape, np.bool_),
             deviates=np.zeros(shape, np.bool_),
         )
-        self._gathered = 0
+        self._steps_gathered = 0
         """Number of steps of each actor in the batch."""
 
-    def put(self, before: Values, acted: ChosenActions, stepped: StepResult) -> None:
-        batch, t = self._batch, self._gathered
-        batch.observation[:, :, t], batch.drawn[:, :, t] = before, acted.behaviour
-        batch.reward[:, :, t], batch.deviates[:, :, t] = stepped.reward, stepped.intervened
-        batch.next_observation[:, :, t] = stepped.observation
-        batch.terminated[:, :, t], batch.truncated[:, :, t] = stepped.terminated, stepped.truncated
-        self._gathered += 1
+    def add_step(self, observation: Values, chosen: ChosenActions, result: StepResult) -> None:
+        batch, t = self._batch, self._steps_gathered
+        batch.observation[:, :, t], batch.drawn[:, :, t] = observation, chosen.behaviour
+        batch.reward[:, :, t], batch.deviates[:, :, t] = result.reward, result.intervened
+        batch.next_observation[:, :, t] = result.observation
+        batch.terminated[:, :, t], batch.truncated[:, :, t] = result.terminated, result.truncated
+        self._steps_gathered += 1
 
-    def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
-        """Do nothing: batches contain the ends of episodes."""
+    def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
+        """Do nothing: batches mark the ends of episodes."""
 
-    def after(self, steps: int) -> None:
-        if self._gathered == self._batch.reward.shape[2]:
-            self._gathered = 0
+    def learn_if_due(self, steps: int) -> None:
+        if self._steps_gathered == self._batch.reward.shape[2]:
+            self._steps_gathered = 0
             self._algorithm.learn(self._batch, 1.0 - (steps - self._batch_steps) / self._run_steps)
 
-    def noise(self) -> NDArray[np.float64] | None:
+    def batch_noise(self) -> NDArray[np.float64] | None:
         """Return None: nothing is replayed."""
         return None
 
-    def replayed(self, steps: int) -> NDArray[np.float64] | None:
+    def replay_measures(self, steps: int) -> NDArray[np.float64] | None:
         """Return None: nothing is replayed."""
         return None

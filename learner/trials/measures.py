@@ -106,8 +106,8 @@ class BufferSize(NamedTuple):
     experiences: int
     final: float
     """Final performance that the estimate refers to."""
-    settled: bool
-    """False if the level is reached only in the final part of the curve, which was still rising: more may be needed."""
+    converged: bool
+    """False if the level is reached only in the final part of the curve, which is still rising: more may be needed."""
 
 
 def rule_of_thumb(
@@ -134,9 +134,7 @@ def rule_of_thumb(
     if values.ndim > 1:
         values = values.reshape(-1, values.shape[-1]).mean(axis=0)
     if positions.shape != values.shape or positions.ndim != 1:
-        raise ValueError(
-            f"steps of shape {positions.shape} do not go with performance of shape {np.shape(performance)}"
-        )
+        raise ValueError(f"steps of shape {positions.shape} do not match performance of shape {np.shape(performance)}")
     if not len(positions):
         return None
     ending = positions > (1.0 - final_share) * positions[-1]

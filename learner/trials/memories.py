@@ -26,18 +26,18 @@ from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.random_streams import Role, stream
 
 _BEFORE_ALL_STEPS: Final = 0xFFFFFFFF
-"""Training steps before an experience that no step of this run made."""
+"""Entry of an experience that no step of this run created."""
 
 
-class _Feedback:
-    """Feedback from replayed experiences that the keepers of S trials require, passed in one call for speed."""
+class _KeeperFeedback:
+    """Feedback from replayed experiences to the keepers of S trials, passed in one call for speed."""
 
     def __init__(self, strategy: Strategy, keepers: Sequence[Keeper]) -> None:
         self._keepers = keepers
         self._kinds = tuple(signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals)
         self._pending: list[tuple[Slots, NDArray[np.float32]]] = []
 
-    def take(self, slots: Slots, signals: Signals) -> None:
+    def add(self, slots: Slots, signals: Signals) -> None:
         """Add the signals of the minibatches drawn in ``slots`` (K, S, B)."""
         if self._kinds:
             self._pending.append((slots, np.array([signals.of(kind) for kind in self._kinds], np.float32)))
@@ -51,10 +51,10 @@ class _Feedback:
         self._pending.clear()
         for trial, keeper in enumerate(self._keepers):
             for kind, signal in enumerate(self._kinds):
-                of_trial = values[kind, :, trial].reshape(-1)
+                trial_values = values[kind, :, trial].reshape(-1)
                 # Feedback from a diverged trial is NaN and ignored.
-                finite = np.isfinite(of_trial)
-                keeper.learned(signal, slots[:, trial].reshape(-1)[finite], of_trial[finite])
+                finite = np.isfinite(trial_values)
+                keeper.learned(signal, slots[:, trial].reshape(-1)[finite], trial_values[finite])
 
 
 class Memories:
@@ -89,11 +89,11 @@ class Memories:
         )
         self.feedback = bool(self._sampling.required_signals)
         """Whether each draw depends on the previous update."""
-        self._keeper_feedback = _Feedback(strategy, self._keepers)
-        # Untouched pages use no memory: FULL fills it over the experiment.
+        self._keeper_feedback = _KeeperFeedback(strategy, self._keepers)
+        # Unwritten pages use no memory: FULL fills them during the experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
-        self._made_at_step: NDArray[np.uint32] = np.zeros((len(seeds), self._capacity), np.uint32)
+        self._created_at_step: NDArray[np.uint32] = np.zeros((len(seeds), self._capacity), np.uint32)
         """(S, capacity): number of training steps before the experience."""
         self._synthetic = np.zeros((len(seeds), self._capacity), np.bool_)
         self._trials: Final = np.arange(len(seeds))
@@ -113,7 +113,7 @@ class Memories:
             self._insert_prior(contents.prior)
 
     def _insert_prior(self, prior: Transitions) -> None:
-        """Insert the experiences with which every memory begins; they do not count as offered."""
+        """Insert the initial experiences of every memory; they do not count as offered."""
         rows, episodes = self.columns.rows_of(prior), prior.episode.tolist()
         keys = keys_of(prior.episode, prior.step)
         written = []
@@ -124,7 +124,7 @@ class Memories:
                 if slot >= 0:
                     keeper.written(slot, exploration, episode)
                     self.rows[trial, slot] = rows[i]
-                    self._made_at_step[trial, slot] = _BEFORE_ALL_STEPS
+                    self._created_at_step[trial, slot] = _BEFORE_ALL_STEPS
                     self._stored[trial] = max(self._stored[trial], slot + 1)
                     if self._trajectories is not None:
                         self._trajectories.written(trial, np.array([slot]), keys[[i]])
@@ -138,8 +138,8 @@ class Memories:
     def ready(self) -> bool:
         """Whether every memory holds at least one minibatch.
 
-        If experiences are dropped at random, this becomes true once it is practically certain for any trial: the actual
-        counts would make the start of one trial depend on the others.
+        If experiences are dropped at random, this becomes true once it is practically certain for any trial: with the
+        actual counts, the start of one trial would depend on the others.
         """
         probability = self._contents.write_probability
         batch = self._contents.setting.batch
@@ -168,15 +168,15 @@ class Memories:
         if altered is not None:
             written = [self._insert_altered(trial, rows, altered) for trial, rows in enumerate(measured)]
         elif measured.shape[1] == 1:
-            written = self._insert_one(measured[:, 0], before)
+            written = self._insert_step(measured[:, 0], before)
         else:
-            written = [self._insert_many(trial, rows, before) for trial, rows in enumerate(measured)]
+            written = [self._insert_steps(trial, rows, before) for trial, rows in enumerate(measured)]
         self._next_key += measured.shape[1]
         for trial, slots in enumerate(written):
             self.notes.written(trial, slots)
         self._sampling.written(written)
 
-    def _insert_one(self, rows: Rows, before: int) -> list[Slots]:
+    def _insert_step(self, rows: Rows, before: int) -> list[Slots]:
         """Insert one step of every trial, (S, width)."""
         exploration = rows[:, self.columns.exploration].tolist()
         slots = [self._place(trial, magnitude) for trial, magnitude in enumerate(exploration)]
@@ -186,7 +186,7 @@ class Memories:
             trials = np.flatnonzero(placed >= 0)
             rows, placed = rows[trials], placed[trials]
         self.rows[trials, placed] = rows
-        self._made_at_step[trials, placed] = before
+        self._created_at_step[trials, placed] = before
         self._stored[trials] = np.maximum(self._stored[trials], placed + 1)
         written = [np.array([slot] if slot >= 0 else [], np.int64) for slot in slots]
         if self._trajectories is not None:
@@ -194,7 +194,7 @@ class Memories:
                 self._trajectories.written(trial, written[trial], self._next_key[[trial]])
         return written
 
-    def _insert_many(self, trial: int, rows: Rows, before: int) -> Slots:
+    def _insert_steps(self, trial: int, rows: Rows, before: int) -> Slots:
         """Insert the steps of one trial, (T, width)."""
         exploration = rows[:, self.columns.exploration]
         written = self._keepers[trial].place_all(exploration, self._episode[trial])
@@ -205,7 +205,7 @@ class Memories:
             slots, last = np.unique(slots[::-1], return_index=True)
             steps = steps[::-1][last]
         self.rows[trial, slots] = rows[steps]
-        self._made_at_step[trial, slots] = before + steps
+        self._created_at_step[trial, slots] = before + steps
         self._stored[trial] = max(self._stored[trial], slots.max(initial=-1) + 1)
         if self._trajectories is not None:
             self._trajectories.written(trial, slots, self._next_key[trial] + steps)
@@ -231,7 +231,7 @@ class Memories:
         keeper, synthetic, exploration_column = self._keepers[trial], self._synthetic[trial], self.columns.exploration
         episode = self._episode[trial]
         rows, offered = self.rows[trial], altered.rows[trial]
-        renews, made = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
+        renews, created = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
         slots = []
         for i in range(len(measured)):
             slot = keeper.place()
@@ -240,12 +240,12 @@ class Memories:
                 continue
             renewed = renews[i] or slot >= self._stored[trial]
             if renewed:
-                rows[slot], synthetic[slot] = offered[i], made[i]
+                rows[slot], synthetic[slot] = offered[i], created[i]
                 self._stored[trial] = max(self._stored[trial], slot + 1)
             elif not synthetic[slot]:
                 rows[slot] = measured[i]
             if renewed or not synthetic[slot]:
-                self._made_at_step[trial, slot] = self.offered - len(measured) + i
+                self._created_at_step[trial, slot] = self.offered - len(measured) + i
             keeper.written(slot, float(rows[slot, exploration_column]), episode)
         placed = np.array(slots, np.int64)
         return placed[placed >= 0]
@@ -255,7 +255,7 @@ class Memories:
         self.slots, weights = self._sampling.draw(updates)
         rows = self._rows_in(self.slots)
         noise = None
-        if self._contents.noises:
+        if self._contents.noise_width:
             noise = np.abs(rows[..., self.columns.noise]).mean(axis=(0, 2), dtype=np.float64)
         minibatches = self._with_window(replace(self._fields(rows, weights), slots=self.slots), self.slots)
         if self._trajectories is not None and self._selected.successors > 1:
@@ -307,10 +307,10 @@ class Memories:
 
     def slots_of_steps(self, trial: int, first: int, end: int) -> Slots:
         """Slots of the stored experiences from training steps ``first`` to ``end`` - 1, counted from 0."""
-        made = self._made_at_step[trial, : self._stored[trial]]
-        return np.flatnonzero((made >= first) & (made < end))
+        created = self._created_at_step[trial, : self._stored[trial]]
+        return np.flatnonzero((created >= first) & (created < end))
 
-    def stored_view(self) -> MemoryAccess:
+    def memory_access(self) -> MemoryAccess:
         """The algorithm's access to the memories."""
         trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
         return MemoryAccess(self.notes, self.gather, trajectories.after, trajectories.around)
@@ -320,11 +320,11 @@ class Memories:
         return self._with_window(self._fields(self._rows_in(slots)), slots)
 
     def _age(self, slots: Slots) -> NDArray[np.float64]:
-        made = self._made_at_step[self._trials[:, None], slots]
-        age: NDArray[np.float64] = made / max(self._contents.setting.steps, 1)
+        created = self._created_at_step[self._trials[:, None], slots]
+        age: NDArray[np.float64] = created / max(self._contents.setting.steps, 1)
         return age
 
     def updated(self, signals: Signals) -> None:
         """Pass the signals of the last drawn minibatches to samplers and keepers."""
         self._sampling.updated(self.slots, signals)
-        self._keeper_feedback.take(self.slots, signals)
+        self._keeper_feedback.add(self.slots, signals)

@@ -14,11 +14,11 @@ Values = NDArray[np.float64]
 
 
 class Objective(NamedTuple):
-    """What the best strategy has most of."""
+    """Score of normalised learning curves."""
 
     title: str
     scores: Callable[[Values], Values]
-    """From normalised curves (T, P) of finite values to scores (T,)."""
+    """Function from finite normalised curves (T, P) to scores (T,)."""
 
 
 def finite(curves: Values) -> Values:

@@ -39,7 +39,7 @@ class MemoryContents(NamedTuple):
     setting: Setting
     """Setting of the samplers; its ``episodes`` are in the unit of ``Memories.begin_episode``."""
     write_probability: float = 1.0
-    noises: int = 0
+    noise_width: int = 0
     """Number of floats of noise at the end of rows: one for each of the rig's observations and actions."""
     terminates: bool = False
     """Whether episodes can end early; rows then have a column for it."""
@@ -104,7 +104,7 @@ class Columns(NamedTuple):
             reward + 2 if contents.terminates else None,
             slice(first, last) if contents.behaviour else None,
             last,
-            slice(noise, noise + contents.noises),
+            slice(noise, noise + contents.noise_width),
         )
 
     def rows_of(self, t: Transitions) -> Rows:

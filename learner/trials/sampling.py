@@ -1,6 +1,6 @@
-"""Sampling for S trials: one sampler each, as on the rig, or a joint one if that is much faster.
+"""Sampling for S trials: one sampler each, as on the rig, or one for all if that is much faster.
 
-Rank-based prioritised replay, KLPER, and the learned samplers are joint.
+Rank-based prioritised replay, KLPER, and the learned samplers serve all trials.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
-from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.klper import Klper, closest
+from onrig.learner.samplers.multi_trial import MultiTrialSampler
 from onrig.learner.samplers.rank_per import RankDraws
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime import registry
@@ -31,7 +31,7 @@ class Sampling(Protocol):
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals that draws depend on; if there are any, each draw requires the previous update."""
+        """Signals that draws depend on; with any, each draw requires the previous update."""
         ...
 
     def begin_episode(self, episode: int) -> None:
@@ -68,8 +68,8 @@ class SeparateSampling:
             sampler.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        for sampler, of_trial in zip(self._samplers, slots, strict=True):
-            sampler.written(of_trial)
+        for sampler, trial_slots in zip(self._samplers, slots, strict=True):
+            sampler.written(trial_slots)
 
     def draw(self, updates: int) -> Draw:
         draws = [sampler.draw(self._batch, updates) for sampler in self._samplers]
@@ -110,7 +110,7 @@ class KlperSampling(Sampling):
         return Draw(closest(candidates, self._view, self._variance)[None], None)
 
 
-class RankedSampling(Sampling):
+class RankPerSampling(Sampling):
     """Rank-based PER for all trials at once, with or without full importance sampling."""
 
     required_signals: Final = frozenset({Signal.TD_ERROR})
@@ -126,10 +126,10 @@ class RankedSampling(Sampling):
             fis.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        for trial, of_trial in enumerate(slots):
-            self._per.written(trial, of_trial)
-        for (fis, _), of_trial in zip(self._fis, slots, strict=False):
-            fis.written(of_trial)
+        for trial, trial_slots in enumerate(slots):
+            self._per.written(trial, trial_slots)
+        for (fis, _), trial_slots in zip(self._fis, slots, strict=False):
+            fis.written(trial_slots)
 
     def draw(self, updates: int) -> Draw:
         """Draw one minibatch for each trial; raises ValueError for more, since draws depend on the last errors."""
@@ -139,9 +139,9 @@ class RankedSampling(Sampling):
         if not self._fis:
             return draw
         weights = np.empty(draw.slots.shape, np.float32)
-        for (fis, drawn), slots, of_trial in zip(self._fis, draw.slots[0], weights[0], strict=True):
+        for (fis, drawn), slots, trial_slots in zip(self._fis, draw.slots[0], weights[0], strict=True):
             drawn.slots = slots[None]
-            of_trial[:] = fis.draw(self._batch).weights
+            trial_slots[:] = fis.draw(self._batch).weights
         return Draw(draw.slots, weights)
 
     def updated(self, slots: Slots, signals: Signals) -> None:
@@ -173,14 +173,12 @@ class PresetSlots:
         return Draw(self.slots, None)
 
     def state(self) -> State:
-        """Empty."""
         return {}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Do nothing: there is no state."""
+        """Do nothing: the state is empty."""
 
     def learned(self) -> State:
-        """Return no learned parameters."""
         return {}
 
 
@@ -192,31 +190,31 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     parts = parts_of_sampling(strategy.sampling)
     description = sampling_of(parts.name)
     if description.home_of_trials:
-        build: JointBuild = registry.home(description, description.home_of_trials)
+        build: BuildForTrials = registry.home(description, description.home_of_trials)
         return build(parts, setting, streams)
     one_trial: type = sampler_class(parts.name)
-    if issubclass(one_trial, Joint):
+    if issubclass(one_trial, MultiTrialSampler):
         return one_trial(setting, streams)
     return SeparateSampling([sampler_for(strategy, s, setting) for s in streams], setting.batch)
 
 
-JointBuild = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampling]
+BuildForTrials = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampling]
 """Builds a sampling for all trials at once."""
 
 
-def closest_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+def klper_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
     """Build KLPER; raises ValueError without a view of the policy."""
     if setting.view is None or parts.argument is None:
         raise ValueError(f"{parts} needs a view of the policy")
     uniform = SeparateSampling([Uniform(s) for s in streams], setting.batch)
-    variance = setting.options.of_sampler(KlperSettings).variance
+    variance = setting.options.sampler_section(KlperSettings).variance
     return KlperSampling(uniform, int(parts.argument), setting.view, variance)
 
 
-def ranked_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+def rank_per_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
     """Build rank-based PER."""
     weighted = setting.beta if parts.correction == "IS" else None
     preset = [PresetSlots() for _ in streams] if parts.correction == "FIS" else []
     fis = [(Fis(drawn, setting.capacity, beta=setting.beta, replays=setting.replays), drawn) for drawn in preset]
     per = RankDraws(setting.capacity, streams, alpha=setting.options.per_alpha, beta=weighted)
-    return RankedSampling(per, setting.batch, fis)
+    return RankPerSampling(per, setting.batch, fis)

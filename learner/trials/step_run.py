@@ -33,7 +33,7 @@ READINGS: Final = ("covariance", "std")
 """Readings of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
 ORIGINS: Final = ("random", "old", "present")
 """Origins of stored experiences: random steps at the start, the first half of learning, and recent steps."""
-DEPARTURE: Final = ("kl behaviour", "far share")
+DIVERGENCES: Final = ("kl behaviour", "far share")
 """Measures over the memory for Gaussian policies: mean KL divergence of the present policy from those that acted, and
 share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
 REPLAYED: Final = (
@@ -41,13 +41,13 @@ REPLAYED: Final = (
     "target",
     *(f"kl {reading}" for reading in READINGS),
     *(f"kl {reading} {origin}" for origin in ORIGINS for reading in READINGS),
-    *DEPARTURE,
+    *DIVERGENCES,
 )
 """Measures between evaluations: mean |TD error|, mean target (units of the scaled reward) and KLPER's score of the
-minibatches; KLPER's score of batches of stored experiences by origin; and ``DEPARTURE``."""
+minibatches; KLPER's score of batches of stored experiences by origin; and ``DIVERGENCES``."""
 
 SHIELD: Final = ("interventions", "trips")
-"""Counts between evaluations: training steps in which a shield changed the action, and entries into its
+"""Counts between evaluations: training steps in which a shield changed the action, and in which it switched to its
 fallback."""
 
 
@@ -90,7 +90,7 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     start of each episode.
     If its density is used for learning, it is scaled to the policy's std in every step, as by process ``own``."""
     exploration: Exploration | msgspec.UnsetType = msgspec.UNSET
-    """Instead of the last two, in a plant: process and schedule as in a run."""
+    """For a plant, in place of the last two: process and schedule as in a run."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: _Learner = msgspec.field(default_factory=lambda: settings_type()())
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
@@ -136,12 +136,15 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     if on_policy:
         yield from _on_policy_problems(run, on_policy, actors)
     elif run.random_steps + learner.batch > run.steps:
-        yield "random_steps", f"{run.random_steps} of {run.steps} steps leave nothing to learn from in batches"
+        yield (
+            "random_steps",
+            f"{run.random_steps} random steps of {run.steps} leave too few for a minibatch: reduce them",
+        )
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
         yield "learner", "trials in a world learn after every step: set updates_per_step instead"
     if run.exploration is not msgspec.UNSET:
         yield from _process_problems(run, run.exploration)
-    elif run.exploration_friction < 1.0 and not takes_noise(learner) and learner.refers is None:
+    elif run.exploration_friction < 1.0 and not takes_noise(learner) and learner.effective_refer is None:
         yield "exploration_friction", f"{learner.algorithm} explores with its own noise here: omit it"
     is_set = {
         "synthetic": selection.synthetic is not None,
@@ -165,13 +168,19 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
 
 
 def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[str, str]]:
-    """List what keeps trials from exploring as a run does."""
+    """List settings that prevent trials from exploring as a run does."""
     if not run.world.startswith(PLANT):
-        yield "exploration", f"a run's process explores its plant: leave it out, or give {PLANT} and a run"
+        yield (
+            "exploration",
+            f"only a plant's world explores by a run's process: omit it, or set world to {PLANT} and a run",
+        )
     elif run.learner.selected.batch_steps or run.learner.selected.noisy_weights:
-        yield "exploration", f"{run.learner.algorithm} explores by itself here: leave it out"
+        yield "exploration", f"{run.learner.algorithm} explores by itself here: omit it"
     elif isinstance(exploration, ParameterNoise) or not depends_on_episode_only(exploration):
-        yield "exploration", "trials explore by the number of the episode alone: leave out gates, budgets and 'over'"
+        yield (
+            "exploration",
+            "exploration in trials depends only on the number of the episode: omit gates, budgets and 'over'",
+        )
     elif problem := process_problem(run.learner, exploration):
         at, message = problem
         yield f"exploration.{at}", message
@@ -179,7 +188,7 @@ def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[
 
 def takes_noise(learner: LearnerSettings) -> bool:
     """Whether exploration is added to the policy's actions without use of its density in learning."""
-    refer, selected = learner.refers, learner.selected
+    refer, selected = learner.effective_refer, learner.selected
     if refer is not None and selected.home_under_refer != selected.home:
         return refer.rules == "none"
     return not learner.stochastic and not selected.single_action
@@ -204,7 +213,7 @@ def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[s
             supported = algorithms_where(lambda section: section.single_action)
             yield (
                 "learner.algorithm",
-                f"'{run.task}' has discrete actions, {learner.algorithm} has none; {supported} have",
+                f"'{run.task}' has discrete actions, which {learner.algorithm} does not support: use {supported}",
             )
         return
     own_levels = getattr(selected, "levels", levels)
@@ -212,7 +221,7 @@ def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[s
         supported = algorithms_where(lambda section: not section.single_action)
         yield (
             "learner.algorithm",
-            f"{learner.algorithm} discretises one action, '{run.task}' has {m}; {supported} take several",
+            f"{learner.algorithm} supports one action, '{run.task}' has {m}: use {supported}",
         )
     elif levels is not None and own_levels != levels:
         yield f"learner.{learner.algorithm}.levels", f"'{run.task}' has {levels} discrete actions, got {own_levels}"

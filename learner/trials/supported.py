@@ -11,7 +11,7 @@ from onrig.learner.algorithm_config import algorithms_where
 from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
-from onrig.learner.trials.worlds.making import spaces_of_world
+from onrig.learner.trials.worlds.factory import spaces_of_world
 from onrig.runtime.explore.schedule import depends_on_episode_only
 from onrig.runtime.explore.settings import ActionNoise, EpsilonGreedy, Exploration, NoExploration, OwnNoise
 from onrig.runtime.memory.keepers.keeper import Signal
@@ -25,7 +25,7 @@ from onrig.sim.twin.options import TwinOptions, exact_problems
 
 
 def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
-    """Reasons why a configuration cannot run as trials; empty if it can."""
+    """List reasons why a configuration cannot run as trials."""
     if config.device.twin is None:
         return ["trials run on a twin: set device.twin"]
     twin = msgspec.convert(config.device.twin, TwinOptions)
@@ -46,12 +46,12 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append(f"{settings.algorithm} learns from successive experiences: omit selection.synthetic")
     by_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals
     if by_exploration and hasattr(settings.selected, "levels") and config.selection.synthetic is not None:
-        problems.append("synthetic experiences of random levels have no exploration, which the retention needs")
+        problems.append("synthetic experiences of random levels have no exploration signal, which the retention needs")
     if settings.updates_per_episode is None and not settings.selected.batch_steps:
         problems.append("trials learn between episodes: set learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
         supported = algorithms_where(lambda section: not section.single_action)
-        problems.append(f"{settings.algorithm} discretises one action, this rig has several; {supported} take them")
+        problems.append(f"{settings.algorithm} supports one action, this rig has several: use {supported}")
     if settings.selected.batch_steps:
         problems.append(
             f"{settings.algorithm} learns from its own batches, but trials of a run from memories: use a world"

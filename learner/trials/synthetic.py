@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import DiscreteActions
-from onrig.learner.trials.exploring import EpisodeNumbers, Explorer
+from onrig.learner.trials.exploration import Explorer
+from onrig.learner.trials.exploration_numbers import EpisodeNumbers
 from onrig.learner.trials.rows import AlteredEpisode, Columns, Rows
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.settings import Synthetic
@@ -49,7 +50,7 @@ class SyntheticExperiences:
             draws = draws._replace(action=level)
         numbers = self._numbers.episode
         noise = np.zeros((S, T, m))
-        if self._explorer.adds and numbers.noise is not None:
+        if self._explorer.adds_noise and numbers.noise is not None:
             noise, numbers = numbers.noise, numbers._replace(noise=None)
 
         def policy(rows: NDArray[np.int64], observation: NDArray[np.float32]) -> NDArray[np.floating]:
@@ -57,18 +58,18 @@ class SyntheticExperiences:
             everywhere[rows] = observation
             return self._explorer.act(everywhere.reshape(S, T, n), numbers, T).action.reshape(S * T, m)[rows]
 
-        nothing = np.zeros(S * T, np.uint32)
+        zeros = np.zeros(S * T, np.uint32)
         rows = measured.copy().reshape(S * T, -1)
         transitions = Transitions(
             rows[:, at.observation],
             rows[:, at.action],
             rows[:, at.reward],
             rows[:, at.next_observation],
-            nothing,
-            nothing,
+            zeros,
+            zeros,
             rows[:, at.exploration],
-            nothing,
-            nothing,
+            zeros,
+            zeros,
             np.zeros((S * T, 0), np.float32),
         )
         altered, renews = resynthesise(

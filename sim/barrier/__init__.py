@@ -1,1 +1,1 @@
-"""Sampled barriers: states from which drawn plants stay inside the envelope, computed off line, and their test."""
+"""Sampled barriers: states from which drawn plants remain inside the envelope, computed offline, and their test."""

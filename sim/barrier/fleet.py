@@ -1,4 +1,4 @@
-"""Many drawn plants at once, under held commands, the fallback, and the safe output of a host that has died."""
+"""Many drawn plants at once, under held commands, the fallback, and the safe output after a loss of the host."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from onrig.sim.plants.plant import Plant
 SUBSTEPS: Final = 2
 """Integration steps per period, and points at which the envelope is checked."""
 FLOOR: Final = -0.5
-"""Least margin that is told apart; a plant with less is not followed any further."""
+"""Smallest margin that is computed; plants below it are no longer simulated."""
 State = tuple[Array, ...]
 Law = Callable[[Array], Array]
-"""From observations in the order of the plant's states (n, l) to commands (m, l)."""
+"""Function from observations (n, l), in the order of the plant's states, to commands (m, l)."""
 
 
 class Bounds(NamedTuple):
@@ -35,13 +35,13 @@ class Bounds(NamedTuple):
     half: float
 
 
-class Bench(NamedTuple):
-    """What all plants of a configuration share."""
+class SharedSetup(NamedTuple):
+    """Parameters that all plants of a configuration share."""
 
     plant: Plant
     period_s: float
     held_periods: int
-    """Longest time for which a command is held after the host's death: the lease and a period."""
+    """Longest time for which a command is held after the host's host_loss: the lease and a period."""
     safe: tuple[float, ...]
     releases: bool
     bounds: tuple[Bounds, ...]
@@ -50,7 +50,7 @@ class Bench(NamedTuple):
 
     @classmethod
     def of(cls, config: RunConfig, box: SampledBox) -> Self:
-        """The bench of a configuration; ValueError without a plant."""
+        """The setup of a configuration; raises ValueError without a plant."""
         rig, limits, plant = config.rig, config.limits, nominal_plant(config, box)
         order = observed(rig, plant)
         names = [rig.observations[at].name for at in order]
@@ -72,32 +72,32 @@ class Bench(NamedTuple):
 
 
 def batched_fallback(fallback: Fallback, rig: Rig, names: Sequence[str]) -> Law:
-    """The fallback for many observations at once, in the order of ``names``; as ``compile_fallback`` has it."""
+    """``compile_fallback`` for many observations at once, in the order of ``names``."""
     safe = np.array([a.safe for a in rig.actuators])
     if not isinstance(fallback, Damp):
         return lambda seen: np.repeat(safe[:, None], seen.shape[1], axis=1)
-    acts = [a.name for a in rig.actuators].index(fallback.actuator)
-    sees, brake = names.index(fallback.observation), Brake(rig.actuators[acts])
-    up, down = brake.command(1.0) - safe[acts], safe[acts] - brake.command(-1.0)
+    braked = [a.name for a in rig.actuators].index(fallback.actuator)
+    observed_at, brake = names.index(fallback.observation), Brake(rig.actuators[braked])
+    up, down = brake.command(1.0) - safe[braked], safe[braked] - brake.command(-1.0)
 
     def damp(seen: Array) -> Array:
-        share = np.clip(-seen[sees] / fallback.full_at, -1.0, 1.0)
+        share = np.clip(-seen[observed_at] / fallback.full_at, -1.0, 1.0)
         command = np.repeat(safe[:, None], seen.shape[1], axis=1)
-        command[acts] += np.where(share > 0.0, up * share, down * share)
+        command[braked] += np.where(share > 0.0, up * share, down * share)
         return command
 
     return damp
 
 
 class Fleet:
-    """Plants (l,) that move side by side; those beyond help are dropped."""
+    """Plants (l,) simulated in parallel."""
 
-    def __init__(self, bench: Bench, draw: Draw) -> None:
-        self._bench, self._draw = bench, draw
-        self._plant = bench.plant.varied(draw.parameters)
+    def __init__(self, setup: SharedSetup, draw: Draw) -> None:
+        self._setup, self._draw = setup, draw
+        self._plant = setup.plant.varied(draw.parameters)
 
     def _select(self, lanes: NDArray[np.integer[Any]]) -> Fleet:
-        return Fleet(self._bench, self._draw.of(lanes))
+        return Fleet(self._setup, self._draw.select(lanes))
 
     def seen(self, state: State) -> Array:
         """Observations (n, l) of states, with the sensors' errors."""
@@ -110,61 +110,63 @@ class Fleet:
     def hold(self, state: State, command: Array, periods: int, *, late: Array | None = None) -> tuple[State, Array]:
         """Return the states after ``periods`` under a command (m, l), and the least margin (l,) on the way.
 
-        ``late``: the command (m, l) that acts before the first one does.
+        ``late``: the command (m, l) that braked before the first one does.
         """
-        bench, plant = self._bench, self._plant
-        least = bench.margin(state)
+        setup, plant = self._setup, self._plant
+        least = setup.margin(state)
         for k in range(periods):
-            left: Any = bench.period_s
+            left: Any = setup.period_s
             if k == 0 and late is not None:
                 state = advance(plant, state, tuple(late), self._draw.late_s, 1)
-                left = bench.period_s - self._draw.late_s
+                left = setup.period_s - self._draw.late_s
             for _ in range(SUBSTEPS):
                 state = advance(plant, state, tuple(command), left / SUBSTEPS, 1)
-                least = np.minimum(least, bench.margin(state))
+                least = np.minimum(least, setup.margin(state))
             state = plant.constrain(BATCHED, state)
         return state, least
 
     def first(self, state: State, command: Array, periods: int = 1) -> tuple[State, Array]:
-        """``hold`` after the command that was in force before."""
+        """``hold``, after the command that was in force before."""
         return self.hold(state, command, periods, late=self._draw.held)
 
     def coast(self, state: State, periods: int) -> Array:
         """Least margin (l,) under the device's safe output."""
-        bench, n = self._bench, len(state[0])
-        least, alive, fleet = bench.margin(state), np.arange(n), self
-        safe = np.repeat(np.array(bench.safe)[:, None], n, axis=1)
-        plant = self._plant.released() if bench.releases else self._plant
+        setup, n = self._setup, len(state[0])
+        least, alive, fleet = setup.margin(state), np.arange(n), self
+        safe = np.repeat(np.array(setup.safe)[:, None], n, axis=1)
+        plant = self._plant.released() if setup.releases else self._plant
         for _ in range(periods):
             for _ in range(SUBSTEPS):
-                state = advance(plant, state, tuple(safe), bench.period_s / SUBSTEPS, 1)
-                least[alive] = np.minimum(least[alive], bench.margin(state))
+                state = advance(plant, state, tuple(safe), setup.period_s / SUBSTEPS, 1)
+                least[alive] = np.minimum(least[alive], setup.margin(state))
             state = plant.constrain(BATCHED, state)
             keep = least[alive] > FLOOR
-            if keep.mean() < _SHARE:
+            if keep.mean() < _MIN_FOLLOWED_SHARE:
                 alive, state, safe = alive[keep], tuple(x[keep] for x in state), safe[:, keep]
                 fleet = fleet._select(np.flatnonzero(keep))
-                plant = fleet._plant.released() if bench.releases else fleet._plant
+                plant = fleet._plant.released() if setup.releases else fleet._plant
                 if not len(alive):
                     break
         return np.maximum(least, FLOOR)
 
-    def brake(self, state: State, periods: int, death: Callable[[Array, Array], Array]) -> Array:
-        """Least margin (l,) under the fallback; ``death`` gives that of a host's death after a command (m, l), from
-        observations (n, l)."""
-        bench = self._bench
-        least, alive, fleet, before = bench.margin(state), np.arange(len(state[0])), self, self._draw.held
+    def brake(self, state: State, periods: int, host_loss: Callable[[Array, Array], Array]) -> Array:
+        """Least margin (l,) under the fallback.
+
+        ``host_loss``: function from observations (n, l) and a command (m, l) to the margin if the host is lost then.
+        """
+        setup = self._setup
+        least, alive, fleet, before = setup.margin(state), np.arange(len(state[0])), self, self._draw.held
         for k in range(periods):
             seen = fleet.seen(state)
-            command = bench.law(seen)
+            command = setup.law(seen)
             lost = fleet._draw.lost[k % len(fleet._draw.lost)]
             command = np.where(lost, before, command)
-            if k % _DEATHS == 0:  # a lease counts from the last command
-                least[alive] = np.minimum(least[alive], np.where(lost, 1.0, death(seen, command)))
+            if k % _HOST_LOSS_PERIODS == 0:  # a lease counts from the last command
+                least[alive] = np.minimum(least[alive], np.where(lost, 1.0, host_loss(seen, command)))
             state, now = fleet.hold(state, command, 1, late=before)
             least[alive], before = np.minimum(least[alive], now), command
             keep = least[alive] > FLOOR
-            if keep.mean() < _SHARE:
+            if keep.mean() < _MIN_FOLLOWED_SHARE:
                 alive, state, before = alive[keep], tuple(x[keep] for x in state), before[:, keep]
                 fleet = fleet._select(np.flatnonzero(keep))
                 if not len(alive):
@@ -172,7 +174,7 @@ class Fleet:
         return np.maximum(least, FLOOR)
 
 
-_SHARE: Final = 0.8
-"""Share of plants still followed below which the others are dropped."""
-_DEATHS: Final = 2
-"""Periods between two deaths of the host that are tried."""
+_MIN_FOLLOWED_SHARE: Final = 0.8
+"""Share of simulated plants below which those no longer needed are removed from the arrays."""
+_HOST_LOSS_PERIODS: Final = 2
+"""Number of periods between the simulated losses of the host."""

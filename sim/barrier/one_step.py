@@ -1,4 +1,4 @@
-"""One-step residuals of a rig against its plants: whether any of them explains the next measurement."""
+"""One-step residuals of a rig against its plants: whether any plant explains the next measurement."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import simulated
 
 _CORNERS: Final = 64
-"""Most corners of the uncertainty; of more parameters, corners drawn once."""
+"""Maximum number of corners of the uncertainty; with more, this many are drawn."""
 _NEAR: Final = 1.5
-"""Errors within which the nominal plant explains a measurement by itself: this sample's, and half of the last one's."""
+"""Residual, in sensor errors, up to which the nominal plant explains a measurement: this sample's error and half of the
+last one's."""
 _SUBSTEPS: Final = 4
 _WIDER: Final = 0.05
 """Share of its width by which the plants' interval is widened: between corners it need not be monotone."""
@@ -47,48 +48,48 @@ class Steps(NamedTuple):
 
 
 class OneStep:
-    """Interval of the next measurement over the plants that a promise covers, errors of the sensors included.
+    """Interval of the next measurement over the plants that a promise covers, sensor errors included.
 
-    A sampled promise covers its plants' motion both ways; a box that is proved only bounds how fast they become, so
-    that friction of any size is inside.
+    A sampled promise bounds its plants' motion on both sides; a proved box only bounds their speed, so that any
+    friction is covered.
     """
 
     def __init__(self, config: RunConfig, box: PlantBox) -> None:
-        """Raises ValueError for a box without a plant to simulate, or a rig that does not show its states."""
+        """Raises ValueError for a box without a plant to simulate, or a rig that does not observe its states."""
         rig, self._period_s = config.rig, config.period_us * 1e-6
         self._rig = rig
         self._one_sided = not isinstance(box, SampledBox)
         self._nominal = nominal_plant(config, box) if isinstance(box, SampledBox) else simulated(box).of_box(box, rig)
-        shown = [o.sensor or o.name for o in rig.observations]
-        if any(name not in shown for name in self._nominal.state_names):
+        observed_names = [o.sensor or o.name for o in rig.observations]
+        if any(name not in observed_names for name in self._nominal.state_names):
             raise ValueError("not every state of the plant is observed")
         self.order = observed(rig, self._nominal)
-        """Index of the observation that shows each of the plant's states."""
+        """Index of the observation of each of the plant's states."""
         names = [rig.observations[at].name for at in self.order]
         self._velocity = names.index(box.velocity)
         self._turns = np.array([rig.wraps(name) for name in names])
         self.errors = np.array([error_bound(box, rig, name) for name in names])
-        """Bound of each one's error."""
+        """Bound on the error of each of these observations."""
         self._late_s = min(box.late_us * 1e-6, self._period_s)
         self._plants = [*_corners(box, self._nominal)]
 
     def count(self, records: NDArray[np.void]) -> tuple[int, int]:
-        """Of consecutive records of an episode: steps that no plant explains, and all steps."""
+        """Count the steps of an episode's consecutive records: those that no plant explains, and all."""
         steps = steps_of(records, self._rig, self.order)
         return (0, 0) if steps is None else (int(np.count_nonzero(self.outside(steps))), len(steps.switch_s))
 
     def outside(self, steps: Steps) -> NDArray[np.bool_]:
-        """Return which steps (l,) no plant explains; those at a wall are left out."""
+        """Return which steps (l,) no plant explains; steps at a wall are excluded."""
         with np.errstate(over="ignore", invalid="ignore"):
             nominal = self._next(self._nominal, tuple(steps.seen), steps, 0.0)
-            apart = np.abs(self._difference(nominal, steps.following))
-            left = np.flatnonzero(
-                ~(apart <= _NEAR * self.errors[:, None]).all(axis=0)
-            )  # those the nominal plant does not
+            residual = np.abs(self._difference(nominal, steps.following))
+            unexplained = np.flatnonzero(
+                ~(residual <= _NEAR * self.errors[:, None]).all(axis=0)
+            )  # steps that the nominal plant does not explain
             found = np.zeros(len(steps.switch_s), bool)
-            if len(left):
-                some = Steps(*(values[..., left] for values in steps))
-                found[left] = self._unexplained(some, nominal[:, left])
+            if len(unexplained):
+                some = Steps(*(values[..., unexplained] for values in steps))
+                found[unexplained] = self._unexplained(some, nominal[:, unexplained])
         return found
 
     def _unexplained(self, steps: Steps, nominal: Array) -> NDArray[np.bool_]:
@@ -104,8 +105,8 @@ class OneStep:
             speeds = np.abs(found[:, at])
             fastest = speeds.max(axis=0) + wide[at] + _WIDER * np.ptp(speeds, axis=0)
             return np.asarray(free & ~(np.abs(steps.following[at]) <= fastest * (1.0 + 1e-9)))
-        apart = self._difference(found, steps.following[None])
-        low, high = apart.min(axis=0), apart.max(axis=0)
+        residual = self._difference(found, steps.following[None])
+        low, high = residual.min(axis=0), residual.max(axis=0)
         wide += _WIDER * (high - low) + 1e-9
         return np.asarray(free & ~((low <= wide) & (high >= -wide)).all(axis=0))
 
@@ -160,14 +161,14 @@ def _products(intervals: Mapping[str, tuple[float, float]]) -> Iterator[dict[str
 
 
 def steps_of(records: NDArray[np.void], rig: Rig, order: tuple[int, ...]) -> Steps | None:
-    """Steps of an episode's consecutive records, those without a transition left out; None if there are none."""
+    """Steps between an episode's consecutive records, without gaps; None without any."""
     first, second = records[:-1], records[1:]
-    whole = (
+    consecutive = (
         (first["flags"] & (Flag.INVALID | Flag.NO_ACTION) == 0)
         & (second["tick"] == first["tick"] + 1)
         & (second["frame"] == first["frame"] + 1)
     )
-    first, second = first[whole], second[whole]
+    first, second = first[consecutive], second[consecutive]
     if not len(first):
         return None
     counts = np.array([a.resolution for a in rig.actuators])[:, None]

@@ -1,4 +1,4 @@
-"""Plants drawn from a configuration's stated uncertainty, with errors and delays, and what a table is made for."""
+"""Plants drawn from a configuration's stated uncertainty, with errors and delays; and checks of their tables."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from onrig.sim.plants.integrate import Array
 from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import AnyPlant
 
-_MEMORY: Final = ("delay_s", "backlash")
-"""Imperfections that the state does not show."""
+_UNOBSERVED: Final = ("delay_s", "backlash")
+"""Imperfections with a hidden state."""
 _ROUNDING: Final = 1e-9
 _LOSSES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per plant."""
@@ -44,9 +44,9 @@ class Draw(NamedTuple):
     held: Array
     """Command in force before the first one, (m, k)."""
     lost: NDArray[np.bool_]
-    """Whether a frame is lost, by the number of the period and repeated, (p, k); never as many in a row as a lease."""
+    """Whether a frame is lost, by period, repeated after p, (p, k); always fewer in a row than a lease."""
 
-    def of(self, lanes: NDArray[np.integer[Any]]) -> Draw:
+    def select(self, lanes: NDArray[np.integer[Any]]) -> Draw:
         """Select or repeat plants by their indices."""
         chosen = {name: values[lanes] for name, values in self.parameters.items()}
         return Draw(chosen, self.bias[:, lanes], self.late_s[lanes], self.held[:, lanes], self.lost[:, lanes])
@@ -59,7 +59,7 @@ def sampled_box(config: RunConfig) -> SampledBox | None:
 
 
 def nominal_plant(config: RunConfig, box: SampledBox) -> Plant:
-    """The plant that the uncertainty is around: the box's own, else the twin's; ValueError without either."""
+    """Centre of the uncertainty: the box's plant, else the twin's; raises ValueError without either."""
     described: Any = box.plant
     if box.plant is msgspec.UNSET:
         if config.device.twin is None:
@@ -93,9 +93,9 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
         yield "plant", "an observation is not a state of the plant"
     if len(config.rig.actuators) != plant.n_actions:
         yield "plant", f"the plant takes {plant.n_actions} actions, the rig has {len(config.rig.actuators)} actuators"
-    for name in _MEMORY:
+    for name in _UNOBSERVED:
         if name in box.uncertainty or getattr(plant, name):
-            yield "uncertainty", f"a table covers no {name}, which the state does not show: widen late_us instead"
+            yield "uncertainty", f"a table does not cover {name}, which the state does not show: widen late_us instead"
     for name, ends in box.uncertainty.items():
         try:
             for end in ends:
@@ -118,15 +118,15 @@ def deviations(plant: Plant, config: RunConfig, box: SampledBox) -> Iterator[str
 
 
 def observed(rig: Rig, plant: Plant) -> tuple[int, ...]:
-    """Index of the observation that shows each of the plant's states."""
+    """Index of the observation of each of the plant's states."""
     names = [o.sensor or o.name for o in rig.observations]
     return tuple(names.index(name) for name in plant.state_names)
 
 
 def draw_plants(config: RunConfig, box: SampledBox, k: int, rng: np.random.Generator, *, corners: bool) -> Draw:
-    """Draw k plants uniformly from the intervals; ``corners``: those of the uncertainty first, as far as k goes.
+    """Draw k plants uniformly from the intervals; ``corners``: up to k corners of the uncertainty come first.
 
-    Errors and delays are uniform within their bounds, at the corners one of the bounds.
+    Errors and delays are uniform within their bounds; at the corners they are at a bound.
     """
     plant, rig = nominal_plant(config, box), config.rig
     ends = [*box.uncertainty.values()]
@@ -178,14 +178,14 @@ def _digest(part: Any) -> str:
 
 
 def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
-    """List (field below ``limits.predicted``, message) for a table that is missing or of something else."""
+    """List (field below ``limits.predicted``, message) for a missing table, or one for another configuration."""
     try:
         header = box.barrier().header
     except ValueError as error:
         yield "table", str(error)
         return
-    wanted = made_for(config, box)
-    other = [name for name in wanted if header.made_for.get(name) != wanted[name]]
+    expected = made_for(config, box)
+    other = [name for name in expected if header.made_for.get(name) != expected[name]]
     if other:
         what = f"'{box.table}' was computed for another {', '.join(other)}"
         yield "table", f"{what}: compute it again with `onrig safety CONFIG --barrier`"

@@ -1,10 +1,10 @@
 """Polishing of an episode's actions: backward induction in a narrowing corridor around its own trajectory.
 
 On a deterministic plant the best sequence of actions from a known start is the optimum.  Each pass lays a small grid
-around every visited state, goes backwards through them with actions near those taken, runs the result from the start,
-and keeps it if it scores higher (iterative dynamic programming, after Luus 1990).  The interpolation error shrinks with
-the corridor, and the reward, which is not smooth, needs no derivatives.  The result is a local optimum: the induction
-over all states has already chosen the swings.
+around every visited state, applies backward induction to them with actions near those taken, runs the result from the
+start, and keeps it if it scores higher (iterative dynamic programming, after Luus 1990).  The interpolation error
+shrinks with the corridor, and the reward, which is not smooth, needs no derivatives.  The result is a local optimum:
+the swings are those of the induction over all states.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NODES: Final = 9
 """Number of nodes per state dimension across the corridor; odd, so that the middle one is the trajectory."""
 _LEVELS: Final = 7
 """Levels of each actuator around the action taken; odd, to include the action itself."""
-_FINER: Final = 8
+_FINER_LEVELS: Final = 8
 """Factor on the number of levels when the result is run."""
 _SHARE: Final = 0.1
 """Initial half-width of the corridor and of the actions in it, as a share of half the range."""
-_NARROWER: Final = 0.6
-"""Shrink factor after a pass without improvement."""
+_SHRINK: Final = 0.6
+"""Factor on the corridor's width after a pass without improvement."""
 _OUTSIDE: Final = 10.0
 """Cost of a state half a corridor's width outside, as a multiple of the polished episode's sum of rewards."""
 
@@ -78,7 +78,7 @@ def polish(
         if candidate.mean_reward > trajectory.mean_reward:
             trajectory = candidate
         else:
-            share *= _NARROWER
+            share *= _SHRINK
         if progress is not None:
             progress(n_passes + 1, passes)
     return trajectory
@@ -136,7 +136,7 @@ def _interpolate(values: Values, place: Values) -> Values:
 def _run(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float, values: Values) -> Trajectory:
     """Look ahead from the start with finer levels, using the values of the corridor."""
     state, actions_run = model.start, []
-    levels = _FINER * (_LEVELS - 1) + 1
+    levels = _FINER_LEVELS * (_LEVELS - 1) + 1
     for t in range(model.steps):
         actions = _actions_near(model, trajectory.actions[t : t + 1], share, levels)[0]
         following, gain = _gain(model, corridor, values[t + 1], t, np.tile(state, (len(actions), 1)), actions)

@@ -31,8 +31,8 @@ _LENGTHS: Final = (None, None, 1, 4)
 """Lengths of the deviations in periods, in turn (None: the horizon): a long plan near the optimum, above all of an
 unstable plant, is improved only by small and brief ones."""
 _STARTS: Final = 16
-"""Number of independent populations in the search for the first plan; the best one is kept."""
-_FIRST: Final = 3
+"""Number of independent populations for the first plan, of which the best is kept."""
+_FIRST_PERIOD_ROUNDS: Final = 3
 """Factor on the number of rounds in the first period, which has no previous plan."""
 
 
@@ -50,14 +50,14 @@ class Effort(NamedTuple):
 def play(
     model: TaskModel,
     effort: Effort,
-    unlived: float,
+    cut_off_reward: float,
     draws: Draws,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Episodes:
     """Play parallel episodes with these starts and targets under the controller.
 
-    ``unlived``: reward counted for each step that a termination cuts off.
+    ``cut_off_reward``: reward counted for each step that a termination cuts off.
     """
     rng = np.random.default_rng(seed)
     half, m = 0.5 * (model.action_high - model.action_low), len(model.action_low)
@@ -71,9 +71,9 @@ def play(
     plans = np.tile(safe_action, (episodes, effort.horizon, 1))
     for t in range(model.steps):
         ahead = min(effort.horizon, model.steps - t)
-        objective = _Objective(model, states, previous, targets[:, t], centre, half, unlived)
+        objective = _Objective(model, states, previous, targets[:, t], centre, half, cut_off_reward)
         if t == 0:
-            plans = _first(objective, plans[:, :ahead], effort, rng)
+            plans = _plan_first_period(objective, plans[:, :ahead], effort, rng)
         else:
             plans = _improve(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
         actions = centre + half * plans[:, 0]
@@ -99,10 +99,10 @@ class _Objective(NamedTuple):
     previous: Values
     """(E, m): actions in force so far."""
     targets: Values
-    """(E, q): present targets; plans assume that they stay, because a policy does not know the future ones either."""
+    """(E, q): present targets, which plans assume constant, because a policy does not know future ones either."""
     centre: Values
     half: Values
-    unlived: float
+    cut_off_reward: float
 
     def __call__(self, plans: Values) -> Values:
         """Return sums (E, S) of plans (E, S, H, m) with actions in [-1, 1]."""
@@ -112,7 +112,7 @@ class _Objective(NamedTuple):
         targets = np.repeat(self.targets, S, axis=0)
         for k in range(H):
             actions = self.centre + self.half * plans[:, :, k].reshape(-1, m)
-            total[~active] += self.unlived
+            total[~active] += self.cut_off_reward
             states[active], reward, over = self.model.follow(
                 states[active], actions[active], previous[active], targets[active]
             )
@@ -122,15 +122,17 @@ class _Objective(NamedTuple):
         return np.where(np.isfinite(total), total, -np.inf).reshape(E, S)
 
 
-def _first(objective: _Objective, plans: Values, effort: Effort, rng: np.random.Generator) -> Values:
-    """Return the best plan (E, H, m) of several populations, each of which would end in a local optimum."""
+def _plan_first_period(objective: _Objective, plans: Values, effort: Effort, rng: np.random.Generator) -> Values:
+    """Return the best plan (E, H, m) of several populations, because a single one may end in a local optimum."""
     E = len(plans)
     many = objective._replace(
         states=np.repeat(objective.states, _STARTS, axis=0),
         previous=np.repeat(objective.previous, _STARTS, axis=0),
         targets=np.repeat(objective.targets, _STARTS, axis=0),
     )
-    populations = _improve(many, np.repeat(plans, _STARTS, axis=0), effort.samples, effort.rounds * _FIRST, rng)
+    populations = _improve(
+        many, np.repeat(plans, _STARTS, axis=0), effort.samples, effort.rounds * _FIRST_PERIOD_ROUNDS, rng
+    )
     sums = many(populations[:, None]).reshape(E, _STARTS)
     best: Values = populations.reshape(E, _STARTS, *plans.shape[1:])[np.arange(E), sums.argmax(axis=1)]
     return best

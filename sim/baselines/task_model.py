@@ -1,4 +1,4 @@
-"""Task on its exact plant, batched over states and actions: basis of all baselines, and the random one itself."""
+"""Task on its exact plant, batched over states and actions, for all baselines; and the random baseline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Draws(NamedTuple):
 class TaskModel(msgspec.Struct, frozen=True):
     """One period of a plant and the reward for it, in SI units and float64; no noise, no counts, no delay.
 
-    Expects a combination without :func:`task_model_problems`.
+    Requires a combination without :func:`task_model_problems`.
     """
 
     rig: Rig
@@ -160,20 +160,20 @@ class Episodes(NamedTuple):
 
     total: Values
     """(E,): sum of rewards."""
-    lived: Values
+    n_steps: Values
     """(E,): steps."""
 
-    def mean_rewards(self, steps: int, unlived: float) -> Values:
-        """Mean reward over ``steps`` steps, (E,); each step cut off by a termination counts as ``unlived``."""
-        means: Values = (self.total + (steps - self.lived) * unlived) / steps
+    def mean_rewards(self, steps: int, cut_off_reward: float) -> Values:
+        """Mean reward over ``steps`` steps, (E,); each step cut off by a termination counts as ``cut_off_reward``."""
+        means: Values = (self.total + (steps - self.n_steps) * cut_off_reward) / steps
         return means
 
 
 def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:
     """Mean reward per step of independent uniform actions over episodes of the task.
 
-    It is the zero of the normalised performance (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean
-    over the steps before termination, so that such episodes also score 0 if the remaining steps count the same.
+    It defines 0 of the normalised performance (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean
+    over the steps before termination: with the same reward for each remaining step, these episodes also score 0.
 
     Episodes are independent, and the standard error is taken over them; raises ValueError for fewer than two.
     """

@@ -1,4 +1,4 @@
-"""Agreement of a rig's sensors with each other, without the plant's parameters: velocities against their positions.
+"""Agreement of a rig's sensors with each other, independent of the plant: velocities against their positions.
 
 A velocity v that reads ``gain`` times the rate of a position x, delayed by ``lag_s`` and offset by ``zero``, satisfies
 over a window x(t2) - x(t1) = (integral of v + lag (v(t2) - v(t1)) - zero (t2 - t1)) / gain, linear in three unknowns.
@@ -25,7 +25,7 @@ _MIN_PERIODS: Final = 6
 _MAX_LAG: Final = 4
 """Search range of the lag, in periods."""
 _PARTS: Final = 4
-"""Number of parts of the recording that are also compared, which reveals changes during the recording."""
+"""Number of parts of the recording that are also compared individually, to reveal changes."""
 _QUANTILE: Final = 0.9995
 """Quantile of the 99.9 % interval's upper end."""
 _TRIM: Final = 5.0
@@ -35,9 +35,9 @@ _MAX_NOISE_SHARE: Final = (0.1, 0.5)
 _MIN_DISPLACEMENT: Final = 0.2
 """Minimum displacement as a share of the path: motion with a period of about one window cancels."""
 _MAX_LAG_DISTANCE: Final = 0.75
-"""Maximum distance of a lag from the shift that it was found at, in periods."""
+"""Maximum distance of a lag from the shift of its fit, in periods."""
 _MIN_OUTLIER: Final = 0.05
-"""Residual that is never an outlier, however exact the others are, as a share of the displacements."""
+"""Lower bound on the residual of an outlier, as a share of the displacements."""
 _ROUNDS: Final = 4
 _NEGLIGIBLE: Final = 1e-3
 """Error of a scale (or share of the half-range) below the quadrature's error, too small for a parameter."""
@@ -99,14 +99,14 @@ class Pair(NamedTuple):
     """A velocity sensor, its position sensor, and their agreement."""
 
     place: int
-    """Index of the velocity sensor."""
-    velocity: int
     """Index of the position sensor."""
-    whole: Agreement | None
-    """None if the signals do not determine it, as for a stuck sensor."""
+    velocity: int
+    """Index of the velocity sensor."""
+    overall: Agreement | None
+    """Agreement over the recording; None if the signals do not determine it, as for a stuck sensor."""
     parts: tuple[Agreement | None, ...]
     stuck: tuple[int, int] | None
-    """Sensor whose reading is constant while the other moves, and in which part, from 1 (0: the complete recording)."""
+    """Sensor whose reading is constant while the other's changes, and the part, from 1 (0: the complete recording)."""
     swapped: Agreement | None
     """Agreement with the two sensors exchanged."""
 
@@ -151,7 +151,7 @@ def _noise(readings: Array) -> float:
 
 
 def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, velocity: int) -> Windows:
-    """Disjoint windows of the stretches, without those near a wall according to the measurements."""
+    """Disjoint windows of the stretches, except those near a wall according to the measurements."""
     period_s = recorded[0].period_s
     n = max(_MIN_PERIODS, round(_WINDOW_S / period_s))
     moved, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _MAX_LAG))]
@@ -251,10 +251,10 @@ def _covariance(design: Array, residuals: Array) -> Array | None:
 
 
 def found_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict[str, float]:
-    """Scales, lags and zeros of velocity sensors that differ significantly from those of an exact one, by name."""
+    """Scales, lags and zeros of velocity sensors that differ significantly from an exact sensor's, by name."""
     errors = {}
     for pair in pairs:
-        name, overall = rig.sensors[pair.velocity].name, pair.whole
+        name, overall = rig.sensors[pair.velocity].name, pair.overall
         if overall is None:
             continue
         rate = overall.rate.scaled(1.0 if overall.rate.value > 0 else -1.0)

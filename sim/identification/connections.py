@@ -1,4 +1,4 @@
-"""Connection of a rig: reversed sensors and actuators, and a rough zero of each wrapped sensor."""
+"""Signs of a rig's sensors and actuators, and a rough zero of each wrapped sensor."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.options import ZERO
 
-_MOST_WINDOWS: Final = 80
-_AROUND: Final = tuple(float(k * np.pi / 4) for k in (0, 1, -1, 2, -2, 3, -3, 4))
-_HOPELESS: Final = 100.0
-_MOST_COMBINED: Final = 6
-_TRIED: Final = 4
+_MAX_WINDOWS: Final = 80
+_ZEROS_RAD: Final = tuple(float(k * np.pi / 4) for k in (0, 1, -1, 2, -2, 3, -3, 4))
+_REJECTION_FACTOR: Final = 100.0
+_MAX_COMBINED: Final = 6
+_N_REFINED: Final = 4
 _EVALUATIONS: Final = 12
 _COARSE: Final = 1e-3
 _UNEXPLAINED: Final = 10.0
@@ -29,11 +29,11 @@ _CLEAR: Final = 25.0
 
 
 class Connection(NamedTuple):
-    """Best hypothesis, its certainty, and the coordinates fitted for it."""
+    """Best hypothesis on the signs, its certainty, and its fitted coordinates."""
 
     signs: Signs
     coordinates: Array
-    known: bool
+    certain: bool
     """Whether each sign is certain."""
     mirrored: bool
     """Whether reversing all of them explains the signals equally well."""
@@ -42,7 +42,7 @@ class Connection(NamedTuple):
 def most_excited(windows: Windows) -> Windows:
     """Windows with the most motion, as many as needed to find the signs."""
     motion = np.sum(np.std(windows.readings, axis=1) / (np.std(windows.readings, axis=(0, 1)) + 1e-300), axis=1)
-    return windows.chosen(np.sort(np.argsort(-motion, kind="stable")[:_MOST_WINDOWS]))
+    return windows.select(np.sort(np.argsort(-motion, kind="stable")[:_MAX_WINDOWS]))
 
 
 def find_connection(
@@ -63,13 +63,13 @@ def find_connection(
             hypotheses.append((float(np.median(costs)), signs, coordinates))
             lowest_costs = np.minimum(lowest_costs, costs)
             if (
-                attempts and hypotheses[-1][0] > _HOPELESS * attempts[0][0]
+                attempts and hypotheses[-1][0] > _REJECTION_FACTOR * attempts[0][0]
             ):  # the sensors contradict each other at every zero
                 break
         attempts = sorted(
             [*attempts, min(hypotheses, key=lambda hypothesis: hypothesis[0])], key=lambda hypothesis: hypothesis[0]
         )
-    usable = windows_used.chosen(lowest_costs <= _UNEXPLAINED * max(float(np.median(lowest_costs)), 1.0))
+    usable = windows_used.select(lowest_costs <= _UNEXPLAINED * max(float(np.median(lowest_costs)), 1.0))
 
     def fit_connection(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
         model = Model(plant, rig, unknowns, usable, signs, substeps)
@@ -77,7 +77,7 @@ def find_connection(
         return fit.cost * fit.residuals.size, signs, fit.coordinates
 
     likely = sorted(
-        (fit_connection(signs, coordinates) for _, signs, coordinates in attempts[:_TRIED]),
+        (fit_connection(signs, coordinates) for _, signs, coordinates in attempts[:_N_REFINED]),
         key=lambda hypothesis: hypothesis[0],
     )
     cost, signs, coordinates = likely[0]
@@ -89,7 +89,7 @@ def find_connection(
         return np.where(is_zero, -coordinates, coordinates)
 
     clear = _CLEAR * max(1.0, cost / usable.readings.size)
-    # A fit may stop early: either hypothesis is also started from the other's solution.
+    # A fit may stop early, so either hypothesis is also fitted from the other's solution.
     mirror = min(
         (fit_connection(opposite, flip(coordinates)), *(w for w in likely if w[1] == opposite)), key=lambda w: w[0]
     )
@@ -106,15 +106,17 @@ def find_connection(
 def _hypotheses(n_sensors: int, bipolar: Sequence[bool]) -> Iterator[Signs]:
     """All combinations of signs; single reversals only on rigs with many channels."""
     reversible = [True] * n_sensors + list(bipolar)
-    if sum(reversible) <= _MOST_COMBINED:
-        ways = list(itertools.product(*((1, -1) if may else (1,) for may in reversible)))
+    if sum(reversible) <= _MAX_COMBINED:
+        combinations = list(itertools.product(*((1, -1) if can_reverse else (1,) for can_reverse in reversible)))
     else:
         singles = (
-            tuple(-1 if i == k else 1 for i in range(len(reversible))) for k, may in enumerate(reversible) if may
+            tuple(-1 if i == k else 1 for i in range(len(reversible)))
+            for k, can_reverse in enumerate(reversible)
+            if can_reverse
         )
-        ways = [(1,) * len(reversible), *singles]
-    for way in ways:
-        yield Signs(way[:n_sensors], way[n_sensors:])
+        combinations = [(1,) * len(reversible), *singles]
+    for combination in combinations:
+        yield Signs(combination[:n_sensors], combination[n_sensors:])
 
 
 def _zeros(rig: Rig, unknowns: Sequence[Unknown]) -> list[Array]:
@@ -122,11 +124,11 @@ def _zeros(rig: Rig, unknowns: Sequence[Unknown]) -> list[Array]:
     candidates = [np.array([u.coordinate(u.start) for u in unknowns])]
     for i, unknown in enumerate(unknowns):
         if any(s.wrap and unknown.name == ZERO + s.name for s in rig.sensors):
-            wrapped_sensors = []
+            variants = []
             for coordinates in candidates:
-                for zero in _AROUND:
+                for zero in _ZEROS_RAD:
                     variant = coordinates.copy()
                     variant[i] = zero
-                    wrapped_sensors.append(variant)
-            candidates = wrapped_sensors
+                    variants.append(variant)
+            candidates = variants
     return candidates

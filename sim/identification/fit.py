@@ -65,7 +65,7 @@ class Shooting:
     def _measured(self) -> Array:
         return np.asarray((self.model.windows.readings / self.sigma).reshape(self.model.windows.size, -1))
 
-    def settled(self, coordinates: Array, starts: Array, rounds: int = _ROUNDS) -> tuple[Array, Array, Array]:
+    def best_starts(self, coordinates: Array, starts: Array, rounds: int = _ROUNDS) -> tuple[Array, Array, Array]:
         """Best starts (W, n) for the coordinates (p,), with residuals (W, R) and their derivative (W, R, n) there."""
         n, measured = self._n, self._measured()
         shifts = np.vstack([np.zeros(n), np.diag(self._steps)])
@@ -96,12 +96,12 @@ class Shooting:
 
     def window_costs(self, coordinates: Array, rounds: int = 3) -> Array:
         """Mean square of each window's weighted residuals (W,), at the best starts."""
-        _, residuals, _ = self.settled(coordinates, self._starts, rounds)
+        _, residuals, _ = self.best_starts(coordinates, self._starts, rounds)
         return np.asarray(np.mean(residuals**2, axis=1))
 
     def residuals(self, coordinates: Array) -> Array:
         """Projected residuals, flattened for the solver."""
-        solution = self.settled(coordinates, self._starts)
+        solution = self.best_starts(coordinates, self._starts)
         self._last = (coordinates, solution)
         _, residuals, slopes = solution
         return np.asarray(-_projected(slopes, residuals[..., None]).ravel())
@@ -154,7 +154,7 @@ class Shooting:
 
     def at(self, coordinates: Array) -> Fit:
         """Return the fit at given coordinates, with the best starts."""
-        starts, residuals, slopes = self.settled(coordinates, self._starts, _LAST_ROUNDS)
+        starts, residuals, slopes = self.best_starts(coordinates, self._starts, _LAST_ROUNDS)
         self._starts = starts
         slopes_p = self._slopes(coordinates, starts)
         shape = self.model.windows.readings.shape

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Rig
 from onrig.sim.identification.agreement import found_errors, pairs_of
 from onrig.sim.identification.connections import Connection, find_connection
-from onrig.sim.identification.determined import determined, with_held
 from onrig.sim.identification.fit import Fit, Shooting
+from onrig.sim.identification.identifiability import identifiable, with_held
 from onrig.sim.identification.model import Model, Unknown, unknowns_of
-from onrig.sim.identification.outcome import Identified, Implausible
+from onrig.sim.identification.outcome import Identification, Implausible
 from onrig.sim.identification.plausibility import MODEL_ERROR, fit_problems
 from onrig.sim.identification.recording import Stretch, Windows, windows_of
 from onrig.sim.identification.signals import certain_problems, signal_problems
@@ -34,15 +34,15 @@ _DELAYS: Final = (0.5, 1.5, 2.5, 3.5)
 """Initial guesses of the delay, in periods."""
 _COARSE, _FINE = 1e-4, 2e-6
 _OUTLIER_FACTOR: Final = 4.0
-"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone stays below half of it."""
+"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone causes less than half of it."""
 _MIN_COST: Final = 1.0
-MOST_DECLARED: Final = 12
+MAX_DECLARED: Final = 12
 """Maximum number of declared parameters that are estimated together."""
-_MOST_WINDOWS: Final = 400
+_MAX_WINDOWS: Final = 400
 """Longer recordings are thinned out evenly."""
 
 
-def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Identified:
+def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Identification:
     """Identify a plant from recorded stretches.
 
     ``plant`` is the initial guess; its lumped parameters may be wrong by a factor of several.  Raises Implausible if
@@ -53,9 +53,9 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
     if not plant.identifiable:
         name = type(plant).__name__
         raise Implausible([f"the plant {name} declares no parameters to estimate: give it fields with unit and bounds"])
-    if len(plant.identifiable) > MOST_DECLARED:
+    if len(plant.identifiable) > MAX_DECLARED:
         declared = f"the plant {type(plant).__name__} declares {len(plant.identifiable)} parameters"
-        raise Implausible([f"{declared}: name up to {MOST_DECLARED} to estimate in its `separable`"])
+        raise Implausible([f"{declared}: name up to {MAX_DECLARED} to estimate in its `separable`"])
     period_s = recorded[0].period_s
     pairs = pairs_of(plant, rig, recorded)
     if problems := signal_problems(rig, recorded, pairs):
@@ -70,7 +70,7 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
 
 def _fit(
     plant: Plant, rig: Rig, recorded: Sequence[Stretch], unknowns: tuple[Unknown, ...], substeps: int
-) -> Identified:
+) -> Identification:
     period_s = recorded[0].period_s
     short_windows = _thin_out(windows_of(recorded, max(4, round(SHORT_S / period_s))))
     long_windows = _thin_out(windows_of(recorded, max(4, round(LONG_S / period_s))))
@@ -88,7 +88,7 @@ def _fit(
         centred_readings = (windows.readings - windows.readings.mean(axis=1, keepdims=True)) / sigma
         contradicts = ~is_explained & (costs > MODEL_ERROR**2 * float(np.mean(centred_readings**2)))
         clear, beyond = model.free_of_walls(coordinates), model.beyond_walls(coordinates)
-        usable = windows.chosen(is_explained & clear)
+        usable = windows.select(is_explained & clear)
         if not usable.size:
             raise Implausible(["no window both fits this plant and is free of wall contact"])
         model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
@@ -101,7 +101,7 @@ def _fit(
     model = Model(plant, rig, unknowns, short_windows, connection.signs, substeps)
     coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
     fit, *_ = fit_windows(short_windows, sigma, coordinates, _COARSE)
-    free, held = determined(fit, unknowns, set(plant.identifiable) - set(plant.lumped))
+    free, held = identifiable(fit, unknowns, set(plant.identifiable) - set(plant.lumped))
     fit = with_held(fit, unknowns, free)
     if not free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
@@ -115,7 +115,7 @@ def _fit(
     fit = Shooting(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).at(fit.coordinates)
     noise = noise_of(fit, resolutions)
     joint = joint_of(fit, free)
-    return Identified(
+    return Identification(
         unknowns, connection, fit, usable, long_windows.size - usable.size, noise, joint, free, unexplained, held
     )
 
@@ -136,8 +136,8 @@ def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps:
 
 
 def _thin_out(windows: Windows) -> Windows:
-    keep = min(windows.size, _MOST_WINDOWS)
-    return windows.chosen(np.arange(keep) * windows.size // keep)
+    keep = min(windows.size, _MAX_WINDOWS)
+    return windows.select(np.arange(keep) * windows.size // keep)
 
 
 def _rough_noise(recorded: Sequence[Stretch], resolutions: Array) -> Array:

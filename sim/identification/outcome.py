@@ -25,7 +25,7 @@ class Implausible(ValueError):
         self.problems = tuple(problems)
 
 
-class Identified(NamedTuple):
+class Identification(NamedTuple):
     """Result of an identification."""
 
     unknowns: tuple[Unknown, ...]

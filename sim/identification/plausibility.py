@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.outcome import Identified
+from onrig.sim.identification.outcome import Identification
 from onrig.sim.plants import Plant
 from onrig.sim.twin.options import ZERO, sensor_half_range
 
 UNEXPLAINED: Final = 0.1
-"""Maximum share of the windows clear of walls that may contradict the fit, for example because of a hand's touch."""
+"""Maximum share of the windows clear of walls that may contradict the fit, for example where a hand touched the rig."""
 _MAX_TOUCHED_WINDOWS: Final = 2
 """Number of windows that may contradict the fit in a recording of any length."""
 CORRELATION: Final = 0.3
@@ -52,7 +52,7 @@ class Drift(NamedTuple):
     """Lower bound of the difference between two quarters."""
 
 
-def fit_problems(identified: Identified, plant: Plant, rig: Rig) -> list[str]:
+def fit_problems(identified: Identification, plant: Plant, rig: Rig) -> list[str]:
     """Contradictions between signals and plant, one line each."""
     return [
         *_connection_problems(identified),
@@ -61,7 +61,7 @@ def fit_problems(identified: Identified, plant: Plant, rig: Rig) -> list[str]:
     ]
 
 
-def residuals_of(identified: Identified) -> list[Residuals]:
+def residuals_of(identified: Identification) -> list[Residuals]:
     """Statistics of each sensor's residuals."""
     residuals = []
     for i in range(identified.fit.residuals.shape[2]):
@@ -74,7 +74,7 @@ def residuals_of(identified: Identified) -> list[Residuals]:
     return residuals
 
 
-def drift_of(identified: Identified, unknown: int) -> Drift:
+def drift_of(identified: Identification, unknown: int) -> Drift:
     """Drift of an unknown with the others held constant: one Gauss-Newton step in each quarter."""
     slopes, residuals = identified.fit.jacobian[:, :, unknown], identified.fit.projected
     moves, errors = [], []
@@ -90,8 +90,8 @@ def drift_of(identified: Identified, unknown: int) -> Drift:
     return Drift(float(np.max(np.abs(x) + e)), max(float(np.max(differences)), 0.0))
 
 
-def _connection_problems(identified: Identified) -> Iterator[str]:
-    if not identified.connection.known and not identified.connection.mirrored:
+def _connection_problems(identified: Identification) -> Iterator[str]:
+    if not identified.connection.certain and not identified.connection.mirrored:
         yield "signs: other signs explain the signals nearly as well: excite the plant longer or more strongly"
     unexplained, windows = np.flatnonzero(identified.unexplained), identified.unexplained.size
     if len(unexplained) > max(UNEXPLAINED * windows, _MAX_TOUCHED_WINDOWS):
@@ -102,7 +102,7 @@ def _connection_problems(identified: Identified) -> Iterator[str]:
         )
 
 
-def _residual_problems(identified: Identified, rig: Rig) -> Iterator[str]:
+def _residual_problems(identified: Identification, rig: Rig) -> Iterator[str]:
     for i, (sensor, character) in enumerate(zip(rig.sensors, residuals_of(identified), strict=True)):
         if character.correlation > CORRELATION and character.model_error > MODEL_ERROR:
             yield (
@@ -118,7 +118,7 @@ def _residual_problems(identified: Identified, rig: Rig) -> Iterator[str]:
             )
 
 
-def _parameter_problems(identified: Identified, plant: Plant, rig: Rig) -> Iterator[str]:
+def _parameter_problems(identified: Identification, plant: Plant, rig: Rig) -> Iterator[str]:
     half_range = {s.name: sensor_half_range(rig, s.name) for s in rig.sensors}
     for i, (u, coordinate, free) in enumerate(
         zip(identified.unknowns, identified.fit.coordinates.tolist(), identified.free.tolist(), strict=True)

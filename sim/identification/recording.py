@@ -52,7 +52,7 @@ class Windows(NamedTuple):
     def periods(self) -> int:
         return int(self.readings.shape[1]) - 1
 
-    def chosen(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Windows:
+    def select(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Windows:
         return Windows(self.period_s, *(np.asarray(values[which]) for values in self[1:]))
 
 

@@ -19,7 +19,7 @@ from onrig.runtime.safety.plant_box import PlantBox, apart_fields
 from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.identification.model import LAG, SCALE, Unknown
-from onrig.sim.identification.outcome import Identified
+from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.plausibility import CORRELATION, residuals_of
 from onrig.sim.identification.sensor_errors import sensor_errors
 from onrig.sim.identification.uncertainty import half_widths
@@ -85,7 +85,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def result_of(
-    identified: Identified,
+    identified: Identification,
     plant: Plant,
     rig: Rig,
     box: PlantBox | None,
@@ -126,13 +126,19 @@ def _parameter(unknown: Unknown, coordinate: float, width: float) -> Parameter:
     return Parameter(unknown.name, unknown.unit, float(unknown.value(coordinate)), low, high, unknown.logarithmic)
 
 
-def _twin(identified: Identified, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
-    """Plant, noise and zeros, without insignificant imperfections."""
-    lasting = {p.name: p.value for p in parameters if p.name in plant.identifiable or p.name in _certain(identified)}
-    zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if _is_off(p)}
+def _twin(identified: Identification, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
+    """Plant, noise and zeros; insignificant imperfections are omitted."""
+    kept = {
+        p.name: p.value
+        for p in parameters
+        if p.name in plant.identifiable or p.name in _significant_imperfections(identified)
+    }
+    zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if _has_zero(p)}
     fitted_names = {u.name for u, is_free in zip(identified.unknowns, identified.free.tolist(), strict=True) if is_free}
-    bare = msgspec.structs.replace(plant, **dict.fromkeys(fitted_names.intersection(_IMPERFECTIONS), msgspec.UNSET))
-    section: dict[str, Any] = {"plant": msgspec.to_builtins(bare.with_identifiable(lasting))}
+    without_imperfections = msgspec.structs.replace(
+        plant, **dict.fromkeys(fitted_names.intersection(_IMPERFECTIONS), msgspec.UNSET)
+    )
+    section: dict[str, Any] = {"plant": msgspec.to_builtins(without_imperfections.with_identifiable(kept))}
     section["sensor_noise"] = {
         sensor.name: std / half
         for sensor, std in zip(rig.sensors, identified.noise.alone.tolist(), strict=True)
@@ -141,12 +147,12 @@ def _twin(identified: Identified, parameters: tuple[Parameter, ...], plant: Plan
     return {**section, "sensor_zero": zeros} if zeros else section
 
 
-def _is_off(parameter: Parameter) -> bool:
-    """Whether a sensor's zero is significant."""
+def _has_zero(parameter: Parameter) -> bool:
+    """Whether the parameter is a sensor's zero that differs significantly from 0."""
     return parameter.name.startswith(ZERO) and parameter.low * parameter.high > 0
 
 
-def _certain(identified: Identified) -> set[str]:
+def _significant_imperfections(identified: Identification) -> set[str]:
     low = identified.fit.coordinates - half_widths(identified.joint, SHIELDED)
     return {
         u.name
@@ -156,7 +162,7 @@ def _certain(identified: Identified) -> set[str]:
 
 
 def _predicted(
-    identified: Identified, plant: Plant, rig: Rig, box: PlantBox | None, envelope: Mapping[str, Envelope]
+    identified: Identification, plant: Plant, rig: Rig, box: PlantBox | None, envelope: Mapping[str, Envelope]
 ) -> dict[str, Any]:
     """Lumped parameters, their spread, the largest dead band, the longest delay, and errors of inaccurate sensors."""
     wide = half_widths(identified.joint, SHIELDED)
@@ -167,29 +173,31 @@ def _predicted(
     spread = max([_MIN_SPREAD, *model_errors, *(math.expm1(wide[i]) for i in lumped)])
     if box is not None and not all(
         identified.free[i] for i in lumped
-    ):  # undetermined parameters keep their uncertainty
+    ):  # undetermined parameters keep the box's uncertainty
         spread = max(spread, box.spread)
     section: dict[str, Any] = {
         identified.unknowns[i].name: float(identified.unknowns[i].value(identified.fit.coordinates[i])) for i in lumped
     }
     section["spread"] = math.ceil(100.0 * spread) / 100.0
     section |= {} if box is None else _separate_parameters(identified, wide, box)
-    certain = _certain(identified)
+    significant = _significant_imperfections(identified)
     upper_bounds = {
         u.name: float(c + w) for u, c, w in zip(identified.unknowns, identified.fit.coordinates, wide, strict=True)
     }
-    if "dead_band" in certain and (box is None or hasattr(box, "dead_band")):
+    if "dead_band" in significant and (box is None or hasattr(box, "dead_band")):
         section["dead_band"] = upper_bounds["dead_band"]
-    if "delay_s" in certain:
+    if "delay_s" in significant:
         section["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * upper_bounds["delay_s"]) * 100
     errors = {} if box is None else sensor_errors(identified, wide, plant, rig, box, envelope)
     return section | ({"sensor_error": errors} if errors else {})
 
 
-def identified_intervals(identified: Identified, wide: Array, plant: Plant, box: SampledBox) -> dict[str, list[float]]:
-    """Intervals of a sampled barrier's plants: of each determined parameter, the others as the box has them.
+def identified_intervals(
+    identified: Identification, wide: Array, plant: Plant, box: SampledBox
+) -> dict[str, list[float]]:
+    """Parameter intervals of a sampled barrier: identified ones if determined, otherwise those of the box.
 
-    A plant changes with temperature and wear, so none is narrower than the least spread.
+    None is narrower than the minimum spread, because a plant changes with temperature and wear.
     """
     intervals = {name: [*ends] for name, ends in box.uncertainty.items()}
     coordinates, free = identified.fit.coordinates, identified.free.tolist()
@@ -201,7 +209,7 @@ def identified_intervals(identified: Identified, wide: Array, plant: Plant, box:
     return intervals
 
 
-def _separate_parameters(identified: Identified, wide: Array, box: PlantBox) -> dict[str, float]:
+def _separate_parameters(identified: Identification, wide: Array, box: PlantBox) -> dict[str, float]:
     """Nominal values and spreads of the parameters other than the lumped ones."""
     section, fields = {}, apart_fields(box)
     for u, c, w, is_free in zip(
@@ -217,7 +225,7 @@ def _separate_parameters(identified: Identified, wide: Array, box: PlantBox) -> 
     return section
 
 
-def _samples(identified: Identified) -> Array:
+def _samples(identified: Identification) -> Array:
     """Samples (SAMPLES, p) of the joint distribution, clipped to the bounds."""
     rng = np.random.default_rng(0)
     coordinates = rng.multivariate_normal(
@@ -228,21 +236,21 @@ def _samples(identified: Identified) -> Array:
 
 
 def _undetermined(
-    identified: Identified, parameters: tuple[Parameter, ...], noise: dict[str, SensorNoise], plant: Plant
+    identified: Identification, parameters: tuple[Parameter, ...], noise: dict[str, SensorNoise], plant: Plant
 ) -> Iterator[str]:
     if identified.connection.mirrored:
         yield (
             "All signs at once: this plant is symmetric, so reversing all channels gives the same signals. "
             "Turn the rig by hand to see in which direction its sensor counts."
         )
-    elif not identified.connection.known:
+    elif not identified.connection.certain:
         yield "Signs: other signs explain the signals nearly as well; more excitation is needed."
     for p, is_free in zip(parameters, identified.free.tolist(), strict=True):
         if p.name in identified.held:
             yield f"{p.name}: indistinguishable from {', '.join(identified.held[p.name])}; it remains {p.value:.6g}."
         elif not is_free:
             yield f"{p.name}: the recorded signals do not depend on it; it remains {p.value:.6g}."
-        elif p.name in _IMPERFECTIONS and p.name not in _certain(identified):
+        elif p.name in _IMPERFECTIONS and p.name not in _significant_imperfections(identified):
             upper_bound = f"{p.high:.3g} {p.unit}".rstrip()
             yield f"{p.name}: not significantly different from 0; at most {upper_bound}. The twin omits it."
         elif p.name in (*plant.identifiable, *_IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE_FACTOR * abs(p.value):

@@ -12,7 +12,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.safety.rules import Envelope
 from onrig.sim.identification.model import LAG, SCALE
-from onrig.sim.identification.outcome import Identified
+from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.plausibility import drift_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
@@ -25,7 +25,7 @@ _DRAWN: Final = 20_000
 
 
 def sensor_errors(
-    identified: Identified, wide: Array, plant: Plant, rig: Rig, box: PlantBox, envelope: Mapping[str, Envelope]
+    identified: Identification, wide: Array, plant: Plant, rig: Rig, box: PlantBox, envelope: Mapping[str, Envelope]
 ) -> dict[str, float]:
     """``sensor_error`` of the measured observations used by the shield, for sensors that are inaccurate.
 
@@ -55,13 +55,13 @@ def sensor_errors(
     return errors
 
 
-def _certain_size(identified: Identified, wide: Array, unknown: int) -> float:
+def _certain_size(identified: Identification, wide: Array, unknown: int) -> float:
     """Upper bound of a coordinate's magnitude if it differs significantly from 0, otherwise 0."""
     size, width = abs(float(identified.fit.coordinates[unknown])), float(wide[unknown])
     return size + width if size > width else 0.0
 
 
-def _zero_error(identified: Identified, wide: Array, unknown: int | None) -> float:
+def _zero_error(identified: Identification, wide: Array, unknown: int | None) -> float:
     """Upper bound of a sensor's zero, if significant, plus its drift, if significant."""
     if unknown is None:
         return 0.0
@@ -71,7 +71,7 @@ def _zero_error(identified: Identified, wide: Array, unknown: int | None) -> flo
     return zero_bound + (drift.most if drift.certain > 0.0 else 0.0)
 
 
-def _fastest_change(identified: Identified, wide: Array, plant: Plant, rig: Rig, max_speed: float) -> float:
+def _fastest_change(identified: Identification, wide: Array, plant: Plant, rig: Rig, max_speed: float) -> float:
     """Largest acceleration of the identified plant at velocities up to ``max_speed``, with every parameter at its worst
     end."""
     ranges = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}

@@ -69,55 +69,55 @@ def _reading_problems(rig: Rig, recorded: Sequence[Stretch], reported: Sequence[
 
 
 def _open_questions(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterator[str]:
-    """Aspects that the signals leave undetermined."""
+    """Aspects that the signals do not determine."""
     both = f"{rig.sensors[pair.velocity].name} and {rig.sensors[pair.place].name}"
     more = "excite the plant longer or more strongly, clear of walls"
-    if pair.whole is None:
+    if pair.overall is None:
         yield f"{both} cannot be compared: {more}"
-    elif _follows(pair.whole.rate) is None:
-        rate = pair.whole.rate
+    elif _follows(pair.overall.rate) is None:
+        rate = pair.overall.rate
         yield f"{both}: the rate is {rate.low:.3g} to {rate.high:.3g} times the velocity, too uncertain: {more}"
-    elif pair.whole.lag_s.high - pair.whole.lag_s.low > 2.0 * recorded[0].period_s:
+    elif pair.overall.lag_s.high - pair.overall.lag_s.low > 2.0 * recorded[0].period_s:
         yield f"{both}: the lag between them is too uncertain: {more}"
 
 
 def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
-    """Significant disagreements of one pair: of the scale or, if that is correct, of lag and zero."""
-    place, velocity, whole = rig.sensors[pair.place], rig.sensors[pair.velocity], pair.whole
+    """Significant disagreements of one pair: in scale or, if that is correct, in lag and zero."""
+    place, velocity, overall = rig.sensors[pair.place], rig.sensors[pair.velocity], pair.overall
     both = f"{velocity.name} and {place.name}"
     if pair.stuck is not None:
         names = {pair.place: (place.name, velocity.name), pair.velocity: (velocity.name, place.name)}
         stuck, moving = names[pair.stuck[0]]
         when = f" in quarter {pair.stuck[1]} of the recording" if pair.stuck[1] else ""
         yield f"{stuck} is stuck{when} while {moving} moves: check its supply and wiring"
-    elif pair.swapped is not None and _follows(pair.swapped.rate) and not (whole and _follows(whole.rate)):
+    elif pair.swapped is not None and _follows(pair.swapped.rate) and not (overall and _follows(overall.rate)):
         yield f"{both} are swapped: exchange their wires"
-    elif whole is not None and _follows(whole.rate) is False:
-        yield _wrong_scale(place.name, velocity.name, whole.rate)
+    elif overall is not None and _follows(overall.rate) is False:
+        yield _wrong_scale(place.name, velocity.name, overall.rate)
     elif change := _changed_part(pair):
         low, high = sorted(change[1][1:])
         yield (
             f"{velocity.name} changes with respect to {place.name} in quarter {change[0]} of the recording: the rate "
             f"is {low:.3g} to {high:.3g} times the velocity there: check their wiring"
         )
-    elif whole is None:
+    elif overall is None:
         return
-    elif whole.outliers > max(_OUTLIERS, _TOUCHED / whole.windows):
-        yield f"{both} contradict each other in {whole.outliers:.0%} of the recording: check for loose contacts"
+    elif overall.outliers > max(_OUTLIERS, _TOUCHED / overall.windows):
+        yield f"{both} contradict each other in {overall.outliers:.0%} of the recording: check for loose contacts"
     else:
-        yield from _timing_and_zero(rig, period_s, pair, whole)
+        yield from _timing_and_zero(rig, period_s, pair, overall)
 
 
-def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, whole: Agreement) -> Iterator[str]:
+def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, overall: Agreement) -> Iterator[str]:
     place, velocity = rig.sensors[pair.place], rig.sensors[pair.velocity]
-    lag = whole.lag_s.scaled(1.0 / period_s)
+    lag = overall.lag_s.scaled(1.0 / period_s)
     if lag.beyond(-LAG_TOLERANCE, LAG_TOLERANCE):
         yield (
             f"{velocity.name} is {lag.value:.2f} ({lag.low:.2f} to {lag.high:.2f}) periods later than {place.name} (at "
             f"most {LAG_TOLERANCE:g}): sample both at the same time, with a shorter filter"
         )
     max_zero = ZERO_TOLERANCE * (sensor_half_range(rig, velocity.name) or np.inf)
-    zeros = [whole.zero, *(part.zero for part in pair.parts if part is not None)]
+    zeros = [overall.zero, *(part.zero for part in pair.parts if part is not None)]
     worst = max(zeros, key=lambda zero: max(zero.low, -zero.high))
     if worst.beyond(-max_zero, max_zero):
         yield (
@@ -148,7 +148,7 @@ def _wrong_scale(place: str, velocity: str, rate: Interval) -> str:
 
 def _changed_part(pair: Pair) -> tuple[int, Interval] | None:
     """First quarter in which the pair behaves significantly differently than before, and its rate."""
-    usual = next((part for part in pair.parts if part is not None and _follows(part.rate)), pair.whole)
+    usual = next((part for part in pair.parts if part is not None and _follows(part.rate)), pair.overall)
     sign = 1.0 if usual is None or usual.rate.value > 0 else -1.0
     for k, part in enumerate(pair.parts, 1):
         if part is not None and part.rate.scaled(sign).beyond(*_RATES):

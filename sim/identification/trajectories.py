@@ -12,8 +12,8 @@ from onrig.sim.identification.recording import HISTORY, Windows
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array, advance, apply_backlash
 
-_HARDLY: Final = 0.05
-"""Tolerance of the step count, in steps: it must not flip for delays near half a period."""
+_STEP_TOLERANCE: Final = 0.05
+"""Tolerance of the step count, in steps, so that it is constant for delays near half a period."""
 
 
 class Pieces(NamedTuple):
@@ -87,6 +87,6 @@ def _initial_backlash(plant: Plant, windows: Windows) -> tuple[Array, ...]:
     return output
 
 
-def _steps(needed: float) -> int:
+def _steps(steps: float) -> int:
     """Integration steps for a part of a period, rounded up with a tolerance."""
-    return 0 if needed <= 0.0 else max(1, math.ceil(needed - _HARDLY))
+    return 0 if steps <= 0.0 else max(1, math.ceil(steps - _STEP_TOLERANCE))

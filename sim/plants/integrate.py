@@ -93,9 +93,9 @@ def advance(
 def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, ...]:
     """Action after the plant's dead band and saturation."""
     if plant.dead_band is not _OFF:
-        action = tuple([_beyond(xp, u, plant.dead_band) for u in action])
+        action = tuple([_excess(xp, u, plant.dead_band) for u in action])
     if plant.saturation is not _OFF:
-        action = tuple([_within(xp, u, plant.saturation) for u in action])
+        action = tuple([_clip(xp, u, plant.saturation) for u in action])
     return action
 
 
@@ -129,7 +129,7 @@ def _after_dry_friction(
     velocities: list[Any] = list(after)
     stuck: Any = True
     for index in plant.velocities_at:
-        velocities[index] = velocity = _beyond(xp, after[index], reduction)
+        velocities[index] = velocity = _excess(xp, after[index], reduction)
         is_at_rest = (before[index] == 0.0) & (velocity == 0.0)
         stuck = is_at_rest if stuck is True else stuck & is_at_rest
     return tuple(
@@ -137,11 +137,11 @@ def _after_dry_friction(
     )
 
 
-def _within(xp: Maths[V], value: V, limit: V | float) -> V:
+def _clip(xp: Maths[V], value: V, limit: V | float) -> V:
     """Clip a value to ``limit`` in either direction."""
     return xp.where(value > limit, limit, xp.where(value < -limit, -limit, value))
 
 
-def _beyond(xp: Maths[V], value: V, threshold: V | float) -> V:
+def _excess(xp: Maths[V], value: V, threshold: V | float) -> V:
     """Excess of a value over a threshold in either direction; 0 within."""
     return xp.where(value > threshold, value - threshold, xp.where(value < -threshold, value + threshold, 0.0))

@@ -24,9 +24,9 @@ from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Parameter, Plant, declared_parameters, wrapped
 
 _MIN_ENTRY: Final = 1e-12
-"""Minimum size of an entry that is a parameter: an entry of 0 is not one."""
+"""Minimum magnitude of a variable entry; entries of 0 are fixed."""
 _WALL_MARGIN: Final = 0.01
-"""Distance from a wall within which a state counts as touching it, as a share of the distance between the walls."""
+"""Distance from a wall that counts as contact, as a share of the distance between the walls."""
 
 
 class Linear(Plant, frozen=True, tag="linear"):
@@ -43,7 +43,7 @@ class Linear(Plant, frozen=True, tag="linear"):
     velocities_of: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """Position to velocity, both states; default: taken from A (a row that is 1 at one state and 0 elsewhere)."""
     walls: dict[str, tuple[Quantity, Quantity]] | msgspec.UnsetType = msgspec.UNSET
-    """Lowest and highest value of a state: its velocity stops there as well."""
+    """Lowest and highest value of a state, at which its velocity also stops."""
     wrap: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     """Angles in rad that wrap from pi to -pi."""
 
@@ -87,7 +87,7 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     @property
     def velocities_at(self) -> tuple[int, ...]:
-        """Indices of the positions' velocities; the last state if there are none."""
+        """Indices of the positions' velocities; without any, the last state."""
         return tuple(sorted(set(self._velocity_of.values()))) or (len(self.states) - 1,)
 
     @property

@@ -82,7 +82,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         return (velocity, force / self.mass)
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Stop a ball beyond a wall at the wall and send it slowly back, at a sample."""
+        """Return a ball beyond a wall to the wall, rebounding slowly, at a sample."""
         position, velocity = state
         below, above = position < self.wall_low, position > self.wall_high
         return (
@@ -130,7 +130,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         plant = cls(mass=1.0, c2=box.c2_m2, wall_low=track.low, wall_high=track.high, magnets=magnets)
         return plant.with_lumped(box.nominal)
 
-    def beyond(self, box: PlantBox, rig: Rig) -> Iterator[str]:
+    def box_deviations(self, box: PlantBox, rig: Rig) -> Iterator[str]:
         """Width of the fields and positions of the coils."""
         if not isinstance(box, MagmanBox):
             return

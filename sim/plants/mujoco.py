@@ -2,7 +2,7 @@
 
 States are the positions of the model's hinges and slides, then their velocities.  Each call sets the complete state and
 clears the solver's warm start, so a step depends on state and action alone: one model in a process serves the twin and
-any number of trials, which it steps one after the other, each with the bits that it has alone.
+any number of trials, which it steps in turn, each bit-identical to the same trial alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onrig.sim.plants.plant import Plant, unit, wrapped
 _MISSING: Final = "needs MuJoCo: pip install 'onrig[envs]'"
 _MAX_BYTES: Final = 1 << 24
 _NEAR: Final = 0.01
-"""Distance from a joint's limit within which it counts as touched, as a share of its range."""
+"""Distance from a joint's limit that counts as contact, as a share of its range."""
 _DIVERGED: Final = 1e9
 _ROUNDING: Final = 1e-9
 _RATE: Final = "_velocity"
@@ -43,11 +43,11 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     """Digest of the model file; set when a configuration is read."""
     names: dict[str, str] = msgspec.field(default_factory=dict)
     """Name in the model to name in the rig: of a joint (its position), JOINT_velocity, a jointpos or jointvel sensor
-    (which stands for its joint) or an actuator."""
+    (which names its joint) or an actuator."""
     actions: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    """The rig's actuators in its order, where that is not the model's; those of the model without one get 0."""
+    """The rig's actuators in its order, if different from the model's; actuators of the model without one get 0."""
     wrap: tuple[str, ...] = ()
-    """States that are angles in rad and continue from pi at -pi."""
+    """States that are angles in rad and wrap from pi to -pi."""
     mass: Annotated[Positive, unit("of the model's")] = 1.0
     """Factor on all masses and moments of inertia."""
     damping: Annotated[NotNegative, unit("of the model's")] = 1.0
@@ -61,7 +61,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     file_field: ClassVar[str] = "model"
 
     def __post_init__(self) -> None:
-        """Check the model and the names; ValueError says what does not fit, by name."""
+        """Check the model and the names; raises ValueError with the offending name."""
         solver = self._solver
         known = (*solver.states, *solver.sensors, *solver.actuators)
         for name in self.names:
@@ -70,7 +70,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         everything = (*self.state_names, *self._actuators)
         for name in everything:
             if everything.count(name) > 1:
-                raise ValueError(f"names: '{name}' stands for two things: give other names")
+                raise ValueError(f"names: '{name}' is used twice: give distinct names")
         for field, chosen, names in (
             ("actions", self.actions or (), self._actuators),
             ("wrap", self.wrap, self.state_names),
@@ -109,7 +109,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
 
     @property
     def units(self) -> dict[str, str]:
-        """Of joints; of an actuator that is a force or torque itself."""
+        """Units of joints, and of actuators that apply a force or torque directly."""
         solver = self._solver
         return dict(zip((*self.state_names, *self._actuators), solver.units, strict=True))
 
@@ -121,18 +121,18 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """Velocities and accelerations."""
-        found: tuple[V, ...] = self._each(self._solver.rates, state, action, 0.0)
+        found: tuple[V, ...] = self._for_each_plant(self._solver.rates, state, action, 0.0)
         return found
 
     def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
         """State after ``h`` seconds, in equal steps of the model's solver, none longer than the model's timestep."""
-        found: tuple[V, ...] = self._each(self._solver.advance, state, action, h)
+        found: tuple[V, ...] = self._for_each_plant(self._solver.advance, state, action, h)
         return found
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap the angles that do; limits and contacts are the solver's."""
-        turning = self.wrap and {self.state_names.index(name) for name in self.wrap}
-        return tuple([wrapped(xp, x) if i in turning else x for i, x in enumerate(state)]) if turning else state
+        """Wrap angles; the solver handles limits and contacts."""
+        wrapping = self.wrap and {self.state_names.index(name) for name in self.wrap}
+        return tuple([wrapped(xp, x) if i in wrapping else x for i, x in enumerate(state)]) if wrapping else state
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
         """Whether the joints are clear of their limits."""
@@ -157,13 +157,15 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         seen = {joint: observed[state] for joint, state in states.items() if state in observed}
         return sketch_of(solver.model, seen)
 
-    def _each(self, act: Callable[..., Array], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> Any:
+    def _for_each_plant(
+        self, act: Callable[..., Array], state: tuple[V, ...], action: tuple[V, ...], h: V | float
+    ) -> Any:
         """Apply a function of the solver to a state, or to each of many in turn."""
         at = [self._actuators.index(name) for name in self.action_names]
         factors = (self.mass, self.damping, self.friction, self.gain)
         if isinstance(state[0], float) and not any(isinstance(f, np.ndarray) for f in factors):
             return tuple(act(np.array(state), np.array(action), at, h, factors).tolist())
-        # One copy of everything for each plant, of any common shape.
+        # Broadcast everything to one row per plant.
         every = np.broadcast_arrays(*state, *action, h, *factors)
         rows = np.stack([x.ravel() for x in every], axis=1)
         n, m = len(state), len(state) + len(action)
@@ -174,7 +176,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
 
 
 class _Solver:
-    """A compiled model and its data; ValueError where something in it has no place in a rig's frame."""
+    """A compiled model and its data; raises ValueError for features that a rig's frames cannot represent."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -189,7 +191,7 @@ class _Solver:
             raise ValueError(f"model: {' '.join(str(error).split())}") from None
         if problem := next(self._problems(), None):
             raise ValueError(f"model: {problem}")
-        # A model that diverges must show it, not begin again.
+        # A divergence must be visible: no automatic reset.
         self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self._data: Any = mujoco.MjData(self.model)
         self._timestep_s = float(self.model.opt.timestep)
@@ -208,20 +210,20 @@ class _Solver:
             for i, actuator in enumerate(map(self.model.actuator, range(self.model.nu)))
             if actuator.ctrllimited[0]
         ]
-        """The same of the actuators, which are numbered after the states."""
+        """Index, lowest and highest control of each limited actuator; indices continue after the states."""
         slides = [int(joint.type[0]) == mujoco.mjtJoint.mjJNT_SLIDE for joint in joints]
         places = ["m" if slides_ else "rad" for slides_ in slides]
-        self.units: Final = (*places, *(f"{place}/s" for place in places), *self._efforts(slides))
+        self.units: Final = (*places, *(f"{place}/s" for place in places), *self._actuator_units(slides))
         """Units of states and actuators."""
         m = self.model
-        self._own: Final = {
+        self._model_values: Final = {
             name: np.array(getattr(m, name))
             for name in ("body_mass", "body_inertia", "dof_damping", "dof_frictionloss")
         } | {name: np.array(getattr(m, name)) for name in ("actuator_gainprm", "actuator_biasprm")}
         self._factors: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
 
     def _problems(self) -> Iterator[str]:
-        """What a frame of numbers cannot hold, by name."""
+        """List features that a rig's frames cannot represent, by name."""
         m, kinds = self.model, self._mujoco.mjtJoint
         for i in range(m.njnt):
             joint = m.joint(i)
@@ -241,14 +243,14 @@ class _Solver:
         if m.nmocap or m.nflex or m.nplugin:
             yield "mocap bodies, flexible bodies and plugins have states that no sensor shows"
 
-    def _efforts(self, slides: list[bool]) -> Iterator[str]:
-        """Unit of each actuator: N or N m where it is the joint's force or torque, else 1."""
+    def _actuator_units(self, slides: list[bool]) -> Iterator[str]:
+        """Unit of each actuator: N or N m if it is the joint's force or torque, else 1."""
         m = self.model
         for i in range(m.nu):
             actuator = m.actuator(i)
-            whole = actuator.gear[0] == 1.0 and actuator.gainprm[0] == 1.0 and not actuator.biasprm.any()
+            is_direct = actuator.gear[0] == 1.0 and actuator.gainprm[0] == 1.0 and not actuator.biasprm.any()
             of_joint = int(actuator.trntype[0]) == self._mujoco.mjtTrn.mjTRN_JOINT
-            yield ("N" if slides[int(actuator.trnid[0])] else "N m") if whole and of_joint else "1"
+            yield ("N" if slides[int(actuator.trnid[0])] else "N m") if is_direct and of_joint else "1"
 
     def _sensors(self, joints: list[str]) -> Iterator[tuple[str, str]]:
         kinds = self._mujoco.mjtSensor
@@ -270,7 +272,7 @@ class _Solver:
                 (("actuator_gainprm", "actuator_biasprm"), gain),
             ):
                 for name in names:
-                    getattr(m, name)[:] = self._own[name] * factor
+                    getattr(m, name)[:] = self._model_values[name] * factor
             self._mujoco.mj_setConst(m, d)
         n = m.nq
         d.time = 0.0
@@ -285,7 +287,7 @@ class _Solver:
         return np.concatenate([self._data.qvel, self._data.qacc])
 
     def advance(self, state: Array, action: Array, at: list[int], h: float, factors: tuple[float, ...]) -> Array:
-        """State (2 n,) after ``h`` seconds; NaN where the solver diverges."""
+        """State (2 n,) after ``h`` seconds; NaN if the solver diverges."""
         if h <= 0.0:
             return state
         self._set(state, action, at, factors)
@@ -298,7 +300,7 @@ class _Solver:
 
 @lru_cache(maxsize=8)
 def _solver(path: str, sha256: str) -> _Solver:
-    """The process's instance of a model; raises ValueError for a file that is missing, broken or has changed."""
+    """The process's instance of a model; raises ValueError for a missing, invalid or changed file."""
     try:
         digest = hashlib.sha256(read_file(Path(path), _MAX_BYTES)).hexdigest()
     except OSError as error:

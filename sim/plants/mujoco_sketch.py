@@ -13,14 +13,14 @@ from onrig.sim.plants.integrate import Array
 _COLOURS: Final = ("soft", "ink", "second", "violet", "good")
 _PARALLEL: Final = 1e-6
 _TRAIL_S: Final = 0.9
-_AROUND: Final = 24
-"""Corners of a geom that is no box."""
+_CORNERS: Final = 24
+"""Number of corners that approximate an ellipsoid."""
 
 
 def sketch_of(model: Any, seen: Mapping[str, str]) -> Sketch | None:
-    """Shapes of a model in its initial pose with the motions of its joints; None where they are not in one plane.
+    """Shapes of a model in its initial pose with the motions of its joints; None unless these are in one plane.
 
-    ``seen``: observation of each joint's position, by the joint's name; without one it does not move.
+    ``seen``: observation of each joint's position, by the joint's name; joints without one are drawn fixed.
     """
     import mujoco
 
@@ -52,7 +52,7 @@ def sketch_of(model: Any, seen: Mapping[str, str]) -> Sketch | None:
 
 
 def _mark_tip(shapes: list[dict[str, Any]]) -> None:
-    """Give the end of the last link the accent and a trail."""
+    """Accent the end of the last link, with a trail."""
     links = [s for s in shapes if s["form"] == "circle" and s["motions"] and "about" in s["motions"][0]]
     own = [s for s in links if s["motions"] is links[-1]["motions"]]
     if own:
@@ -67,14 +67,14 @@ def _view(normal: Array) -> tuple[Array, Array]:
     up = up - np.dot(up, normal) * normal
     up /= np.linalg.norm(up)
     across = np.cross(up, normal)
-    # Positive positions to the right.
+    # The positive axis points to the right.
     return (across if across[np.abs(across).argmax()] > 0 else -across), up
 
 
 def _motion(
     model: Any, data: Any, joint: int, seen: Mapping[str, str], plane: Array, normal: Array, towards: float
 ) -> dict[str, object]:
-    """Of one joint, by its position."""
+    """Motion of a joint, as a function of its position."""
     import mujoco
 
     by = seen[model.joint(joint).name]
@@ -85,7 +85,7 @@ def _motion(
 
 
 def _flat(model: Any, data: Any, geom: int, plane: Array) -> Iterator[dict[str, object]]:
-    """Outline of a geom in the plane; none of what has no simple one."""
+    """Outlines of a geom in the plane; none for kinds without a simple one."""
     import mujoco
 
     kinds = mujoco.mjtGeom
@@ -114,9 +114,9 @@ def _flat(model: Any, data: Any, geom: int, plane: Array) -> Iterator[dict[str, 
         corners3 = place + (signs * size) @ turned.T
         yield {"form": "polygon", "points": _hull(corners3 @ plane.T)}
     elif kind == kinds.mjGEOM_ELLIPSOID:
-        # Half the width in each direction of the plane is that of the ellipsoid's shadow.
+        # Outline of the ellipsoid's projection onto the plane.
         shape = plane @ turned * size
-        angles = np.linspace(0.0, 2.0 * np.pi, _AROUND, endpoint=False)
+        angles = np.linspace(0.0, 2.0 * np.pi, _CORNERS, endpoint=False)
         directions = np.stack([np.cos(angles), np.sin(angles)])
         reach = shape.T @ directions
         points = centre[:, None] + shape @ (reach / np.linalg.norm(reach, axis=0))

@@ -125,7 +125,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @property
     def units(self) -> Mapping[str, str]:
-        """Units of states and actions, by name; those left out are for the rig's owner to fill in."""
+        """Units of states and actions, by name; missing ones are left to the rig's owner."""
         return {}
 
     @property
@@ -194,8 +194,8 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     # -- safety and identification -------------------------------------------------------------------------------------
 
-    def beyond(self, box: PlantBox, rig: Rig) -> Iterator[str]:
-        """Deviations from the plants of a box that the lumped parameters do not show."""
+    def box_deviations(self, box: PlantBox, rig: Rig) -> Iterator[str]:
+        """Describe deviations from a box's plants in other than the lumped parameters."""
         yield from ()
 
     @property
@@ -230,7 +230,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         return chirps(rig, ranges, chirp_s=12.0, rest_s=4.0)
 
     def brief_excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """Excitations that come first where an experiment ends early (`onrig identify --until`), the gentlest first.
+        """Excitations for an experiment that may end early (`onrig identify --until`), the gentlest first.
 
         By default short chirps; for a plant with its own excitations, those.
         """
@@ -280,7 +280,7 @@ def narrow_box(box: PlantBox, family: type[Box]) -> Box:
 
 def _needs_family(plant: object) -> ValueError:
     kind = plant if isinstance(plant, type) else type(plant)
-    return ValueError(f"{kind.__name__} does not define the members that testing a shield needs")
+    return ValueError(f"{kind.__name__} does not define the members required to test a shield")
 
 
 @lru_cache(maxsize=64)

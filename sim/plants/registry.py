@@ -27,7 +27,7 @@ else:
 
 
 def simulated(box: PlantBox) -> type[Plant]:
-    """The plant of a box's family; raises ValueError if there is none."""
+    """The plant of a box's family; raises ValueError without one."""
     kind = str(type(box).__struct_config__.tag)  # type: ignore[attr-defined]
     if kind not in registry.names(registry.PLANTS):
         raise ValueError(f"no plant of kind '{kind}' to simulate")
@@ -47,7 +47,7 @@ def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
         elif abs(actual[name] - nominal) > (box.spread + _ROUNDING) * nominal:
             low, high = nominal * (1.0 - box.spread), nominal * (1.0 + box.spread)
             yield f"the twin's plant has {name} {actual[name]:.6g}, the shield covers {low:.6g} to {high:.6g}"
-    yield from plant.beyond(box, rig)
+    yield from plant.box_deviations(box, rig)
     dead_band = dead_band_of(box)
     if plant.dead_band and plant.dead_band > dead_band:
         yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers {dead_band:g}"

@@ -1,4 +1,4 @@
-"""Trial of a plant: each function of its code that a run uses, evaluated once."""
+"""Trial of a plant: evaluates each function of its code that a run uses once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onrig.sim.plants.plant import Plant
 
 _MAX_POINTS: Final = 256
 _ROUNDING: Final = 1e-6
-"""Relative difference between batched and scalar form above which they count as different functions."""
+"""Maximum relative difference between batched and scalar results."""
 
 Point = tuple[tuple[float, ...], tuple[float, ...]]
 """State and action, in SI units."""

@@ -33,7 +33,7 @@ class PlantModel:
     """One period of a plant with a rig's signals: from normalised (s, a) to (s', r, terminated).
 
     The model is exact (de Bruin et al. 2018, §6.2.1, use "the real system model"): no noise, no counts.  Rows are
-    independent, so a batch may be split arbitrarily.  Expects a rig without :func:`model_problems`.
+    independent, so a batch may be split arbitrarily.  Requires a rig without :func:`model_problems`.
     """
 
     def __init__(self, rig: Rig, task: Task, plant: Plant, period_s: float, substeps: int = SUBSTEPS) -> None:

@@ -30,8 +30,8 @@ _MAX_SESSIONS: Final = 4
 """Number of cached policy sessions."""
 
 
-class FiledPolicies:
-    """Policies in a run's folder ``policies/``, which contains each one from its admission on."""
+class PolicyFolder:
+    """A run's folder ``policies/``, which contains each policy from its admission on."""
 
     def __init__(self, rig: Rig, folder: Path) -> None:
         self._folder, self._n_act = folder, len(rig.actuators)
@@ -78,7 +78,7 @@ class RunResynthesiser:
         self._config = config
         self._synthetic = config.selection.synthetic or Synthetic()
         self._model = PlantModel(rig, config.task, twin.plant, config.period_us * 1e-6, twin.substeps)
-        self._policies = FiledPolicies(rig, run_folder / "policies")
+        self._policies = PolicyFolder(rig, run_folder / "policies")
         self._n_obs, self._n_act = len(rig.signals), len(rig.actuators)
         self._actuators = [a.name for a in rig.actuators]
         self._steps = episode_steps(config.task, config.rate_hz)

@@ -32,14 +32,14 @@ class TwinDevice(ProtocolDevice):
         problems = [problem for row in rows_of(start) for problem in twin_problems(options, rig, row)]
         if problems:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
-        self._described = options
-        self._adopt(options, rig)
-        self.sensors_stick = False
+        self._configured_options = options
+        self._apply_options(options, rig)
+        self.sensors_stuck = False
         """Whether the sensors repeat their last reading (injected fault)."""
         self.sensors_dead = False
         """Whether no sensor can be read (injected fault)."""
         self._starts = start
-        self._start_state = self._drawn_start(0)
+        self._start_state = self._draw_start(0)
         self._resolutions = tuple(a.resolution for a in rig.actuators)
         self.plant_state = self._start_state
         """State of the plant at the last sample, without noise (SI units)."""
@@ -48,22 +48,22 @@ class TwinDevice(ProtocolDevice):
         )
         super().__init__(rig, offer, options.latency_us)
         self._backlash_output: tuple[float, ...] = ()
-        """Action behind the plant's backlash."""
-        self._rest_actuators()
+        """Action after the plant's backlash."""
+        self._reset_actuators()
 
-    def _adopt(self, options: TwinOptions, rig: Rig) -> None:
+    def _apply_options(self, options: TwinOptions, rig: Rig) -> None:
         self.options: TwinOptions = options
         """Options of this episode."""
         self._sensing = Sensing(rig, options)
         self._released = options.plant.released()
 
-    def _drawn_start(self, seed: int) -> tuple[float, ...]:
+    def _draw_start(self, seed: int) -> tuple[float, ...]:
         start = drawn_start(self._starts, seed)
         return tuple(float(start[name]) for name in self.options.plant.state_names)
 
     def _boot(self) -> None:
         super()._boot()
-        self._read: Counts | None = None
+        self._last_reading: Counts | None = None
 
     def sample(self) -> bytes:
         """Sample like ``ProtocolDevice.sample``; also raises PlantFailure."""
@@ -79,21 +79,21 @@ class TwinDevice(ProtocolDevice):
             except Exception as error:
                 raise PlantFailure(self.options.plant, error) from error
         sensors = None if self.sensors_dead else self._sensing.read(self.plant_state)
-        if self.sensors_stick and self._read is not None:
-            sensors = self._read
-        self._read = sensors
+        if self.sensors_stuck and self._last_reading is not None:
+            sensors = self._last_reading
+        self._last_reading = sensors
         return sensors
 
     def _cut_period(self, offset_us: int) -> None:
         self._move_plant(offset_us)
 
     def _reset_plant(self, seed: int) -> None:
-        if self._described.samples is not msgspec.UNSET:
-            self._adopt(drawn_options(self._described, seed), self.rig)
+        if self._configured_options.samples is not msgspec.UNSET:
+            self._apply_options(drawn_options(self._configured_options, seed), self.rig)
         self._sensing.reseed(seed)
         if are_drawn(self._starts):
-            self._start_state = self._drawn_start(seed)
-        self._rest_actuators()
+            self._start_state = self._draw_start(seed)
+        self._reset_actuators()
 
     def _actual_period_us(self, period_us: int) -> int:
         times = 1.0 if self.options.faults.rate is msgspec.UNSET else self.options.faults.rate
@@ -116,13 +116,13 @@ class TwinDevice(ProtocolDevice):
             try:
                 self.plant_state = advance(plant, self.plant_state, action, duration_us * 1e-6, substeps)
             except OverflowError:
-                # The parameters are too stiff for the step: the plant has diverged, reported as a sensor fault.
+                # The plant, too stiff for the step, has diverged; this is reported as a sensor fault.
                 self.plant_state = (math.nan,) * len(self.plant_state)
             except Exception as error:
                 raise PlantFailure(plant, error) from error
 
-    def _rest_actuators(self) -> None:
-        """Initialise the plant's delay and backlash as if the safe output had been in force for a long time."""
+    def _reset_actuators(self) -> None:
+        """Initialise the plant's delay and backlash to those after a long time under the safe output."""
         delay_us = round((self.options.plant.delay_s or 0.0) * 1e6)
         self._delay = DelayLine(delay_us, self._output.safe) if delay_us else None
         pairs = zip(self._output.safe, self._resolutions, strict=True)

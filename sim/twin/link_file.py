@@ -1,4 +1,4 @@
-"""Link file of a twin: the path of its port, for as long as it serves."""
+"""Link file of a twin: the path of its port, while it serves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def link_problem(link: Path) -> str | None:
 
 @contextlib.contextmanager
 def keep_link_file(link: Path, path: str) -> Iterator[None]:
-    """Keep a file with the ``path`` of a port during this context; if another twin has replaced it, leave it alone.
+    """Keep a file with the ``path`` of a port during this context; one replaced by another twin is not deleted.
 
     Raises OSError, also if `link_problem` finds a problem.
     """

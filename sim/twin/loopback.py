@@ -9,7 +9,7 @@ from onrig.hw.transport import LoopbackTransport
 
 
 class LoopbackDevice:
-    """Carries bytes and time between ``transport``, the host's end, and a device paced by ``clock``."""
+    """Passes bytes and time between ``transport``, the host's end, and a device paced by ``clock``."""
 
     def __init__(self, device: ProtocolDevice, clock: VirtualClock) -> None:
         self._device, self._clock = device, clock

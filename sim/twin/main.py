@@ -77,7 +77,7 @@ def serve(
         options = msgspec.structs.replace(options, boot_id=secrets.randbits(32))
     trace: TraceWriter | None = None
     device = TwinDevice(config.rig, options, config.task.all_starts, time_scale=time_scale(config))
-    with contextlib.ExitStack() as passing:
+    with contextlib.ExitStack() as resources:
         try:
             if port is not None:
                 line: Line | SocketLine = Line.serial(port)
@@ -86,18 +86,18 @@ def serve(
             else:
                 if folder is None:
                     folder = create_folder()  # not below TMPDIR, because socket paths are limited in length
-                    passing.callback(remove_folder, folder)
+                    resources.callback(remove_folder, folder)
                 line = SocketLine(folder / "device")
             if options.trace and folder is not None:
                 trace = TraceWriter(folder)
-                passing.callback(trace.close)
+                resources.callback(trace.close)
         except (LinkError, OSError) as error:
             report(_NAME, "error", str(error))
             return ExitCode.HARDWARE
-        passing.callback(line.close)
+        resources.callback(line.close)
         try:
             if link is not None:
-                passing.enter_context(keep_link_file(link, line.path))
+                resources.enter_context(keep_link_file(link, line.path))
         except OSError as error:
             report(_NAME, "error", f"--link: {error.strerror or error}")
             return ExitCode.CONFIGURATION

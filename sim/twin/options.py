@@ -107,7 +107,7 @@ def sampled_options(options: TwinOptions, index: int) -> TwinOptions:
 
 
 def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """List what keeps a twin from drawing its samples."""
+    """List problems that prevent a twin from drawing its samples."""
     samples = options.samples or {}
     if len({len(column) for column in samples.values()}) > 1:
         yield "samples", "expected as many values of each parameter, because they are drawn together"
@@ -132,7 +132,7 @@ def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[t
 
 
 def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[str, str]]:
-    """List problems that keep a twin from simulating a rig, as (path below ``twin``, message) pairs."""
+    """List problems that prevent a twin from simulating a rig, as (path below ``twin``, message) pairs."""
     plant = options.plant
     problems = [
         ("plant.kind", f"{unknown_name('the plant', 'state', s.name, plant.state_names)}, which the rig measures")
@@ -170,8 +170,8 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
     noisy = options.sensor_noise if isinstance(options.sensor_noise, dict) else {}
     problems += [
         (f"{field}.{name}", unknown_name(f"rig '{rig.name}'", "sensor", name, sensor_names))
-        for field, actuator_names in (("sensor_noise", noisy), ("sensor_zero", options.sensor_zero or {}))
-        for name in actuator_names
+        for field, named in (("sensor_noise", noisy), ("sensor_zero", options.sensor_zero or {}))
+        for name in named
         if name not in sensor_names
     ]
     if options.period_min_us > options.period_max_us:

@@ -1,8 +1,8 @@
-"""Pacing of a twin: real time, scaled time or lockstep.  Absolute deadlines; the device's own time never drifts.
+"""Pacing of a twin: real time, scaled time or lockstep, with absolute deadlines, so that device time does not drift.
 
-On request it records when each frame was due on the wire and when it was sent: a twin's own clock stops while the
-machine keeps it from running, so its frames do not reveal delays.  The trace is a ring in shared memory; the
-twin writes it, and a benchmark reads the entries of frames it has just received.
+On request it traces when each frame was due and when it was sent: device time stops while the twin's process is not
+scheduled, so its frames do not reveal delays.  The trace is a ring in shared memory; the twin writes it, and a
+benchmark reads the entries of frames it has just received.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onrig.runtime.shm.segment import Segment
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultInjector, FaultPlan
 
-NAME: Final = "sent"
+_TRACE: Final = "sent"
 """Name of the segment, in the run's folder."""
 _SLOTS: Final = 1 << 14
 """Eight seconds at 2 kHz."""
@@ -39,10 +39,10 @@ class TraceWriter:
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError if the shared memory cannot be created."""
-        (folder / NAME).unlink(missing_ok=True)
-        self._segment = Segment.create(folder / NAME, _SLOTS * _SLOT.size, _SCHEMA)
+        (folder / _TRACE).unlink(missing_ok=True)
+        self._segment = Segment.create(folder / _TRACE, _SLOTS * _SLOT.size, _SCHEMA)
 
-    def note(self, frame: int, due_ns: int, sent_ns: int) -> None:
+    def record(self, frame: int, due_ns: int, sent_ns: int) -> None:
         """Record a frame that is about to be sent."""
         _SLOT.pack_into(self._segment.body, frame % _SLOTS * _SLOT.size, frame, due_ns, sent_ns)
 
@@ -51,10 +51,10 @@ class TraceWriter:
 
 
 class TraceReader:
-    """Reader's end of the trace; raises SegmentError if there is none."""
+    """Reader's end of the trace; raises SegmentError without one."""
 
     def __init__(self, folder: Path) -> None:
-        self._segment = Segment.attach(folder / NAME, _SCHEMA)
+        self._segment = Segment.attach(folder / _TRACE, _SCHEMA)
 
     def times(self, frames: NDArray[np.integer]) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
         """Return, each of shape (n,): whether a frame's times are known, when it was due, and when it was sent, in ns.
@@ -72,7 +72,7 @@ FaultOnDemand = Literal["press", "release", "cut", "connect", "reboot"]
 """Press or release the e-stop, disconnect or reconnect the sensors, power-cycle the device."""
 _IDLE_NS: Final = 20_000_000
 _HAND_OVER_NS: Final = 300_000
-_SHARE: Final = 0.25
+_MAX_HAND_OVER_SHARE: Final = 0.25
 """Maximum share of a period for handing a frame over."""
 
 
@@ -82,10 +82,10 @@ def hand_over_ns(period_ns: int) -> int:
     A serial port needs the same time for a frame of 35 bytes at 921 600 baud.  It hides the wake-up jitter of this
     process, which a microcontroller's timer does not have.
     """
-    return min(_HAND_OVER_NS, round(_SHARE * period_ns))
+    return min(_HAND_OVER_NS, round(_MAX_HAND_OVER_SHARE * period_ns))
 
 
-def _asks_to_disarm(body: bytes) -> bool:
+def _is_disarm_request(body: bytes) -> bool:
     try:
         return body[0] == MessageType.REQUEST and decode_request(body).op == Op.DISARM
     except WireError:
@@ -93,12 +93,12 @@ def _asks_to_disarm(body: bytes) -> bool:
 
 
 class TwinLoop:
-    """Carries bytes between a connection and a device, and time into the device.
+    """Passes bytes between a connection and a device, and advances device time.
 
     Samples lie on an absolute grid, and so do, a little later, their frames.  The loop busy-waits for that time,
     because a sleeping thread wakes late: by 60 us at the median and 165 us at p99 as measured, more than the tolerance
-    of the loop under test.  If the machine keeps a twin from running for a complete period, it pauses its device time
-    instead of sending a burst: the simulated hardware would not have been late.  ``pauses`` counts these.
+    of the loop under test.  If a twin is not scheduled for a complete period, it pauses its device time instead of
+    sending a burst: simulated hardware would not have been late.  ``pauses`` counts these.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class TwinLoop:
         plan = device.options.faults
         self._injector = None if plan == FaultPlan() else FaultInjector(plan)
         self._faulty_reader = FrameReader()
-        self._later: list[tuple[int, int, bool, bytes]] = []
-        self._serial = 0
+        self._delayed: list[tuple[int, int, bool, bytes]] = []
+        self._n_delayed = 0
         self.samples = 0
         self.pauses = 0
         self.longest_pause_ns = 0
@@ -128,7 +128,7 @@ class TwinLoop:
         self._injected.append(fault)
 
     def run(self) -> None:
-        """Serve until asked to stop."""
+        """Serve until a stop is requested."""
         if self._device.time_scale == 0:
             self._run_lockstep()
         else:
@@ -142,7 +142,7 @@ class TwinLoop:
             if line.hung_up and connected:
                 device.link_lost()
             connected = not line.hung_up
-            self._fail_as_injected(0)
+            self._apply_injected_faults(0)
             for body in self._incoming(data, 0):
                 self._answer(body, 0)
                 if device.sample_due:
@@ -170,14 +170,14 @@ class TwinLoop:
                 self._emit(due_ns + hand_over_ns(period_ns))
                 sampled_ns = due_ns
                 continue
-            if self._later:
-                due_ns = min(due_ns, self._later[0][0])
+            if self._delayed:
+                due_ns = min(due_ns, self._delayed[0][0])
             data = line.read(due_ns - now)
             offset_us = int((now_ns() - sampled_ns) * scale) // 1000
             if line.hung_up and connected:
                 device.link_lost(offset_us)
             connected = not line.hung_up
-            self._fail_as_injected(offset_us)
+            self._apply_injected_faults(offset_us)
             for body in self._incoming(data, now_ns()):
                 self._answer(body, offset_us)
 
@@ -189,11 +189,11 @@ class TwinLoop:
         self.samples += 1
         injector, device = self._injector, self._device
         if injector is not None:
-            device.sensors_stick = injector.active("stick")
+            device.sensors_stuck = injector.active("stick")
         wire = encode_frame(device.sample())
         if injector is not None:
             wire = injector.state_frame(wire)
-            # Takes effect from this sample on: the frame just taken is the last one without it.
+            # Takes effect after this sample: the frame just taken is the last one without it.
             device.press_estop(pressed=self._pressed or injector.active("estop"))
             if injector.latches_without_code:
                 device.latch_without_code()
@@ -203,14 +203,14 @@ class TwinLoop:
         while not_before_ns and self._now_ns() < not_before_ns:
             pass
         if self._trace is not None and not_before_ns:
-            self._trace.note(self._device.frame, not_before_ns, self._now_ns())
+            self._trace.record(self._device.frame, not_before_ns, self._now_ns())
         self._send(wire)
 
     def _reboot(self) -> None:
         self._device.reboot()
         self._send(encode_frame(encode_hello(self._device.hello())))
 
-    def _fail_as_injected(self, offset_us: int) -> None:
+    def _apply_injected_faults(self, offset_us: int) -> None:
         device = self._device
         while self._injected:
             match self._injected.popleft():
@@ -237,13 +237,13 @@ class TwinLoop:
                 self._line.write(data)
 
     def _incoming(self, data: bytes, now_ns: int) -> list[bytes]:
-        """Bodies that reach the device now: those just read, as passed by the faulty connection, and delayed ones."""
+        """Bodies that reach the device now: those just read, after injected faults, and delayed ones that are due."""
         bodies = self._reader.feed(data) if data else []
         if self._injector is None:
             return bodies
         received = bytearray()
-        while self._later and self._later[0][0] <= now_ns:
-            _, _, to_host, wire = heapq.heappop(self._later)
+        while self._delayed and self._delayed[0][0] <= now_ns:
+            _, _, to_host, wire = heapq.heappop(self._delayed)
             if to_host:
                 self._line.write(wire)
             else:
@@ -255,9 +255,9 @@ class TwinLoop:
                 else:
                     received += wire
         bodies = self._faulty_reader.feed(bytes(received)) if received else []
-        return [body for body in bodies if not _asks_to_disarm(body)] if self._injector.active("deaf") else bodies
+        return [body for body in bodies if not _is_disarm_request(body)] if self._injector.active("deaf") else bodies
 
     def _defer(self, delay_us: int, to_host: bool, wire: bytes) -> None:
-        self._serial += 1
+        self._n_delayed += 1
         due_ns = self._now_ns() + round(delay_us * 1000 / self._device.time_scale)
-        heapq.heappush(self._later, (due_ns, self._serial, to_host, wire))
+        heapq.heappush(self._delayed, (due_ns, self._n_delayed, to_host, wire))

@@ -23,5 +23,5 @@ def test_the_table_of_sac_s_family_has_the_defaults_of_its_sections() -> None:
         section = defaults_of(name)
         assert isinstance(section, SacConfig)
         for option in options:
-            assert table[option][i] == str(getattr(section.settled, option)).removesuffix(".0"), (name, option)
-        assert [float(value) for value in rates[i].split(", ")] == [section.lr, section.settled.beta1]
+            assert table[option][i] == str(getattr(section.resolved, option)).removesuffix(".0"), (name, option)
+        assert [float(value) for value in rates[i].split(", ")] == [section.lr, section.resolved.beta1]

@@ -48,6 +48,8 @@ def test_it_learns_on_a_rig_and_replays(lab: Path) -> None:
 def test_an_algorithm_that_promises_every_bit_is_held_to_it(lab: Path) -> None:
     path, bits = lab / "twin_ddpg.py", "errors[0].detach().numpy()"
     path.write_text(
-        path.read_text().replace("    exact_alone = False\n", "").replace(bits, f"{bits} * (1 + 1e-6 * len(s))")
+        path.read_text()
+        .replace("    bit_identical_trials = False\n", "")
+        .replace(bits, f"{bits} * (1 + 1e-6 * len(s))")
     )
     assert "than alone: every bit" in onrig(lab, "check", "run.yaml", code=2)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.intervals import ENOUGH, paired_difference
+from onrig.learner.trials.intervals import MIN_TRIALS, paired_difference
 from onrig.learner.trials.measures import final_mean
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.bench.report import (
@@ -167,7 +167,7 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
         shown = (f"{bounded(of, 1, signed=True)}, p = {of.p:.2g}" for of in (final, area))
         table.append([case.name, case.peer, str(len(pairs)), *medians, lowest, *shown, *busy])
         margin = -MARGIN * abs(float(np.median(b)) - by_chance)
-        if len(pairs) >= ENOUGH:
+        if len(pairs) >= MIN_TRIALS:
             checks.append(at_least(f"{case.name}: lower bound of the difference at least", final.low, margin))
     machine = describe_machine() | {"packages": {p: installed_version(p) or "" for p in (*LEARNERS, "gymnasium")}}
     notes = (

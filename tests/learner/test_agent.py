@@ -67,11 +67,11 @@ def test_it_does_as_many_updates_as_it_is_told_and_says_what_it_replayed() -> No
 def test_what_is_replayed_at_once_is_bounded_and_how_it_is_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, cut = agent(), agent()
     expected = learned(whole, 10)
-    monkeypatch.setattr("onrig.learner.agent.REPLAYED_AT_ONCE", 3 * 16 + 1)
+    monkeypatch.setattr("onrig.learner.agent.MAX_CHUNK_EXPERIENCES", 3 * 16 + 1)
     pieces = list(cut.learn(7))
     assert [len(piece.slots) for piece in pieces] == [48, 48, 16]
     assert np.concatenate([piece.slots for piece in pieces]).tolist() == expected[0][: 7 * 16]
-    monkeypatch.setattr("onrig.learner.agent.REPLAYED_AT_ONCE", 1)
+    monkeypatch.setattr("onrig.learner.agent.MAX_CHUNK_EXPERIENCES", 1)
     assert [len(piece.slots) for piece in cut.learn(3)] == [16, 16, 16]
     assert cut.export("run") == whole.export("run")
 
@@ -113,7 +113,7 @@ def test_policies_call_themselves_by_the_id_that_comes_next_and_bear_the_contrac
         metadata = {p.key: p.value for p in onnx.load_from_string(model).metadata_props}
         contract = json.loads(metadata[METADATA_KEY])
         assert (contract["policy_id"], contract["parent_run"], contract["training_step"]) == (policy_id, "run-7", 5)
-        a.policies = policy_id  # the rig took it
+        a.newest_policy_id = policy_id  # the rig took it
         assert (contract["rig"], contract["rate_hz"]) == (RUN.rig.name, RUN.rate_hz)
 
 
@@ -156,13 +156,13 @@ def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened(strategy: str,
     first = agent(strategy)
     first.begin_episode(1, -3.0)
     learned(first, 20)
-    first.policies, first.handled = 1, 3
+    first.newest_policy_id, first.handled = 1, 3
     first.save(tmp_path / "learner.npz")
     again = agent(strategy)
     learned(again, 7)
     assert again.restore(tmp_path / "learner.npz")
     again.catch_up()
-    assert (again.updates, again.policies, again.handled) == (20, 1, 3)
+    assert (again.updates, again.newest_policy_id, again.handled) == (20, 1, 3)
     for one in (first, again):
         one.begin_episode(2, 4.0)
     assert learned(again, 20) == learned(first, 20)
@@ -222,7 +222,7 @@ def test_a_memory_that_has_grown_leaves_the_networks_and_begins_the_sampler_anew
     settings = LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100)
     grown = Agent(config, settings, Mirror(2 * CAPACITY, Layout(2, 1), cyclic=True))
     assert grown.restore(tmp_path / "learner.npz")
-    assert grown.sampler_lost
+    assert grown.sampler_was_reset
     assert grown.updates == 20
     assert grown.export("run") == first.export("run")
 
@@ -242,7 +242,7 @@ def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(
     assert again.restore(tmp_path / "learner.npz")
     again.join(b"another", {of: restored})
     again.catch_up()
-    assert again.sampler_lost is not kept
+    assert again.sampler_was_reset is not kept
     assert (learned(again, 5)[0] == learned(first, 5)[0]) is kept
 
 
@@ -257,7 +257,7 @@ def test_what_a_sampler_has_learned_is_kept_where_it_starts_over(strategy: str) 
     before, fresh = a._sampler.learned(), agent(strategy)._sampler.learned()
     assert any((before[name] != fresh[name]).any() for name in before)
     a.join(b"another", {b"one": CAPACITY - 1})
-    assert a.sampler_lost
+    assert a.sampler_was_reset
     after = a._sampler.learned()
     assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
     a.catch_up()
@@ -275,7 +275,7 @@ def test_networks_of_a_state_that_does_not_fit_a_memory_that_has_grown_are_kept(
     settings = LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100, ners=ners)
     grown = Agent(config, settings, Mirror(2 * CAPACITY, Layout(2, 1), cyclic=True))
     assert grown.restore(tmp_path / "learner.npz")
-    assert grown.sampler_lost
+    assert grown.sampler_was_reset
     before, after = first._sampler.learned(), grown._sampler.learned()
     assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
 
@@ -321,7 +321,7 @@ def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart
     assert (first._notes.of(0, "rho") != 1.0).mean() > 0.5
     first.save(tmp_path / "state.npz")
     assert second.restore(tmp_path / "state.npz")
-    assert not second.sampler_lost
+    assert not second.sampler_was_reset
     second.catch_up()  # nothing is new
     assert learned(first, 20) == learned(second, 20)
     verdict = judge(second.export("run"), msgspec.structs.replace(RUN, exploration=OwnNoise()))

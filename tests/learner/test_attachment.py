@@ -267,7 +267,7 @@ def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: p
 
 def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Rig) -> None:
     heard: list[Ruling] = []
-    link = Attachment(SMALL, client_of(rig.end.endpoints[0]), "push", ruled=heard.append)
+    link = Attachment(SMALL, client_of(rig.end.endpoints[0]), "push", on_ruling=heard.append)
     desk = rig.end.desk
     for policy_id in range(1, 31):
         desk.rule(policy_id, "passed", "")

@@ -288,7 +288,7 @@ def test_values_on_a_rig(name: str, case: str, monkeypatch: pytest.MonkeyPatch) 
         cyclic=True,
         successors=selected.successors,
         window=selected.window,
-        follows=selected.follows_episodes,
+        needs_episodes=selected.needs_episodes,
     )
     agent = Agent(config, settings, mirror)
     readings = Readings(agent._algorithm, probes_of(case)[None], monkeypatch)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.learner.algorithm_config import algorithm_names
-from onrig.learner.algorithm_exercise import algorithm_problems, model_of
+from onrig.learner.algorithm_exercise import algorithm_problems, untrained_policy
 from onrig.learner.algorithms import Algorithm, Minibatches, Signals
 from onrig.learner.exercises import keeper_problems, sampler_problems
 from onrig.learner.samplers import Draw
@@ -48,7 +48,7 @@ def test_our_algorithms_do_what_is_asked_of_others(name: str) -> None:
         config = msgspec.structs.replace(config, exploration=load_run("pendulum", ["recipe=pendulum-sac"]).exploration)
     assert [*algorithm_problems(config, settings)] == []
     if settings.selected.on_rig:
-        assert model_of(config, settings)
+        assert untrained_policy(config, settings)
 
 
 class Stuck(Fifo):

@@ -12,7 +12,7 @@ import pytest
 from onrig.learner.export import (
     InputFilter,
     Layers,
-    Spread,
+    LogStdHead,
     export_discrete_policy,
     export_gaussian_policy,
     export_policy,
@@ -40,13 +40,15 @@ EXPORTS: dict[str, tuple[str, Export]] = {
     "actor": (DETERMINISTIC, lambda c: export_policy(_layers(2, 7, 5, 1), c)),
     "squashed": (
         SQUASHED_GAUSSIAN,
-        lambda c: export_policy(_layers(2, 7, 1), c, Spread(RNG.normal(size=(7, 1)), RNG.normal(size=1), (-5.0, 2.0))),
+        lambda c: export_policy(
+            _layers(2, 7, 1), c, LogStdHead(RNG.normal(size=(7, 1)), RNG.normal(size=1), (-5.0, 2.0))
+        ),
     ),
     "gaussian": (GAUSSIAN, lambda c: export_gaussian_policy(_layers(2, 9, 1), np.ones(1), c, bounded=True)),
     "filtered": (
         GAUSSIAN,
         lambda c: export_gaussian_policy(
-            _layers(2, 9, 1), np.ones(1), c, units="Tanh", seen=InputFilter(np.zeros(2), np.ones(2), 5.0)
+            _layers(2, 9, 1), np.ones(1), c, activation="Tanh", input_filter=InputFilter(np.zeros(2), np.ones(2), 5.0)
         ),
     ),
     "discrete": (DETERMINISTIC, lambda c: export_discrete_policy(_layers(2, 6, 5), np.linspace(-1, 1, 5), c)),

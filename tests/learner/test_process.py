@@ -109,9 +109,9 @@ def learner(rig: Rig, strategy: str, folder: Path, **settings: float) -> Learner
     given = {name: value for name, value in config.learner.items() if name != "updates_per_episode"}
     config = msgspec.structs.replace(config, learner={**given, **each, **settings})
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
-    process._link = process._offering._link = process._work._link = rig  # type: ignore[assignment]
+    process._link = process._offers._link = process._work._link = rig  # type: ignore[assignment]
     rig.config = config
-    process._offering._clock_s = lambda: rig.now_s
+    process._offers._clock_s = lambda: rig.now_s
     return process
 
 
@@ -309,7 +309,7 @@ def on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
         learner={"algorithm": "ppo", "ppo": ppo},
     )
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
-    process._link = process._offering._link = process._work._link = rig  # type: ignore[assignment]
+    process._link = process._offers._link = process._work._link = rig  # type: ignore[assignment]
     rig.config = config
     try:
         process.run()
@@ -397,7 +397,7 @@ def test_a_learner_that_comes_back_leaves_out_what_others_gathered_meanwhile(
 def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tmp_path: Path) -> None:
     rig = PolicyRig([EACH, EACH], lockstep=False)
     first = on_policy(rig, tmp_path)
-    first.agent.offered -= 3
+    first.agent.updates_when_offered -= 3
     first.save()
     first.close()
     offers = len(rig.offers)

@@ -74,8 +74,8 @@ def test_a_rig_explores_as_its_policies_do() -> None:
 
 def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density() -> None:
     on = msgspec.convert({"refer": {}, "updates_per_episode": 1}, LearnerSettings)
-    assert SOUND.refers is None
-    assert on.refers == ReferSettings()
+    assert SOUND.effective_refer is None
+    assert on.effective_refer == ReferSettings()
     assert (SOUND.stochastic, on.stochastic) == (False, True)
     assert settings_problems(on, lockstep=True) == []
     ((at, message),) = settings_problems(msgspec.structs.replace(on, algorithm="dqn"), lockstep=True)

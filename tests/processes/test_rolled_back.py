@@ -34,7 +34,7 @@ class Learner:
         self.config: RunConfig = load_resolved(run.folder / "config.yaml")
         self.rulings: list[Ruling] = []
         self._client = LinkClient(f"ipc://{run.shm}/learner", lambda: False)
-        self._link = Attachment(self.config, self._client, "push", ruled=self.rulings.append)
+        self._link = Attachment(self.config, self._client, "push", on_ruling=self.rulings.append)
         self._link.attach()
 
     def offer(self, policy_id: int, model: bytes) -> Verdict:

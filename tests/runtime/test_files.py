@@ -227,7 +227,7 @@ _OPENED_OTHERWISE: Final = {
     "runtime/supervise/run_folder.py": "as above; /sys",
     "runtime/replay/growth.py": "/proc",
     "runtime/shm/segment.py": "our own shared memory; /proc",
-    "sim/baselines/yardstick.py": "our own sources",
+    "sim/baselines/reference_scores.py": "our own sources",
     "tools/bench": "a laboratory's own files",
     "tools/device_process.py": "the log of its own process",
     "tools/cli.py": "/dev/null",

@@ -177,8 +177,8 @@ def _outcome(judged: Judged) -> str:
     if comparison.claimed == "=":
         if estimate.low >= -SAME and estimate.high <= SAME:
             return "as claimed"
-        return "against" if estimate.settled and abs(estimate.value) > SAME else "open"
-    if not estimate.settled:
+        return "against" if estimate.significant and abs(estimate.value) > SAME else "open"
+    if not estimate.significant:
         return "open"
     centre = 1.0 if comparison.measure == _RATIO else 0.0
     return "as claimed" if (estimate.value > centre) == (comparison.claimed == ">") else "against"

@@ -25,7 +25,7 @@ from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import run_trials, world_trials
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.supported import trials_problems
-from onrig.learner.trials.worlds.making import make_world
+from onrig.learner.trials.worlds.factory import make_world
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role

@@ -6,8 +6,8 @@ import pytest
 
 from onrig.runtime.scoring import normalized
 from onrig.sim.baselines.fuzzy_q_iteration import mean_rewards, solve
+from onrig.sim.baselines.reference_scores import grids_for
 from onrig.sim.baselines.task_model import random_reward
-from onrig.sim.baselines.yardstick import grids_for
 from tests.sim.baselines.models import ALL
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from onrig.learner.trials.measures import normalized_curves
 from onrig.learner.trials.objectives import Values, finite
 from onrig.learner.trials.step_run import SHIELD
-from onrig.learner.trials.worlds.making import run_behind
+from onrig.learner.trials.worlds.factory import run_of_world
 from onrig.runtime.config.document import find, override, parse_document, shipped
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.yaml_nodes import dump
@@ -97,7 +97,7 @@ def enter(asked: Asked, folder: Path, plants: Mapping[str, Any], found: Iterable
         except Untranslatable as error:
             field.refused[one.name] = str(error)
         else:
-            cell = WorldCell(cell_id(run, run_behind(run)), {"world": asked.name, CALLED: one.name}, run)
+            cell = WorldCell(cell_id(run, run_of_world(run)), {"world": asked.name, CALLED: one.name}, run)
             if cell.id in ids:
                 field.refused[one.name] = f"the same as {ids[cell.id]}"
                 continue

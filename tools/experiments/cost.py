@@ -15,7 +15,7 @@ import msgspec
 from onrig.learner.on_policy_settings import PpoConfig
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.step_run import StepRun
-from onrig.learner.trials.worlds.making import spaces_of_world
+from onrig.learner.trials.worlds.factory import spaces_of_world
 from onrig.runtime import registry
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.memory.strategy import parse_strategy
@@ -204,7 +204,7 @@ def _of_run(config: RunConfig, at_once: int) -> Cost:
     )
     trials.advance()
     episode_s = _timed(trials.advance)
-    trials.replay.number = 0
+    trials.replay.updates_at_once = 0
     update_s, times = _update(lambda k: trials.advance(), trials.replay.learn, learner.updates_per_episode or 1)
     return Cost(episode_s, update_s, 0.0, times)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from onrig.learner.trials.step_run import GYM, PLANT, StepRun
 from onrig.learner.trials.supported import world_problems
-from onrig.learner.trials.worlds.making import run_behind
+from onrig.learner.trials.worlds.factory import run_of_world
 from onrig.runtime.config.document import find, problem_at, shipped
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
 from onrig.runtime.run_config import RunConfig
@@ -198,7 +198,7 @@ def _world_of(file: SpecFile, world: str, at: NodePath) -> tuple[str, str]:
 def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
     if isinstance(config, RunConfig):
         return Cell(cell_id(config), label, config)
-    return WorldCell(cell_id(config, run_behind(config)), label, config)
+    return WorldCell(cell_id(config, run_of_world(config)), label, config)
 
 
 def _culprit(resolve: _Resolve, values: Values, problem: CellProblem) -> NodePath | None:

@@ -140,9 +140,9 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[
         settings = learner_settings(job.config.learner)
         return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
     from onrig.learner.trials.engine import world_trials
-    from onrig.learner.trials.worlds.making import run_behind
+    from onrig.learner.trials.worlds.factory import run_of_world
 
-    if cell_id(job.config, run_behind(job.config)) != job.cell:
+    if cell_id(job.config, run_of_world(job.config)) != job.cell:
         raise ValueError(f"'{job.config.world}' has changed since the experiment began")
     trials = world_trials(job.config, job.seeds)
     try:

@@ -9,7 +9,7 @@ from onrig.runtime.record import Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.identification.identify import connection_of, contradictions, identify
-from onrig.sim.identification.outcome import Identified, Implausible
+from onrig.sim.identification.outcome import Identification, Implausible
 from onrig.sim.identification.recording import stretches
 from onrig.sim.identification.result import result_of
 from onrig.sim.plants import Plant
@@ -53,7 +53,7 @@ class Experiment(NamedTuple):
         return sum(e.duration_s for e in (parts if self.until is None else [*self.brief_parts, *parts]))
 
 
-def excite(experiment: Experiment, drive: Drive) -> tuple[list[Step], Identified | None]:
+def excite(experiment: Experiment, drive: Drive) -> tuple[list[Step], Identification | None]:
     """Excite gently, check sensors and signs, then excite strongly: all parts, or until the result is narrow.
 
     Returns the steps, and the narrow result. Raises Implausible for a rig that stronger excitations would endanger.
@@ -77,7 +77,7 @@ def excite(experiment: Experiment, drive: Drive) -> tuple[list[Step], Identified
     return steps, None
 
 
-def fitted(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> Identified:
+def fitted(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> Identification:
     """Fit a plant to steps; raises Implausible, and ValueError if they are too few."""
     substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
     return identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
@@ -95,10 +95,10 @@ def _signs_known(experiment: Experiment, steps: Sequence[Step]) -> bool:
         return False  # too short
     if problems := reversed_channels(connection, config.rig):
         raise Implausible(problems)
-    return connection.known
+    return connection.certain
 
 
-def _narrow(experiment: Experiment, steps: Sequence[Step], width: float) -> Identified | None:
+def _narrow(experiment: Experiment, steps: Sequence[Step], width: float) -> Identification | None:
     """Result whose 95 % half-width of each parameter of the plant is at most this share of its value, and whose plant
     the shield can predict; None before there is one."""
     config, plant = experiment.config, experiment.plant

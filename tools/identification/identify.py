@@ -23,7 +23,7 @@ from onrig.tools.terminal import complain, unwritable_folder
 if TYPE_CHECKING:
     from onrig.hw.session import DeviceSession
     from onrig.runtime.record import Step
-    from onrig.sim.identification.outcome import Identified as Fitted
+    from onrig.sim.identification.outcome import Identification as Fitted
     from onrig.sim.identification.result import Result
     from onrig.sim.plants import Plant
     from onrig.sim.plants.excitation import Excitation

@@ -11,7 +11,7 @@ import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.learner.trials.intervals import Bounds
-from onrig.sim.identification.outcome import Identified
+from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.result import Parameter, Result
 from onrig.sim.twin.options import ZERO
 from onrig.tools.quantity import bounded, labelled
@@ -30,7 +30,7 @@ _STRONG: Final = 0.6
 """Correlation whose colour is dark."""
 
 
-def identification_page(result: Result, found: Identified, rig: Rig) -> Page:
+def identification_page(result: Result, found: Identification, rig: Rig) -> Page:
     """The page; without matplotlib it has no pictures."""
     turned = [name for name, sign in result.signs.items() if sign < 0]
     notes = [f"{', '.join(turned)}: reversed with respect to the rig's description."] if turned else []
@@ -71,11 +71,11 @@ def _share(p: Parameter) -> str:
     return f"{0.5 * (p.high - p.low) / p.value:.2%}" if p.low > 0 and not p.name.startswith(ZERO) else ""
 
 
-def _span(found: Identified) -> str:
+def _span(found: Identification) -> str:
     return f"{found.windows.periods * found.windows.period_s:g} s"
 
 
-def _windows_chart(found: Identified, rig: Rig) -> Picture:
+def _windows_chart(found: Identification, rig: Rig) -> Picture:
     """Chart of measured and predicted signals, window by window."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 1, 2.1 * n)
@@ -95,7 +95,7 @@ def _windows_chart(found: Identified, rig: Rig) -> Picture:
     return inlined(figure, "Measured and predicted", caption, "measured and predicted readings")
 
 
-def _residuals_chart(found: Identified, rig: Rig) -> Picture:
+def _residuals_chart(found: Identification, rig: Rig) -> Picture:
     """Distribution and autocorrelation of the residuals."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 2, 2.3 * n)
@@ -144,6 +144,6 @@ def _correlation_chart(result: Result) -> Picture:
     return inlined(figure, "Correlation of the errors", caption, "correlation matrix of the parameters")
 
 
-def write_page(result: Result, found: Identified, rig: Rig, path: Path) -> None:
+def write_page(result: Result, found: Identification, rig: Rig, path: Path) -> None:
     """Write the page; raises OSError."""
     path.write_text(identification_page(result, found, rig).html(), encoding="utf-8")

@@ -20,7 +20,7 @@ def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
     names = [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
     signs = (*connection.signs.sensors, *connection.signs.actuators)
     turned = [name for name, sign in zip(names, signs, strict=True) if sign < 0]
-    if not connection.known or not turned:
+    if not connection.certain or not turned:
         return []
     return [f"{', '.join(turned)} reversed with respect to the other channels; fix the connection and start again"]
 

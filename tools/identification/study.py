@@ -14,7 +14,7 @@ import numpy as np
 
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.identification.identify import contradictions, identify
-from onrig.sim.identification.outcome import Identified, Implausible
+from onrig.sim.identification.outcome import Identification, Implausible
 from onrig.sim.identification.recording import Stretch, stretches
 from onrig.sim.identification.result import result_of
 from onrig.sim.plants import Plant
@@ -119,7 +119,7 @@ def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
     return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in (twin.sensor_zero or {}).items()}}
 
 
-def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_right: bool) -> Outcome:
+def outcome(found: Identification, twin: TwinOptions, config: RunConfig, *, signs_right: bool) -> Outcome:
     """Compare with the truth; a sensor's noise is named ``noise_NAME``.
 
     Errors of velocity sensors are not compared: they are estimated only where the signals suggest them.

@@ -184,7 +184,7 @@ def _drawing(strategy: Strategy) -> str:
 def _exponent(learner: LearnerSettings, strategy: Strategy) -> float | None:
     sampling = sampling_of(_drawing(strategy))
     assert issubclass(sampling, SamplerSettings)
-    return learner.of_sampler(sampling).exponent(learner)
+    return learner.sampler_section(sampling).exponent(learner)
 
 
 def _setting(strategy: Strategy, name: str, exponent: float | None, conditions: Mapping[str, Value]) -> Setting:

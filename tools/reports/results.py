@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.trials.intervals import (
-    ENOUGH,
+    MIN_TRIALS,
     Bounds,
     Paired,
     holm,
+    matching_rows,
     median_bounds,
-    paired,
     paired_difference,
     paired_ratio,
 )
@@ -148,14 +148,14 @@ def measure(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
 
 def warn_of_few(trials: int) -> list[str]:
     """Warn if the cell with the fewest trials has only ``trials``; empty if they are enough."""
-    if trials >= ENOUGH:
+    if trials >= MIN_TRIALS:
         return []
-    return [f"Some medians are of {trials} trials: fewer than {ENOUGH} have no 95 % interval and settle nothing."]
+    return [f"Some medians are of {trials} trials: fewer than {MIN_TRIALS} have no 95 % interval and settle nothing."]
 
 
 def common_rows(a: Result, b: Result) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of the trials of the same seed."""
-    return paired(a.seeds, b.seeds)
+    return matching_rows(a.seeds, b.seeds)
 
 
 def strategies(results: Sequence[Result]) -> list[str]:

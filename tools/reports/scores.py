@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import learner_settings
-from onrig.learner.trials.intervals import holm, median_bounds, paired, paired_difference
+from onrig.learner.trials.intervals import holm, matching_rows, median_bounds, paired_difference
 from onrig.learner.trials.measures import LEVEL, final_mean, normalized_curves, rise_time
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask
@@ -155,13 +155,13 @@ def best_sheet(scored: Sequence[Scored]) -> Sheet:
             first, *rest = sorted(members, key=lambda one: -float(np.median(measure_of(one.performance))))
             pairs = {}
             for other in rest:
-                i, j = paired(first.seeds, other.seeds)
+                i, j = matching_rows(first.seeds, other.seeds)
                 if len(i):
                     pairs[other.name] = paired_difference(
                         measure_of(first.performance)[i], measure_of(other.performance)[j]
                     )
             differences = dict(zip(pairs, holm(list(pairs.values())), strict=True))
-            unsettled = [name for name, by in differences.items() if not (by.settled and by.value > 0)]
+            unsettled = [name for name, by in differences.items() if not (by.significant and by.value > 0)]
             runner_up = next(iter(differences.items()), None)
             by = f"{runner_up[0]}, {bounded(runner_up[1], 4, signed=True)}" if runner_up else ""
             rows.append((group, measure, first.name, by, "; ".join(unsettled) or "none"))

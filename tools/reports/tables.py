@@ -88,7 +88,7 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
 
 def marked(pairs: Paired, none: float = 0.0) -> str:
     """Mark with a space for a settled difference (more is better), or ratio with ``none`` = 1 (less is better)."""
-    if not pairs.settled:
+    if not pairs.significant:
         return ""
     return f"{BETTER if (pairs.value > none) == (none == 0.0) else WORSE} "
 
@@ -151,7 +151,7 @@ def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]
 
 
 def _effect_of_noise(noise: Paired) -> str:
-    mark = ("↑ " if noise.value > 0 else "↓ ") if noise.settled else ""
+    mark = ("↑ " if noise.value > 0 else "↓ ") if noise.significant else ""
     return mark + bounded(noise, 3, signed=True)
 
 
@@ -178,10 +178,10 @@ def claims(differences: Sequence[Difference]) -> dict[str, list[str]]:
     for d in differences:
         lines = sentences.setdefault(d.conditions, [])
         findings = []
-        if d.final.settled:
+        if d.final.significant:
             more = "above" if d.final.value > 0 else "below"
             findings.append(f"{more} in μ_final by {_absolute(d.final)}")
-        if d.rise.settled:
+        if d.rise.significant:
             faster = "faster" if d.rise.value < 1 else "slower"
             findings.append(f"{faster} to rise, {bounded(d.rise, 3)} times as many episodes")
         text = " and ".join(findings) if findings else "not settled"

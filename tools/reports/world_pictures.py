@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from onrig.learner.trials.intervals import curve_bounds, median_bounds
-from onrig.learner.trials.step_run import DEPARTURE, READINGS
+from onrig.learner.trials.step_run import DIVERGENCES, READINGS
 from onrig.tools.reports.style import (
     GREEN,
     INK,
@@ -82,7 +82,7 @@ def draw_world(
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
         path = _curves(folder / f"scores-{name}.png", world, members, looks, panels)
         pictures.append(Picture(f"KLPER's score, {world}", caption, path=path))
-    divergences, far = ([r.measure(measure) for r in members] for measure in DEPARTURE)
+    divergences, far = ([r.measure(measure) for r in members] for measure in DIVERGENCES)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
         caption = (
             "Mean KL divergence of the present policy from those that acted (its logarithm), "

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from msgspec import UNSET
 
-from onrig.learner.trials.intervals import holm, median_bounds, paired, paired_difference
+from onrig.learner.trials.intervals import holm, matching_rows, median_bounds, paired_difference
 from onrig.learner.trials.measures import final_mean
-from onrig.learner.trials.step_run import DEPARTURE, ORIGINS, READINGS, SHIELD
+from onrig.learner.trials.step_run import DIVERGENCES, ORIGINS, READINGS, SHIELD
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.runtime.memory.strategy import parts_of_sampling
 from onrig.tools.experiments.cost import read_costs
@@ -140,7 +140,7 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Table of the memory size of each task by the rule of thumb."""
     sizes = {world: size_by_rule(members) for world, members in by_world(results).items()}
     rows = tuple(
-        (world, str(size.experiences), "" if size.settled else "still rising: more may be needed")
+        (world, str(size.experiences), "" if size.converged else "still rising: more may be needed")
         for world, size in sizes.items()
         if size is not None
     )
@@ -157,7 +157,7 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
     for world, members in by_world(results).items():
         names, areas, finals = [], [], []
         for result, against in _pairs(members):
-            i, j = paired(result.seeds, against.seeds)
+            i, j = matching_rows(result.seeds, against.seeds)
             if len(i):
                 names.append((f"{in_words(result, members)} − {in_words(against, members)}", str(len(i))))
                 areas.append(paired_difference(result.area[i], against.area[j]))
@@ -182,7 +182,8 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
     for world, members in by_world(results).items():
         for result in members:
             divergence, far = (
-                final_mean(result.measure(measure), share) for measure, share in zip(DEPARTURE, (0.1, 0.2), strict=True)
+                final_mean(result.measure(measure), share)
+                for measure, share in zip(DIVERGENCES, (0.1, 0.2), strict=True)
             )
             known = np.isfinite(divergence) & np.isfinite(far)
             if known.any():

@@ -20,7 +20,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.sampled import SampledBox, SampledPrediction
 from onrig.runtime.task import episode_steps
-from onrig.sim.barrier.fleet import Bench
+from onrig.sim.barrier.fleet import SharedSetup
 from onrig.sim.barrier.one_step import OneStep, Steps
 from onrig.sim.barrier.plants import Draw, draw_plants
 from onrig.sim.barrier.table import COASTS
@@ -103,7 +103,7 @@ def run_sampled(
     ``scaled``: factors on parameters of the drawn plants, which may exceed the range of the table.
     """
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    prediction, bench = box.prediction(setting), Bench.of(config, box)
+    prediction, setup = box.prediction(setting), SharedSetup.of(config, box)
     laws, ticks = hostile_laws(prediction, config), [Tick(config) for _ in range(min(LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in laws}
     names, done, outside = list(laws), 0, []
@@ -114,7 +114,7 @@ def run_sampled(
         rng = np.random.default_rng((seed, done, 1))
         draw = draw_plants(config, box, n, rng, corners=False)
         for name, factor in (scaled or {}).items():
-            draw.parameters[name] = factor * draw.parameters.get(name, np.full(n, float(bench.plant.number(name))))
+            draw.parameters[name] = factor * draw.parameters.get(name, np.full(n, float(setup.plant.number(name))))
         lanes = []
         for i in range(n):
             generator = random.Random(f"{seed} {done + i}")
@@ -124,8 +124,8 @@ def run_sampled(
                     ticks[i], laws[name](generator), name, generator.choice(LOSSES), Death(frames, generator), generator
                 )
             )
-        state = safe_starts(prediction, bench, residuals.order, n, rng)
-        batch = _Batch(config, bench, draw, lanes, residuals)
+        state = safe_starts(prediction, setup, residuals.order, n, rng)
+        batch = _Batch(config, setup, draw, lanes, residuals)
         aftermath = round(COASTS * box.horizon_s * config.rate_hz)
         margins, share = batch.run(tuple(state - draw.bias), frames, aftermath, campaign)
         for lane, margin in zip(lanes, margins.tolist(), strict=True):
@@ -137,7 +137,7 @@ def run_sampled(
 
 
 def safe_starts(
-    prediction: SampledPrediction, bench: Bench, order: tuple[int, ...], n: int, rng: np.random.Generator
+    prediction: SampledPrediction, setup: SharedSetup, order: tuple[int, ...], n: int, rng: np.random.Generator
 ) -> Array:
     """Draw observations (states, n), in the plant's order, from which the safe command passes.
 
@@ -151,7 +151,7 @@ def safe_starts(
             observation = [0.0] * len(names)
             for index, value in zip(order, point, strict=True):
                 observation[index] = value
-            if not prediction.evaluate(observation, bench.safe)[0]:
+            if not prediction.evaluate(observation, setup.safe)[0]:
                 starts.append(point)
         if len(starts) >= n:
             return np.array(starts[:n]).T
@@ -161,11 +161,13 @@ def safe_starts(
 class _Batch:
     """Batch of episodes with one plant and one tick each."""
 
-    def __init__(self, config: RunConfig, bench: Bench, draw: Draw, lanes: list[Lane], residuals: OneStep) -> None:
-        self._config, self._bench, self._draw, self._lanes = config, bench, draw, lanes
+    def __init__(
+        self, config: RunConfig, setup: SharedSetup, draw: Draw, lanes: list[Lane], residuals: OneStep
+    ) -> None:
+        self._config, self._setup, self._draw, self._lanes = config, setup, draw, lanes
         self._residuals = residuals
         rig = config.rig
-        self._plant: Plant = bench.plant.varied(draw.parameters)
+        self._plant: Plant = setup.plant.varied(draw.parameters)
         names = [rig.observations[index].sensor or rig.observations[index].name for index in residuals.order]
         self._sensors = [names.index(s.name) for s in rig.sensors]
         self._counts = np.array([s.resolution for s in rig.sensors])[:, None]
@@ -178,9 +180,9 @@ class _Batch:
 
     def run(self, state: State, frames: int, aftermath: int, campaign: Campaign) -> tuple[Array, Array]:
         """Return the smallest margin of each episode, and the share of its steps that no computed plant explains."""
-        config, bench, draw, lanes = self._config, self._bench, self._draw, self._lanes
+        config, setup, draw, lanes = self._config, self._setup, self._draw, self._lanes
         n, lease = len(lanes), config.rig.lease_periods
-        margins, n_steps, outside = bench.margin(state), np.zeros(n), np.zeros(n)
+        margins, n_steps, outside = setup.margin(state), np.zeros(n), np.zeros(n)
         delays: Any = draw.late_s
         for frame in range(1, frames + 2 * (lease + 1)):  # the last frames may be lost
             counts = self._read(state)
@@ -212,23 +214,23 @@ class _Batch:
         return np.asarray((counts * self._counts)[self._order])
 
     def _move(self, state: State, before: Array, command: Array, delays: Array) -> tuple[State, Array]:
-        bench, start = self._bench, state
-        parts = [(self._plant, before, delays, 1), (self._plant, command, bench.period_s - delays, SUBSTEPS)]
+        setup, start = self._setup, state
+        parts = [(self._plant, before, delays, 1), (self._plant, command, setup.period_s - delays, SUBSTEPS)]
         state, margins = self._along(parts, start)
-        released = np.array([lane.fallen for lane in self._lanes]) & bench.releases
+        released = np.array([lane.fallen for lane in self._lanes]) & setup.releases
         if released.any():
             released_plant = self._plant.released(np.where(np.arange(len(released)) % 2, 1.0, 0.0))
             coasting, other = self._along(
-                [(released_plant, 0.0 * command, np.full_like(delays, bench.period_s), SUBSTEPS)], start
+                [(released_plant, 0.0 * command, np.full_like(delays, setup.period_s), SUBSTEPS)], start
             )
             state = tuple([np.where(released, a, b) for a, b in zip(coasting, state, strict=True)])
             margins = np.where(released, other, margins)
         return self._plant.constrain(BATCHED, state), margins
 
     def _along(self, parts: list[tuple[Plant, Array, Array, int]], state: State) -> tuple[State, Array]:
-        margins = self._bench.margin(state)
+        margins = self._setup.margin(state)
         for plant, command, seconds, substeps in parts:
             for _ in range(substeps):
                 state = advance(plant, state, tuple(command), seconds / substeps, 1)
-                margins = np.minimum(margins, self._bench.margin(state))
+                margins = np.minimum(margins, self._setup.margin(state))
         return state, margins

@@ -118,7 +118,7 @@ class LearnerLink:
         self.config = _config_of(client)
         """Configuration of the rig's run."""
         self._rulings: list[Ruling] = []
-        self._link = Attachment(self.config, client, role, ruled=self._rulings.append)
+        self._link = Attachment(self.config, client, role, on_ruling=self._rulings.append)
         self.attached: Attached = self._link.attach()
         """What the rig said of itself; ``pushes`` and ``why`` tell whether policies and feedback are taken."""
         self._batch = time.time_ns()

@@ -41,7 +41,7 @@ class StepResult(NamedTuple):
 
 
 class NoSuchTask(Exception):
-    """No world can be created for the task; the message gives the reason and the remedy."""
+    """Raised if no world can be created for the task; the message gives the reason and the remedy."""
 
 
 class Spaces(NamedTuple):
@@ -64,12 +64,12 @@ class Actor(NamedTuple):
     role: Role
     number: int
     """Index of the actor among those with its role."""
-    of: int
+    actors: int
     """Number of actors with its role."""
 
     def episode(self, played: int) -> int:
         """Index of the actor's next episode among the episodes of all actors with its role."""
-        return played * self.of + self.number
+        return played * self.actors + self.number
 
 
 def actors_of(seeds: Sequence[int], roles: Sequence[Role]) -> list[Actor]:

@@ -88,11 +88,11 @@ class DelayLine:
         self._commands[:, chosen] = self._safe
         self._engaged[chosen] = self._safe
 
-    def moved(self, state: States, command: NDArray[np.float64], chosen: Flags) -> States:
+    def advance_plants(self, state: States, command: NDArray[np.float64], chosen: Flags) -> States:
         """States of all actors after one period; the ``chosen`` ones send ``command`` (A, m)."""
         instruments = self._instruments
         if not self._delays and self._backlash is msgspec.UNSET:
-            return instruments.moved(state, command)
+            return instruments.advance(state, command)
         commands = self._commands
         commands[1:, chosen] = commands[:-1, chosen]
         commands[0, chosen] = command[chosen]

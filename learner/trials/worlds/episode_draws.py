@@ -1,4 +1,4 @@
-"""What the episodes of a plant's world draw: noise, start states and targets, equal to those of a run with the seed."""
+"""Random noise, start states and targets of a plant world's episodes, equal to those of a run with the same seed."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class EpisodeDraws:
         """SI units."""
 
     @property
-    def are_any(self) -> bool:
+    def vary(self) -> bool:
         """Whether episodes have their own noise, start states or targets."""
         return self.is_noisy or self._are_starts_drawn or self._episode_targets is not None
 
-    def middle_start(self) -> States:
+    def nominal_start(self) -> States:
         """State at the start of an episode, (A,) each; for drawn starts, the middle of the intervals."""
         middle = middle_of(self._starts)
         return tuple(np.full(len(self._actors), middle[name]) for name in self._state_names)

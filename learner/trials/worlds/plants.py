@@ -66,7 +66,7 @@ def as_world(config: RunConfig, task: str) -> RunConfig:
 
 
 def plants_of(config: RunConfig, options: PlantOptions, seeds: Sequence[int], actors: int) -> Plant | None:
-    """The drawn plants as one, with an entry for each of the ``actors`` of each trial; None if none are drawn.
+    """The drawn plants as a batch, one for each of the ``actors`` of each trial; None without ``plants``.
 
     Raises NoSuchTask for parameters that the plant does not have, or values out of bounds.
     """
@@ -99,14 +99,14 @@ class PlantWorld:
         horizon: int | None = None,
         options: PlantOptions | None = None,
         plant: Plant | None = None,
-        whole: bool = False,
+        fixed_length: bool = False,
     ) -> None:
         """``options``: all except ``set``, which is applied in ``config``.
 
-        ``plant`` replaces the twin's; its parameters may be arrays (S * E,), with one value for each actor. ``whole``:
-        all actors play episodes of fixed length in parallel.  Rewards are then views, which are filled at the end of
-        the episode, and policies receive float64 (standardised inputs differ in their bits from those for the float32
-        in a memory).  Raises ValueError for limits with which no shield can be built.
+        ``plant`` replaces the twin's; its parameters may be arrays (S * E,), with one value for each actor.
+        ``fixed_length``: all actors play episodes of fixed length in parallel.  Rewards are then views, filled at the
+        end of the episode, and policies receive float64 (standardised inputs differ in their bits from those for the
+        float32 in a memory).  Raises ValueError for limits with which no shield can be built.
         """
         options = options or PlantOptions()
         instruments = Instruments(config, plant, counts=options.counts)
@@ -115,8 +115,8 @@ class PlantWorld:
         self._shape: Final = (len(seeds), len(roles))
         A, actors = len(seeds) * len(roles), actors_of(seeds, roles)
         self._draws: Final = EpisodeDraws(config, instruments.plant.state_names, actors, self.spaces.horizon)
-        self._dtype: Final = np.float64 if whole else np.float32
-        self._rewards = _EpisodeRewards(instruments, self.spaces.horizon, A) if whole else None
+        self._dtype: Final = np.float64 if fixed_length else np.float32
+        self._rewards = _EpisodeRewards(instruments, self.spaces.horizon, A) if fixed_length else None
         self._in_force: Final = np.zeros((A, instruments.m))
         """Previous commands, SI units."""
         self._all_false: Final = np.zeros(self._shape, np.bool_)
@@ -125,15 +125,15 @@ class PlantWorld:
         self._delay_line: Final = DelayLine(config, instruments, A, self.spaces.horizon)
         indices = {o.name: i for i, o in enumerate(config.rig.observations)}
         envelope = config.limits.envelope if options.end_outside else {}
-        self._ends = [(indices[name], e.low, e.high) for name, e in envelope.items()]
-        self._terminates: Final = bool(config.task.terminates or self._ends)
+        self._envelope = [(indices[name], e.low, e.high) for name, e in envelope.items()]
+        self._terminates: Final = bool(config.task.terminates or self._envelope)
         references = config.task.normalization if options.cut_off else None
         self._cut_off = None if references is None else lowest_cut_off_reward(config.task, references.random_reward)
         """Reward that evaluations count for each step after a termination."""
         self._is_evaluated: Final = np.array([actor.role is Role.PLANT_EVAL for actor in actors])
         self._episodes: Final = np.zeros(A, np.int64)
         self._step: Final = np.zeros(A, np.int64)
-        self._state = self._draws.middle_start()
+        self._state = self._draws.nominal_start()
         self._seen: Final = np.zeros((instruments.inputs.history + 1, A, instruments.n + instruments.targets))
         """Normalised signals, the present ones first."""
 
@@ -144,8 +144,8 @@ class PlantWorld:
 
     def begin(self, which: Bools) -> Values:
         chosen, instruments = which.reshape(-1), self._instruments
-        self._state = _where(chosen, self._draws.middle_start(), self._state)
-        for i in np.flatnonzero(chosen).tolist() if self._draws.are_any else ():
+        self._state = _where(chosen, self._draws.nominal_start(), self._state)
+        for i in np.flatnonzero(chosen).tolist() if self._draws.vary else ():
             self._draws.draw(i, int(self._episodes[i]), self._state)
         if self._shields is not None:
             self._shields.begin(chosen)
@@ -156,7 +156,7 @@ class PlantWorld:
         self._delay_line.begin(chosen)
         self._in_force[chosen] = instruments.safe
         self._seen[:, chosen] = self._observed(self._signals(self._state, self._step), self._noise())[chosen]
-        return self._shown()
+        return self._policy_inputs()
 
     def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
         instruments, chosen = self._instruments, which.reshape(-1)
@@ -169,14 +169,14 @@ class PlantWorld:
         if self._shields is not None:
             shielded = self._shields.guard(requested, self._seen[0, :, : instruments.n], chosen)
             intervened, tripped = (flags.reshape(self._shape) for flags in shielded)
-        requested = instruments.settable(requested)
+        requested = instruments.round_to_resolution(requested)
         noise = self._noise()
         command = instruments.to_command(requested)
         if self._shields is not None:
             self._shields.record_sent(command, stepping)
         if noise is not None:
             command = instruments.to_command(requested + noise[:, instruments.n :])
-        state = self._delay_line.moved(self._state, command, chosen)
+        state = self._delay_line.advance_plants(self._state, command, chosen)
         measured = self._signals(state, self._step + 1)
         if self._rewards is None:
             reward = instruments.reward(measured, command, self._in_force)
@@ -187,8 +187,8 @@ class PlantWorld:
             ended = chosen & (instruments.terminated(measured) | self._outside(measured))
             terminated = ended.reshape(self._shape)
             if self._cut_off is not None and ended.any():
-                left = self.spaces.horizon - self._step - 1
-                reward = reward + np.where(ended & self._is_evaluated, left * self._cut_off, 0.0)
+                remaining = self.spaces.horizon - self._step - 1
+                reward = reward + np.where(ended & self._is_evaluated, remaining * self._cut_off, 0.0)
         if not all_step:
             state, reward = _where(chosen, state, self._state), np.where(chosen, reward, 0.0)
             measured = self._signals(state, self._step + chosen)
@@ -201,7 +201,7 @@ class PlantWorld:
         added = None if noise is None else noise.reshape(*self._shape, -1)
         rewards, applied = reward.reshape(self._shape), requested.reshape(*self._shape, -1)
         truncated = self._truncated(which, terminated)
-        return StepResult(self._shown(), rewards, terminated, truncated, applied, intervened, tripped, added)
+        return StepResult(self._policy_inputs(), rewards, terminated, truncated, applied, intervened, tripped, added)
 
     def close(self) -> None:
         """Do nothing: a plant world has no resources."""
@@ -214,7 +214,7 @@ class PlantWorld:
 
     def _outside(self, measured: NDArray[np.float64]) -> NDArray[np.bool_]:
         outside = np.zeros(len(measured), np.bool_)
-        for index, low, high in self._ends:
+        for index, low, high in self._envelope:
             outside |= ~((low <= measured[:, index]) & (measured[:, index] <= high))
         return outside
 
@@ -230,9 +230,9 @@ class PlantWorld:
         instruments = self._instruments
         return instruments.normalised(signals, None if noise is None else noise[:, : instruments.n])
 
-    def _shown(self) -> Values:
+    def _policy_inputs(self) -> Values:
         """Policy inputs, (S, E, k)."""
-        return self._instruments.inputs.of(self._seen).reshape(*self._shape, -1).astype(self._dtype)
+        return self._instruments.inputs.compute(self._seen).reshape(*self._shape, -1).astype(self._dtype)
 
     def _noise(self) -> NDArray[np.float64] | None:
         """Present noise (A, n + m)."""

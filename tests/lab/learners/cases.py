@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from onrig.learner.algorithms import algorithm_for
-from onrig.learner.algorithms.traced import Traced
+from onrig.learner.algorithms.traced import TracedAlgorithm
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.tape.operations import OPERATIONS, Kind
 from onrig.tools.bench.replay.cases import Shape
@@ -161,7 +161,7 @@ class Product(NamedTuple):
 def products(case: LearnerCase) -> tuple[Product, ...]:
     """Return the matrix products of one update of one trial, as its program lists them."""
     algorithm = algorithm_for(case.settings, case.shape.n_obs, case.shape.n_act, [np.random.default_rng(0)])
-    if not isinstance(algorithm, Traced):
+    if not isinstance(algorithm, TracedAlgorithm):
         raise Unavailable(f"{case.algorithm} is not a tape program")
     listed = [op for op in algorithm.program.operations if OPERATIONS[op["code"]].kind is Kind.PRODUCT]
     return tuple(Product(int(op["rows"]), int(op["inner"]), int(op["cols"])) for op in listed)

@@ -16,7 +16,7 @@ from onrig.learner.tape.elementary import concatenate
 from onrig.learner.trajectories import Chain
 from onrig.runtime.memory.order.uniforms import restore_stream
 from onrig.runtime.random_streams import Role, stream
-from tests.learner.algorithms.hosts import Memory, host
+from tests.learner.algorithms.refer_algorithms import Memory, host
 from tests.learner.tape.evaluation import evaluated
 
 Array = NDArray[np.float64]
@@ -218,7 +218,7 @@ def test_all_of_a_segment_is_noted() -> None:
     seen = memory.trajectories.around(drawn[2], 7)
     changed = np.flatnonzero(rho != 1.0)
     assert set(np.unique(seen.slots[seen.present]).tolist()) <= set(changed.tolist())
-    kl, far = acer.departure()[0]
+    kl, far = acer.divergence()[0]
     assert kl > 0.0
     assert far == np.mean((rho <= 0.2) | (rho >= 5.0))
 

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.learner.algorithms.critics import excluded
+from onrig.learner.algorithms.critics import exclusion_offsets
 from onrig.learner.algorithms.sac import Sac
 from onrig.learner.sac_settings import CrossqConfig, DroqConfig, RedqConfig, SacConfig
 from onrig.learner.tape.operations import SEEDS
 from onrig.runtime.memory.order.uniforms import restore_stream
-from tests.learner.algorithms.torch_sac import Chance, TorchSac
+from tests.learner.algorithms.torch_sac import CriticRandomness, TorchSac
 from tests.learner.numpy_nets import data_of
 from tests.learner.reference import minibatch_of, minibatches, trial_of
 
@@ -39,12 +39,12 @@ def _sac(config: SacConfig, seeds: tuple[int, ...] = (3, 4), dtype: type[np.floa
     return Sac(config, N, M, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
 
 
-def _chance(config: SacConfig, stream: np.random.Generator) -> Chance:
+def _chance(config: SacConfig, stream: np.random.Generator) -> CriticRandomness:
     """The next update's random numbers."""
-    noise, of = stream.standard_normal((2, B, M)), config.settled
+    noise, of = stream.standard_normal((2, B, M)), config.resolved
     n, m = of.critics, of.subset
     subset = np.argsort(stream.random(n))[:m].tolist() if m < n else list(range(n))
-    return Chance(noise, subset, math.floor(stream.random() * SEEDS) if of.dropout else 0.0)
+    return CriticRandomness(noise, subset, math.floor(stream.random() * SEEDS) if of.dropout else 0.0)
 
 
 @EACH
@@ -85,7 +85,7 @@ def test_a_trial_among_others_one_update_at_a_time_is_what_it_is_alone_and_resto
 
 
 def test_every_subset_of_critics_is_as_likely_and_the_others_are_excluded() -> None:
-    found = excluded(np.random.default_rng(0).random((30_000, 4)), 2)
+    found = exclusion_offsets(np.random.default_rng(0).random((30_000, 4)), 2)
     assert np.isinf(found).sum(axis=1).tolist() == [2] * 30_000
     assert set(found[np.isfinite(found)].tolist()) == {0.0}
     _, counts = np.unique(np.isinf(found), axis=0, return_counts=True)

@@ -9,7 +9,7 @@ from onrig.learner.algorithms.heads import quadratic
 from onrig.learner.algorithms.naf import Naf
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.trace import Tape
-from tests.learner.algorithms.hosts import Memory, host
+from tests.learner.algorithms.refer_algorithms import Memory, host
 
 
 def _naf(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> Naf:

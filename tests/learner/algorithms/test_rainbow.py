@@ -169,7 +169,7 @@ def test_losses_and_their_gradients_are_those_of_numpy(changes: dict[str, object
     signals = rainbow.update(data)
     stream = np.random.default_rng()
     restore_stream(stream, before["streams"][0])
-    noise = stream.standard_normal((1, 2, 1, rainbow.noises))[0, :, 0]
+    noise = stream.standard_normal((1, 2, 1, rainbow.noise_width))[0, :, 0]
     online, target = (vectors(before, name)[0] for name in ("network", "target_network"))
     losses = _numpy_losses(config, online, target, data, noise)
     np.testing.assert_allclose(signals.priority[0, 0], losses, rtol=1e-9)
@@ -213,7 +213,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone() -> None:
     data = _data(0, (12, 5, 16), config)
     together = _rainbow(config, (10, 11, 12, 13, 14))
     observation = np.random.default_rng(1).uniform(-1, 1, (5, 3, 2))
-    noise = np.random.default_rng(2).standard_normal((5, 3, together.noises))
+    noise = np.random.default_rng(2).standard_normal((5, 3, together.noise_width))
     signals, acted = together.update(data), together.sample(observation, noise)
     state, greedy = together.state(), together.policy(observation)
     for trial in (0, 3):
@@ -234,7 +234,7 @@ def test_it_resumes_bit_for_bit() -> None:
 def test_actions_are_levels_that_noise_changes_and_a_diverged_network_has_none() -> None:
     rainbow = _rainbow(msgspec.structs.replace(SMALL, sigma=3.0))
     states = np.random.default_rng(0).uniform(-1, 1, (1, 40, 2))
-    noise = np.random.default_rng(1).standard_normal((1, 40, rainbow.noises))
+    noise = np.random.default_rng(1).standard_normal((1, 40, rainbow.noise_width))
     assert set(np.unique(rainbow.sample(states, noise))) == {-1.0, 0.0, 1.0}
     assert (rainbow.sample(states, 0.0 * noise) == rainbow.policy(states)).all()
     state = rainbow.state()

@@ -13,10 +13,10 @@ from onrig.learner.algorithms.recurrent_vracer import RecurrentVracer
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import concatenate
 from onrig.learner.tape.trace import Tape
-from onrig.learner.trials.exploring import RecurrentPolicies
+from onrig.learner.trials.exploration import RecurrentPolicies
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.algorithms.hosts import BENCH, CAPACITY, EPISODE, WINDOW, Memory, host
+from tests.learner.algorithms.refer_algorithms import BENCH, CAPACITY, EPISODE, WINDOW, Memory, host
 
 
 def _vracer(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> RecurrentVracer:
@@ -36,9 +36,9 @@ def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
     h = vracer.hidden_width
 
     def stepped(tape: Tape, x: Array, _: Array | None) -> Array:
-        output, memory = vracer._step_of(x)
+        output, memory = vracer._cell_step(x)
         parts = (part for cell in memory for part in cell)
-        return concatenate(vracer._named(vracer._cells.outputs(output)).value, *parts)
+        return concatenate(vracer._split_outputs(vracer._cells.outputs(output)).value, *parts)
 
     step, reached = vracer.forward(stepped, 3 + h, 1 + h), np.zeros((1, 1, 1 + h))
     for state in states:

@@ -77,7 +77,7 @@ def test_each_rule_can_be_left_out(rules: str | int, near: float, beta: float) -
 
     def mixed(loss: Array, kl: Array) -> Array:
         parts = (loss.tape.filled((1, 1), float(value)) for value in refer.rules[0])
-        return Rules(*parts).mixed(loss, PolicyDistance(loss.tape.filled((1, 1), 900.0), kl))
+        return Rules(*parts).mix(loss, PolicyDistance(loss.tape.filled((1, 1), 900.0), kl))
 
     value, _ = evaluated(mixed, np.array([[2.0]]), np.array([[3.0]]))
     assert value.item() == beta * near * 2.0 + (1.0 - beta) * 3.0
@@ -109,7 +109,7 @@ def test_as_the_bound_shrinks_all_are_judged_anew_from_their_last_ratios(monkeyp
     _judge(refer, [5], 1.0)
     cut = 1.0 + 4.0 / 5.0
     ratios = np.asarray(refer.rho[0], np.float64)
-    assert refer.cut == cut
+    assert refer.max_near_ratio == cut
     assert (
         np.flatnonzero(refer.far[0]).tolist()
         == np.flatnonzero((ratios <= 1 / cut) | (ratios >= cut)).tolist()
@@ -121,7 +121,7 @@ def test_bounds_and_rates_fall_as_the_paper_has_them() -> None:
     refer, _ = _refer()
     for updates, cut in ((0, 5.0), (10**5, 4.81), (10**6, 3.67), (10**7, 1.67)):
         refer.updates = updates
-        assert refer.cut == pytest.approx(cut, abs=5e-3)
+        assert refer.max_near_ratio == pytest.approx(cut, abs=5e-3)
     assert refer.annealing == pytest.approx(1 / 6)
     assert Refer(ReferSettings(rules="none"), 1, Notes(1, 9)).annealing == 1.0
 

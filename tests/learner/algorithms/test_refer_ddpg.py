@@ -12,7 +12,7 @@ from onrig.learner.algorithms.refer_ddpg import ReferDdpg
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import concatenate, tanh
 from onrig.learner.tape.trace import Tape
-from tests.learner.algorithms.hosts import CAPACITY, Memory, host
+from tests.learner.algorithms.refer_algorithms import CAPACITY, Memory, host
 
 
 def _ddpg(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> ReferDdpg:
@@ -50,7 +50,7 @@ def test_the_critic_learns_from_near_experiences_alone_whatever_beta() -> None:
     memory.mean[:] = memory.drawn[:] = ddpg.policy(memory.observation)
     ddpg.update(memory.draws(1, 8))
     assert not np.array_equal(_vector(ddpg.state(), "critic"), before)
-    assert ddpg.departure()[0, 1] < 1.0
+    assert ddpg.divergence()[0, 1] < 1.0
 
 
 def _vector(state: State, name: str) -> NDArray[np.float64]:
@@ -111,7 +111,7 @@ def test_it_learns_the_best_action_and_stays_near_where_it_is_told_to(rules: str
     refer = {"rules": rules, "standardise": False}
     ddpg = _ddpg(memory, refer, batch=16, actor_lr=1e-2, critic_lr=1e-2, critic_decay=0.0, tau=0.1)
     ddpg.update(memory.draws(150, 16))
-    mean, kl = float(ddpg.policy(memory.observation).mean()), ddpg.departure()[0, 0]
+    mean, kl = float(ddpg.policy(memory.observation).mean()), ddpg.divergence()[0, 0]
     if rules == "none":
         assert mean > 0.25
         assert kl > 1.0

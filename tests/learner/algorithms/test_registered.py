@@ -28,7 +28,10 @@ def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_wh
 ) -> None:
     settings = msgspec.convert({"algorithm": name}, LearnerSettings)
     algorithm = algorithm_for(settings, 2, 1, [np.random.default_rng(0)])
-    assert type(algorithm).__name__ == settings.selected.home_of(refers=settings.refers is not None).partition(":")[2]
+    assert (
+        type(algorithm).__name__
+        == settings.selected.home_of(with_refer=settings.effective_refer is not None).partition(":")[2]
+    )
     assert isinstance(algorithm, Exportable) is not bool(rig_problems(settings, 1))
 
 

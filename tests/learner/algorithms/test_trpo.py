@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 import onrig.learner.algorithms.trpo as trpo_module
-from onrig.learner.algorithms.actor_critic import Frozen, flatten_actors
+from onrig.learner.algorithms.actor_critic import BatchStatistics, flatten_actors
 from onrig.learner.algorithms.on_policy import PolicyBatch
-from onrig.learner.algorithms.trpo import Trpo, conjugate_gradients, step_of_divergence
+from onrig.learner.algorithms.trpo import Trpo, conjugate_gradients, scale_to_divergence
 from onrig.learner.on_policy_settings import TrpoConfig
 from onrig.learner.tape.numpy_executor import NumpyExecutor
 from tests.learner.algorithms.policy_batches import policies, policy_batch, value_nets
@@ -45,13 +45,13 @@ def test_conjugate_gradients_solve_each_trials_system() -> None:
     x = conjugate_gradients(product, b, 20)
     np.testing.assert_allclose(x[0], np.linalg.solve(matrices[0], b[0]), rtol=1e-6)
     assert (x[1] == 0.0).all()
-    full = step_of_divergence(product, x, 0.01)
+    full = scale_to_divergence(product, x, 0.01)
     np.testing.assert_allclose((full * product(full)).sum(axis=1), [0.02, 0.0], rtol=1e-12)
 
 
-def _frozen(trpo: Trpo, batch: PolicyBatch) -> tuple[NDArray[np.floating], Frozen]:
+def _frozen(trpo: Trpo, batch: PolicyBatch) -> tuple[NDArray[np.floating], BatchStatistics]:
     """What networks see of a batch's observations, and its statistics."""
-    frozen = flatten_actors(trpo._freeze(batch))
+    frozen = flatten_actors(trpo._statistics_of(batch))
     return trpo._inputs(frozen.observation), frozen
 
 
@@ -84,7 +84,9 @@ def test_a_fisher_product_is_that_of_differentiating_the_divergence_twice(hidden
         np.testing.assert_allclose(product[trial], wanted, rtol=1e-9, atol=1e-12)
 
 
-def _judged(trpo: Trpo, old: Tensors, x: NDArray[np.floating], frozen: Frozen, trial: int = 0) -> tuple[float, float]:
+def _judged(
+    trpo: Trpo, old: Tensors, x: NDArray[np.floating], frozen: BatchStatistics, trial: int = 0
+) -> tuple[float, float]:
     """Mean divergence from the old policy of the present one, and its mean gain."""
     states, new = torch.tensor(np.asarray(x[trial], np.float64)), _policy_leaves(trpo, trial)
     (old_mean, old_std), (mean, std) = (
@@ -120,13 +122,13 @@ def test_of_a_full_step_too_far_or_to_a_worse_policy_half_is_taken(
     half = trpo._policy_vectors() - start
 
     def judged(step: Any) -> tuple[bool, bool]:
-        trpo._write(start + step)
+        trpo._write_policies(start + step)
         divergence, gain = _judged(trpo, old, x, frozen)
         return divergence <= 1.5 * max_kl, bool(gain >= frozen.advantage.mean())
 
     assert judged(2.0 * half) == (near, better)
     assert judged(half) == (True, True)
-    trpo._write(start)
+    trpo._write_policies(start)
     product = trpo.fisher_product(x[:, :: trpo.config.fisher_every])
     assert float((2.0 * half * product(2.0 * half)).sum()) == pytest.approx(2.0 * max_kl)
 
@@ -170,7 +172,7 @@ def _iteration(twin: Trpo, parameters: Tensors, adam: torch.optim.Adam, given: l
     def product(v: NDArray[np.float64]) -> NDArray[np.float64]:
         return fisher(v[0])[None] + config.damping * v
 
-    full = step_of_divergence(product, conjugate_gradients(product, gradient[None], config.cg_steps), config.max_kl)[0]
+    full = scale_to_divergence(product, conjugate_gradients(product, gradient[None], config.cg_steps), config.max_kl)[0]
     for halving in range(config.halvings):
         move(start + 0.5**halving * full)
         if gain() >= before and kl_divergence(old_mean, old_std, *distribution()).mean() <= 1.5 * config.max_kl:

@@ -8,7 +8,7 @@ import pytest
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.vracer import Vracer
 from onrig.runtime.memory.layout import Slots
-from tests.learner.algorithms.hosts import CAPACITY, Memory, host
+from tests.learner.algorithms.refer_algorithms import CAPACITY, Memory, host
 
 
 def _vracer(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> Vracer:
@@ -87,7 +87,7 @@ def test_it_learns_the_best_action_and_its_value(advantage: str) -> None:
     mean, std = vracer.distribution(memory.observation)
     assert 0.2 < float(mean.mean()) < 0.8
     assert (std < 0.447).all()  # less spread pays here
-    kl, far = vracer.departure()[0]
+    kl, far = vracer.divergence()[0]
     assert 0.0 < kl < 5.0
     assert far < 0.5
 

@@ -1,4 +1,4 @@
-"""Updates of the algorithms that ReF-ER hosts in plain torch: losses of one record in float64, and Adam.
+"""Updates of the algorithms under ReF-ER in plain torch: losses of one record in float64, and Adam.
 
 Parameters are named as in the algorithms' state; what a record holds, as in their records.
 """

@@ -42,21 +42,21 @@ def test_half_of_the_new_experiences_are_in_and_minibatches_are_uniform_draws_fr
     ero = sampler()
     ero.written([np.arange(CAPACITY)])
     ero.draw(1)
-    inside = np.flatnonzero(members(ero))
-    assert 18 <= len(inside) <= 42
+    included = np.flatnonzero(members(ero))
+    assert 18 <= len(included) <= 42
     draws = [ero.draw(1).slots[0, 0] for _ in range(2000)]
     assert all(len(set(slots.tolist())) == BATCH for slots in draws)
     counts = np.bincount(np.concatenate(draws), minlength=CAPACITY)
-    assert set(np.flatnonzero(counts).tolist()) == set(inside.tolist())
-    expected = 2000 * BATCH / len(inside)
-    assert np.abs(counts[inside] - expected).max() < 5 * np.sqrt(expected)
+    assert set(np.flatnonzero(counts).tolist()) == set(included.tolist())
+    expected = 2000 * BATCH / len(included)
+    assert np.abs(counts[included] - expected).max() < 5 * np.sqrt(expected)
 
 
 def test_all_are_drawn_from_while_fewer_than_a_minibatch_are_in() -> None:
     ero = sampler()
     ero.written([np.arange(20)])
     ero.draw(1)
-    ero._members[0].load(np.r_[np.ones(BATCH - 1), np.zeros(CAPACITY - BATCH + 1)])
+    ero._included[0].load(np.r_[np.ones(BATCH - 1), np.zeros(CAPACITY - BATCH + 1)])
     assert {slot for slots in (ero.draw(1).slots[0, 0].tolist() for _ in range(100)) for slot in slots} == {*range(20)}
 
 
@@ -88,11 +88,11 @@ def test_a_gain_makes_the_present_choice_likelier() -> None:
     ero.written([np.arange(CAPACITY)])
     replayed(ero, 3)
     slots = np.arange(CAPACITY)[None]
-    inside = members(ero)[None]
+    included = members(ero)[None]
 
     def likelihood() -> float:
-        p = ero._nets.chances(ero._inputs(slots))[..., 0]
-        return float(np.where(inside, np.log(p), np.log(1.0 - p)).sum())
+        p = ero._nets.probabilities(ero._inputs(slots))[..., 0]
+        return float(np.where(included, np.log(p), np.log(1.0 - p)).sum())
 
     for total, sign in ((0.0, 0), (3.0, 1), (3.0, 0), (1.0, -1)):
         before = likelihood()
@@ -125,8 +125,8 @@ def test_steps_are_those_of_torch_and_of_each_trial_alone() -> None:
     for k in range(20):
         nets.step(*given(k), np.flatnonzero(np.arange(3) != k % 4))
         if k % 4 != 1:
-            features, inside, weight = given(k)
-            alone.step(features[1:2], inside[1:2], weight[1:2], np.array([0]))
+            features, included, weight = given(k)
+            alone.step(features[1:2], included[1:2], weight[1:2], np.array([0]))
     assert np.array_equal(alone.rows[0], nets.rows[1])
     for trial, parameters in enumerate(wanted):
         adam = torch.optim.Adam(parameters.values(), lr=settings.lr)

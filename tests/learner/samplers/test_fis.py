@@ -8,14 +8,14 @@ import pytest
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.fis import Fis, fis_weights, replay_tail
-from onrig.learner.samplers.importance import Linear
+from onrig.learner.samplers.importance import LinearSchedule
 from onrig.learner.samplers.rank_per import RankPer
 from onrig.learner.samplers.uniform import Uniform
 
-CONSTANT = Linear(1.0, 1.0, 1)
+CONSTANT = LinearSchedule(1.0, 1.0, 1)
 
 
-def _fis(stored: int, capacity: int, seed: int = 0, beta: Linear = CONSTANT, per: bool = False) -> Fis:
+def _fis(stored: int, capacity: int, seed: int = 0, beta: LinearSchedule = CONSTANT, per: bool = False) -> Fis:
     stream = np.random.default_rng(seed)
     within: Sampler = RankPer(capacity, stream) if per else Uniform(stream)
     sampler = Fis(within, capacity, beta=beta, replays=8.0)
@@ -57,7 +57,7 @@ def test_weights_of_the_expected_replays_add_up_to_their_number() -> None:
 @pytest.mark.parametrize("per", [False, True])
 def test_weights_follow_the_replays_of_each_experience(per: bool) -> None:
     stored, capacity, batch, updates = 50, 80, 16, 60
-    sampler = _fis(stored, capacity, beta=Linear(0.5, 1.0, 3), per=per)
+    sampler = _fis(stored, capacity, beta=LinearSchedule(0.5, 1.0, 3), per=per)
     sampler.begin_episode(2)
     draw = sampler.draw(batch, updates)
     assert draw.weights is not None
@@ -94,7 +94,7 @@ def test_feedback_is_that_of_the_sampler_within() -> None:
 
 @pytest.mark.parametrize("per", [False, True])
 def test_a_restored_sampler_makes_the_same_next_draws(per: bool) -> None:
-    one, other = _fis(400, 500, 1, Linear(0.5, 1.0, 5), per), _fis(20, 500, 2, Linear(0.5, 1.0, 5), per)
+    one, other = _fis(400, 500, 1, LinearSchedule(0.5, 1.0, 5), per), _fis(20, 500, 2, LinearSchedule(0.5, 1.0, 5), per)
     one.begin_episode(3)
     one.updated(one.draw(16, 30).slots[0], Signals(np.arange(16.0)))
     other.restore({name: array.copy() for name, array in one.state().items()})

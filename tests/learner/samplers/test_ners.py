@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import NersSettings
-from onrig.learner.samplers import Setting, within
+from onrig.learner.samplers import Setting, sub_state
 from onrig.learner.samplers.ners import Ners, ScoreNets
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.tape.numpy_executor import NumpyExecutor
@@ -183,16 +183,16 @@ def test_draws_follow_the_law_and_weights_correct_for_it() -> None:
         draw = ners.draw(1)
         assert draw.weights is not None
         share = before / before.sum()
-        times_uniform = CAPACITY * share[draw.slots[0, 0]]
-        policy_distance = np.abs(np.log(times_uniform)) > 1e-3
+        relative_probability = CAPACITY * share[draw.slots[0, 0]]
+        policy_distance = np.abs(np.log(relative_probability)) > 1e-3
         if policy_distance.any():
-            found = -np.log(draw.weights[0, 0]) / np.log(times_uniform)
-            betas.append((k, float(np.median(found[policy_distance]))))
+            score = -np.log(draw.weights[0, 0]) / np.log(relative_probability)
+            betas.append((k, float(np.median(score[policy_distance]))))
         scores = np.exp(RNG(k).standard_normal(CAPACITY))
-        ners._laws[0].prioritise(np.arange(CAPACITY), scores / scores.max())
+        ners._samplers[0].prioritise(np.arange(CAPACITY), scores / scores.max())
         if k == 199:  # at beta = 1 the expected weight is 1
             assert (share * (CAPACITY * share) ** -1.0).sum() == pytest.approx(1.0, abs=1e-12)
-            np.testing.assert_allclose(draw.weights[0, 0], 1.0 / times_uniform, rtol=1e-5)
+            np.testing.assert_allclose(draw.weights[0, 0], 1.0 / relative_probability, rtol=1e-5)
     steps, found_betas = zip(*betas, strict=True)
     np.testing.assert_allclose(found_betas, 0.4 + 0.6 * np.array(steps) / 199, atol=2e-3)
 
@@ -222,9 +222,9 @@ def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_one_
     start = parameters(ners)
 
     def closed(total: float) -> bool:
-        before = within(ners.state(), "nets/")
+        before = sub_state(ners.state(), "nets/")
         ners.episode_closed(np.array([total]), np.ones(1, np.bool_))
-        after = within(ners.state(), "nets/")
+        after = sub_state(ners.state(), "nets/")
         return any(not np.array_equal(after[name], value) for name, value in before.items())
 
     replayed(ners, 1, 3)
@@ -254,7 +254,7 @@ def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse
     slots = np.unique(replayed(ners, 1, 2))[None]
     assert BATCH < slots.size < SMALL.sample < CAPACITY
     features = ners._features_of(slots)
-    alone.restore(within(ners.state(), "nets/"))
+    alone.restore(sub_state(ners.state(), "nets/"))
     before = np.log(ners._nets.scores(features)).mean()
     ners.episode_closed(np.array([gain]), np.ones(1, np.bool_))
     assert np.sign(np.log(ners._nets.scores(features)).mean() - before) == np.sign(gain)
@@ -262,7 +262,7 @@ def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse
     padded[:, : slots.size] = features
     alone.step(padded, np.arange(SMALL.sample)[None] < slots.size, np.array([gain]), np.array([0]))
     for name in ("adam/local", "adam/global", "adam/score"):
-        got, wanted = (np.asarray(of[name], np.float64) for of in (within(ners.state(), "nets/"), alone.state()))
+        got, wanted = (np.asarray(of[name], np.float64) for of in (sub_state(ners.state(), "nets/"), alone.state()))
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6)
 
 
@@ -322,11 +322,11 @@ def test_how_writes_are_bunched_makes_no_difference() -> None:
     at_once.written([np.r_[np.arange(20, 30), 4, 5]])
     for piece in (np.arange(20, 25), np.array([4]), np.r_[np.arange(25, 30), 4], np.array([5])):
         in_pieces.written([piece])
-    found = []
+    score = []
     for ners in (at_once, in_pieces):
         ners.episode_closed(np.ones(1), np.ones(1, np.bool_))
-        found.append([slots[0].tolist() for slots in replayed(ners, 1, 5, seed=30)])
-    assert found[0] == found[1]
+        score.append([slots[0].tolist() for slots in replayed(ners, 1, 5, seed=30)])
+    assert score[0] == score[1]
     assert np.array_equal(parameters(at_once), parameters(in_pieces))
 
 

@@ -6,13 +6,13 @@ import pytest
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import ProportionalSettings
 from onrig.learner.samplers import Sampler, Setting, sampler_for
-from onrig.learner.samplers.importance import Linear, Scale
+from onrig.learner.samplers.importance import LinearSchedule, Scale
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.memory.strategy import Strategy
 from tests.runtime.replay.chi_square import follows
 
-ONE = Linear(1.0, 1.0, 1)
+ONE = LinearSchedule(1.0, 1.0, 1)
 
 
 def _per(stored: int, capacity: int | None = None, seed: int = 0, **options: object) -> ProportionalPer:
@@ -66,9 +66,9 @@ def test_the_law_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_ov
 
 
 def test_options_replace_those_of_the_paper_one_by_one() -> None:
-    law = ProportionalSettings("oh2021", alpha=0.7, over="episodes").settled
+    law = ProportionalSettings("oh2021", alpha=0.7, over="episodes").resolved
     assert law == (0.7, 0.4, "none", "episodes")
-    assert ProportionalSettings().settled == (0.6, 0.4, "batch_max", "episodes")
+    assert ProportionalSettings().resolved == (0.6, 0.4, "batch_max", "episodes")
 
 
 def test_each_share_of_the_total_gives_one_draw() -> None:
@@ -119,7 +119,7 @@ def test_weights_undo_the_law(scale: Scale) -> None:
 
 
 def test_beta_follows_its_schedule() -> None:
-    per = _per(100, beta=Linear(0.4, 1.0, 4), scale=Scale.NONE)
+    per = _per(100, beta=LinearSchedule(0.4, 1.0, 4), scale=Scale.NONE)
     per.updated(np.arange(100), Signals(np.arange(100.0)))
     states = per.state()
     by_episode = []

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Sampler
-from onrig.learner.samplers.importance import Linear
+from onrig.learner.samplers.importance import LinearSchedule
 from onrig.learner.samplers.rank_per import RankPer, segment_ends
 from tests.runtime.replay.chi_square import follows
 
@@ -102,7 +102,7 @@ def test_errors_that_are_no_numbers_leave_the_rank_and_the_last_of_two_counts() 
 
 def test_weights_undo_the_segments_exactly() -> None:
     stored, batch = 1000, 16
-    per = _per(stored, capacity=4000, beta=Linear(0.5, 1.0, 10))
+    per = _per(stored, capacity=4000, beta=LinearSchedule(0.5, 1.0, 10))
     lengths = np.diff(segment_ends(_cumulative(4000), stored, batch), prepend=0)
     for episode, beta in ((1, 0.5), (10, 1.0), (99, 1.0)):
         per.begin_episode(episode)
@@ -117,9 +117,9 @@ def test_weights_undo_the_segments_exactly() -> None:
 
 
 def test_beta_goes_linearly_over_the_episodes() -> None:
-    beta = Linear(0.5, 1.0, 5)
+    beta = LinearSchedule(0.5, 1.0, 5)
     assert [beta.at(e) for e in (0, 1, 2, 3, 5, 6)] == [0.5, 0.5, 0.625, 0.75, 1.0, 1.0]
-    assert Linear(0.5, 1.0, 1).at(1) == 1.0
+    assert LinearSchedule(0.5, 1.0, 1).at(1) == 1.0
 
 
 _EVENTS = st.lists(
@@ -162,7 +162,7 @@ def test_any_stream_draws_what_a_sorted_list_draws(events: list[tuple[str, list[
 
 
 def test_draws_at_once_are_as_many_single_draws() -> None:
-    one, other = _per(3000, beta=Linear(0.5, 1.0, 3)), _per(3000, beta=Linear(0.5, 1.0, 3))
+    one, other = _per(3000, beta=LinearSchedule(0.5, 1.0, 3)), _per(3000, beta=LinearSchedule(0.5, 1.0, 3))
     at_once, singly = one.draw(24, 300), [other.draw(24) for _ in range(300)]
     assert np.array_equal(at_once.slots, np.concatenate([d.slots for d in singly]))
     assert at_once.weights is not None
@@ -170,8 +170,8 @@ def test_draws_at_once_are_as_many_single_draws() -> None:
 
 
 def test_a_restored_sampler_makes_the_same_next_thousand_draws() -> None:
-    one = _per(700, capacity=1000, seed=1, beta=Linear(0.5, 1.0, 9))
-    other = _per(20, capacity=1000, seed=2, beta=Linear(0.5, 1.0, 9))
+    one = _per(700, capacity=1000, seed=1, beta=LinearSchedule(0.5, 1.0, 9))
+    other = _per(20, capacity=1000, seed=2, beta=LinearSchedule(0.5, 1.0, 9))
     rng = np.random.default_rng(3)
     one.begin_episode(4)
     for _ in range(50):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.checks import faults, first_unwritten_read, operands_of
+from onrig.learner.tape.checks import faults, first_uninitialised_read, operands_of
 from onrig.learner.tape.operations import CODES, MASKED, OPERANDS, OPERATIONS, RECORD, Kind, Space, operand_shapes
 
 Ints = NDArray[np.int64]
@@ -120,7 +120,7 @@ def accepted(lists: Lists) -> NDArray[np.bool_]:
     found = faults(lists.operations.reshape(-1), lists.sizes.repeat(length, axis=0)).reshape(count, length)
     valid: NDArray[np.bool_] = (found == 0).all(axis=1)
     for i in np.flatnonzero(valid):
-        valid[i] = first_unwritten_read(lists.operations[i], int(lists.sizes[i, Space.SCRATCH])) is None
+        valid[i] = first_uninitialised_read(lists.operations[i], int(lists.sizes[i, Space.SCRATCH])) is None
     return valid
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.checks import describe, faults, first_unwritten_read
+from onrig.learner.tape.checks import describe, faults, first_uninitialised_read
 from onrig.learner.tape.operations import CODES, OPERATIONS, RECORD, Space, TapeError
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout
@@ -157,7 +157,7 @@ def _run_of(*written: tuple[str, int, int]) -> NDArray[np.void]:
 def test_what_would_be_read_of_another_trial_or_update_is_found(
     written: list[tuple[str, int, int]], first: int | None
 ) -> None:
-    assert first_unwritten_read(_run_of(*written), 20) == first
+    assert first_uninitialised_read(_run_of(*written), 20) == first
 
 
 def test_an_error_names_the_operation_and_the_line_that_wrote_it() -> None:

@@ -20,8 +20,8 @@ from onrig.learner.tape.program import Program
 from onrig.learner.tape.spaces import Layout
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
-from tests.learner.algorithms.hosts import Memory, host
 from tests.learner.algorithms.policy_batches import policy_batch
+from tests.learner.algorithms.refer_algorithms import Memory, host
 from tests.learner.tape.evaluation import by_library, executors
 from tests.learner.tape.lists import drawn
 

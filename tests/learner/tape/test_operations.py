@@ -37,9 +37,9 @@ from onrig.learner.tape.elementary import (
 )
 from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.native_executor import NativeExecutor
-from onrig.learner.tape.numpy_executor import kept_units
+from onrig.learner.tape.numpy_kernels import dropout_mask
 from onrig.learner.tape.operations import OPERATIONS
-from onrig.learner.tape.optimiser import Adam, clip_norm, descend, follow
+from onrig.learner.tape.optimiser import Adam, clip_norm, descend, polyak_average
 from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Group, Layout, rows_of
 from onrig.learner.tape.trace import Tape
@@ -265,7 +265,7 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
     (gradient,) = tape.gradient(loss, [group])
     clip_norm(tape, [gradient], 0.5)
     adam.step(tape, gradient, tape.read(factor))
-    follow(tape, target, group, 0.25)
+    polyak_average(tape, target, group, 0.25)
     program, rng = program_of(tape), np.random.default_rng(0)
     start, inputs = rng.normal(size=20), rng.normal(size=(6, 4, 3))
     p, mean, square_, behind = start.copy(), np.zeros(20), np.zeros(20), np.zeros(20)
@@ -316,7 +316,7 @@ def test_dropout_keeps_the_same_elements_in_every_executor_at_its_rate_and_indep
         assert all(np.array_equal(*pair) for pair in zip((a, b), kept(reference, 7.0), strict=True))
     c, _ = kept(reference, 8.0)
     np.testing.assert_allclose(np.unique(a), [0.0, 1.0 / 0.9], rtol=1e-6)
-    assert np.array_equal(a > 0, kept_units(a.shape, 0.1, 0, 7.0))
+    assert np.array_equal(a > 0, dropout_mask(a.shape, 0.1, 0, 7.0))
     for mask in (a, b, c):
         assert (mask == 0.0).mean() == pytest.approx(0.1, abs=5 * math.sqrt(0.09 / mask.size))
         # Neighbours in a row, and in a column.

@@ -8,7 +8,7 @@ import pytest
 from onrig.learner.tape.elementary import square
 from onrig.learner.tape.executors import executor_for
 from onrig.learner.tape.operations import TapeError
-from onrig.learner.tape.optimiser import Adam, descend, follow
+from onrig.learner.tape.optimiser import Adam, descend, polyak_average
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout, rows_of
 from onrig.learner.tape.trace import Tape
@@ -58,7 +58,7 @@ def test_a_loss_without_a_parameter_and_shapes_that_do_not_fit_are_refused() -> 
         a * b
     with pytest.raises(TapeError, match="columns 2 to 4"):
         a.columns(2, 4)
-    follow(tape, one, one, 1.0)
+    polyak_average(tape, one, one, 1.0)
 
 
 def test_arrays_of_another_shape_or_type_do_not_reach_the_kernels() -> None:

@@ -9,7 +9,8 @@ import pytest
 from onrig.learner.algorithms import algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import Scores, Trials, run_trials
-from onrig.learner.trials.exploring import EpisodeNumbers, Explorer
+from onrig.learner.trials.exploration import Explorer
+from onrig.learner.trials.exploration_numbers import EpisodeNumbers
 from onrig.learner.trials.supported import trials_problems
 from onrig.runtime.explore.noise import unit_signal
 from onrig.runtime.random_streams import Role, stream
@@ -229,7 +230,7 @@ def test_gaussian_policies_draw_with_the_noise_that_they_have_on_a_rig() -> None
     process = "exploration={process: own, amplitude: [[1, 1], [2, 0.5]], quiet: {every: 3}}"
     config = load("pendulum", [*SHORT, "learner.refer={std: 0.3}", process])
     trials = run_trials(config, _settings(config), [4])
-    trials.replay.number = 0
+    trials.replay.updates_at_once = 0
     for episode, amplitude in ((1, 1.0), (2, 0.5), (3, 0.0)):
         trials.advance()
         slots = np.arange(25 * (episode - 1), 25 * episode)[None]

@@ -13,8 +13,8 @@ from onrig.learner.trials.intervals import (
     Paired,
     curve_bounds,
     holm,
+    matching_rows,
     median_bounds,
-    paired,
     paired_difference,
     paired_ratio,
     share_at_least,
@@ -87,9 +87,9 @@ def test_equal_trials_have_bounds_without_width_and_no_difference() -> None:
 
 
 def test_pairs_are_found_by_seed() -> None:
-    a, b = paired(np.array([5, 1, 9, 2]), np.array([2, 7, 5]))
+    a, b = matching_rows(np.array([5, 1, 9, 2]), np.array([2, 7, 5]))
     assert (a.tolist(), b.tolist()) == ([3, 0], [0, 2])
-    assert paired(np.array([1]), np.array([2]))[0].tolist() == []
+    assert matching_rows(np.array([1]), np.array([2]))[0].tolist() == []
 
 
 def test_pairing_finds_a_difference_that_does_not_show_between_the_trials() -> None:
@@ -98,14 +98,14 @@ def test_pairing_finds_a_difference_that_does_not_show_between_the_trials() -> N
     found = paired_difference(a, b)
     policy_distance = [median_bounds(x) for x in (a, b)]
     assert found.value == np.median(a - b)
-    assert found.settled
+    assert found.significant
     assert policy_distance[0].low < policy_distance[1].high
 
 
 def test_a_ratio_is_that_of_each_pair() -> None:
     b = np.array([100, 250, 900, 40, 70, 60])
     assert paired_ratio(3 * b, b)[:3] == (3.0, 3.0, 3.0)
-    assert paired_ratio(3 * b, b).settled
+    assert paired_ratio(3 * b, b).significant
     a = np.array([50.0, 250.0, 1000.0, 80.0, 70.0, 60.0])
     assert paired_ratio(a, b)[0] == 1.0
     assert paired_ratio(a, b).p == 1.0
@@ -136,14 +136,14 @@ def test_the_interval_of_differences_that_the_test_settles_excludes_zero() -> No
     for trials in range(6, 41):
         for more in range(trials + 1):
             found = paired_difference(np.arange(float(trials)) - more + 0.5, np.zeros(trials))
-            if found.settled:
+            if found.significant:
                 assert found.low > 0 or found.high < 0
 
 
 def test_comparisons_that_are_made_together_are_corrected() -> None:
     family = [Paired(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
     assert [one.p for one in holm(family)] == pytest.approx([0.06, 0.004, 0.06, 0.039])
-    assert [one.settled for one in holm(family)] == [False, True, False, True]
+    assert [one.significant for one in holm(family)] == [False, True, False, True]
     assert holm([]) == []
     assert holm([family[0]]) == [family[0]]
     assert holm([family[0]._replace(p=0.7)] * 2)[0].p == 1.0

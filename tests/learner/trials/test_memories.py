@@ -89,7 +89,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
     stored = theirs.storage.stored
     floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
     assert (ours.rows[1, :stored] == floats).all()
-    assert (ours._made_at_step[1, :stored] // STEPS == theirs.storage.episode[:stored]).all()
+    assert (ours._created_at_step[1, :stored] // STEPS == theirs.storage.episode[:stored]).all()
     assert stored == (8 * STEPS if strategy.startswith("FULL") else CAPACITY)
 
 

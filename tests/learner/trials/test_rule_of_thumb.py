@@ -24,7 +24,7 @@ def test_a_curve_that_gets_to_nine_tenths_at_a_size_of_the_paper_recommends_that
     assert found is not None
     # The ramp ends at at / 0.9, which for the largest sizes is not long before the last 2e5 steps.
     assert found.experiences == pytest.approx(at, abs=200)
-    assert (found.final, found.settled) == (1234.0, True)
+    assert (found.final, found.converged) == (1234.0, True)
 
 
 def test_a_saturating_exponential_has_its_closed_form() -> None:
@@ -53,10 +53,10 @@ def test_trials_are_averaged_before_anything_is_read_off() -> None:
     assert found.experiences == pytest.approx(3.2e5, abs=200)  # (1 + s / 4e5) / 2 = 0.9
 
 
-def test_a_curve_that_still_rises_at_the_end_has_not_settled() -> None:
+def test_a_curve_that_still_rises_at_the_end_has_not_converged() -> None:
     found = rule_of_thumb(STEPS, STEPS**4, window=1)
     assert found is not None
-    assert not found.settled
+    assert not found.converged
 
 
 def test_the_final_performance_is_that_of_the_last_fifth_of_the_steps() -> None:
@@ -82,7 +82,7 @@ def test_no_curve_recommends_nothing() -> None:
 
 @pytest.mark.parametrize(("steps", "performance"), [([1, 2, 3], [1.0, 2.0]), ([[1, 2]], [[1.0, 2.0]])])
 def test_shapes_that_do_not_fit_are_refused(steps: list[float], performance: list[float]) -> None:
-    with pytest.raises(ValueError, match="do not go with"):
+    with pytest.raises(ValueError, match="do not match"):
         rule_of_thumb(steps, performance)
 
 

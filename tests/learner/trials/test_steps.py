@@ -10,8 +10,8 @@ import pytest
 
 from onrig.learner.algorithms import Recurrent
 from onrig.learner.trials.engine import Scores, world_trials
-from onrig.learner.trials.exploring import CorrelatedNoise
-from onrig.learner.trials.step_run import DEPARTURE, REPLAYED, StepRun, space_problems, step_problems
+from onrig.learner.trials.exploration_numbers import CorrelatedNoise
+from onrig.learner.trials.step_run import DIVERGENCES, REPLAYED, StepRun, space_problems, step_problems
 
 SMALL: dict[str, Any] = {"hidden": [8, 8], "batch": 8, "reward_scale": 1.0}
 CASES: dict[str, dict[str, Any]] = {
@@ -185,11 +185,11 @@ def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
     for t in range(20):
         if t % 7 == 0:
             hidden[:] = 0.0
-        mean, _, hidden = algorithm.remembering(rows[:, [t], :n], hidden)
+        mean, _, hidden = algorithm.recurrent_distribution(rows[:, [t], :n], hidden)
         assert np.array_equal(rows[:, t, 2 * n + 4], mean[:, 0, 0])
     replayed = trials.advance().replayed
     assert replayed is not None
-    scores = [REPLAYED.index(name) for name in REPLAYED if name.startswith("kl ") and name not in DEPARTURE]
+    scores = [REPLAYED.index(name) for name in REPLAYED if name.startswith("kl ") and name not in DIVERGENCES]
     assert np.isnan(replayed[:, scores]).all(), "batches of single observations have no score"
 
 
@@ -207,7 +207,7 @@ def test_updates_follow_on_as_many_steps_as_asked_for(monkeypatch: pytest.Monkey
 
 
 def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory() -> None:
-    at = [REPLAYED.index(name) for name in DEPARTURE]
+    at = [REPLAYED.index(name) for name in DIVERGENCES]
     run = _run(**CASES["ddpg under refer"], evaluation={"every": 80, "episodes": 1})
     trials = world_trials(run, [1, 2])
     replayed = trials.advance().replayed
@@ -289,7 +289,7 @@ def test_algorithm_and_actions_have_to_fit() -> None:
 @pytest.mark.parametrize(
     ("world", "more", "path", "message"),
     [
-        ("gym:Pendulum-v1", {}, "exploration", "a run's process explores its plant"),
+        ("gym:Pendulum-v1", {}, "exploration", "only a plant's world explores by a run's process"),
         ("plant:pendulum", {"learner": {"algorithm": "sac", "sac": SMALL}}, "exploration.process", "expected 'own'"),
         ("plant:pendulum", {"exploration": {"process": "ou", "over": "steps"}}, "exploration", "number of the episode"),
         ("plant:pendulum", {"learner": {"algorithm": "trpo"}}, "exploration", "trpo explores by itself"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.safety.fallback import Damp, SafeOutput, compile_fallback
-from onrig.sim.barrier.fleet import FLOOR, Bench, Fleet, batched_fallback
+from onrig.sim.barrier.fleet import FLOOR, Fleet, SharedSetup, batched_fallback
 from onrig.sim.barrier.plants import draw_plants
 from onrig.sim.barrier.table import Grid, compute
 from tests.runtime.samples import PENDULUM
@@ -120,12 +120,12 @@ def test_workers_compute_the_same_table(bench: Path) -> None:
 def test_plants_that_were_dropped_do_not_change_the_others(bench: Path) -> None:
     config, box = beam(bench)
     draw = draw_plants(config, box, 6, np.random.default_rng(1), corners=True)
-    shared = Bench.of(config, box)
+    shared = SharedSetup.of(config, box)
     starts = np.array([[0.0, 0.3, 0.0, 0.35, 0.1, 0.0], [0.0, 0.5, 0.1, 0.6, 0.0, -0.2]])
     fleet = Fleet(shared, draw)
     together = fleet.coast(fleet.true(starts), 100)
     for i in range(6):
-        alone = Fleet(shared, draw.of(np.array([i])))
+        alone = Fleet(shared, draw.select(np.array([i])))
         assert alone.coast(alone.true(starts[:, [i]]), 100)[0] == pytest.approx(together[i])
 
 

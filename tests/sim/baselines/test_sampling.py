@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from onrig.runtime.run_loading import load_run
+from onrig.sim.baselines.reference_scores import ATTEMPTS, cache_folder, horizon_grids_for, optimum_baseline
 from onrig.sim.baselines.sampling import Effort, play
 from onrig.sim.baselines.task_model import TaskModel, random_reward
-from onrig.sim.baselines.yardstick import ATTEMPTS, cache_folder, horizon_grids_for, optimum_baseline
 from tests.sim.baselines.models import MAGMAN, PENDULUM, with_task
 
 SMALL = Effort(24, 10, 2)
@@ -22,7 +22,7 @@ def test_a_seed_gives_the_same_episodes_and_episodes_differ() -> None:
     once, again = (play(short, SMALL, 0.0, short.draw(2), seed=3) for _ in range(2))
     assert np.array_equal(once.total, again.total)
     assert once.total[0] != once.total[1]
-    assert once.lived.tolist() == [30.0, 30.0]
+    assert once.n_steps.tolist() == [30.0, 30.0]
 
 
 def test_it_earns_more_than_random_actions_with_several_actuators() -> None:
@@ -31,11 +31,11 @@ def test_it_earns_more_than_random_actions_with_several_actuators() -> None:
     assert found > random_reward(short, 50).mean + 0.1 * abs(found)
 
 
-@pytest.mark.parametrize(("unlived", "ends"), [(-1e4, False), (0.0, True)])
-def test_it_ends_an_episode_early_only_where_that_pays(unlived: float, ends: bool) -> None:
+@pytest.mark.parametrize(("cut_off_reward", "ends"), [(-1e4, False), (0.0, True)])
+def test_it_ends_an_episode_early_only_where_that_pays(cut_off_reward: float, ends: bool) -> None:
     model = msgspec.structs.replace(with_task(PENDULUM, terminate={"velocity": (-0.8, 0.8)}), steps=15)
-    played = play(model, Effort(48, 10, 2), unlived, model.draw(2))
-    assert (played.lived < 15).tolist() == [ends, ends]
+    played = play(model, Effort(48, 10, 2), cut_off_reward, model.draw(2))
+    assert (played.n_steps < 15).tolist() == [ends, ends]
 
 
 def test_it_knows_where_an_episode_starts_and_what_its_targets_will_be() -> None:

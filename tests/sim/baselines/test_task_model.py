@@ -85,15 +85,15 @@ def test_one_episode_has_no_standard_error() -> None:
 def test_of_a_task_that_terminates_it_is_the_mean_over_the_steps_lived() -> None:
     model = with_task(PENDULUM, terminate={"velocity": (-3.0, 3.0)})
     rng, states = np.random.default_rng(0), np.tile(model.start, (200, 1))
-    total, lived, alive = 0.0, 0, np.ones(200, bool)
+    total, n_steps, alive = 0.0, 0, np.ones(200, bool)
     for _ in range(model.steps):
         states, reward, over = model.follow(
             states, rng.uniform(-3.0, 3.0, (200, 1)), np.zeros((200, 1)), np.zeros((200, 0))
         )
-        total, lived = total + float(reward[alive].sum()), lived + int(alive.sum())
+        total, n_steps = total + float(reward[alive].sum()), n_steps + int(alive.sum())
         alive &= ~over
     found = random_reward(model, 200)
-    assert found.mean == pytest.approx(total / lived)
+    assert found.mean == pytest.approx(total / n_steps)
     assert 0.0 < found.standard_error < 0.05 * abs(found.mean)
 
 

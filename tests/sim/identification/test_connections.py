@@ -33,7 +33,7 @@ def rolled() -> Stretch:
 def test_coils_that_stand_where_they_stand_tell_the_sensors_signs(rolled: Stretch, signs: tuple[int, int]) -> None:
     found = connection_of(Magman(), RIG, [rolled._replace(readings=rolled.readings * np.array(signs))])
     assert found.signs == (signs, (1, 1, 1, 1))
-    assert found.known
+    assert found.certain
     assert not found.mirrored
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.identify import identify
-from onrig.sim.identification.outcome import Identified, Implausible
+from onrig.sim.identification.outcome import Identification, Implausible
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.identification.result import result_of
 from onrig.sim.plants import Pendulum, Plant
@@ -40,11 +40,11 @@ def swung() -> Stretch:
 
 
 @pytest.fixture(scope="module")
-def found(swung: Stretch) -> Identified:
+def found(swung: Stretch) -> Identification:
     return identify(Pendulum(), RIG, [swung])
 
 
-def missed_by(found: Identified, truth: Mapping[str, float]) -> dict[str, float]:
+def missed_by(found: Identification, truth: Mapping[str, float]) -> dict[str, float]:
     """Errors as shares of the intervals' half-widths."""
     estimates = zip(found.unknowns, found.fit.coordinates, found.half_widths, strict=True)
     return {u.name: abs(c - u.coordinate(truth[u.name])) / h for u, c, h in estimates}
@@ -55,7 +55,7 @@ def truth_of(plant: Plant, **zeros: float) -> dict[str, float]:
     return {**plant.identifiable, **imperfections, **zeros}
 
 
-def test_the_truth_lies_about_the_intervals(found: Identified) -> None:
+def test_the_truth_lies_about_the_intervals(found: Identification) -> None:
     missed = missed_by(found, truth_of(TRUE, zero_angle=0.05))
     assert max(missed.values()) < 1.7, missed
     assert np.mean([m < 1 for m in missed.values()]) > 0.7
@@ -63,7 +63,7 @@ def test_the_truth_lies_about_the_intervals(found: Identified) -> None:
     assert found.excluded_windows == 0
 
 
-def test_the_intervals_are_narrow_enough_to_be_of_use(found: Identified) -> None:
+def test_the_intervals_are_narrow_enough_to_be_of_use(found: Identification) -> None:
     widths = dict(zip([u.name for u in found.unknowns], found.half_widths, strict=True))
     assert widths["gravity_per_s2"] < 0.01
     assert widths["gain_per_v_s2"] < 0.02
@@ -71,13 +71,13 @@ def test_the_intervals_are_narrow_enough_to_be_of_use(found: Identified) -> None
     assert widths["dead_band"] < 0.03
 
 
-def test_the_sensors_noise_is_told(found: Identified) -> None:
+def test_the_sensors_noise_is_told(found: Identification) -> None:
     np.testing.assert_allclose(found.noise.alone, [0.002 * np.pi, 0.002 * 30.0], rtol=0.08)
 
 
-def test_all_signs_at_once_cannot_be_known_of_a_pendulum(found: Identified) -> None:
+def test_all_signs_at_once_cannot_be_known_of_a_pendulum(found: Identification) -> None:
     assert found.connection.signs == ((1, 1), (1,))
-    assert found.connection.known
+    assert found.connection.certain
     assert found.connection.mirrored
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.sim.identification.identify import identify
-from onrig.sim.identification.outcome import Identified, Implausible
+from onrig.sim.identification.outcome import Identification, Implausible
 from onrig.sim.identification.plausibility import drift_of, residuals_of
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.plants import Pendulum
@@ -27,17 +27,17 @@ def swung() -> Stretch:
 
 
 @pytest.fixture(scope="module")
-def found(swung: Stretch) -> Identified:
+def found(swung: Stretch) -> Identification:
     return identify(Pendulum(), RIG, [swung])
 
 
-def test_honest_residuals_are_white(found: Identified) -> None:
+def test_honest_residuals_are_white(found: Identification) -> None:
     for residuals in residuals_of(found):
         assert abs(residuals.correlation) < 0.1
         assert residuals.model_error < 0.03
 
 
-def test_an_honest_zero_does_not_drift(found: Identified) -> None:
+def test_an_honest_zero_does_not_drift(found: Identification) -> None:
     at = [u.name for u in found.unknowns].index("zero_angle")
     assert drift_of(found, at).certain < 1e-3
 

@@ -16,7 +16,7 @@ from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
 from onrig.sim.identification.model import Signs, unknowns_of
-from onrig.sim.identification.outcome import Identified
+from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.recording import windows_of
 from onrig.sim.identification.result import Result, drawn_plants, read_result, result_of, write_result
 from onrig.sim.identification.uncertainty import Joint, Noise
@@ -48,7 +48,7 @@ STD = {
 }
 
 
-def identified(free: bool = True, mirrored: bool = True) -> Identified:
+def identified(free: bool = True, mirrored: bool = True) -> Identification:
     unknowns = unknowns_of(Pendulum(), RIG, PERIOD_S)
     windows = windows_of([record(TwinOptions(plant=Pendulum()), 60, chirped())], 10)
     coordinates = np.array([u.coordinate(VALUES[u.name]) for u in unknowns])
@@ -60,7 +60,7 @@ def identified(free: bool = True, mirrored: bool = True) -> Identified:
     told[1] = free
     noise = Noise(np.array([0.0063, 0.06]), np.array([0.00628, 0.0]), np.array([0.01, 0.01]))
     connection = Connection(Signs((1, 1), (-1,)), coordinates, True, mirrored)
-    return Identified(
+    return Identification(
         unknowns, connection, fit, windows, 0, noise, Joint(covariance, np.ones(7)), told, np.zeros(0, bool)
     )
 

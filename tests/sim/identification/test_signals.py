@@ -53,10 +53,10 @@ def test_honest_signals_agree(swung: Stretch) -> None:
     assert problems(swung) == []
     assert contradictions(Pendulum(), RIG, [swung]) == []
     (pair,) = pairs_of(Pendulum(), RIG, [swung])
-    assert pair.whole is not None
-    assert pair.whole.rate.low < 1.0 < pair.whole.rate.high
-    assert pair.whole.rate.high - pair.whole.rate.low < 0.03
-    assert abs(pair.whole.lag_s.value) < 0.05 * PERIOD_S
+    assert pair.overall is not None
+    assert pair.overall.rate.low < 1.0 < pair.overall.rate.high
+    assert pair.overall.rate.high - pair.overall.rate.low < 0.03
+    assert abs(pair.overall.lag_s.value) < 0.05 * PERIOD_S
     assert found_errors(RIG, [pair], PERIOD_S) == {}
 
 

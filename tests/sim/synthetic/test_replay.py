@@ -15,7 +15,7 @@ from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.synthetic.replay import FiledPolicies, RunResynthesiser
+from onrig.sim.synthetic.replay import PolicyFolder, RunResynthesiser
 from tests.runtime.policy.models import policy, reference, serialized
 from tests.runtime.samples import PENDULUM
 from tests.sim.synthetic.samples import measured, model_of, rows_equal
@@ -43,7 +43,7 @@ def part(t: Transitions, a: int, b: int) -> Transitions:
 def test_policies_answer_in_normalised_units(folder: Path) -> None:
     observations = np.random.default_rng(0).uniform(-1, 1, (6, 2)).astype(np.float32)
     ids = np.array([7, 7, 9, 7, 9, 7], np.uint32)
-    answers = FiledPolicies(PENDULUM.rig, folder / "policies").actions(ids, observations)
+    answers = PolicyFolder(PENDULUM.rig, folder / "policies").actions(ids, observations)
     wanted = reference(policy(), (observations * SI).astype(np.float32)) / 3.0
     np.testing.assert_allclose(answers[ids == 7], wanted[ids == 7], atol=1e-5)
     assert np.isnan(answers[ids == 9]).all(), "policy 9 is not there"
@@ -51,7 +51,7 @@ def test_policies_answer_in_normalised_units(folder: Path) -> None:
 
 def test_a_file_that_is_no_policy_is_as_none(folder: Path) -> None:
     (folder / "policies" / "3.onnx").write_bytes(b"rubbish")
-    policies = FiledPolicies(PENDULUM.rig, folder / "policies")
+    policies = PolicyFolder(PENDULUM.rig, folder / "policies")
     assert np.isnan(policies.actions(np.array([3], np.uint32), np.zeros((1, 2), np.float32))).all()
 
 

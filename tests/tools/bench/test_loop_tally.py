@@ -68,7 +68,7 @@ def test_a_twin_tells_when_it_sent_each_frame(tmp_path: Path) -> None:
     sent_ns = rows["t_receive_ns"] - 30 * US
     with closing(TraceWriter(tmp_path)) as writer, closing(TraceReader(tmp_path)) as reader:
         for frame, ns in zip(rows["frame"].tolist(), sent_ns.tolist(), strict=True):
-            writer.note(frame, ns - 5 * US, ns)
+            writer.record(frame, ns - 5 * US, ns)
         found = sendings(rows, reader)
         assert (found.unknown, (found.sent_ns == sent_ns).all(), (found.due_ns == sent_ns - 5 * US).all()) == (0, 1, 1)
         rows["frame"][40:50] += 1 << 14  # not sent yet, or long ago

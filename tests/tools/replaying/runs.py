@@ -15,7 +15,7 @@ from onnx import helper
 from onrig.hw.clock import VirtualClock
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import Transport
-from onrig.learner.export import Spread, export_policy
+from onrig.learner.export import LogStdHead, export_policy
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import SharedMemory
@@ -57,7 +57,7 @@ def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
     if config.stochastic:
         behaviour = SQUASHED_GAUSSIAN
         contract = contract_for(rig, config.rate_hz, policy_id=1, parent_run="", training_step=0, behaviour=behaviour)
-        spread = Spread(constants["w1"], scale * constants["b1"], (-2.0, 0.5))
+        spread = LogStdHead(constants["w1"], scale * constants["b1"], (-2.0, 0.5))
         return export_policy([(constants[f"w{i}"], constants[f"b{i}"]) for i in (0, 1)], contract, spread)
     nodes = [
         node("Gemm", ["observation", "w0", "b0"], ["s0"]),

@@ -113,7 +113,7 @@ def latency(hosted: Hosted, endpoint: Endpoint, folder: Path, policies: int) -> 
         assert link.mirror is not None
         agent = Agent(config, learner_settings(config.learner), link.mirror)
         agent.catch_up()
-        agent.policies = attached.next_policy_id - 1
+        agent.newest_policy_id = attached.next_policy_id - 1
         switch = PolicySwitch(PolicySlot(Segment.attach(folder / "slot", SLOT_SCHEMA)))
         switch.take_newest()
         for _ in range(policies):
@@ -127,7 +127,7 @@ def latency(hosted: Hosted, endpoint: Endpoint, folder: Path, policies: int) -> 
             if not isinstance(verdict, Verdict) or not verdict.accepted:
                 refused += 1
                 continue
-            agent.policies = verdict.policy_id
+            agent.newest_policy_id = verdict.policy_id
             switch.take_newest()
             ready_ns = time.perf_counter_ns()
             if switch.policy_id != verdict.policy_id:

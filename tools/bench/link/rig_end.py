@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.export import Spread, export_policy, export_recurrent_policy
+from onrig.learner.export import LogStdHead, export_policy, export_recurrent_policy
 from onrig.learner.refer_settings import VracerConfig
 from onrig.learner.settings import learner_settings
 from onrig.runtime.config.yaml_nodes import dump
@@ -192,12 +192,12 @@ def random_policy(config: RunConfig, contract: PolicyContract | None = None, see
         cells = [layer(inputs + own, 4 * own) for inputs, own in itertools.pairwise((n, *units))]
         contract_ = msgspec.structs.replace(contract_, behaviour=GAUSSIAN, format=2)
         return export_recurrent_policy([*cells, layer(units[-1], m)], np.full(m, 0.1), contract_)
-    spread: Spread | None = None
+    spread: LogStdHead | None = None
     if config.stochastic:
         contract_ = msgspec.structs.replace(contract_, behaviour=SQUASHED_GAUSSIAN, format=2)
     layers = [layer(*shape) for shape in itertools.pairwise((n, *HIDDEN, m))]
     if config.stochastic:
-        spread = Spread(*layers[-1], bounds=(-20.0, 2.0))
+        spread = LogStdHead(*layers[-1], bounds=(-20.0, 2.0))
     return export_policy(layers, contract_, spread)
 
 

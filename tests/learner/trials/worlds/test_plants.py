@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.worlds import NoSuchTask, World
-from onrig.learner.trials.worlds.making import spaces_of_world
+from onrig.learner.trials.worlds.factory import spaces_of_world
 from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, run_of
 from onrig.runtime.random_streams import Role, stream
 from onrig.sim.envs import TwinEnv
@@ -377,7 +377,7 @@ def test_terms_and_ends_are_those_of_the_twin_s_environment() -> None:
 
 def test_complete_episodes_and_single_steps_pay_the_same() -> None:
     config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, "task.reward.terms": SMOOTH}))
-    worlds = [PlantWorld(config, [1, 2], [Role.PLANT_TRAIN], whole=whole) for whole in (False, True)]
+    worlds = [PlantWorld(config, [1, 2], [Role.PLANT_TRAIN], fixed_length=fixed) for fixed in (False, True)]
     for episode in np.random.default_rng(0).uniform(-1.0, 1.0, (2, 20, 2, 1, 1)):
         for world in worlds:
             world.begin(_all(world, 2))

@@ -14,7 +14,7 @@ from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.algorithms.hosts import BENCH, CAPACITY, WINDOW, Memory, host
+from tests.learner.algorithms.refer_algorithms import BENCH, CAPACITY, WINDOW, Memory, host
 
 CASES: dict[str, dict[str, Any]] = {
     "ddpg": {},
@@ -44,7 +44,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(section: dic
         assert np.array_equal(theirs[2], own[0])
     for name, column in alone.notes.state().items():
         assert np.array_equal(column[0], together.notes.state()[name][2]), name
-    assert np.array_equal(single.departure()[0], among.departure()[2])
+    assert np.array_equal(single.divergence()[0], among.divergence()[2])
 
 
 @HOSTS
@@ -72,7 +72,7 @@ def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(se
         algorithm = host(memory, dict(section), {"rules": rules, "standardise": False})
         before, _ = algorithm.distribution(memory.observation)
         algorithm.update(memory.draws(20, 8))
-        assert algorithm.departure()[0, 1] == 1.0
+        assert algorithm.divergence()[0, 1] == 1.0
         return before.copy(), algorithm.distribution(memory.observation)[0]
 
     before, masked = learned(1, 1.0)
@@ -92,7 +92,7 @@ def test_actions_of_the_present_policy_have_a_ratio_of_one_and_no_divergence(sec
     algorithm.update(memory.draws(1, CAPACITY))
     np.testing.assert_allclose(memory.notes.of(0, "rho"), 1.0, atol=1e-5)
     np.testing.assert_allclose(memory.notes.of(0, "kl"), 0.0, atol=1e-6)
-    np.testing.assert_allclose(algorithm.departure(), 0.0, atol=1e-6)
+    np.testing.assert_allclose(algorithm.divergence(), 0.0, atol=1e-6)
 
 
 @DENSE
@@ -172,7 +172,7 @@ def test_actions_without_any_noise_of_the_policy_do_no_harm(section: dict[str, A
     algorithm = host(memory, dict(section), {"kl": kl})
     algorithm.update(memory.draws(5, 8))
     assert np.isfinite(algorithm.policy(memory.observation)).all()
-    assert np.isfinite(algorithm.departure()).all()
+    assert np.isfinite(algorithm.divergence()).all()
 
 
 @HOSTS

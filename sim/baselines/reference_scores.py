@@ -118,52 +118,52 @@ def random_baseline(model: TaskModel, folder: Path, episodes: int = EPISODES) ->
 def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
     """Solution of one grid and scores of its policies, cached."""
 
-    def fresh() -> list[float]:
+    def compute() -> list[float]:
         solution = fuzzy_q_iteration.solve(model, grid)
         return [solution.iterations, *fuzzy_q_iteration.mean_rewards(model, solution)]
 
     key = _key(model, fuzzy_q_iteration.__name__, [*grid.nodes, grid.levels, GAMMA, EPSILON])
-    iterations, ahead, between = _cached(folder, key, 3, fresh)
+    iterations, ahead, between = _cached(folder, key, 3, compute)
     return Row(grid, round(iterations), PolicyScores(ahead, between))
 
 
 def noisy_baseline(model: TaskModel, grid: Grid, sigma: Sequence[float], folder: Path) -> Estimate:
     """Best noisy episodes of one grid's controller (``under_noise.best_under_noise``), cached."""
 
-    def fresh() -> list[float]:
+    def compute() -> list[float]:
         return list(under_noise.best_under_noise(model, fuzzy_q_iteration.solve(model, grid), np.array(sigma)))
 
     settings = [*grid.nodes, grid.levels, GAMMA, EPSILON, *sigma, under_noise.EPISODES, under_noise.REPETITIONS]
-    return Estimate(*_cached(folder, _key(model, under_noise.__name__, settings), 2, fresh))
+    return Estimate(*_cached(folder, _key(model, under_noise.__name__, settings), 2, compute))
 
 
 def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progress | None = None) -> Optimum:
     """Induction over one grid, with the scores of its policy and of polished actions, cached."""
 
-    def fresh() -> list[float]:
+    def compute() -> list[float]:
         induction = finite_horizon.induce(model, grid, progress)
-        ran = finite_horizon.look_ahead(model, induction)
-        return [induction.start_mean(model), ran.mean_reward, corridor.polish(model, ran).mean_reward]
+        trajectory = finite_horizon.look_ahead(model, induction)
+        return [induction.start_mean(model), trajectory.mean_reward, corridor.polish(model, trajectory).mean_reward]
 
     key = _key(model, finite_horizon.__name__, [*grid.nodes, grid.levels, FINER, corridor.PASSES])
-    return Optimum(grid, *_cached(folder, key, 3, fresh))
+    return Optimum(grid, *_cached(folder, key, 3, compute))
 
 
 def sampling_baseline(
-    model: TaskModel, effort: Effort, unlived: float, folder: Path, progress: Progress | None = None
+    model: TaskModel, effort: Effort, cut_off_reward: float, folder: Path, progress: Progress | None = None
 ) -> Episodes:
     """Episodes under the sampling controller, the best attempt for each start and targets, cached."""
     drawn, attempts = (_DRAWN, _ATTEMPTS_OF_MANY) if model.varies else (1, ATTEMPTS)
 
-    def fresh() -> list[float]:
+    def compute() -> list[float]:
         draws = Draws(*(np.repeat(values, attempts, axis=0) for values in model.draw(drawn)))
-        episodes = sampling.play(model, effort, unlived, draws, progress=progress)
-        scores = episodes.mean_rewards(model.steps, unlived).reshape(drawn, attempts)
+        episodes = sampling.play(model, effort, cut_off_reward, draws, progress=progress)
+        scores = episodes.mean_rewards(model.steps, cut_off_reward).reshape(drawn, attempts)
         best = np.arange(drawn) * attempts + scores.argmax(axis=1)
-        return [*episodes.total[best].tolist(), *episodes.lived[best].tolist()]
+        return [*episodes.total[best].tolist(), *episodes.n_steps[best].tolist()]
 
-    key = _key(model, sampling.__name__, [*effort, drawn, attempts, unlived])
-    values = np.array(_cached(folder, key, 2 * drawn, fresh))
+    key = _key(model, sampling.__name__, [*effort, drawn, attempts, cut_off_reward])
+    values = np.array(_cached(folder, key, 2 * drawn, compute))
     return Episodes(values[:drawn], values[drawn:])
 
 

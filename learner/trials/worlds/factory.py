@@ -31,7 +31,7 @@ def make_world(run: StepRun, seeds: Sequence[int], roles: Sequence[Role]) -> Wor
     return GymWorld(run.task, seeds, roles, horizon=run.horizon, options=run.options)
 
 
-def run_behind(run: StepRun) -> RunConfig | None:
+def run_of_world(run: StepRun) -> RunConfig | None:
     """Return the present configuration of a plant world's run; None for other tasks.  Raises NoSuchTask."""
     return run_of(run.task, _plant_options(run.options)) if run.world.startswith(PLANT) else None
 

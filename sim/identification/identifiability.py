@@ -1,6 +1,6 @@
-"""Unknowns that the signals determine: individually, and as combinations of the declared parameters.
+"""Identifiability of the unknowns: individually, and as combinations of the declared parameters.
 
-A plant's author declares fields, such as mass and length, of which motion may reveal only products and ratios.  The
+A plant's author declares fields, such as mass and length, but motion may reveal only their products and ratios.  The
 posterior covariance of the declared parameters, each in units of its prior, has an eigenvector for every combination;
 if its standard deviation stays above ``THRESHOLD``, the signals do not determine it, and one of its parameters is held
 at its configured value.
@@ -21,14 +21,14 @@ from onrig.sim.plants.integrate import Array
 THRESHOLD: Final = 0.7
 """Ratio of posterior to prior standard deviation from which a parameter or a combination counts as not identifiable.
 The prior of a parameter is a factor e, or a quarter of its bounds."""
-_TAKES_PART: Final = 0.2
-"""Component of a combination's unit vector from which a parameter is reported as part of it."""
+_MIN_COMPONENT: Final = 0.2
+"""Minimum component of a combination's unit vector for a parameter to be reported as part of it."""
 _ALIKE: Final = 1e-3
 """Difference of the shares in undetermined combinations below which two parameters are equivalent."""
 
 
-class Determined(NamedTuple):
-    """Partition of the unknowns into fitted and held ones."""
+class Identifiability(NamedTuple):
+    """Unknowns that can be fitted, and those held at their initial values."""
 
     free: NDArray[np.bool_]
     """(p,)."""
@@ -36,7 +36,7 @@ class Determined(NamedTuple):
     """Declared parameters that the signals cannot distinguish from others, each with those others."""
 
 
-def determined(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str]) -> Determined:
+def identifiable(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str]) -> Identifiability:
     """Separate the unknowns that the fit determines from the others; ``declared``: names of fields of the plant."""
     jacobian = fit.jacobian.reshape(-1, len(unknowns))
     information = jacobian.T @ jacobian
@@ -61,25 +61,25 @@ def determined(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str])
         if partners:
             held[names[worst]] = tuple(names[k] for k in partners)
         free[free.nonzero()[0][indices[worst]]] = False
-    return Determined(free, held)
+    return Identifiability(free, held)
 
 
 def _undetermined(covariance: Array) -> tuple[int, list[int]] | None:
-    """Parameter with the largest share in undetermined combinations, and those it cannot be distinguished from."""
+    """Parameter with the largest share in undetermined combinations, and those that it cannot be distinguished from."""
     if not len(covariance):
         return None
     variances, directions = np.linalg.eigh(covariance)
-    vague = directions[:, variances >= THRESHOLD**2]
-    if not vague.shape[1]:
+    undetermined = directions[:, variances >= THRESHOLD**2]
+    if not undetermined.shape[1]:
         return None
-    shares = np.sum(vague**2, axis=1)
+    shares = np.sum(undetermined**2, axis=1)
     worst = int(np.flatnonzero(shares > shares.max() - _ALIKE)[-1])  # ties go to the one declared last
-    along = vague @ vague[worst]
+    along = undetermined @ undetermined[worst]
     along /= np.linalg.norm(along)
-    return worst, [k for k in range(len(along)) if k != worst and abs(along[k]) > _TAKES_PART]
+    return worst, [k for k in range(len(along)) if k != worst and abs(along[k]) > _MIN_COMPONENT]
 
 
 def with_held(fit: Fit, unknowns: Sequence[Unknown], free: NDArray[np.bool_]) -> Fit:
     """Return the fit with the unknowns that are not free at their initial values (imperfections at 0)."""
-    back = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]
-    return fit._replace(coordinates=np.where(free, fit.coordinates, back))
+    initial = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]
+    return fit._replace(coordinates=np.where(free, fit.coordinates, initial))

@@ -12,7 +12,7 @@ from onrig.runtime.python_files import PythonFile, import_file
 from onrig.runtime.task import Normalization
 from onrig.sim.baselines import finite_horizon, fuzzy_q_iteration
 from onrig.sim.baselines.fuzzy_q_iteration import Grid
-from onrig.sim.baselines.yardstick import (
+from onrig.sim.baselines.reference_scores import (
     cache_folder,
     fuzzy_baseline,
     grids_for,
@@ -34,7 +34,7 @@ def test_a_hit_equals_a_fresh_result_and_computes_nothing(tmp_path: Path, monkey
     fresh = fuzzy_baseline(PENDULUM, TINY, tmp_path), random_baseline(PENDULUM, tmp_path, 10)
     assert entries(tmp_path) == 2
     monkeypatch.setattr(fuzzy_q_iteration, "solve", None)
-    monkeypatch.setattr("onrig.sim.baselines.yardstick.random_reward", None)
+    monkeypatch.setattr("onrig.sim.baselines.reference_scores.random_reward", None)
     assert (fuzzy_baseline(PENDULUM, TINY, tmp_path), random_baseline(PENDULUM, tmp_path, 10)) == fresh
 
 

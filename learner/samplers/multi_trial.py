@@ -16,7 +16,7 @@ from onrig.learner.samplers import Draw, ReplayView, Setting, State
 from onrig.runtime.memory.keepers.keeper import Signal
 
 
-class Joint:
+class MultiTrialSampler:
     """Base of the samplers of S trials; the draws of a trial are the same for any number of trials."""
 
     required_signals: ClassVar[frozenset[Signal]]
@@ -35,9 +35,9 @@ class Joint:
         """(S,) return of the last episode; NaN before the first, and if unknown."""
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> OneTrial:
+    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> SingleTrialSampler:
         """Build the sampler of one trial; its settings determine whether draws have weights."""
-        return OneTrial(cls(setting, [stream]))
+        return SingleTrialSampler(cls(setting, [stream]))
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next."""
@@ -84,39 +84,39 @@ class Joint:
         self._previous = state["previous"].astype(np.float64)
 
 
-class OneTrial:
+class SingleTrialSampler:
     """Adapter that presents a sampler of S trials as the sampler of one."""
 
-    def __init__(self, joint: Joint) -> None:
-        self.joint: Final = joint
-        self.required_signals: Final = joint.required_signals
+    def __init__(self, sampler: MultiTrialSampler) -> None:
+        self.sampler: Final = sampler
+        self.required_signals: Final = sampler.required_signals
 
     def begin_episode(self, episode: int) -> None:
-        self.joint.begin_episode(episode)
+        self.sampler.begin_episode(episode)
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        self.joint.written([slots])
+        self.sampler.written([slots])
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        joined = (None if field is None else field[None, None] for field in signals)
-        self.joint.updated(slots[None, None], Signals(*joined))  # type: ignore[arg-type]
+        fields = (None if field is None else field[None, None] for field in signals)
+        self.sampler.updated(slots[None, None], Signals(*fields))  # type: ignore[arg-type]
 
     def episode_closed(self, episode_return: float) -> None:
-        self.joint.episode_closed(np.array([episode_return]), np.ones(1, np.bool_))
+        self.sampler.episode_closed(np.array([episode_return]), np.ones(1, np.bool_))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw one minibatch, slots (1, batch); raises ValueError for more than one, and for a size other than the
         configured one."""
-        draw = self.joint.draw(updates)
+        draw = self.sampler.draw(updates)
         if draw.slots.shape[-1] != batch:
             raise ValueError(f"minibatches have {draw.slots.shape[-1]} experiences, not {batch}")
         return Draw(draw.slots[:, 0], None if draw.weights is None else draw.weights[:, 0])
 
     def state(self) -> State:
-        return self.joint.state()
+        return self.sampler.state()
 
     def learned(self) -> State:
-        return self.joint.learned()
+        return self.sampler.learned()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        self.joint.restore(state)
+        self.sampler.restore(state)

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithm_config import AlgorithmConfig
 from onrig.learner.algorithms import MemoryAccess, Minibatches, Signals, State
 from onrig.learner.algorithms.refer import BehaviourSample, PolicyDistance, Refer, Rules, policy_distance
-from onrig.learner.algorithms.traced import Forward, Records, Traced, Values, check_shapes
+from onrig.learner.algorithms.traced import Forward, MinibatchRecords, TracedAlgorithm, Values, check_shapes
 from onrig.learner.export import export_gaussian_policy
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
@@ -29,10 +29,10 @@ from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 RESCALE_EVERY: Final = 1000
 """Number of updates between two rescalings of rewards."""
 MIN_STD: Final = 1e-3
-"""Lower bound on the behaviour policy's standard deviation in updates: a deviation of 0, recorded where exploration was
-suppressed, would be infinitely far from any other policy."""
-_AT_ONCE: Final = 1024
-"""Number of experiences gathered at once to compute memory statistics."""
+"""Lower bound on the behaviour policy's standard deviation in updates: one of 0, recorded where exploration was
+suppressed, would make every other policy infinitely far."""
+_GATHER_CHUNK: Final = 1024
+"""Number of experiences per gather call for memory statistics."""
 
 
 def initial(
@@ -53,8 +53,8 @@ def inverse_softplus(std: float) -> float:
     return math.log(math.expm1(std))
 
 
-class Host(Traced, ABC):
-    """Gaussian policies of S trials under ReF-ER; a subclass adds networks and losses."""
+class ReferAlgorithm(TracedAlgorithm, ABC):
+    """Base of Gaussian policies of S trials under ReF-ER; a subclass adds networks and losses."""
 
     behaviour: Final = GAUSSIAN
     discrete: Final = None
@@ -73,19 +73,19 @@ class Host(Traced, ABC):
     ) -> None:
         """Initialise the parameters; ``state`` contains the networks."""
         self._config, self._settings, self._n, self._m = config, refer, n, m
-        self._centre_field, self._spread_field = state.add("centre", 1, n), state.add("spread", 1, n)
+        self._centre_field, self._observation_std_field = state.add("centre", 1, n), state.add("spread", 1, n)
         self._scale_field = state.add("reward_scale", 1, 1)
         super().__init__(state, streams, dtype)
-        self._centre, self._spread, self._reward_scale = map(
-            self.values, (self._centre_field, self._spread_field, self._scale_field)
+        self._centre, self._observation_std, self._reward_scale = map(
+            self.values, (self._centre_field, self._observation_std_field, self._scale_field)
         )
-        self._spread[:], self._reward_scale[:] = 1.0, config.reward_scale
-        self._stored: MemoryAccess | None = None
+        self._observation_std[:], self._reward_scale[:] = 1.0, config.reward_scale
+        self._memory: MemoryAccess | None = None
         self._refer: Refer | None = None
-        self._distribution = self._acting()
+        self._distribution = self._bind_distribution()
 
     @abstractmethod
-    def _present(self, x: Array) -> tuple[Array, Array]:
+    def _current_policy(self, x: Array) -> tuple[Array, Array]:
         """Mean (rows, m) and standard deviation, (rows, m) or (1, m), at standardised states."""
 
     @abstractmethod
@@ -104,23 +104,25 @@ class Host(Traced, ABC):
     def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Return the layers from standardised states to means; the last one has no other outputs."""
 
-    def _acting(self) -> Forward:
+    def _bind_distribution(self) -> Forward:
         return self.forward(
-            lambda tape, s, _: self._joined(tape, *self._present(self._inputs(s))), self._n, 2 * self._m
+            lambda tape, s, _: self._concatenate_outputs(tape, *self._current_policy(self._inputs(s))),
+            self._n,
+            2 * self._m,
         )
 
-    def _joined(self, tape: Tape, mean: Array, std: Array, *more: Array) -> Array:
+    def _concatenate_outputs(self, tape: Tape, mean: Array, std: Array, *more: Array) -> Array:
         return concatenate(mean, tape.emit("copy", mean.shape, [std]), *more)
 
     def _inputs(self, observation: Array) -> Array:
         tape = observation.tape
-        return (observation - tape.read(self._centre_field)) / tape.read(self._spread_field)
+        return (observation - tape.read(self._centre_field)) / tape.read(self._observation_std_field)
 
-    def bind_memory(self, stored: MemoryAccess) -> None:
-        self._stored = stored
-        self._refer = Refer(self._settings, self._config.batch, stored.notes)
+    def bind_memory(self, memory: MemoryAccess) -> None:
+        self._memory = memory
+        self._refer = Refer(self._settings, self._config.batch, memory.notes)
 
-    def departure(self) -> NDArray[np.float64]:
+    def divergence(self) -> NDArray[np.float64]:
         assert self._refer is not None
         return np.stack((self._refer.mean_kl, self._refer.far_share), axis=1)
 
@@ -148,35 +150,35 @@ class Host(Traced, ABC):
         return Signals(td, target=target if self._config.provides_targets else None, far=far.astype(np.float32), kl=kl)
 
     def _standardise(self) -> None:
-        assert self._stored is not None
+        assert self._memory is not None
         if self.updates % RESCALE_EVERY:
             return
-        stored = self._stored.notes.stored
+        stored = self._memory.notes.stored
         observations, rewards = [], []
-        for start in range(0, int(stored.max()), _AT_ONCE):
-            slots = np.minimum(np.arange(start, start + _AT_ONCE), self._stored.notes.capacity - 1)
-            taken = self._stored.gather(np.broadcast_to(slots, (self.trials, _AT_ONCE)))
-            rewards.append(np.array(taken.reward, np.float64))
-            if self.updates == 0:  # later the memory may be large, and observations are standardised only once
-                observations.append(np.array(taken.observation, np.float64))
+        for start in range(0, int(stored.max()), _GATHER_CHUNK):
+            slots = np.minimum(np.arange(start, start + _GATHER_CHUNK), self._memory.notes.capacity - 1)
+            experiences = self._memory.gather(np.broadcast_to(slots, (self.trials, _GATHER_CHUNK)))
+            rewards.append(np.array(experiences.reward, np.float64))
+            if self.updates == 0:  # observations are standardised only once
+                observations.append(np.array(experiences.observation, np.float64))
         if self.updates == 0:
             observation = np.concatenate(observations, axis=1)
             for trial, count in enumerate(stored.tolist()):
-                spread = observation[trial, :count].std(axis=0)
+                std = observation[trial, :count].std(axis=0)
                 self._centre[trial] = observation[trial, :count].mean(axis=0)
-                self._spread[trial] = np.where(spread > 1e-6, spread, 1.0)
+                self._observation_std[trial] = np.where(std > 1e-6, std, 1.0)
         reward = np.concatenate(rewards, axis=1)
         for trial, count in enumerate(stored.tolist()):
-            size = np.sqrt(np.square(reward[trial, :count]).mean())
-            self._reward_scale[trial] = 1.0 / size if size > 0.0 else 1.0
+            scale = np.sqrt(np.square(reward[trial, :count]).mean())
+            self._reward_scale[trial] = 1.0 / scale if scale > 0.0 else 1.0
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy out the network of one trial's mean, before the tanh if ``bounded``: weights (in, out) and bias (out,)
         per layer, softsign between them, standardisation included."""
         (weight, bias), *others = self._mean_layers(trial)
-        centre, spread = (of[trial, 0].astype(np.float64) for of in (self._centre, self._spread))
+        centre, std = (of[trial, 0].astype(np.float64) for of in (self._centre, self._observation_std))
         scaled = weight.astype(np.float64)
-        scaled[: self._n] /= spread[:, None]
+        scaled[: self._n] /= std[:, None]
         return [(scaled, bias - centre @ scaled[: self._n]), *others]
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
@@ -197,23 +199,23 @@ class Host(Traced, ABC):
             self._refer.restore(state)
 
 
-_REPORTED: Final = ("td", "target", "rho", "kl")
+_OUTPUTS: Final = ("td", "target", "rho", "kl")
 
 
-class ReferHost(Host):
-    """Host whose update learns from the drawn experiences, and classifies each of them by ReF-ER."""
+class ReferMinibatchAlgorithm(ReferAlgorithm):
+    """Base of algorithms that learn from the drawn experiences, each classified by ReF-ER."""
 
-    def _trace(self, **more: tuple[int, int]) -> None:
-        """Trace ``_update``; ``more`` adds fields to the record."""
+    def _trace(self, **extra: tuple[int, int]) -> None:
+        """Trace ``_update``; ``extra`` adds fields to the record."""
         B, m = self._config.batch, self._m
-        own = dict.fromkeys(("drawn", "acted_mean", "acted_std"), (B, m)) | {"rules": (1, len(Rules._fields))}
-        reported = dict.fromkeys(_REPORTED, (B, 1))
-        self._records = Records(B, self._n, m, own | reported | more, in_turn=True)
+        inputs = dict.fromkeys(("drawn", "acted_mean", "acted_std"), (B, m)) | {"rules": (1, len(Rules._fields))}
+        outputs = dict.fromkeys(_OUTPUTS, (B, 1))
+        self._records = MinibatchRecords(B, self._n, m, inputs | outputs | extra, separate_calls=True)
         tape = Tape(self.layout, self._records.layout)
         fields = self._records.read(tape)
         fields["reward"] = fields["reward"] * tape.read(self._scale_field)
-        decided = fields.pop("rules")
-        rules = Rules(*(decided.columns(i, i + 1) for i in range(len(Rules._fields))))
+        rules_row = fields.pop("rules")
+        rules = Rules(*(rules_row.columns(i, i + 1) for i in range(len(Rules._fields))))
         for name, value in self._update(tape, rules, **fields).items():
             tape.output(self._records.fields[name], value)
         self._run = self.bind_update(tape)
@@ -223,8 +225,8 @@ class ReferHost(Host):
         """Trace an update on scaled rewards; returns its outputs, (B, 1) each."""
 
     def _policy_distance(self, mean: Array, std: Array, **fields: Array) -> PolicyDistance:
-        acted = BehaviourSample(fields["drawn"], fields["acted_mean"], fields["acted_std"])
-        return policy_distance(self._settings, acted, mean, std)
+        sample = BehaviourSample(fields["drawn"], fields["acted_mean"], fields["acted_std"])
+        return policy_distance(self._settings, sample, mean, std)
 
     def _pack(self, batches: Minibatches) -> None:
         assert batches.behaviour is not None
@@ -235,11 +237,11 @@ class ReferHost(Host):
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         assert batches.slots is not None
-        record = self._records.of_update(k)
+        record = self._records.view_of_update(k)
         self._prepare(record, batches, k)
         record[:, 0, self._records.fields["rules"].slice] = refer.rules
         self._run(self.rows, record, None)
-        td, target, rho, kl = (record[:, 0, self._records.fields[name].slice] for name in _REPORTED)
+        td, target, rho, kl = (record[:, 0, self._records.fields[name].slice] for name in _OUTPUTS)
         return td, target, refer.classify(batches.slots[k], rho, kl), kl
 
     def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:

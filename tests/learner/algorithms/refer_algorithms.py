@@ -1,4 +1,4 @@
-"""Memories and minibatches for the algorithms that ReF-ER hosts."""
+"""Memories and minibatches for the algorithms under ReF-ER."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onrig.learner.algorithms import (
     algorithm_for,
     traced,
 )
-from onrig.learner.algorithms.host import Host
+from onrig.learner.algorithms.refer_algorithm import ReferAlgorithm
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import Trajectories
@@ -104,7 +104,7 @@ def host(
     refer: dict[str, Any] | None = None,
     first: int = 0,
     dtype: DTypeLike = np.float32,
-) -> Host:
+) -> ReferAlgorithm:
     """An algorithm that learns from a memory; the trials have seeds from ``first`` on."""
     name = section.pop("algorithm") if "algorithm" in section else "ddpg"
     told: dict[str, Any] = {"algorithm": name, name: {"batch": 8, "reward_scale": 1.0, **section}}
@@ -115,7 +115,7 @@ def host(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traced, "executor_for", lambda _: executor_for(dtype))
         made = algorithm_for(settings, n, memory.mean.shape[2], streams)
-    assert isinstance(made, Host)
+    assert isinstance(made, ReferAlgorithm)
     assert isinstance(made, UsesWholeMemory)
     made.bind_memory(MemoryAccess(memory.notes, memory.gather, memory.after, memory.trajectories.around))
     memory.fill()

@@ -17,7 +17,7 @@ from onrig.learner.algorithms import Algorithm, Minibatches, Recurrent, Signals,
 from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers.klper import kl_scores
 from onrig.learner.trials.memories import Memories
-from onrig.learner.trials.step_run import DEPARTURE, ORIGINS, READINGS, REPLAYED, StepRun
+from onrig.learner.trials.step_run import DIVERGENCES, ORIGINS, READINGS, REPLAYED, StepRun
 from onrig.learner.trials.worlds import Policy
 from onrig.runtime.random_streams import Role, stream
 
@@ -69,7 +69,7 @@ def scores_by_origin(
     return scores
 
 
-class Measures:
+class ReplayMeasures:
     """Measures ``REPLAYED`` of S trials between evaluations."""
 
     def __init__(self, run: StepRun, algorithm: Algorithm, memories: Memories, seeds: Sequence[int]) -> None:
@@ -77,11 +77,11 @@ class Measures:
         self._whole_memory = algorithm if isinstance(algorithm, UsesWholeMemory) else None
         scorable = algorithm.discrete is None and not isinstance(algorithm, Recurrent)
         self._scores_actions = scorable and run.learner.batch > 1  # a batch of one has no covariance
-        self._score = scores_for(algorithm.policy, run.learner.of_sampler(KlperSettings).sigma)
+        self._score = scores_for(algorithm.policy, run.learner.sampler_section(KlperSettings).sigma)
         self._signals, self._scores = _RunningMean(len(seeds), 2), _RunningMean(len(seeds), len(READINGS))
         self._unscored = 0
 
-    def before(self, minibatches: Minibatches) -> None:
+    def score_minibatches(self, minibatches: Minibatches) -> None:
         """Score the first of these minibatches at intervals, before the updates."""
         self._unscored += len(minibatches.reward)
         if self._unscored < SCORING_INTERVAL or not self._scores_actions:
@@ -90,14 +90,14 @@ class Measures:
         scores = self._score(minibatches.observation[0], minibatches.action[0], self._run.learner.batch)
         self._scores.add(scores[:, 0], 1)
 
-    def after(self, signals: Signals) -> None:
+    def add_signals(self, signals: Signals) -> None:
         """Add the mean |TD error| and the mean target of each trial's minibatches."""
         measures = (np.abs(signals.td), np.full_like(signals.td, np.nan) if signals.target is None else signals.target)
         sums = [signal.mean(axis=2, dtype=np.float64).sum(axis=0) for signal in measures]
         self._signals.add(np.stack(sums, axis=1), len(signals.td))
 
     def take(self, steps: int) -> Values:
-        """Return and reset the measures (S, k) since the last call, after ``steps`` training steps; NaN without any."""
+        """Return and reset the measures (S, k) since the last call, after ``steps`` training steps; NaN if missing."""
         replayed = np.full((len(self._seeds), len(REPLAYED)), np.nan)
         replayed[:, :4] = np.concatenate((self._signals.take(), self._scores.take()), axis=1)
         if self._scores_actions:
@@ -110,9 +110,9 @@ class Measures:
                 steps=steps,
                 random_steps=run.random_steps,
             )
-            replayed[:, 4 : -len(DEPARTURE)] = of_origins.reshape(len(replayed), -1)
+            replayed[:, 4 : -len(DIVERGENCES)] = of_origins.reshape(len(replayed), -1)
         if self._whole_memory is not None:
-            replayed[:, -len(DEPARTURE) :] = self._whole_memory.departure()
+            replayed[:, -len(DIVERGENCES) :] = self._whole_memory.divergence()
         return replayed
 
 

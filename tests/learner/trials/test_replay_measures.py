@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.learner.trials.departures import scores_for
 from onrig.learner.trials.engine import world_trials
+from onrig.learner.trials.replay_measures import scores_for
 from onrig.learner.trials.step_run import REPLAYED, StepRun
 
 RUN = {

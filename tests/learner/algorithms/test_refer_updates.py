@@ -1,4 +1,4 @@
-"""Updates of the algorithms that ReF-ER hosts: against torch, among trials, and by numpy."""
+"""Updates of the algorithms under ReF-ER: against torch, among trials, and by numpy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import traced
 from onrig.learner.algorithms.acer import Acer
-from onrig.learner.algorithms.host import Host
+from onrig.learner.algorithms.refer_algorithm import ReferAlgorithm
 from onrig.learner.tape.numpy_executor import NumpyExecutor
 from tests.learner.algorithms import torch_updates
-from tests.learner.algorithms.hosts import WINDOW, Memory, host
+from tests.learner.algorithms.refer_algorithms import WINDOW, Memory, host
 from tests.learner.algorithms.torch_updates import Adam, Loss, Tensors, updated
 
 UPDATES = 20
@@ -120,7 +120,7 @@ def test_twenty_updates_are_those_of_torch_in_float64(case: Case) -> None:
             assert np.abs(got - wanted).max() <= 1e-9 * max(1.0, np.abs(wanted).max()), key
 
 
-def _reset(made: Host, p: Tensors) -> None:
+def _reset(made: ReferAlgorithm, p: Tensors) -> None:
     """Forget the moments of the first update."""
     for name, field in made.layout.fields.items():
         if name.startswith("adam/"):
@@ -131,7 +131,7 @@ def _adam(p: Tensors, net: str, options: dict[str, Any]) -> Adam:
     return Adam([name for name in p if name.startswith(f"{net}/")], **options)
 
 
-def _step(made: Host, case: Case, p: Tensors, adams: list[Adam], record: NDArray[np.float64]) -> None:
+def _step(made: ReferAlgorithm, case: Case, p: Tensors, adams: list[Adam], record: NDArray[np.float64]) -> None:
     if isinstance(made, Acer):
         g = _pieces(made, record)
         annealing = float(g["annealing"][0, 0])

@@ -1,0 +1,144 @@
+"""Actions of S trials: those of their policies, in training with exploration.
+
+``Explorer`` computes actions from observations and random numbers (``onrig.learner.trials.exploration_numbers``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Algorithm, Gaussian, Recurrent, Stochastic
+from onrig.learner.algorithms.on_policy import OnPolicy
+from onrig.learner.trials.exploration_numbers import BufferedDraws, Episodes, ExplorationNumbers, NumberSource, normal
+from onrig.learner.trials.worlds import Bools, Policy
+
+
+class ChosenActions(NamedTuple):
+    """Normalised actions of S trials with E actors each, of which the first K explore."""
+
+    action: NDArray[np.floating]
+    """(S, E, m)"""
+    intended: NDArray[np.floating]
+    """(S, E, m): actions without exploration."""
+    behaviour: NDArray[np.floating] | None = None
+    """(S, K, 3 m): mean, standard deviation and draw of a Gaussian policy; only draws, (S, K, m), for on-policy
+    algorithms."""
+    deviates: Bools | bool = False
+    """Whether the noise of a Gaussian policy was reduced, (S, 1) if trials differ."""
+
+
+class Explore(Protocol):
+    """Source of the actions of S trials."""
+
+    def __call__(
+        self, observation: NDArray[np.floating], episode: Episodes, *, random_phase: bool = False
+    ) -> ChosenActions:
+        """Return actions for the next step's observations (S, E, n) in episodes (S,)."""
+        ...
+
+    def begin(self, which: Bools) -> None:
+        """Begin another episode of these actors (S, K)."""
+        ...
+
+    def policy(self, actors: tuple[int, int]) -> Policy:
+        """Noise-free policies of (S, E) actors at the start of an episode."""
+        ...
+
+
+class RecurrentPolicies:
+    """Distributions of S trials' recurrent policies, with a hidden state for each of E actors."""
+
+    def __init__(self, algorithm: Recurrent, actors: tuple[int, int]) -> None:
+        self._algorithm = algorithm
+        self._hidden: NDArray[np.float32] = np.zeros((*actors, algorithm.hidden_width), np.float32)
+
+    def begin(self, which: Bools) -> None:
+        self._hidden[which] = 0.0
+
+    def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """Mean and standard deviation (S, E, m) for the next step of every episode."""
+        mean, std, self._hidden = self._algorithm.recurrent_distribution(observation, self._hidden)
+        return mean, std
+
+
+class Explorer:
+    """Policies of S trials, each with one exploring actor, the first."""
+
+    def __init__(self, algorithm: Algorithm, draw: NumberSource, trials: int, *, draws: bool) -> None:
+        """``draws``: whether a Gaussian policy samples its actions."""
+        self._algorithm, self._draw = algorithm, draw
+        self._recurrent = RecurrentPolicies(algorithm, (trials, 1)) if isinstance(algorithm, Recurrent) else None
+        gaussian = algorithm.distribution if isinstance(algorithm, Gaussian) else None
+        self._distribution = (self._recurrent or gaussian) if draws else None
+        self._sample = algorithm.sample if isinstance(algorithm, Stochastic) else None
+        self.adds_noise: Final = self._distribution is None and self._sample is None and algorithm.discrete is None
+        """Whether noise is added to the policy's actions."""
+
+    def __call__(
+        self, observation: NDArray[np.floating], episode: Episodes, *, random_phase: bool = False
+    ) -> ChosenActions:
+        explored, intended, behaviour, deviates = self.act(observation, self._draw(episode, random_phase=random_phase))
+        action = explored
+        if explored.shape[1] < intended.shape[1]:
+            action = intended.copy()
+            action[:, : explored.shape[1]] = explored
+        return ChosenActions(action, intended, behaviour, deviates)
+
+    def act(self, observation: NDArray[np.floating], numbers: ExplorationNumbers, explorers: int = 1) -> ChosenActions:
+        """Return the exploring actors' actions for observations (S, E, n)."""
+        noise = numbers.noise
+        if self._distribution is not None:
+            assert noise is not None
+            mean, std = self._distribution(observation)
+            intended = np.clip(mean, -1.0, 1.0).astype(np.float64)
+            mean, std = mean[:, :explorers], std[:, :explorers]
+            drawn = mean + std * noise
+            if numbers.amplitude is not None:
+                std = numbers.amplitude * std
+            deviates = numbers.amplitude is not None and np.asarray(numbers.amplitude.min(axis=-1) < 1.0)
+            return ChosenActions(
+                np.clip(drawn, -1.0, 1.0), intended, np.concatenate((mean, std, drawn), axis=2), deviates
+            )
+        intended = self._algorithm.policy(observation).astype(np.float64)
+        action = intended[:, :explorers]
+        if noise is not None and self._sample is not None:
+            action = self._sample(observation[:, :explorers], noise).astype(np.float64)
+        elif noise is not None:
+            action = np.minimum(np.maximum(action + noise, -1.0), 1.0)
+        if numbers.random is not None:
+            action = np.where(numbers.replaced, numbers.random, action)
+        return ChosenActions(action, intended)
+
+    def begin(self, which: Bools) -> None:
+        if self._recurrent is not None:
+            self._recurrent.begin(which)
+
+    def policy(self, actors: tuple[int, int]) -> Policy:
+        if not isinstance(self._algorithm, Recurrent):
+            return self._algorithm.policy
+        distribution = RecurrentPolicies(self._algorithm, actors)
+        return lambda seen: np.clip(distribution(seen)[0], -1.0, 1.0)
+
+
+class OnPolicyExplorer:
+    """On-policy actions of S trials with K actors each: draws from the policies that learn from them."""
+
+    def __init__(self, algorithm: OnPolicy, seeds: Sequence[int], m: int, actors: int) -> None:
+        self._algorithm, self._noise = algorithm, BufferedDraws(seeds, 1, normal, m, actors)
+
+    def __call__(
+        self, observation: NDArray[np.floating], episode: Episodes, *, random_phase: bool = False
+    ) -> ChosenActions:
+        drawn = self._algorithm.draw(observation, self._noise())
+        action = np.clip(drawn, -1.0, 1.0)
+        return ChosenActions(action, action, drawn)
+
+    def begin(self, which: Bools) -> None:
+        """Do nothing: these policies have no memory."""
+
+    def policy(self, actors: tuple[int, int]) -> Policy:
+        return self._algorithm.policy

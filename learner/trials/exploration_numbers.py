@@ -1,0 +1,230 @@
+"""Random numbers for the exploration of S trials.
+
+The numbers of a step come from separate streams, one per episode, as on a rig (``EpisodeNumbers``), or one per trial
+(``StepNumbers``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Algorithm, Gaussian, Stochastic
+from onrig.learner.trials.worlds import Bools
+from onrig.runtime.explore.noise import episode_noise, level_at, ornstein_uhlenbeck, random_levels
+from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
+from onrig.runtime.explore.settings import ActionNoise, EpsilonGreedy, Exploration, OrnsteinUhlenbeck, OwnNoise
+from onrig.runtime.policy.contract import NOISE_CUT
+from onrig.runtime.random_streams import Role, stream
+
+Values = NDArray[np.float64]
+Episodes = NDArray[np.int64]
+BUFFERED_STEPS: Final = 256
+"""Number of steps whose random numbers are drawn at once."""
+
+
+class ExplorationNumbers(NamedTuple):
+    """Random numbers for K exploration steps of S trials: noise for actions, and actions that replace them."""
+
+    noise: Values | None = None
+    """(S, K, k): noise added to actions, or N(0, 1) for policies that draw; None without noise."""
+    random: Values | None = None
+    """(S, K, m): actions that replace the policy's."""
+    replaced: Bools | bool = True
+    """(S, K, 1): whether an action is replaced."""
+    amplitude: Values | None = None
+    """(m,), or (S, 1, m) if trials differ: scale of the policy's own noise, already included in ``noise``; None for
+    1."""
+
+    def at(self, step: int) -> ExplorationNumbers:
+        selected = slice(step, step + 1)
+        noise = None if self.noise is None else self.noise[:, selected]
+        random = None if self.random is None else self.random[:, selected]
+        replaced = self.replaced if isinstance(self.replaced, bool) else self.replaced[:, selected]
+        return ExplorationNumbers(noise, random, replaced, self.amplitude)
+
+
+class NumberSource(Protocol):
+    """Source of random numbers."""
+
+    def __call__(self, episode: Episodes, *, random_phase: bool) -> ExplorationNumbers:
+        """Return the numbers for the next step in episodes (S,); in the ``random_phase`` only random actions."""
+        ...
+
+
+class EpisodeNumbers:
+    """Random numbers of S trials for complete episodes, from the episode's exploration stream, as on a rig.
+
+    Process ``own`` clips and schedules a policy's own noise; noise in weights has no schedule.  Epsilon is the
+    algorithm's, or the amplitude of process ``epsilon_greedy``; other processes have no effect on it.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, process: Exploration, seeds: Sequence[int], steps: int, actuators: Sequence[str]
+    ) -> None:
+        self._process, self._seeds, self._steps = process, seeds, steps
+        self._actuators, self._discrete = tuple(actuators), algorithm.discrete
+        self._noises = algorithm.noise_width if isinstance(algorithm, Stochastic) else None
+        self.episode = ExplorationNumbers()
+        """ExplorationNumbers of the present episode, (S, T, k)."""
+        self._step, self._number = steps, 0
+
+    def __call__(self, episode: Episodes, *, random_phase: bool = False) -> ExplorationNumbers:
+        """Return the numbers for the next step; all trials are in the same episode."""
+        number = int(episode[0])
+        if self._step == self._steps or self._number != number:
+            self.episode, self._step, self._number = self._draw(number), 0, number
+        self._step += 1
+        return self.episode.at(self._step - 1)
+
+    def _draw(self, episode: int) -> ExplorationNumbers:
+        process, T, names = self._process, self._steps, self._actuators
+        streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
+        if isinstance(process, OwnNoise):
+            noise = np.array([episode_noise(process, s, episode, T, names) for s in streams])
+            scheduled = np.array(amplitudes(process, names, episode))
+            return ExplorationNumbers(
+                noise, amplitude=np.zeros_like(scheduled) if is_quiet(process.quiet, episode) else scheduled
+            )
+        if self._noises is not None:
+            return ExplorationNumbers(np.stack([s.standard_normal((T, self._noises)) for s in streams]))
+        if self._discrete is not None:
+            drawn = np.stack([random_levels(s, T, self._discrete.levels) for s in streams])
+            return ExplorationNumbers(random=drawn[:, :, 1:], replaced=drawn[:, :, :1] < self._epsilon(episode))
+        if not isinstance(process, ActionNoise) or is_quiet(process.quiet, episode):
+            return ExplorationNumbers(np.zeros((len(streams), T, len(names))))
+        if not isinstance(process, OrnsteinUhlenbeck):  # OU noise: computed for all trials at once below
+            return ExplorationNumbers(np.array([episode_noise(process, s, episode, T, names) for s in streams]))
+        white = np.stack([s.standard_normal((T, len(names))) for s in streams], axis=1)
+        u = ornstein_uhlenbeck(white, process.gain, process.friction)
+        # The amplitude multiplies the clipped noise.
+        scaled = np.array(amplitudes(process, names, episode)) * np.clip(u, -1.0, 1.0)
+        return ExplorationNumbers(np.ascontiguousarray(scaled.transpose(1, 0, 2)))
+
+    def _epsilon(self, episode: int) -> float:
+        assert self._discrete is not None
+        if not isinstance(self._process, EpsilonGreedy):
+            return interpolate(self._discrete.epsilon, episode)
+        (epsilon,) = schedules(self._process.amplitude, self._actuators)
+        return 0.0 if is_quiet(self._process.quiet, episode) else interpolate(epsilon, episode)
+
+
+class PerTrialNumbers:
+    """ExplorationNumbers of S trials as on a rig, whose episodes end separately."""
+
+    def __init__(self, trials: Sequence[EpisodeNumbers]) -> None:
+        """``trials``: the numbers of each trial alone."""
+        self._trials: Final = trials
+
+    def __call__(self, episode: Episodes, *, random_phase: bool = False) -> ExplorationNumbers:
+        """Return the numbers for the next step in these episodes (S,)."""
+        each = [numbers(episode[s : s + 1]) for s, numbers in enumerate(self._trials)]
+        first = each[0]
+        if first.random is not None:
+            replaced = np.concatenate([np.broadcast_to(one.replaced, (1, 1, 1)) for one in each])
+            return ExplorationNumbers(random=np.concatenate([_require(one.random) for one in each]), replaced=replaced)
+        amplitude = None
+        if first.amplitude is not None:
+            amplitude = np.stack([_require(one.amplitude) for one in each])[:, None]
+        return ExplorationNumbers(np.concatenate([_require(one.noise) for one in each]), amplitude=amplitude)
+
+
+def _require(values: Values | None) -> Values:
+    assert values is not None
+    return values
+
+
+class BufferedDraws:
+    """Buffered random numbers of S trials, (S, E, k) for each step, from separate streams."""
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        number: int,
+        draw: Callable[[np.random.Generator, tuple[int, ...]], Values],
+        k: int,
+        actors: int = 1,
+    ) -> None:
+        """``number``: number of the stream within each trial."""
+        self._streams = [stream(seed, Role.EXPLORATION, number) for seed in seeds]
+        self._draw, self._shape = draw, (BUFFERED_STEPS, actors, k)
+        self._rows: Values = np.zeros((0, len(seeds), actors, k))
+        self._used = 0
+
+    def __call__(self) -> Values:
+        """Return the next step's numbers, (S, E, k)."""
+        if self._used == len(self._rows):
+            self._rows = np.stack([self._draw(s, self._shape) for s in self._streams], axis=1)
+            self._used = 0
+        self._used += 1
+        row: Values = self._rows[self._used - 1]
+        return row
+
+
+def _uniform(source: np.random.Generator, shape: tuple[int, ...]) -> Values:
+    return source.random(shape)
+
+
+def normal(source: np.random.Generator, shape: tuple[int, ...]) -> Values:
+    """Draw N(0, 1) numbers."""
+    return source.standard_normal(shape)
+
+
+class CorrelatedNoise:
+    """Noise of S trials that persists over steps: u <- (1 - friction) u + N(0, 1), reset in each episode.
+
+    It is Ornstein-Uhlenbeck noise that starts at 0, or with ``unit`` has variance 1 in every step, like process ``own``
+    on a rig.
+    """
+
+    def __init__(self, friction: float, trials: int, *, unit: bool) -> None:
+        """``friction``: 1 for white noise."""
+        self._correlation = 1.0 - friction
+        self._gain = (1.0 - self._correlation**2) ** 0.5 if unit else 1.0
+        self._u: Values = np.zeros((trials, 1, 1))
+        self._episode: Episodes = np.zeros(trials, np.int64)
+
+    def __call__(self, normal: Values, episode: Episodes) -> Values:
+        """Return the noise (S, 1, m) for the next step in episodes (S,), computed from N(0, 1)."""
+        continues = (episode == self._episode)[:, None, None]
+        self._u, self._episode = (
+            np.where(continues, self._correlation * self._u + self._gain * normal, normal),
+            episode.copy(),
+        )
+        return self._u
+
+
+class StepNumbers:
+    """Random numbers of S trials whose episodes may end at any step."""
+
+    def __init__(
+        self, algorithm: Algorithm, correlated: CorrelatedNoise, seeds: Sequence[int], m: int, *, std: float
+    ) -> None:
+        """``std``: standard deviation of noise added to actions; ``correlated`` converts N(0, 1) to it, and to
+        Gaussian policies' own noise."""
+        self._gaussian, self._stochastic = isinstance(algorithm, Gaussian), isinstance(algorithm, Stochastic)
+        self._discrete, self._correlated, self._std = algorithm.discrete, correlated, std
+        noise_width = algorithm.noise_width if isinstance(algorithm, Stochastic) else m
+        self._uniform = BufferedDraws(seeds, 0, _uniform, m)
+        self._normal = BufferedDraws(seeds, 1, normal, noise_width)
+        self._epsilon_draws = BufferedDraws(seeds, 2, _uniform, 1)
+
+    def __call__(self, episode: Episodes, *, random_phase: bool) -> ExplorationNumbers:
+        """Return the numbers for the next step in episodes (S,); Gaussian policies ignore ``random_phase``."""
+        if self._gaussian:
+            return ExplorationNumbers(self._correlated(np.clip(self._normal(), -NOISE_CUT, NOISE_CUT), episode))
+        discrete = self._discrete
+        if discrete is not None and (random_phase or not self._stochastic):
+            level = level_at(self._uniform(), discrete.levels)
+            if random_phase:
+                return ExplorationNumbers(random=level)
+            epsilon = np.array([interpolate(discrete.epsilon, e) for e in episode.tolist()])
+            return ExplorationNumbers(random=level, replaced=self._epsilon_draws() < epsilon[:, None, None])
+        if random_phase:
+            return ExplorationNumbers(random=2.0 * self._uniform() - 1.0)
+        if self._stochastic:
+            return ExplorationNumbers(self._normal())
+        return ExplorationNumbers(self._std * self._correlated(self._normal(), episode))
