@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onrig.tools.cli import main
-from onrig.tools.web.bystander import FOXGLOVE, PAGE
+from onrig.tools.web.view import FOXGLOVE, PAGE
 from onrig.tools.web.guard import FIRST_PORT
 
 ROOT = Path(__file__).parents[1]
