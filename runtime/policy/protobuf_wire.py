@@ -176,12 +176,12 @@ class _Reader:
                 numbers.setdefault(field, []).append(int.from_bytes(data[offset : offset + 4], "little"))
                 offset += 4
         messages: dict[int, list[Fields]] = {}
-        for number, kind, field in message.inner:
+        for number, kind, described in message.inner:
             if number in spans:
-                repeated = spans[number]
-                if len(repeated) > field.limit:
-                    raise malformed(f"{len(repeated)} {field.plural}; at most {field.limit} allowed")
-                messages[number] = [self.fields(span, kind) for span in repeated]
+                inner = spans[number]
+                if len(inner) > described.limit:
+                    raise malformed(f"{len(inner)} {described.plural}; at most {described.limit} allowed")
+                messages[number] = [self.fields(each, kind) for each in inner]
         return Fields(data, numbers, spans, messages)
 
     def _packed(self, span: Span) -> list[int]:
