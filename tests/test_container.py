@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from onrig.tools.cli import main
-from onrig.tools.web.bystander import FOXGLOVE, PAGE
 from onrig.tools.web.guard import FIRST_PORT
+from onrig.tools.web.view import FOXGLOVE, PAGE
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())

@@ -25,7 +25,7 @@ from onrig.runtime.policy.admission import Admitted, Refused, admit
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, Step
-from onrig.runtime.replay.learners.admission_terms import admission_limits, desk_probes, wanted_of
+from onrig.runtime.replay.learners.admission_terms import admission_limits, required_contract, standard_probes
 from onrig.runtime.replay.scoring import Records, terms_of
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
@@ -35,8 +35,8 @@ from onrig.sim.twin.main import twin_options
 
 def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
     """Return the admission verdict of a rig with an empty memory."""
-    contract = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
-    return admit(model, contract, desk_probes(contract, config.seed), admission_limits(config))
+    contract = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+    return admit(model, contract, standard_probes(contract, config.seed), admission_limits(config))
 
 
 def read_model(path: Path, config: RunConfig) -> bytes | Refused:

@@ -16,7 +16,7 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import open_file, replace_file
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, Refused
 from onrig.runtime.policy.contract import HIDDEN, ModelRefused
-from onrig.runtime.replay.learners.admission_terms import admission_limits, wanted_of
+from onrig.runtime.replay.learners.admission_terms import admission_limits, required_contract
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
 from onrig.tools.damage import policy_damage
@@ -92,7 +92,7 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
         model = read_model(file, config)
         if isinstance(model, Refused):
             return complain("policy", f"{file}: refused at {model.stage}: {model.reason}")
-        wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+        wanted = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
         replace_file(out, stamped(model, msgspec.structs.replace(wanted, parent_run=f"stamped from {file.name}")))
     except ConfigError as error:
         return explain(error)

@@ -24,7 +24,7 @@ from onrig.runtime.control.connection import LimitsTooWide, apply_limits
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.policy.contract import METADATA_KEY, ModelRefused, contract_mismatch, decode_contract
 from onrig.runtime.policy.onnx_wire import read_model as parse
-from onrig.runtime.replay.learners.admission_terms import wanted_of
+from onrig.runtime.replay.learners.admission_terms import required_contract
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.device_process import line_to
 from onrig.tools.evaluate import read_model
@@ -77,7 +77,7 @@ def _name_of(file: Path, config: RunConfig) -> bytes:
         raise Failure(f"{file}: cannot be read: {error.strerror or error}") from None
     except (ModelRefused, msgspec.DecodeError) as error:
         raise Failure(f"{file}: no policy with a contract: {error}") from None
-    wanted = wanted_of(config.rig, config.rate_hz, stochastic=contract.stochastic, signals=config.signals)
+    wanted = required_contract(config.rig, config.rate_hz, stochastic=contract.stochastic, signals=config.signals)
     if difference := contract_mismatch(contract, wanted):
         raise Failure(f"{file}: {difference}")
     return policy_name(model)

@@ -23,9 +23,9 @@ from onrig.tools.load import explain
 from onrig.tools.run_facts import LAST, of_summary
 from onrig.tools.running import Plan, opened, plan_run, supervise
 from onrig.tools.terminal import complain, drawn, warn_missing_library
-from onrig.tools.web.bystander import FOXGLOVE, PAGE, View
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import ViewError, live_view
+from onrig.tools.web.view import FOXGLOVE, PAGE, View
 
 
 def run_shown(

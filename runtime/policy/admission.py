@@ -27,7 +27,7 @@ from onrig.runtime.policy.contract import (
 )
 from onrig.runtime.policy.graph import Cost, check_graph, check_operators, hidden_width
 from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
-from onrig.runtime.policy.probing import native_twin, probe, run
+from onrig.runtime.policy.probing import probe, run, verify_native
 from onrig.runtime.policy.session import PolicySession
 
 WARM_UP_RUNS: Final = 20
@@ -90,12 +90,12 @@ def admit(
     if probes.ndim != 2 or probes.shape[1] != len(wanted.observations):
         raise ValueError(f"probes have shape {probes.shape}, but the rig has {len(wanted.observations)} observations")
     try:
-        return _judge(model, wanted, probes, limits, clock_ns)
+        return _check(model, wanted, probes, limits, clock_ns)
     except ModelRefused as refusal:
         return Refused(refusal.stage, refusal.reason)
 
 
-def _judge(
+def _check(
     model: bytes,
     expected: PolicyContract,
     probes: npt.NDArray[np.float32],
@@ -123,11 +123,11 @@ def _judge(
     if not finite.all():
         warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are non-finite and were ignored")
     if finite.any():
-        answers = probe(session, probes[finite], expected)
+        probe_outputs = probe(session, probes[finite], expected)
         if limits.evaluator == "auto":
-            twin = native_twin(session, parsed, answers, probes[finite], expected)
-            session = twin.session or session
-            warnings += [twin.warning] if twin.warning else []
+            native = verify_native(session, parsed, probe_outputs, probes[finite], expected)
+            session = native.session or session
+            warnings += [native.warning] if native.warning else []
     _time_runs(session, WARM_UP_RUNS, clock_ns)
     p50, p99 = np.percentile(_time_runs(session, LATENCY_RUNS, clock_ns), [50, 99])
     if p99 > budget:

@@ -24,8 +24,8 @@ class Value(NamedTuple):
     elem_type: int
     shape: Shape
     constant: Array | None = None
-    below: int = 0
-    """Bound of computed integers, which are 0 to below - 1."""
+    bound: int = 0
+    """Exclusive upper bound of computed integers, which are not negative; 0 for other values."""
 
 
 class Result(NamedTuple):
@@ -36,8 +36,8 @@ class Result(NamedTuple):
     operations: int
     constant: Array | None = None
     """The value, if the node is a Constant."""
-    below: int = 0
-    """Bound of the integers, if the node computes any."""
+    bound: int = 0
+    """Exclusive upper bound of computed integers; 0 for other values."""
 
 
 def value_of(array: Array) -> Value:

@@ -131,7 +131,7 @@ def check_graph(
         if len(result.shapes) != len(node.outputs):
             raise ModelRefused("shapes", f"{node.op_type} has {len(node.outputs)} outputs, yields {len(result.shapes)}")
         for name, shape in zip(node.outputs, result.shapes, strict=True):
-            define(name, Value(result.elem_type, shape, result.constant, result.below))
+            define(name, Value(result.elem_type, shape, result.constant, result.bound))
     for name, width in ports.outputs.items():
         output = values.get(name)
         if output is None or output.constant is not None:

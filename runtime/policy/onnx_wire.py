@@ -132,8 +132,8 @@ _VALUE_INFOS: Final = Field(
 _GRAPH: Final = Message(
     "graph",
     {
-        5: Field(BYTES, repeated=True, message=_TENSOR, most=MAX_TENSORS, called="initializers"),
-        1: Field(BYTES, repeated=True, message=_NODE, most=MAX_NODES, called="nodes"),
+        5: Field(BYTES, repeated=True, message=_TENSOR, limit=MAX_TENSORS, plural="initializers"),
+        1: Field(BYTES, repeated=True, message=_NODE, limit=MAX_NODES, plural="nodes"),
         2: _ONE,
         10: _ONE,
         11: _VALUE_INFOS,

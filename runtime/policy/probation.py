@@ -59,7 +59,7 @@ class Terms(NamedTuple):
 
 
 class ProbationConfig(Protocol):
-    """Part of a run's configuration that a probation needs."""
+    """Part of a run's configuration used by a probation."""
 
     @property
     def probation(self) -> Probation | None:

@@ -18,9 +18,9 @@ from onrig.runtime.policy.session import PolicySession
 
 BOUNDS_TOLERANCE: Final = 1e-4
 """Tolerance of an action's limit, as a share of the half range: float32 rounding of a scaled, saturated tanh."""
-AGREEMENT: Final = 1e-4
+PORT_TOLERANCE: Final = 1e-4
 """Tolerance between ports, relative to values above 1: float32 rounding."""
-ROUNDING: Final = 1e-5
+NATIVE_TOLERANCE: Final = 1e-5
 """Tolerance between onnxruntime and the C library: actions in half ranges, other ports as above. Their float32 sums
 differ in order: networks of 50 to 256 units differ by up to 5e-7, a wrong operation by far more."""
 RECURRENT_STEPS: Final = 200
@@ -56,32 +56,32 @@ def run(session: PolicySession) -> None:
         raise ModelRefused("format", f"onnxruntime fails to run it: {error}") from error
 
 
-class Answers(NamedTuple):
+class ProbeOutputs(NamedTuple):
     """Outputs of a policy for k probes under one noise, float32 (k, width) each, by port."""
 
     noise: float
     outputs: dict[str, npt.NDArray[np.float32]]
 
 
-def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: PolicyContract) -> list[Answers]:
+def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: PolicyContract) -> list[ProbeOutputs]:
     """Return the outputs at all probe states, once per noise. Raises ModelRefused (``finite``, ``bounds``, ``ports``)
     if any output is invalid.
     """
     probes = _probe_sequence(session, probes)
     noises = (0.0,) if session.noise is None else (0.0, NOISE_CUT, -NOISE_CUT)
-    answers = [_answers(session, probes, noise) for noise in noises]
-    for answer in answers:
+    probe_outputs = [_probe_outputs(session, probes, noise) for noise in noises]
+    for answer in probe_outputs:
         for port, values in answer.outputs.items():
             if port != "action":
                 _check_finite(port, values, answer.noise)
         _check_actions(answer.outputs["action"], probes, wanted)
     if session.noise is not None:
-        for answer in answers:
-            _check_agreement(answer, answers[0], wanted, squashes=session.squashes)
-    return answers
+        for answer in probe_outputs:
+            _check_agreement(answer, probe_outputs[0], wanted, squashes=session.squashes)
+    return probe_outputs
 
 
-class Twin(NamedTuple):
+class NativeEvaluation(NamedTuple):
     """Session that evaluates a policy in the C library, if its outputs agree with onnxruntime's."""
 
     session: PolicySession | None
@@ -89,13 +89,13 @@ class Twin(NamedTuple):
     """Description of a disagreement, or empty."""
 
 
-def native_twin(
+def verify_native(
     session: PolicySession,
     parsed: OnnxModel,
-    expected: Sequence[Answers],
+    expected: Sequence[ProbeOutputs],
     probes: npt.NDArray[np.float32],
     wanted: PolicyContract,
-) -> Twin:
+) -> NativeEvaluation:
     """Compare the C library's evaluation of a policy with onnxruntime's at all probe states.
 
     parsed: the session's model; expected: result of ``probe`` for the same states.
@@ -103,26 +103,28 @@ def native_twin(
     try:
         native = PolicySession(session.model, native=True, parsed=parsed)
     except ModelRefused:
-        return Twin(None)
+        return NativeEvaluation(None)
     half_range = Normalisation.of(wanted.actions).half_range
     for answer in expected:
-        for port, values in _answers(native, _probe_sequence(native, probes), answer.noise).outputs.items():
+        for port, values in _probe_outputs(native, _probe_sequence(native, probes), answer.noise).outputs.items():
             scale = half_range if port == "action" else np.maximum(1.0, np.abs(answer.outputs[port]))
             off = np.max(np.abs(values.astype(np.float64) - answer.outputs[port]) / scale)
-            if not off <= ROUNDING:  # true for NaN
-                description = f"the C library's {port!r} differs by {off:.2g}, more than rounding ({ROUNDING:g})"
-                return Twin(None, f"onnxruntime evaluates it: {description}")
-    return Twin(native)
+            if not off <= NATIVE_TOLERANCE:  # true for NaN
+                description = (
+                    f"the C library's {port!r} differs by {off:.2g}, more than rounding ({NATIVE_TOLERANCE:g})"
+                )
+                return NativeEvaluation(None, f"onnxruntime evaluates it: {description}")
+    return NativeEvaluation(native)
 
 
 def _probe_sequence(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Yield the probes; for a recurrent policy one episode, which repeats them if necessary."""
+    """Return the probes; for a recurrent policy one episode that repeats them if necessary."""
     if session.hidden is None:
         return probes
     return np.resize(probes, (max(len(probes), RECURRENT_STEPS), probes.shape[1]))
 
 
-def _answers(session: PolicySession, probes: npt.NDArray[np.float32], noise: float) -> Answers:
+def _probe_outputs(session: PolicySession, probes: npt.NDArray[np.float32], noise: float) -> ProbeOutputs:
     """Run every probe; a recurrent policy as one episode."""
     ports = {"action": session.action}
     if session.noise is not None:
@@ -139,7 +141,7 @@ def _answers(session: PolicySession, probes: npt.NDArray[np.float32], noise: flo
             outputs[name][row] = port[0]
         if session.hidden is not None:
             session.hidden[:] = session.hidden_out
-    return Answers(noise, outputs)
+    return ProbeOutputs(noise, outputs)
 
 
 def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> None:
@@ -153,7 +155,7 @@ def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> N
         )
 
 
-def _check_agreement(answer: Answers, without: Answers, requested: PolicyContract, *, squashes: bool) -> None:
+def _check_agreement(answer: ProbeOutputs, without: ProbeOutputs, requested: PolicyContract, *, squashes: bool) -> None:
     """Raise ModelRefused (``ports``) unless noise changes only the draw, and the action follows from the draw.
 
     ``without``: the answers without noise.
@@ -172,7 +174,7 @@ def _check_agreement(answer: Answers, without: Answers, requested: PolicyContrac
         ]
     for subject, got, other, expected in checks:
         off = np.abs(got - expected) / np.maximum(1.0, np.abs(expected))
-        if (off > AGREEMENT).any():
+        if (off > PORT_TOLERANCE).any():
             index = np.unravel_index(int(np.argmax(off)), off.shape)
             raise ModelRefused(
                 "ports",

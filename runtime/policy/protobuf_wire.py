@@ -37,9 +37,10 @@ class Field(NamedTuple):
     repeated: bool = False
     message: Message | None = None
     """Message type of its bytes; None for other bytes."""
-    most: int = MAX_FIELDS
-    called: str = ""
-    """Name of its values if there may be up to ``most`` of them."""
+    limit: int = MAX_FIELDS
+    """Maximum number of repetitions."""
+    plural: str = ""
+    """Name of the repeated values in messages; required with ``limit``."""
 
 
 class Message:
@@ -52,7 +53,7 @@ class Message:
         self.name: Final = name
         self.fields: Final = {number: (field.wire, field.repeated) for number, field in fields.items()}
         self.refused: Final = refused or {}
-        self.within: Final = [(number, f.message, f) for number, f in fields.items() if f.message is not None]
+        self.inner: Final = [(number, f.message, f) for number, f in fields.items() if f.message is not None]
         """Fields that are messages."""
 
 
@@ -175,11 +176,11 @@ class _Reader:
                 numbers.setdefault(field, []).append(int.from_bytes(data[offset : offset + 4], "little"))
                 offset += 4
         messages: dict[int, list[Fields]] = {}
-        for number, kind, described in message.within:
+        for number, kind, described in message.inner:
             if number in spans:
                 inner = spans[number]
-                if len(inner) > described.most:
-                    raise malformed(f"{len(inner)} {described.called}; at most {described.most} allowed")
+                if len(inner) > described.limit:
+                    raise malformed(f"{len(inner)} {described.plural}; at most {described.limit} allowed")
                 messages[number] = [self.fields(each, kind) for each in inner]
         return Fields(data, numbers, spans, messages)
 

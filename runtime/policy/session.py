@@ -101,26 +101,27 @@ def _named(widths: dict[str, int]) -> str:
     return ", ".join(f"{name} (1, {width})" for name, width in widths.items()) or "none"
 
 
-_NOTHING: Final = np.zeros((1, 0), np.float32)
-_QUESTION: Final = (INPUT_NAME, NOISE, HIDDEN)
-_ANSWER: Final = (OUTPUT_NAME, "mean", "std", "drawn", HIDDEN_OUT)
+_NO_VALUES: Final = np.zeros((1, 0), np.float32)
+_INPUT_ORDER: Final = (INPUT_NAME, NOISE, HIDDEN)
+_OUTPUT_ORDER: Final = (OUTPUT_NAME, "mean", "std", "drawn", HIDDEN_OUT)
 
 
 class _Bound(NamedTuple):
-    """A model ready to run: the arrays (1, width) of its ports, packed and unpacked in memory by one call."""
+    """A model ready to run: arrays (1, width) of its ports, which are views of one row each."""
 
-    question: memoryview
+    input_row: memoryview
     inputs: dict[str, Port]
-    answer: memoryview
+    output_row: memoryview
     outputs: dict[str, Port]
     call: Callable[..., object]
     arguments: tuple[object, ...]
     metadata: Mapping[str, str]
-    kept: object
+    owner: object
+    """Object that must outlive the call."""
 
 
 def _packed_views(row: Port, widths: Mapping[str, int], order: Sequence[str]) -> dict[str, Port]:
-    """Return views of all ports in a given order, consecutive in ``row``."""
+    """Return views of ``row``, one per port, in a given order."""
     arrays, start = {}, 0
     for name in order:
         if name in widths:
@@ -143,8 +144,9 @@ def _bind_onnxruntime(model: bytes) -> _Bound:
         _widths(kind, ports) for kind, ports in (("input", session.get_inputs()), ("output", session.get_outputs()))
     )
     _check_ports(inputs, outputs)
-    question, answer = (np.zeros(sum(widths.values()), np.float32) for widths in (inputs, outputs))
-    input_views, output_views = _packed_views(question, inputs, _QUESTION), _packed_views(answer, outputs, _ANSWER)
+    input_row, output_row = (np.zeros(sum(widths.values()), np.float32) for widths in (inputs, outputs))
+    input_views = _packed_views(input_row, inputs, _INPUT_ORDER)
+    output_views = _packed_views(output_row, outputs, _OUTPUT_ORDER)
     binding = session.io_binding()
     for name, array in input_views.items():
         binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
@@ -152,21 +154,22 @@ def _bind_onnxruntime(model: bytes) -> _Bound:
         binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
     metadata = session.get_modelmeta().custom_metadata_map
     call = _hot_call(session, binding)
-    return _Bound(question.data, input_views, answer.data, output_views, *call, metadata, (session, binding))
+    return _Bound(input_row.data, input_views, output_row.data, output_views, *call, metadata, (session, binding))
 
 
 def _bind_native(model: bytes, parsed: OnnxModel | None) -> _Bound:
     parsed = read_model(model) if parsed is None else parsed
-    network = compile_network(parsed, _QUESTION, _ANSWER)
+    network = compile_network(parsed, _INPUT_ORDER, _OUTPUT_ORDER)
     call = None if network is None else network.bind()
     if network is None or call is None:
         raise ModelRefused("format", "the C library does not evaluate this graph, or is missing")
     inputs, outputs = ({name: r.width for name, r in rows.items()} for rows in (network.inputs, network.outputs))
     _check_ports(inputs, outputs)
     n = sum(inputs.values())
-    question, answer = network.values[:n], network.values[n : n + sum(outputs.values())]
-    input_views, output_views = _packed_views(question, inputs, _QUESTION), _packed_views(answer, outputs, _ANSWER)
-    return _Bound(question.data, input_views, answer.data, output_views, call, (), parsed.metadata, network)
+    input_row, output_row = network.values[:n], network.values[n : n + sum(outputs.values())]
+    input_views = _packed_views(input_row, inputs, _INPUT_ORDER)
+    output_views = _packed_views(output_row, outputs, _OUTPUT_ORDER)
+    return _Bound(input_row.data, input_views, output_row.data, output_views, call, (), parsed.metadata, network)
 
 
 class PolicySession:
@@ -196,14 +199,14 @@ class PolicySession:
         except Exception as error:  # onnxruntime's exceptions have no common base below Exception
             raise ModelRefused("format", f"onnxruntime rejects it: {error}") from error
         self._bound = bound
-        self._question, self._answer = bound.question, bound.answer
+        self._input_row, self._output_row = bound.input_row, bound.output_row
         self._call, self._arguments = bound.call, bound.arguments
         self.observation: Port = bound.inputs[INPUT_NAME]
         self.noise: Port | None = bound.inputs.get(NOISE)
         self.hidden: Port | None = bound.inputs.get(HIDDEN)
         self.action: Port = bound.outputs[OUTPUT_NAME]
-        self.mean, self.std, self.drawn = (bound.outputs.get(name, _NOTHING) for name in _ANSWER[1:4])
-        self.hidden_out: Port = bound.outputs.get(HIDDEN_OUT, _NOTHING)
+        self.mean, self.std, self.drawn = (bound.outputs.get(name, _NO_VALUES) for name in _OUTPUT_ORDER[1:4])
+        self.hidden_out: Port = bound.outputs.get(HIDDEN_OUT, _NO_VALUES)
         self.plain: Final = not (stochastic or self.hidden is not None)
         """Whether ``observation`` and ``action`` are its only ports."""
         self.squashes: Final = behaviour == SQUASHED_GAUSSIAN
@@ -216,16 +219,16 @@ class PolicySession:
         """Compute ``action`` from ``observation``; onnxruntime's exceptions have no common base below Exception."""
         self._call(*self._arguments)
 
-    def ask(self, question: Sequence[float]) -> tuple[float, ...]:
+    def ask(self, values: Sequence[float]) -> tuple[float, ...]:
         """Run on an observation, followed by the noise for a stochastic policy; return ``action`` (m,).
 
         For a stochastic policy, ``mean``, ``std`` and ``drawn`` follow, (m,) each. Packing is faster than assigning to
         an array. Values beyond float32 become infinite. Raises struct.error if the length is wrong, and onnxruntime's
         exceptions.
         """
-        self._pack(self._question, 0, *question)
+        self._pack(self._input_row, 0, *values)
         self._call(*self._arguments)
-        return self._unpack(self._answer)
+        return self._unpack(self._output_row)
 
     def warm_up(self, runs: int) -> None:
         """Run ``runs`` times to warm up buffers, pages and caches."""

@@ -92,7 +92,7 @@ def cast(call: Call) -> Result:
     return Result(to, (value.shape,), math.prod(value.shape))
 
 
-def moved(call: Call, *shapes: Shape) -> Result:
+def copied(call: Call, *shapes: Shape) -> Result:
     """Return ``shapes``, at one operation per element copied."""
     return Result(call.value(0).elem_type, shapes, sum(math.prod(s) for s in shapes))
 
@@ -105,7 +105,7 @@ def concat(call: Call) -> Result:
     axis = call.axis(call.integer("axis", 0), len(shapes[0]))
     if any(s[:axis] + s[axis + 1 :] != shapes[0][:axis] + shapes[0][axis + 1 :] for s in shapes):
         raise call.refusal(f"shapes {shapes[:8]} differ off axis {axis}")
-    return moved(call, (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :]))
+    return copied(call, (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :]))
 
 
 def reshape(call: Call) -> Result:
@@ -120,7 +120,7 @@ def reshape(call: Call) -> Result:
     full = tuple(count // known if d == -1 else d for d in shape)
     if math.prod(full) != count:
         raise call.refusal(f"{old} into {expected}")
-    return moved(call, full)
+    return copied(call, full)
 
 
 def flatten(call: Call) -> Result:
@@ -130,7 +130,7 @@ def flatten(call: Call) -> Result:
     if not -len(shape) <= axis <= len(shape):
         raise call.refusal(f"axis {axis} of {len(shape)} dimensions")
     axis += len(shape) if axis < 0 else 0
-    return moved(call, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+    return copied(call, (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
 
 def unsqueeze(call: Call) -> Result:
@@ -140,7 +140,7 @@ def unsqueeze(call: Call) -> Result:
         raise call.refusal("needs axes")
     for axis in sorted(call.axes(axes, len(shape) + len(axes))):
         shape.insert(axis, 1)
-    return moved(call, tuple(shape))
+    return copied(call, tuple(shape))
 
 
 def squeeze(call: Call) -> Result:
@@ -149,7 +149,7 @@ def squeeze(call: Call) -> Result:
     drop = [i for i, d in enumerate(shape) if d == 1] if axes is None else call.axes(axes, len(shape))
     if any(shape[i] != 1 for i in drop):
         raise call.refusal(f"axes {drop} of {shape} are not all 1")
-    return moved(call, tuple(d for i, d in enumerate(shape) if i not in drop))
+    return copied(call, tuple(d for i, d in enumerate(shape) if i not in drop))
 
 
 def sliced(call: Call) -> Result:
@@ -164,7 +164,7 @@ def sliced(call: Call) -> Result:
         raise call.refusal(f"starts {starts}, ends {ends}, axes {axes}, steps {steps}")
     for axis, start, end, step in zip(call.axes(axes, len(shape)), starts, ends, steps, strict=True):
         shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
-    return moved(call, tuple(shape))
+    return copied(call, tuple(shape))
 
 
 def split(call: Call) -> Result:
@@ -177,7 +177,7 @@ def split(call: Call) -> Result:
         sizes = [shape[axis] // parts] * parts
     if len(sizes) != parts or sum(sizes) != shape[axis] or any(s < 1 for s in sizes):
         raise call.refusal(f"{shape} into {sizes} along axis {axis}")
-    return moved(call, *((*shape[:axis], size, *shape[axis + 1 :]) for size in sizes))
+    return copied(call, *((*shape[:axis], size, *shape[axis + 1 :]) for size in sizes))
 
 
 def transpose(call: Call) -> Result:
@@ -187,22 +187,22 @@ def transpose(call: Call) -> Result:
     perm = range(len(shape))[::-1] if attribute is None else attribute.value
     if not isinstance(perm, tuple | range) or sorted(perm) != list(range(len(shape))):
         raise call.refusal(f"permutation {perm!r} of {len(shape)} dimensions")
-    return moved(call, tuple(shape[int(i)] for i in perm))
+    return copied(call, tuple(shape[int(i)] for i in perm))
 
 
 def gather(call: Call) -> Result:
     """Select constant indices, or those of an ArgMax, along one axis."""
     shape, picked = call.value(0).shape, call.optional(1)
     axis = call.axis(call.integer("axis", 0), len(shape))
-    if picked is not None and picked.below:
-        if picked.below > shape[axis]:
-            raise call.refusal(f"indices up to {picked.below - 1} of {shape[axis]} along axis {axis}")
+    if picked is not None and picked.bound:
+        if picked.bound > shape[axis]:
+            raise call.refusal(f"indices up to {picked.bound - 1} of {shape[axis]} along axis {axis}")
     else:
         indices = call.indices(1, rank=0)
         if indices is None or any(not -shape[axis] <= i < shape[axis] for i in indices):
             raise call.refusal(f"indices {indices} of {shape[axis]} along axis {axis}")
     assert picked is not None
-    return moved(call, shape[:axis] + picked.shape + shape[axis + 1 :])
+    return copied(call, shape[:axis] + picked.shape + shape[axis + 1 :])
 
 
 def arg_max(call: Call) -> Result:
@@ -211,7 +211,7 @@ def arg_max(call: Call) -> Result:
     axis = call.axis(call.integer("axis", 0), len(shape))
     kept = (1,) if call.flag("keepdims", True) else ()
     operations = math.prod(shape)
-    return Result(INT64, (shape[:axis] + kept + shape[axis + 1 :],), operations, below=shape[axis])
+    return Result(INT64, (shape[:axis] + kept + shape[axis + 1 :],), operations, bound=shape[axis])
 
 
 def layer_normalization(call: Call) -> Result:

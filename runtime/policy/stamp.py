@@ -1,4 +1,4 @@
-"""Metadata of an ONNX model, replaced in its bytes without a library: the rest of the model stays as it is."""
+"""Replacement of the contract in an ONNX model's metadata, without a library; all other bytes are unchanged."""
 
 from __future__ import annotations
 

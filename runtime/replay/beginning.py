@@ -21,7 +21,7 @@ from onrig.runtime.shm.latest import SLOT_SCHEMA, Latest, PolicySlot, loop_state
 from onrig.runtime.shm.ring import RingReader
 from onrig.runtime.shm.segment import Segment
 
-Say = Callable[[str], object]
+Warn = Callable[[str], object]
 
 
 class Shared(NamedTuple):
@@ -44,7 +44,7 @@ def attach(config: RunConfig, shm: Path, layout: RecordLayout) -> Shared:
     return Shared(board, loop_state_in(segment), reader, slot)
 
 
-class Standing(NamedTuple):
+class Start(NamedTuple):
     """Starting situation of a process."""
 
     life: int
@@ -60,7 +60,7 @@ class Standing(NamedTuple):
 class Beginning(NamedTuple):
     """State found by a process, and its recovery, before it opens the run's files."""
 
-    standing: Standing
+    start: Start
     upkeep: Upkeep
     recovery: Recovery | None
     """Recovery of a resumed or taken-over run."""
@@ -78,7 +78,7 @@ def begin(
     folder: Path,
     board: Board,
     memory: Memory,
-    warn: Say,
+    warn: Warn,
     beat: Callable[[], object],
     *,
     config_text: str,
@@ -89,26 +89,28 @@ def begin(
     ``beat`` is called on progress.  Raises CheckpointError, and the errors of ``recovered``.
     """
     took_over = board[Word.REPLAY_LOOKS] > 0
-    standing = Standing(board[Word.LIFE], took_over, run_identity(folder), config_text)
+    start = Start(board[Word.LIFE], took_over, run_identity(folder), config_text)
     upkeep = Upkeep(folder / "buffer", memory, config, warn, beat)
-    goes_back = config.lockstep if took_over else resumes
+    returns_to_checkpoint = config.lockstep if took_over else resumes
     recovery = (
-        recovered(folder, upkeep, lockstep=config.lockstep, warn=warn, beside_loop=took_over) if goes_back else None
+        recovered(folder, upkeep, lockstep=config.lockstep, warn=warn, loop_running=took_over)
+        if returns_to_checkpoint
+        else None
     )
     is_first = not took_over or (config.lockstep and upkeep.restored is None)
-    return Beginning(standing, upkeep, recovery, is_first)
+    return Beginning(start, upkeep, recovery, is_first)
 
 
-def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside_loop: bool = False) -> Recovery:
+def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Warn, loop_running: bool = False) -> Recovery:
     """Cut everything beyond the point from which the run in ``folder`` continues (``onrig.runtime.replay.recovery``).
 
     Must be called before anything opens the run's files.  Raises CheckpointError, also if a file cannot be cut; next to
     a running loop, that raises OSError.
     """
     try:
-        return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, beside_loop=beside_loop)
+        return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, loop_running=loop_running)
     except OSError as error:
-        if beside_loop:  # for example a full disk; retried
+        if loop_running:  # for example a full disk; retried
             raise
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
 

@@ -20,7 +20,7 @@ from onrig.runtime.log.sink import Sink
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.replay.beginning import Beginning
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.checkpoint.upkeep import Present
+from onrig.runtime.replay.checkpoint.upkeep import CheckpointContent
 from onrig.runtime.replay.intake import take_over
 from onrig.runtime.replay.recovery import Point, Recovery, decode_point, encode_point
 from onrig.runtime.replay.repetition import repetition
@@ -47,14 +47,14 @@ class Continuity:
         event: Callable[..., None],
     ) -> None:
         self._folder, self._parts, self._log, self._event = folder, parts, log, event
-        self._upkeep, self._standing = beginning.upkeep, beginning.standing
+        self._upkeep, self._start = beginning.upkeep, beginning.start
         self._repetition = repetition(config, parts)
         self._dropped_before = 0
         self.unlogged_before = 0
         """Number of records missing from the log of the previous process."""
-        self._given_before = 0
+        self._passed_to_log_before = 0
         """Number of records that earlier sessions of the run passed to its log."""
-        self._newer = 0
+        self._newer_than_checkpoint = 0
         """Number of records newer than the checkpoint when the run was killed."""
         self.lost = 0
         """Number of records that the previous process read but did not make durable, and that are no longer in the
@@ -78,7 +78,7 @@ class Continuity:
     def durable(self) -> int:
         """Number of the loop's first record that a process starting now would need."""
         counts = self._upkeep.durable
-        return counts["since"] if counts is not None and counts.get("life") == self._standing.life else 0
+        return counts["since"] if counts is not None and counts.get("life") == self._start.life else 0
 
     @property
     def covered(self) -> bool:
@@ -86,26 +86,26 @@ class Continuity:
         counts = self._upkeep.durable or {}
         if self._repetition.replaces_newest:
             return True
-        return (counts.get("life"), counts.get("taken")) == (self._standing.life, self._parts.ring.taken)
+        return (counts.get("life"), counts.get("taken")) == (self._start.life, self._parts.ring.taken)
 
     def account(self, rows: int) -> Account:
         """Return the expected content at the end of the run, in which the loop has closed ``rows`` episodes."""
         ring, log = self._parts.ring, self._log.account()
         return Account(
             rows=rows,
-            taken=self._parts.figures.ticks - self._newer,
+            taken=self._parts.figures.ticks - self._newer_than_checkpoint,
             waiting=ring.waiting,
             dropped=self.dropped,
             lost=self.lost + ring.damaged,
-            newer=self._newer,
+            newer=self._newer_than_checkpoint,
             covered=self.covered,
             log=log
             and log._replace(
-                given=ring.taken + self._given_before,
+                given=ring.taken + self._passed_to_log_before,
                 missing=log.missing + self.unlogged_before,
                 reason=log.reason or "before the run was resumed",
             ),
-            departures=self._parts.desk.succession.departures,
+            departures=self._parts.requests.succession.departures,
         )
 
     def files(self) -> dict[str, Extent]:
@@ -122,21 +122,21 @@ class Continuity:
         """
         counts = self._upkeep.restored
         if counts is not None:
-            self._count_on(counts)
+            self._restore_counts(counts)
             point = decode_point(self._upkeep.note)
-            self._parts.desk.descend(point.memory, point.lineage)
-        if self._standing.took_over:
+            self._parts.requests.set_lineage(point.memory, point.lineage)
+        if self._start.took_over:
             self._take_over(counts, recovery)
         elif recovery is not None:
-            return self._go_on(recovery)
+            return self._resume(recovery)
         return 0
 
-    def _count_on(self, counts: Mapping[str, int]) -> None:
+    def _restore_counts(self, counts: Mapping[str, int]) -> None:
         """Continue counting from the checkpoint from which the memory was restored."""
-        desk, same_life = self._parts.desk, counts.get("life") == self._standing.life
-        desk.feed.closed = counts["closed"]
-        desk.feedback.last_batch, desk.feedback.batches = counts["error_batch"], counts.get("error_batches", 0)
-        desk.updates, desk.mismatches = counts["updates"], counts["mismatches"]
+        requests, same_life = self._parts.requests, counts.get("life") == self._start.life
+        requests.feed.closed = counts["closed"]
+        requests.feedback.last_batch, requests.feedback.batches = counts["error_batch"], counts.get("error_batches", 0)
+        requests.updates, requests.mismatches = counts["updates"], counts["mismatches"]
         self._parts.figures.resume(counts)
         self._parts.builder.gaps = counts["gaps"]
         self._parts.policies.resume(counts)
@@ -145,31 +145,31 @@ class Continuity:
         self._dropped_before = counts["dropped_before"] if same_life else counts["dropped"]
         self.lost = counts.get("lost", 0)
         self.unlogged_before = counts.get("unlogged", 0)
-        self._given_before = counts.get("given_before" if same_life else "given", 0)
-        self._newer = counts.get("newer", 0)
+        self._passed_to_log_before = counts.get("given_before" if same_life else "given", 0)
+        self._newer_than_checkpoint = counts.get("newer", 0)
 
     def _take_over(self, counts: Mapping[str, int] | None, recovery: Recovery | None) -> None:
         """Replace a process that died next to the loop."""
-        ring, desk, figures = self._parts.ring, self._parts.desk, self._parts.figures
+        ring, requests, figures = self._parts.ring, self._parts.requests, self._parts.figures
         if recovery is not None:
             if recovery.durations is not None:
                 figures.restore_durations(recovery.durations)
             figures.follow(recovery.rows)
-            desk.feed.closed = recovery.start.episode
-            desk.done = recovery.start.episode if counts is not None else -1
-            self._written_at = desk.done
+            requests.feed.closed = recovery.start.episode
+            requests.done = recovery.start.episode if counts is not None else -1
+            self._written_at = requests.done
             self._parts.policies.repeat_after(counts["next_policy"] - 1 if counts is not None else 0)
         else:
-            self._parts.policies.pass_on()
+            self._parts.policies.submit_filed()
             if counts is not None:
                 figures.restore_durations(decode_point(self._upkeep.note).durations)
                 figures.follow(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
-        start = take_over(ring.tail, self._standing.life, counts)
+        start = take_over(ring.tail, self._start.life, counts)
         self.lost += start.lost
         ring.take(start.taken - ring.taken)
         self.context = ring.retained()
         builder = self._parts.builder
-        if counts is not None and counts.get("life") == self._standing.life:
+        if counts is not None and counts.get("life") == self._start.life:
             point = decode_point(self._upkeep.note)
             self._parts.accounts.restore(point.opened)
             builder.began = point.began
@@ -179,25 +179,25 @@ class Continuity:
         self._event(
             "memory_restored",
             inserted=self._parts.memory.storage.inserted,
-            closed=desk.feed.closed,
+            closed=requests.feed.closed,
             again=ring.waiting,
             lost=start.lost,
         )
 
-    def _go_on(self, recovery: Recovery) -> int:
+    def _resume(self, recovery: Recovery) -> int:
         """Restore the state of the resumed run, and report its position to the loop."""
         counts = self._upkeep.restored
-        desk, figures, loop_state = self._parts.desk, self._parts.figures, self._parts.loop_state
+        requests, figures, loop_state = self._parts.requests, self._parts.figures, self._parts.loop_state
         if counts is not None:
-            desk.feedback.last_batch = 0  # its learner is new as well
+            requests.feedback.last_batch = 0  # its learner is new as well
             self._new_names = False
             self._written_at = self._repetition.resume(recovery.start.episode)
         if recovery.durations is not None:
             figures.restore_durations(recovery.durations)
         figures.follow(recovery.rows, recovery.unrecorded, recovery.in_memory)
-        self._newer += sum(row.steps + 1 for row in recovery.unrecorded) - recovery.in_memory
-        desk.feed.closed = recovery.start.episode
-        self._parts.policies.number_after(max((row.policy_id for row in recovery.rows), default=0))
+        self._newer_than_checkpoint += sum(row.steps + 1 for row in recovery.unrecorded) - recovery.in_memory
+        requests.feed.closed = recovery.start.episode
+        self._parts.policies.reserve_ids(max((row.policy_id for row in recovery.rows), default=0))
         policy = self._parts.policies.reinstate()
         if loop_state.take() is None:  # otherwise a loop is already running and reports its own position
             loop_state.put(encode_state(recovery.start))
@@ -220,15 +220,15 @@ class Continuity:
         (lockstep)."""
         self._parts.policies.settle()
         if episode > self._written_at:
-            self._collected(self._upkeep.at_episode(episode, self._present))
+            self._note_collected(self._upkeep.at_episode(episode, self._content))
         counts = self._upkeep.durable
         return counts is not None and counts["closed"] == episode
 
     def at_time(self, now_s: float) -> None:
         """Collect a checkpoint if one is due at ``now_s``, of the monotonic clock (real time)."""
-        self._collected(self._upkeep.at_time(now_s, self._present))
+        self._note_collected(self._upkeep.at_time(now_s, self._content))
 
-    def _collected(self, written: bool) -> None:
+    def _note_collected(self, written: bool) -> None:
         """Mark what a collected checkpoint covers, which need not be collected again: writing it is retried."""
         if written:
             self._parts.policies.synced(self._beside)
@@ -236,13 +236,13 @@ class Continuity:
 
     def close(self) -> None:
         """Write the last checkpoint, if the run can be continued from its current state."""
-        self._upkeep.close(self._present if self._repetition.is_at_rest else None)
+        self._upkeep.close(self._content if self._repetition.is_at_rest else None)
 
     def abandon(self) -> None:
         """End without another checkpoint, after the current one is written."""
         self._upkeep.close(None)
 
-    def _present(self) -> Present:
+    def _content(self) -> CheckpointContent:
         """Return the content of a checkpoint other than the memory; raises CheckpointError if rows are missing on
         disk."""
         parts = self._parts
@@ -256,40 +256,40 @@ class Continuity:
         next_seq = parts.ring.taken
         log = self._log.account()
         extra = {
-            "closed": parts.desk.feed.closed,
-            "error_batch": parts.desk.feedback.last_batch,
-            "error_batches": parts.desk.feedback.batches,
+            "closed": parts.requests.feed.closed,
+            "error_batch": parts.requests.feedback.last_batch,
+            "error_batches": parts.requests.feedback.batches,
             "gaps": parts.builder.gaps,
             "rows": parts.rows.count,
             "dropped": self.dropped,
             "dropped_before": self._dropped_before,
             "lost": self.lost + parts.ring.damaged,
             "unlogged": self.unlogged_before + (log.missing if log is not None and not log.by_request else 0),
-            "given": self._given_before + (next_seq if log is not None else 0),
-            "given_before": self._given_before,
-            "newer": self._newer,
-            "life": self._standing.life,
+            "given": self._passed_to_log_before + (next_seq if log is not None else 0),
+            "given_before": self._passed_to_log_before,
+            "newer": self._newer_than_checkpoint,
+            "life": self._start.life,
             "taken": next_seq,
             # The last record, which forms a pair with the next one, is read again for its context.
             "since": max(0, next_seq - 1),
-            "updates": parts.desk.updates,
-            "mismatches": parts.desk.mismatches,
+            "updates": parts.requests.updates,
+            "mismatches": parts.requests.mismatches,
             **parts.figures.counts(),
             **parts.policies.counts(),
             **(parts.promise.counts() if parts.promise is not None else {}),
         }
         loop, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
-        opened, start, desk = parts.accounts.state(), parts.builder.began, parts.desk
+        opened, start, requests = parts.accounts.state(), parts.builder.began, parts.requests
         note = encode_point(
             Point(
                 loop,
                 durations,
                 opened,
                 start,
-                desk.memory_name,
-                desk.lineage,
-                self._standing.run,
-                self._standing.config_text,
+                requests.memory_name,
+                requests.lineage,
+                self._start.run,
+                self._start.config_text,
                 self.files(),
                 parts.policies.rolled_back_crc32,
             )
@@ -300,4 +300,4 @@ class Continuity:
         self._beside = parts.policies.unsynced
         if self._beside:
             beside += [*self._beside, self._folder / POLICY_INDEX, self._folder / "policies"]
-        return Present(extra, note, beside)
+        return CheckpointContent(extra, note, beside)

@@ -13,10 +13,10 @@ from typing import Final
 
 SLACK_BYTES: Final = 256 << 20
 """Allowance in addition to twice the memory of experiences, which a checkpoint may copy."""
-_EVERY_S: Final = 0.05
+_INTERVAL_S: Final = 0.05
 _STATM: Final = Path("/proc/self/statm")
-_DATA: Final = 5
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_DATA_FIELD: Final = 5
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryLimitError(Exception):
@@ -31,11 +31,11 @@ class Growth:
         self._limit = _data_bytes() + SLACK_BYTES + 2 * storage_bytes
         self._due_s = 0.0
 
-    def look(self, now_s: float) -> None:
+    def check(self, now_s: float) -> None:
         """Raise MemoryLimitError if the limit is exceeded; ``now_s``: monotonic."""
         if now_s < self._due_s:
             return
-        self._due_s = now_s + _EVERY_S
+        self._due_s = now_s + _INTERVAL_S
         data = _data_bytes()
         if data > self._limit:
             raise MemoryLimitError(
@@ -47,6 +47,6 @@ class Growth:
 def _data_bytes() -> int:
     """Return the private writable memory; 0 if the system does not report it."""
     try:
-        return int(_STATM.read_text().split()[_DATA]) * _PAGE
+        return int(_STATM.read_text().split()[_DATA_FIELD]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):
         return 0

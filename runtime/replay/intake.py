@@ -54,13 +54,13 @@ class Intake:
         telemetry: Telemetry | None,
         *,
         told: int,
-        unlogged: int,
+        first_unlogged: int,
     ) -> None:
         self._parts, self._timing, self._log = parts, timing, log
         self._tick_events, self._telemetry = tick_events, telemetry
         self.told: Final = told
         """Number of the first record not yet reported."""
-        self.unlogged: Final = unlogged
+        self.first_unlogged: Final = first_unlogged
         """Number of the first record not yet logged by a previous process."""
 
     def add(self, records: NDArray[np.void]) -> None:
@@ -78,20 +78,20 @@ class Intake:
             self._tick_events.add(untold)
             if self._telemetry is not None:
                 self._telemetry.add(untold)
-        unlogged = since(records, self.unlogged)
+        first_unlogged = since(records, self.first_unlogged)
         for row in parts.accounts.add(records):
             parts.rows.append(row)
             if (
-                len(unlogged) and row.t_mono_ns >= unlogged["t_mono_ns"][0]
+                len(first_unlogged) and row.t_mono_ns >= first_unlogged["t_mono_ns"][0]
             ):  # otherwise it was logged with its last record
                 self._log.episode(row)
             if row.kind == "train":
-                parts.desk.feed.close(row.episode, row.reward_sum)
+                parts.requests.feed.close(row.episode, row.reward_sum)
                 parts.figures.add_training(row)
 
     def log(self, records: NDArray[np.void]) -> None:
         """Log those of these records that no previous process has logged."""
-        self._log.add(since(records, self.unlogged))
+        self._log.add(since(records, self.first_unlogged))
 
 
 def closed_before(ring: RingReader, closed: int) -> int:

@@ -1,6 +1,6 @@
 """The replay process (``onrig.sim.replay`` starts it).
 
-It drains the ring, maintains the memory and the run folder, answers learners and admits policies.  If it dies, the loop
+It drains the ring, maintains the memory and the run folder, serves learners and admits policies.  If it dies, the loop
 continues with its last policy, and a new replay process continues with the same ring.
 """
 
@@ -35,10 +35,10 @@ from onrig.runtime.run_loading import load_started
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.report import report
 
-_CLAIM_S: Final = 20.0
+_CLAIM_TIMEOUT_S: Final = 20.0
 """Timeout of the wait for a hung predecessor to release the folder; after it the process does not start."""
 
-_UNHEARD_S: Final = 10.0
+_LEARNER_WARNING_S: Final = 10.0
 """Time without a learner after which a rig without a local one reports its address."""
 
 
@@ -46,10 +46,10 @@ def _resumed(process: ReplayProcess) -> str:
     """Describe the starting point of a resumed run, with a warning if no learned policy is left."""
     assert process.recovery is not None
     if process.policy:
-        return f"{process.recovery.says}, under policy {process.policy}"
+        return f"{process.recovery.summary_line}, under policy {process.policy}"
     untrained = "no policy was admitted before the run ended: the learner's first one, possibly untrained, will act"
     report(NAME, "warning", untrained)
-    return process.recovery.says
+    return process.recovery.summary_line
 
 
 def main(
@@ -72,7 +72,7 @@ def main(
         leave_cpu(config.realtime)
     resynthesiser, check = resynthesiser_for(config, run_folder), step_check_for(config)
     try:
-        claim(run_folder, _CLAIM_S)
+        claim(run_folder, _CLAIM_TIMEOUT_S)
         process = ReplayProcess(config, run_folder, shm, resynthesiser, check, resumes="--resume" in arguments[2:])
     except (CheckpointError, FolderBusy, TermFailed) as error:
         return _refused(str(error), ExitCode.CONFIGURATION)
@@ -82,13 +82,13 @@ def main(
         return _refused(str(error), ExitCode.HARDWARE)
     except OSError as error:  # no descriptors, no room, no permission
         return _refused(f"{error.filename or run_folder}: {error.strerror or error}", ExitCode.PREFLIGHT)
-    if (reason := _first_policy_refused(process, config)) is not None:
+    if (reason := _initial_policy_refusal(process, config)) is not None:
         process.finish()
         return _refused(f"{config.policy}: refused: {reason}", ExitCode.CONFIGURATION)
     where = " and ".join(process.endpoints)
     resumed = process.recovery is not None and not process.took_over
     report(NAME, "ready", f"{where}; {_resumed(process)}" if resumed else where)
-    return _work(process, config, stop)
+    return _serve_loop(process, config, stop)
 
 
 def _refused(reason: str, code: ExitCode) -> ExitCode:
@@ -96,7 +96,7 @@ def _refused(reason: str, code: ExitCode) -> ExitCode:
     return code
 
 
-def _first_policy_refused(process: ReplayProcess, config: RunConfig) -> str | None:
+def _initial_policy_refusal(process: ReplayProcess, config: RunConfig) -> str | None:
     """Admit the policy with which a new run starts; return the reason if it is refused."""
     if config.policy is None or not process.begins or process.policy:
         return None
@@ -106,19 +106,19 @@ def _first_policy_refused(process: ReplayProcess, config: RunConfig) -> str | No
         return error.strerror or str(error)
 
 
-def _work(process: ReplayProcess, config: RunConfig, stop: threading.Event) -> int:
-    """Take turns until the loop has ended, or until ``stop``."""
+def _serve_loop(process: ReplayProcess, config: RunConfig, stop: threading.Event) -> int:
+    """Work until the loop has ended, or until ``stop``."""
     expects_learner = config.link.listen is not None and not config.local_learner
-    unheard_since_s = time.monotonic() if expects_learner else math.inf
+    no_learner_since_s = time.monotonic() if expects_learner else math.inf
     try:
         while not stop.is_set() and not process.finished:
             if not process.turn():
                 process.idle()
-            if time.monotonic() - unheard_since_s > _UNHEARD_S:
-                unheard_since_s = math.inf
-                if not process.learner_heard:
+            if time.monotonic() - no_learner_since_s > _LEARNER_WARNING_S:
+                no_learner_since_s = math.inf
+                if not process.learner_seen:
                     where = " and ".join(process.endpoints)
-                    unheard = f"no learner has connected in {_UNHEARD_S:g} s; this rig listens at {where}"
+                    unheard = f"no learner has connected in {_LEARNER_WARNING_S:g} s; this rig listens at {where}"
                     report(NAME, "warning", unheard)
         while process.turn():
             pass

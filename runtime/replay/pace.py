@@ -20,11 +20,11 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.ring import RingReader
 
-_LEAST_PAUSE_MS: Final = 1
-_MOST_PAUSE_MS: Final = 8
-_GATHER_S: Final = 0.02
+_MIN_PAUSE_MS: Final = 1
+_MAX_PAUSE_MS: Final = 8
+_READ_INTERVAL_S: Final = 0.02
 """Interval of reading: a batch of records costs hardly more than one, and single records at 500 Hz keep a core busy."""
-_BACKLOG: Final = 64
+_MAX_WAITING: Final = 64
 """Number of waiting records that are read immediately."""
 
 
@@ -40,16 +40,16 @@ class Pace(Protocol):
     def due(self, waiting: int, now_s: float) -> bool:
         """Whether to read the ``waiting`` records now, since the ring cannot wake a process."""
 
-    def takable(self, records: NDArray[np.void]) -> int:
+    def readable(self, records: NDArray[np.void]) -> int:
         """Return how many of the next ``records`` may be read now."""
 
-    def took(self, now_s: float) -> None:
+    def note_read(self, now_s: float) -> None:
         """Record that records are being read."""
 
     def pause_ms(self, now_s: float) -> int:
         """Return how long to wait for a learner's request if there is nothing else to do."""
 
-    def paused(self, *, heard: bool) -> None:
+    def note_pause(self, *, heard: bool) -> None:
         """Record the end of a pause; ``heard``: whether a request ended it."""
 
     def conclude(self, now_s: float) -> None:
@@ -76,23 +76,22 @@ class RealTime:
         self._next_s = 0.0
 
     def due(self, waiting: int, now_s: float) -> bool:
-        return waiting >= _BACKLOG or now_s >= self._next_s
+        return waiting >= _MAX_WAITING or now_s >= self._next_s
 
-    def takable(self, records: NDArray[np.void]) -> int:
-        """Return the number of all of them."""
+    def readable(self, records: NDArray[np.void]) -> int:
         return len(records)
 
-    def took(self, now_s: float) -> None:
+    def note_read(self, now_s: float) -> None:
         """Let further records accumulate first."""
-        self._next_s = now_s + _GATHER_S
+        self._next_s = now_s + _READ_INTERVAL_S
 
     def pause_ms(self, now_s: float) -> int:
         """Return the time until the accumulating records are due."""
         left_s = self._next_s - now_s
-        return max(_LEAST_PAUSE_MS, round(1e3 * (left_s if left_s > 0.0 else _GATHER_S)))
+        return max(_MIN_PAUSE_MS, round(1e3 * (left_s if left_s > 0.0 else _READ_INTERVAL_S)))
 
-    def paused(self, *, heard: bool) -> None:
-        """Do nothing."""
+    def note_pause(self, *, heard: bool) -> None:
+        """Do nothing: pauses do not depend on requests."""
 
     def conclude(self, now_s: float) -> None:
         self._continuity.at_time(now_s)
@@ -106,27 +105,27 @@ class Lockstep:
     full."""
 
     def __init__(
-        self, config: RunConfig, ring: RingReader, continuity: Continuity, desk: LearnerRequests, board: Board
+        self, config: RunConfig, ring: RingReader, continuity: Continuity, requests: LearnerRequests, board: Board
     ) -> None:
-        self._ring, self._continuity, self._desk, self._board = ring, continuity, desk, board
+        self._ring, self._continuity, self._requests, self._board = ring, continuity, requests, board
         self._episodes = config.episodes
-        self._learns = config.actor is UNSET
-        self._pause_ms = _LEAST_PAUSE_MS
-        self._opened = -1
+        self._has_learner = config.actor is UNSET
+        self._pause_ms = _MIN_PAUSE_MS
+        self._last_concluded = -1
         """Last training episode concluded by this process."""
         self.uncovered = 0
         self.concluded_s = 0.0
 
     @property
     def _done(self) -> int:
-        """Last training episode after which nobody works any more; a trainer, which acts, works between its steps."""
-        return self._desk.done if self._learns else self._desk.feed.closed
+        """Last training episode whose work is complete; a trainer works between its steps, so its episodes are."""
+        return self._requests.done if self._has_learner else self._requests.feed.closed
 
     def due(self, waiting: int, now_s: float) -> bool:
         """Return True, because the loop waits for what follows from the records."""
         return True
 
-    def takable(self, records: NDArray[np.void]) -> int:
+    def readable(self, records: NDArray[np.void]) -> int:
         """Return the number of records before the end of the next episode to be concluded.
 
         An episode's transitions are inserted once everything that follows from the previous one is done.  A loop that
@@ -134,28 +133,27 @@ class Lockstep:
         """
         return ahead_of_barrier(records, self._done)
 
-    def took(self, now_s: float) -> None:
-        """Do nothing."""
-        self._pause_ms = _LEAST_PAUSE_MS
+    def note_read(self, now_s: float) -> None:
+        self._pause_ms = _MIN_PAUSE_MS
 
     def pause_ms(self, now_s: float) -> int:
         """Return the pause, doubled while nothing arrives."""
         return self._pause_ms
 
-    def paused(self, *, heard: bool) -> None:
-        self._pause_ms = _LEAST_PAUSE_MS if heard else min(2 * self._pause_ms, _MOST_PAUSE_MS)
+    def note_pause(self, *, heard: bool) -> None:
+        self._pause_ms = _MIN_PAUSE_MS if heard else min(2 * self._pause_ms, _MAX_PAUSE_MS)
 
     def conclude(self, now_s: float) -> None:
         """Open the barrier after an episode that all have concluded, once its checkpoint is on disk."""
-        board, desk, done = self._board, self._desk, self._done
+        board, requests, done = self._board, self._requests, self._done
         board[Word.DONE] = done + 1
-        if done <= self._opened or done > board[Word.CLOSED]:
+        if done <= self._last_concluded or done > board[Word.CLOSED]:
             return
         self.concluded_s = now_s
         # During a repetition the loop is ahead of the episode, so its state is not that of the checkpoint.
-        if board[Word.BARRIER] <= done and desk.learner_kept and self._continuity.at_episode(done):
-            desk.settle(done)
-        self._opened = done
+        if board[Word.BARRIER] <= done and requests.learner_kept and self._continuity.at_episode(done):
+            requests.settle(done)
+        self._last_concluded = done
         board[Word.BARRIER] = max(board[Word.BARRIER], done + 1)
 
     def release(self, durable: int, logged: int | None) -> None:
@@ -168,19 +166,18 @@ class Lockstep:
     @property
     def awaits_learner(self) -> bool:
         """Whether the learner has not yet concluded the last episode of a complete run."""
-        return self._board[Word.CLOSED] >= self._episodes and self._done < self._desk.feed.closed
+        return self._board[Word.CLOSED] >= self._episodes and self._done < self._requests.feed.closed
 
 
-def pace(config: RunConfig, ring: RingReader, continuity: Continuity, desk: LearnerRequests, board: Board) -> Pace:
+def pace(config: RunConfig, ring: RingReader, continuity: Continuity, requests: LearnerRequests, board: Board) -> Pace:
     """Return the pace of a run."""
     if config.lockstep:
-        return Lockstep(config, ring, continuity, desk, board)
+        return Lockstep(config, ring, continuity, requests, board)
     return RealTime(ring, continuity)
 
 
 def ahead_of_barrier(records: NDArray[np.void], done: int) -> int:
-    """Return how many of the next ``records`` belong to nothing later than the episode after ``done``, the last
-    concluded."""
+    """Return how many of the next ``records`` belong to the episode after ``done``, the last concluded, or earlier."""
     opens = records["kind"] == Kind.TRAIN
     early = np.flatnonzero(records["episode"] > np.where(opens, done + 1, done))
     return int(early[0]) if len(early) else len(records)

@@ -1,4 +1,4 @@
-"""Replay process: its parts, their connections, and its turn of work."""
+"""Replay process: its parts, their connections, and its work cycle."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from onrig.runtime.memory.transitions import Resynthesiser, TransitionBuilder
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.accounts.figures import FILE as TIMING_FILE
 from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, TimingFile
-from onrig.runtime.replay.accounts.telemetry import Standing as ViewStanding
-from onrig.runtime.replay.accounts.telemetry import open_telemetry
+from onrig.runtime.replay.accounts.telemetry import ProcessFigures, open_telemetry
 from onrig.runtime.replay.beginning import Shared, attach, begin
 from onrig.runtime.replay.continuity import Continuity
 from onrig.runtime.replay.experiences import Memory
@@ -36,7 +35,7 @@ from onrig.runtime.replay.pace import pace
 from onrig.runtime.replay.promise_watch import StepCheck, watch_promise
 from onrig.runtime.replay.seeds import read_seeds
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
-from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
+from onrig.runtime.replay.summary import Parts, process_figures, progress, summarised, write_summary
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.checksums import read_list, write_list
 from onrig.runtime.run_state.completeness import assess
@@ -49,12 +48,12 @@ from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 NAME: Final = "replay"
 """Name of the process in reports."""
 _PROGRESS_S: Final = 0.25
-_FAREWELL_S: Final = 5.0
+_NOTIFY_TIMEOUT_S: Final = 5.0
 """Grace period for busy learners at shutdown; those silent for long are not awaited.  A remote learner that is not
-notified waits for the rig to come back."""
-_ROOM_S: Final = 5.0
+notified keeps trying to reconnect."""
+_FULL_DISK_TIMEOUT_S: Final = 5.0
 """Timeout for writing the last rows to a full disk."""
-_BLOCKED_S: Final = 20.0
+_LEARNER_TIMEOUT_S: Final = 20.0
 """Timeout for the learner at the end of a lockstep run, between two conclusions."""
 
 
@@ -67,7 +66,7 @@ def _warn(line: str) -> None:
 
 
 class ReplayProcess:
-    """Parts of the replay process, and its turn of work."""
+    """Parts of the replay process, and its work cycle."""
 
     def __init__(
         self,
@@ -88,10 +87,12 @@ class ReplayProcess:
         self._server = listen(f"ipc://{shm}/learner", config.link)
         memory = Memory(config, resynthesiser)
         text = config_text.decode()
-        beginning = begin(config, run_folder, self._board, memory, _warn, self._beat, config_text=text, resumes=resumes)
+        beginning = begin(
+            config, run_folder, self._board, memory, _warn, self._signal_progress, config_text=text, resumes=resumes
+        )
         if beginning.upkeep.restored is None and config.selection.seeds is not None:
             memory.seed(read_seeds(run_folder))
-        self.took_over: Final = beginning.standing.took_over
+        self.took_over: Final = beginning.start.took_over
         """Whether this process replaces another one next to the same loop."""
         self.begins: Final = beginning.is_first
         """Whether this process starts the run from the beginning."""
@@ -99,23 +100,23 @@ class ReplayProcess:
         """Recovery of a resumed or taken-over run."""
         written = {*read_list(run_folder).files, *beginning.files}
         self._log = open_log(config, run_folder, shm.name, self._events.write, shared.loop_state.take, written)
-        identity = RunIdentity(beginning.standing.run, run_id(config, run_folder, config_text), config_text)
+        identity = RunIdentity(beginning.start.run, run_id(config, run_folder, config_text), config_text)
         self._parts = self._assemble(config, shared, memory, identity, step_check)
         if not self.took_over:
             self._board[Word.ROWS_BEFORE] = self._parts.rows.count
-        self._telemetry = open_telemetry(shm, layout, memory.storage, self._standing, lockstep=config.lockstep)
+        self._telemetry = open_telemetry(shm, layout, memory.storage, self._process_figures, lockstep=config.lockstep)
         if self._telemetry is not None:
             memory.on_errors = self._telemetry.replayed
         self._continuity = Continuity(config, run_folder, beginning, self._parts, self._log, self._events.write)
         self.policy: Final = self._continuity.begin(self.recovery)
         """Id of the policy with which a resumed run continues; 0 without one."""
         self._timing = TimingFile(run_folder / TIMING_FILE, lockstep=config.lockstep)
-        self._intake = self._begin_intake()
-        self._pace = pace(config, shared.ring, self._continuity, self._parts.desk, self._board)
+        self._intake = self._continued_intake()
+        self._pace = pace(config, shared.ring, self._continuity, self._parts.requests, self._board)
         self._growth = Growth(memory.storage.nbytes)
         self._no_records = shared.ring.peek(0)
         self._reported_s = 0.0
-        self._told_full = False
+        self._warned_full = False
         self._ended_s: float | None = None
 
     def _assemble(
@@ -130,7 +131,7 @@ class ReplayProcess:
             event,
             admission_rate(config),
         )
-        desk = LearnerRequests(memory, policies, identity, succession(config), event, self._server.is_disconnected)
+        requests = LearnerRequests(memory, policies, identity, succession(config), event, self._server.is_disconnected)
         return Parts(
             shared.ring,
             shared.loop_state,
@@ -140,12 +141,12 @@ class ReplayProcess:
             EpisodeAccounts(config.task, config.rate_hz, config.rig),
             EpisodeFile(self._folder / "episodes.csv"),
             policies,
-            desk,
-            PolicyWatch(terms_of(config), config.rate_hz, event, desk.rule),
+            requests,
+            PolicyWatch(terms_of(config), config.rate_hz, event, requests.add_ruling),
             watch_promise(config, step_check, event, self._board),
         )
 
-    def _begin_intake(self) -> Intake:
+    def _continued_intake(self) -> Intake:
         """Continue the intake where the previous process left it."""
         board, parts, context = self._board, self._parts, self._continuity.context
         intake = Intake(
@@ -155,31 +156,30 @@ class ReplayProcess:
             TickEvents(self._events.write),
             self._telemetry,
             told=board[Word.TAKEN],
-            unlogged=board[Word.LOGGED],
+            first_unlogged=board[Word.LOGGED],
         )
         if context is not None:
             intake.log(context)
             parts.watch.follow(context, told=True, ruled=True)
-        feed = parts.desk.feed
+        feed = parts.requests.feed
         feed.closed = max(feed.closed, closed_before(parts.ring, board[Word.CLOSED]))
         return intake
 
-    def _standing(self) -> ViewStanding:
-        return standing(self._parts, dropped=self._continuity.dropped)
+    def _process_figures(self) -> ProcessFigures:
+        return process_figures(self._parts, dropped=self._continuity.dropped)
 
-    def _beat(self) -> None:
-        """Signal progress."""
+    def _signal_progress(self) -> None:
         self._board[Word.REPLAY_LOOKS] += 1
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Endpoints for learners."""
+        """Addresses at which learners connect."""
         return self._server.endpoints
 
     @property
-    def learner_heard(self) -> bool:
+    def learner_seen(self) -> bool:
         """Whether a learner has sent any request yet."""
-        return self._parts.desk.peers.heard_ns > 0
+        return self._parts.requests.peers.last_message_ns > 0
 
     def admit_file(self, path: Path) -> str | None:
         """Admit the configured initial policy; return the reason if it is refused."""
@@ -188,21 +188,21 @@ class ReplayProcess:
 
     def turn(self) -> bool:
         """Do all pending work; return False if there was none.  Raises RestartFromCheckpoint or MemoryLimitError."""
-        self._beat()
+        self._signal_progress()
         records = self._next_records()
         if len(records):
-            self._pace.took(time.monotonic())
+            self._pace.note_read(time.monotonic())
             self._intake.add(records)
             if self._parts.promise is not None:
                 self._parts.promise.add(records)
             self._parts.ring.take(len(records))
-            self._tell_if_full()
+            self._warn_if_full()
             self._board[Word.TAKEN] = max(self._parts.ring.taken, self._intake.told)
         self._serve()
-        if self._parts.desk.succession.replaced:
+        if self._parts.requests.succession.replaced:
             self._replace_learner()
         now = time.monotonic()
-        self._growth.look(now)
+        self._growth.check(now)
         self._pace.conclude(now)
         self._pace.release(self._continuity.durable, self._log.logged)
         if now - self._reported_s > _PROGRESS_S:
@@ -212,7 +212,7 @@ class ReplayProcess:
         if self._telemetry is not None:
             self._telemetry.turn(now)
         self._log.turn(now)
-        self._tell_logged()
+        self._publish_logged()
         return len(records) > 0
 
     def _next_records(self) -> NDArray[np.void]:
@@ -220,30 +220,30 @@ class ReplayProcess:
         if not (self.ended or self._pace.due(ring.waiting, time.monotonic())):
             return self._no_records
         records = ring.peek()
-        return records[: self._pace.takable(records)]
+        return records[: self._pace.readable(records)]
 
-    def _tell_if_full(self) -> None:
+    def _warn_if_full(self) -> None:
         """Warn once if a memory that keeps everything is full."""
         memory = self._parts.memory
-        if memory.overflows and not self._told_full:
-            self._told_full = True
+        if memory.overflows and not self._warned_full:
+            self._warned_full = True
             _warn(
                 f"the memory is full ({memory.storage.capacity} experiences) and rejects further ones: "
                 "raise selection.capacity"
             )
 
-    def _tell_logged(self) -> None:
+    def _publish_logged(self) -> None:
         if (logged := self._log.logged) is not None:
-            self._board[Word.LOGGED] = max(logged, self._intake.unlogged)
+            self._board[Word.LOGGED] = max(logged, self._intake.first_unlogged)
 
     def _serve(self) -> None:
         """Answer the learners' requests, and report refused connections."""
-        desk = self._parts.desk
-        self._server.serve(desk.handle)
-        for ticket, answer in desk.feed.due():
+        requests = self._parts.requests
+        self._server.serve(requests.handle)
+        for ticket, answer in requests.feed.due():
             self._server.send(ticket, answer)
-        if desk.peers.heard_ns:
-            self._board[Word.LEARNER_NS] = desk.peers.heard_ns
+        if requests.peers.last_message_ns:
+            self._board[Word.LEARNER_NS] = requests.peers.last_message_ns
         for key in self._server.refused_keys():
             self._events.write("learner_turned_away", key=key)
         for address, reason, connections in self._server.shed():
@@ -253,12 +253,12 @@ class ReplayProcess:
         """Lockstep: handle a new learner that replaces the one of the last episodes."""
         if not self._pace.uncovered:
             raise RestartFromCheckpoint
-        self._parts.desk.admit_replacement()
+        self._parts.requests.admit_replacement()
         self._events.write("not_reproducible", reason="a new learner joined while no checkpoint could be written")
 
     def idle(self) -> None:
         """Wait briefly for a request; the ring is polled."""
-        self._pace.paused(heard=self._server.wait(self._pace.pause_ms(time.monotonic())))
+        self._pace.note_pause(heard=self._server.wait(self._pace.pause_ms(time.monotonic())))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -274,22 +274,22 @@ class ReplayProcess:
             return False
         now_s = time.monotonic()
         self._ended_s = now_s if self._ended_s is None else self._ended_s
-        if now_s - max(self._ended_s, self._pace.concluded_s) > _BLOCKED_S:
+        if now_s - max(self._ended_s, self._pace.concluded_s) > _LEARNER_TIMEOUT_S:
             return True
         return self._parts.ring.waiting == 0 and not self._pace.awaits_learner
 
-    def _dismiss(self) -> None:
+    def _notify_learners(self) -> None:
         """Notify learners that the run is over: waiting ones at once, the others at their next request."""
-        desk = self._parts.desk
-        desk.feed.ending = True
-        limit = time.monotonic() + _FAREWELL_S
+        requests = self._parts.requests
+        requests.feed.ending = True
+        limit = time.monotonic() + _NOTIFY_TIMEOUT_S
         while True:
-            for ticket, answer in desk.feed.due():
+            for ticket, answer in requests.feed.due():
                 self._server.send(ticket, answer)
-            if not desk.peers.expected or time.monotonic() > limit:
+            if not requests.peers.expected or time.monotonic() > limit:
                 return
             self._server.wait(20)
-            self._server.serve(desk.handle)
+            self._server.serve(requests.handle)
 
     def _report_progress(self) -> None:
         self._events.poll()
@@ -301,8 +301,8 @@ class ReplayProcess:
         rolled_back = self._board[Word.ROLLED_BACK] - 1
         figures = rolled_back < 0 or self._parts.policies.was_rolled_back(rolled_back)
         self._parts.watch.close(None if figures else rolled_back)
-        self._dismiss()
-        self._await_room()
+        self._notify_learners()
+        self._await_disk_space()
         self._continuity.close()
         self._report_progress()
         self._log.close()
@@ -321,18 +321,18 @@ class ReplayProcess:
             report(NAME, "error", f"{SUMMARY_FILE} is not written: {error.strerror}")
         self._close()
 
-    def _await_room(self) -> None:
+    def _await_disk_space(self) -> None:
         """Wait a limited time for a full disk to accept pending rows."""
-        limit = time.monotonic() + _ROOM_S
+        limit = time.monotonic() + _FULL_DISK_TIMEOUT_S
         while not self._parts.rows.flush() and time.monotonic() < limit:
-            self._beat()
+            self._signal_progress()
             self._server.wait(100)
 
     def abandon(self) -> None:
-        """Leave all state as it is for a successor."""
+        """End without changing the state, which a successor continues."""
         self._continuity.abandon()
         self._log.close()
-        self._tell_logged()
+        self._publish_logged()
         self._close()
 
     def _close(self) -> None:

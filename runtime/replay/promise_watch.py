@@ -1,9 +1,9 @@
 """Watch on the shield's promise: whether the rig's own steps agree with the plants that the promise covers.
 
-Each episode gives the share of its steps whose next measurement none of those plants explains.  A promise is withdrawn
-where ``NEEDED`` of the last ``WINDOW`` episodes exceed the claimed share.  If a covered plant exceeds it in an episode
-with probability p, that happens by chance in at most ``WINDOW`` p / ``NEEDED`` of all windows (Markov's inequality,
-however episodes depend on each other).
+For each episode, the test uses the share of steps whose next measurement none of those plants explains.  The promise is
+withdrawn when ``NEEDED`` of the last ``WINDOW`` episodes exceed the claimed share.  If a covered plant exceeds it in an
+episode with probability p, a window does by chance in at most ``WINDOW`` p / ``NEEDED`` of all cases (Markov's
+inequality, for any dependence between episodes).
 """
 
 from __future__ import annotations
@@ -24,57 +24,57 @@ from onrig.runtime.shm.board import Word as BoardWord
 
 WINDOW: Final = 10
 NEEDED: Final = 3
-LEAST_SHARE: Final = 0.02
-"""Least claimed share: a glitch of a sensor or two in an episode withdraws nothing."""
-_LEAST_STEPS: Final = 20
-"""Steps below which an episode is not judged."""
-_CHUNK: Final = 256
-"""Records that are judged together."""
+MIN_SHARE: Final = 0.02
+"""Minimum claimed share, so that one or two sensor glitches in an episode do not withdraw the promise."""
+_MIN_STEPS: Final = 20
+"""Minimum number of steps of an episode that counts."""
+_CHUNK_RECORDS: Final = 256
+"""Number of records compared together."""
 
 
 class StepCheck(Protocol):
     """Comparison of measured steps with the plants of a promise (``onrig.sim.barrier.one_step``)."""
 
     def count(self, records: NDArray[np.void]) -> tuple[int, int]:
-        """Of consecutive records (dtype ``RecordLayout.dtype``) of one episode: steps no plant explains, and all
-        steps."""
+        """Count, in consecutive records (dtype ``RecordLayout.dtype``) of one episode: (steps that no plant explains,
+        all steps)."""
 
 
 class SlidingTest:
     """Sequential test over episodes."""
 
     def __init__(self, claimed: float) -> None:
-        self.claimed: Final = max(claimed, LEAST_SHARE)
-        self._beyond: deque[bool] = deque(maxlen=WINDOW)
+        self.claimed: Final = max(claimed, MIN_SHARE)
+        self._exceeded: deque[bool] = deque(maxlen=WINDOW)
 
     @property
-    def beyond(self) -> int:
-        """Episodes of the window that exceed the claimed share."""
-        return sum(self._beyond)
+    def exceeded(self) -> int:
+        """Number of episodes of the window that exceed the claimed share."""
+        return sum(self._exceeded)
 
     def add(self, outside: int, steps: int) -> bool:
         """Add an episode; returns whether the claim is contradicted."""
-        if steps >= _LEAST_STEPS:
-            self._beyond.append(outside > self.claimed * steps)
-        return self.beyond >= NEEDED
+        if steps >= _MIN_STEPS:
+            self._exceeded.append(outside > self.claimed * steps)
+        return self.exceeded >= NEEDED
 
     @property
     def state(self) -> int:
         """The window as bits below a leading 1, oldest episode first, for a checkpoint."""
-        return int("1" + "".join("01"[beyond] for beyond in self._beyond), 2)
+        return int("1" + "".join("01"[exceeded] for exceeded in self._exceeded), 2)
 
     def restore(self, state: int) -> None:
         """Continue from a checkpoint's ``state``."""
-        self._beyond.extend(bit == "1" for bit in f"{state:b}"[1:])
+        self._exceeded.extend(bit == "1" for bit in f"{state:b}"[1:])
 
 
 def false_alarm_rate(rate: float) -> float:
-    """Bound on the share of windows with a false alarm, from the rate of episodes beyond the claim."""
+    """Return a bound on the share of windows with a false alarm; ``rate``: share of episodes that exceed the claim."""
     return min(1.0, WINDOW * rate / NEEDED)
 
 
 class PromiseWatch:
-    """Follows the records; withdraws the promise once, by an event and by ``withdraw``."""
+    """Compares the records with the promise; withdraws it once, with an event and a call of ``withdraw``."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class PromiseWatch:
         *,
         withdrawn: bool = False,
     ) -> None:
-        """``claimed``: share of steps beyond every plant that an episode may have; ``withdrawn``: was so before."""
+        """``claimed``: permitted share of unexplained steps in an episode; ``withdrawn``: already withdrawn."""
         self._word, self._check, self._event, self._withdraw = promise.word, check, event, withdraw
         self._test = SlidingTest(claimed)
         self._waiting: list[NDArray[np.void]] = []
@@ -94,41 +94,41 @@ class PromiseWatch:
         self.withdrawn = withdrawn
         """Whether the promise no longer holds."""
         self.unchecked = False
-        """Whether the plant's code failed, so that nothing is compared any more."""
+        """Whether the plant's code has failed, which ends the comparison."""
 
     def counts(self) -> dict[str, int]:
         """State of the test between episodes, for a checkpoint."""
         return {"promise_window": self._test.state, "promise_withdrawn": int(self.withdrawn)}
 
     def resume(self, counts: Mapping[str, int]) -> None:
-        """Continue from a checkpoint's counts: a withdrawn promise stays withdrawn."""
+        """Continue from a checkpoint's counts; a withdrawn promise remains withdrawn."""
         self._test.restore(counts.get("promise_window", 1))
         if counts.get("promise_withdrawn") and not self.withdrawn:
             self.withdrawn = True
             self._withdraw()
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records (dtype ``RecordLayout.dtype``); those of resets are not judged."""
+        """Process the next records (dtype ``RecordLayout.dtype``), except those of resets."""
         if self.withdrawn or self.unchecked:
             return
         records = records[records["kind"] != Kind.RESET]
         ends = np.flatnonzero(records["flags"] & Flag.NO_ACTION).tolist()
         start = 0
         for end in ends:
-            self._take(records[start : end + 1])
-            self._close(int(records["episode"][end]))
+            self._buffer(records[start : end + 1])
+            self._end_episode(int(records["episode"][end]))
             start = end + 1
-        self._take(records[start:])
+        self._buffer(records[start:])
 
-    def _take(self, records: NDArray[np.void]) -> None:
+    def _buffer(self, records: NDArray[np.void]) -> None:
         if not len(records):
             return
         self._waiting.append(records.copy())
         self._n_waiting += len(records)
-        if self._n_waiting >= _CHUNK:
-            self._judge()
+        if self._n_waiting >= _CHUNK_RECORDS:
+            self._compare()
 
-    def _judge(self) -> None:
+    def _compare(self) -> None:
         if self._n_waiting < 2 or self.unchecked:
             return
         records = np.concatenate(self._waiting)
@@ -141,8 +141,8 @@ class PromiseWatch:
         self._outside, self._steps = self._outside + outside, self._steps + steps
         self._waiting, self._n_waiting = [records[-1:]], 1
 
-    def _close(self, episode: int) -> None:
-        self._judge()
+    def _end_episode(self, episode: int) -> None:
+        self._compare()
         outside, steps = self._outside, self._steps
         self._waiting, self._n_waiting, self._outside, self._steps = [], 0, 0, 0
         if self.withdrawn or not self._test.add(outside, steps):
@@ -154,14 +154,14 @@ class PromiseWatch:
             episode=episode,
             share=round(outside / steps, 4),
             claimed=round(self._test.claimed, 4),
-            episodes=self._test.beyond,
+            episodes=self._test.exceeded,
             of=WINDOW,
         )
         self._withdraw()
 
 
 def claimed_share(box: object) -> float:
-    """Share of steps beyond every plant that a box claims for an episode: what the test of its table found, else 0."""
+    """Return the share of unexplained steps per episode that a box claims, from the test of its table, else 0."""
     if getattr(box, "promise", None) != Word.SAMPLED:
         return 0.0
     try:

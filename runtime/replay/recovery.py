@@ -25,7 +25,7 @@ from onrig.runtime.run_state.episodes import EpisodeRow, StoredRows, Sums, read_
 from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import cut_index
 
-Say = Callable[[str], object]
+Warn = Callable[[str], object]
 _KINDS: Final = {"train": int(Kind.TRAIN), "eval": int(Kind.EVAL)}
 
 
@@ -39,7 +39,7 @@ class Point(msgspec.Struct, frozen=True):
     began: tuple[int, int, int] = (-1, -1, 0)
     """Episode and kind of the last record, and their first tick."""
     memory: bytes = b""
-    """Name of the memory."""
+    """Identifier of the memory."""
     lineage: tuple[Ancestor, ...] = ()
     """Memories from which it was restored, most recent last."""
     run: str = ""
@@ -68,8 +68,8 @@ class Recovery(NamedTuple):
     """Number of records of the ``unrecorded`` episodes included in the checkpoint."""
 
     @property
-    def says(self) -> str:
-        """Summary for a person."""
+    def summary_line(self) -> str:
+        """One-line summary for a user."""
         if not self.start.episode and not self.start.tick:
             return "returns to the start of the run"
         text = f"continues after episode {self.start.episode}"
@@ -99,16 +99,16 @@ def recover(
     note: bytes,
     *,
     lockstep: bool,
-    warn: Say,
-    beside_loop: bool = False,
+    warn: Warn,
+    loop_running: bool = False,
 ) -> Recovery:
     """Find where the run in ``folder`` continues, and cut everything beyond it.
 
-    ``restored`` and ``note`` are those of the newest checkpoint (None: no checkpoint).  ``beside_loop``: the loop never
-    stopped, so that later policies have acted and are kept.  Raises CheckpointError, before anything is cut, if the
-    checkpoint was not written for this purpose, and OSError if a file cannot be cut.
+    ``restored`` and ``note`` are those of the newest checkpoint (None: no checkpoint).  ``loop_running``: the loop
+    never stopped, so that later policies have acted and are kept.  Raises CheckpointError, before anything is cut, if
+    the checkpoint was not written for this purpose, and OSError if a file cannot be cut.
     """
-    point = _decoded(folder, note) if restored is not None else None
+    point = _decoded_point(folder, note) if restored is not None else None
     point_files = point.files if point is not None else {}
     path = folder / "episodes.csv"
     try:
@@ -119,11 +119,11 @@ def recover(
     if counted > len(filed.rows):
         warn(f"{path}: {counted - len(filed.rows)} rows of the last checkpoint are missing")
     kept = min(counted, len(filed.rows)) if lockstep else len(filed.rows)
-    goes_back = lockstep and not beside_loop
-    newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if goes_back else None
+    returns_to_checkpoint = lockstep and not loop_running
+    newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if returns_to_checkpoint else None
     # From here on data are removed; the result is the same in any order and after any number of interrupted attempts.
     policies = _cut_policies(folder / "policies", newest_policy)
-    cut_index(folder / "policies", point_files.get(POLICY_INDEX, EMPTY).bytes if goes_back else None)
+    cut_index(folder / "policies", point_files.get(POLICY_INDEX, EMPTY).bytes if returns_to_checkpoint else None)
     if lockstep:
         RolledBack(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
     truncate_rows(path, filed, kept)
@@ -140,7 +140,7 @@ def recover(
     return Recovery(start, rows, unrecorded, durations, cut, in_memory)
 
 
-def _decoded(folder: Path, note: bytes) -> Point:
+def _decoded_point(folder: Path, note: bytes) -> Point:
     try:
         return decode_point(note)
     except msgspec.DecodeError:

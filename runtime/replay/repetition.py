@@ -51,15 +51,17 @@ class FullRepetition:
 
     @property
     def is_at_rest(self) -> bool:
-        desk = self._parts.desk
+        requests = self._parts.requests
         loop = decode_state(self._parts.loop_state.take())
         if not is_due(self._config, loop.episode):
             return False
         last = self._parts.rows.last
         kind = "eval" if loop.evaluated else "train"
         has_row = last is not None and (last.episode, last.kind) == (loop.episode, kind)
-        done = desk.done == desk.feed.closed == loop.episode
-        kept = desk.learner_kept or loop.episode >= self._config.episodes  # after the last episode nothing is repeated
+        done = requests.done == requests.feed.closed == loop.episode
+        kept = (
+            requests.learner_kept or loop.episode >= self._config.episodes
+        )  # after the last episode nothing is repeated
         return self._parts.accounts.whole and has_row and done and kept
 
     @property
@@ -69,7 +71,7 @@ class FullRepetition:
         return not self.is_at_rest and loop.episode < self._config.episodes
 
     def resume(self, episode: int) -> int:
-        self._parts.desk.done = episode
+        self._parts.requests.done = episode
         return episode
 
 

@@ -1,6 +1,6 @@
-"""What a run begins with from an earlier one, in ``start/`` of its folder: experiences, and the learner's networks.
+"""Initial experiences and networks of a run, taken from an earlier one and stored in ``start/`` of its folder.
 
-The run folder holds a copy, so that a run that is killed before its first checkpoint begins the same way again.
+The copy lets a run that is killed before its first checkpoint begin the same way again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ EXPERIENCES: Final = "start/experiences.npz"
 NETWORKS: Final = "start/learner.npz"
 """Paths in a run folder."""
 FIRST_EPISODE: Final = 1 << 30
-"""Number of the first episode of seeds: beyond those of any run, so that they are never taken for its own."""
+"""Number of the first episode of seeds, higher than that of any run's own episode."""
 
 
 def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 of arrays with their names, types and shapes."""
+    """Return the SHA-256 of arrays with their names, types and shapes."""
     found = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -37,14 +37,14 @@ def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def encode(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Bytes of an ``.npz`` file."""
+    """Return the bytes of an ``.npz`` file."""
     archive = io.BytesIO()
     np.savez(archive, **arrays)  # type: ignore[arg-type]
     return archive.getvalue()
 
 
 def read_seeds(run_folder: Path) -> Transitions:
-    """Read the experiences that a run begins with, oldest first; raises CheckpointError."""
+    """Read a run's initial experiences, oldest first; raises CheckpointError."""
     path = run_folder / EXPERIENCES
     try:
         with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:

@@ -13,7 +13,7 @@ from onrig.runtime.files import replace_own_file
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.accounts.figures import RunFigures
-from onrig.runtime.replay.accounts.telemetry import Standing
+from onrig.runtime.replay.accounts.telemetry import ProcessFigures
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.learner_requests import LearnerRequests
 from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
@@ -35,7 +35,7 @@ class Parts(NamedTuple):
     accounts: EpisodeAccounts
     rows: EpisodeFile
     policies: PolicyAdmission
-    desk: LearnerRequests
+    requests: LearnerRequests
     watch: PolicyWatch
     promise: PromiseWatch | None
     """None where no plant states what the rig's steps should be."""
@@ -46,34 +46,34 @@ FILE: Final = "summary.json"
 
 def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[str, float | str | None]:
     """Return the fields of the progress line; ``active_policy`` has acted for ``policy_age_s``."""
-    figures, desk = parts.figures, parts.desk
+    figures, requests = parts.figures, parts.requests
     return {
         "episode": figures.episode,
         "normalized": figures.normalized_last20,
         "return": figures.return_last20,
         "ticks": figures.ticks,
         "missed": figures.missed,
-        "updates": desk.updates,
-        "updates_per_s": desk.updates_per_s,
+        "updates": requests.updates,
+        "updates_per_s": requests.updates_per_s,
         "policy": active_policy,
         "policy_age_s": round(policy_age_s, 3),
-        "policy_behind": desk.updates_behind(active_policy),
+        "policy_behind": requests.updates_behind(active_policy),
         "stored": parts.memory.storage.stored,
         "policies_too_soon": parts.policies.too_soon,
     }
 
 
-def standing(parts: Parts, *, dropped: int) -> Standing:
+def process_figures(parts: Parts, *, dropped: int) -> ProcessFigures:
     """Return figures for viewers, in addition to the step records; ``dropped`` as in ``summarised``."""
     figures = parts.figures
     score = figures.return_last20 if figures.normalized_last20 is None else figures.normalized_last20
-    return Standing(
+    return ProcessFigures(
         episode=parts.figures.episode,
         offered=parts.memory.offered,
         dropped=dropped,
         gaps=parts.builder.gaps,
-        updates=parts.desk.updates,
-        updates_per_s=parts.desk.updates_per_s,
+        updates=parts.requests.updates,
+        updates_per_s=parts.requests.updates_per_s,
         score_last20=float("nan") if score is None else score,
         policies_offered=parts.policies.offered,
         policies_admitted=parts.policies.admitted,
@@ -87,9 +87,9 @@ def summarised(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, o
     ``dropped``: records lost because the ring was full, over the run's lifetime.  ``active_policy``: id of the policy
     that acted last.
     """
-    policies, desk = parts.policies, parts.desk
+    policies, requests = parts.policies, parts.requests
     return {
-        "episodes": desk.feed.closed,
+        "episodes": requests.feed.closed,
         **parts.figures.summary(),
         "transitions": parts.memory.offered,
         "gaps": parts.builder.gaps,
@@ -103,11 +103,11 @@ def summarised(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, o
             "rolled_back": policies.rolled_back,
             "active": active_policy,
         },
-        "mirror_mismatches": desk.mismatches,
+        "mirror_mismatches": requests.mismatches,
         "learner": {
-            "updates": desk.updates,
-            "updates_per_s": desk.updates_per_s,
-            "error_batches": desk.feedback.batches,
+            "updates": requests.updates,
+            "updates_per_s": requests.updates_per_s,
+            "error_batches": requests.feedback.batches,
         },
     }
 

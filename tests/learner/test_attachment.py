@@ -270,14 +270,14 @@ def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Ri
     link = Attachment(SMALL, client_of(rig.end.endpoints[0]), "push", on_ruling=heard.append)
     desk = rig.end.desk
     for policy_id in range(1, 31):
-        desk.rule(policy_id, "passed", "")
-    desk.rule(31, "rolled_back", "its output is non-finite")
+        desk.add_ruling(policy_id, "passed", "")
+    desk.add_ruling(31, "rolled_back", "its output is non-finite")
 
     def listen() -> None:
         link.attach()
         for _ in range(4):
             link.pull(0, 0)
-        desk.rule(32, "failed", "it was slow")
+        desk.add_ruling(32, "failed", "it was slow")
         link.pull(0, 0)
 
     rig.learner(listen)

@@ -1,4 +1,4 @@
-"""Gate in front of the Foxglove server, which has no access control of its own: it joins who may watch to it."""
+"""Proxy with access control in front of the Foxglove server, which has none."""
 
 from __future__ import annotations
 
@@ -11,69 +11,69 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from onrig.tools.web.connections import BoundedServer, Stage
-from onrig.tools.web.guard import Door, Refusal
-from onrig.tools.web.server import AnsweringHandler
+from onrig.tools.web.guard import Listener, Refusal
+from onrig.tools.web.server import ReplyHandler
 
-VIEWERS: Final = 8
-_PASSED_ON: Final = (
+MAX_VIEWERS: Final = 8
+_FORWARDED_HEADERS: Final = (
     *("Upgrade", "Connection", "Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol"),
     "Sec-WebSocket-Extensions",
 )
-_BYTES: Final = 1 << 16
-_HOW: Final = (
-    "this is for viewers: in Foxglove or Lichtblick, open the connection 'Foxglove WebSocket' with this address"
+_CHUNK_BYTES: Final = 1 << 16
+_UPGRADE_HINT: Final = (
+    "this address is for viewers: in Foxglove or Lichtblick, open a connection 'Foxglove WebSocket' with it"
 )
 
 
 class Gate(BoundedServer):
-    """Takes connections at a door and passes them on to ``behind``, an address of this machine."""
+    """Proxy from a listener to ``upstream``, an address of this machine."""
 
-    def __init__(self, door: Door, behind: tuple[str, int]) -> None:
-        super().__init__(door.listening, Handler)
-        self.guard, self.behind = door.guard, behind
-        self.places = threading.BoundedSemaphore(VIEWERS)
+    def __init__(self, listener: Listener, upstream: tuple[str, int]) -> None:
+        super().__init__(listener.listening, Handler)
+        self.guard, self.upstream = listener.guard, upstream
+        self.viewers = threading.BoundedSemaphore(MAX_VIEWERS)
 
 
-class Handler(AnsweringHandler):
+class Handler(ReplyHandler):
     """One viewer."""
 
     server: Gate
     _token: str | None = None
 
     def do_GET(self) -> None:  # noqa: N802  (the standard library names it)
-        """Judge the request and join it to the server."""
-        headers = self.judged_headers()
+        """Check the request and connect it to the server."""
+        headers = self.checked_headers()
         with contextlib.suppress(ValueError):
             self._token = parse_qs(urlsplit(self.path).query, max_num_fields=8).get("token", [None])[0]
         guard = self.server.guard
         refusal = guard.refuse(headers, self._token) or guard.refuse_viewer(headers)
         if refusal is None and self.headers.get("Upgrade", "").lower() != "websocket":
-            refusal = Refusal(HTTPStatus.UPGRADE_REQUIRED, _HOW)
-        if refusal is None and not self.server.places.acquire(blocking=False):
+            refusal = Refusal(HTTPStatus.UPGRADE_REQUIRED, _UPGRADE_HINT)
+        if refusal is None and not self.server.viewers.acquire(blocking=False):
             refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many viewers")
         if refusal is not None:
-            self.arrived()
+            self.request_complete()
             self.refuse(refusal)
             return
         try:
-            self.arrived(Stage.STREAMING)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # or a vanished one keeps its place
-            with contextlib.suppress(OSError), socket.create_connection(self.server.behind, self.timeout) as server:
-                server.sendall(self._request())
-                _join(self.connection, server)
+            self.request_complete(Stage.STREAMING)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # frees the slot of a lost viewer
+            with contextlib.suppress(OSError), socket.create_connection(self.server.upstream, self.timeout) as server:
+                server.sendall(self._upstream_request())
+                _relay(self.connection, server)
         finally:
-            self.server.places.release()
+            self.server.viewers.release()
 
-    def _request(self) -> bytes:
-        host, port = self.server.behind
+    def _upstream_request(self) -> bytes:
+        host, port = self.server.upstream
         lines = ["GET / HTTP/1.1", f"Host: {host}:{port}"]
-        for name in _PASSED_ON:
+        for name in _FORWARDED_HEADERS:
             lines += [f"{name}: {' '.join(value.split())}" for value in self.headers.get_all(name, [])]
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
 
 
-def _join(one: socket.socket, other: socket.socket) -> None:
-    """Copy both ways until one side ends, or does not read for its time-out, which raises OSError."""
+def _relay(one: socket.socket, other: socket.socket) -> None:
+    """Copy both ways until one side closes; raises OSError if a side does not read within its time-out."""
     poll = select.poll()
     ends = {one.fileno(): (one, other), other.fileno(): (other, one)}
     for descriptor in ends:
@@ -81,7 +81,7 @@ def _join(one: socket.socket, other: socket.socket) -> None:
     while True:
         for descriptor, _ in poll.poll():
             source, sink = ends[descriptor]
-            data = source.recv(_BYTES)
+            data = source.recv(_CHUNK_BYTES)
             if not data:
                 return
             sink.sendall(data)

@@ -1,6 +1,6 @@
 """The process that serves a run to Foxglove: ``python -m onrig.tools.foxglove.process RUN_FOLDER ADDRESS``.
 
-Like the page's, it only looks on: the loop writes what it reads anyway, and the run goes on without it.
+Like the page's process, it only reads what the loop writes in any case, and the run continues if it dies.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.report import report
 from onrig.tools.foxglove.feed import Feed
 from onrig.tools.foxglove.gate import Gate
-from onrig.tools.web.bystander import FOXGLOVE, serve
-from onrig.tools.web.guard import open_door
+from onrig.tools.web.guard import listen
+from onrig.tools.web.view import FOXGLOVE, serve
 
 FIRST_PORT: Final = 8765
 """Foxglove's default."""
-_TURN_S: Final = 0.1
+_POLL_S: Final = 0.1
 
-logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # it logs every viewer that goes as an error
+logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # it logs every disconnection as an error
 
 
-class Sink:
-    """Foxglove server of one run, for viewers only: it offers neither publishing nor services; a context manager."""
+class FoxgloveServer:
+    """Foxglove server of one run, without publishing or services for clients; a context manager."""
 
     def __init__(self, folder: Path, address_text: str) -> None:
-        """Raises ConfigError, ValueError (the address) or OSError (taken)."""
+        """Raises ConfigError, ValueError (malformed address) or OSError (address in use)."""
         config = load_resolved(folder / "config.yaml")
-        door = open_door(address_text, "ws", FIRST_PORT)
-        self.url = door.url
+        listener = listen(address_text, "ws", FIRST_PORT)
+        self.url = listener.url
         self._feed = Feed(folder, config)
         self._context = context = foxglove.Context()  # its channels and its server refer to it weakly
         self._channels = {
@@ -51,15 +51,15 @@ class Sink:
             )
             for channel in self._feed.channels
         }
-        # Any page in a browser may open a WebSocket here.  It would have to guess this address beside the port.
+        # Any page in a browser can open a WebSocket to loopback; a random address makes this one hard to guess.
         host = ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])
         self._server = foxglove.start_server(
             name=f"Onrig: {folder.resolve().name}", host=host, port=0, capabilities=[], context=context
         )
-        self._gate = Gate(door, (host, self._server.port))
+        self._gate = Gate(listener, (host, self._server.port))
         self._thread = threading.Thread(target=self._gate.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
 
-    def __enter__(self) -> Sink:
+    def __enter__(self) -> FoxgloveServer:
         self._thread.start()
         return self
 
@@ -70,26 +70,26 @@ class Sink:
         self._thread.join()
         self._feed.close()
 
-    def work(self, asked: int) -> None:
-        """Serve until the descriptor ``asked`` becomes readable."""
-        while not select.select((asked,), (), (), _TURN_S)[0]:
-            self.turn(time.monotonic())
+    def work(self, stop_fd: int) -> None:
+        """Serve until the descriptor ``stop_fd`` becomes readable."""
+        while not select.select((stop_fd,), (), (), _POLL_S)[0]:
+            self.forward(time.monotonic())
 
     @property
     def watched(self) -> bool:
-        """Whether anybody is subscribed to anything."""
+        """Whether any channel has a subscriber."""
         return any(channel.has_sinks() for channel in self._channels.values())
 
-    def turn(self, now_s: float) -> None:
-        """Pass on what has come since the last call, if anybody watches."""
+    def forward(self, now_s: float) -> None:
+        """Forward the messages since the last call, if a channel has a subscriber."""
         if self.watched:
-            for topic, t_ns, data in self._feed.turn(now_s):
+            for topic, t_ns, data in self._feed.poll(now_s):
                 self._channels[topic].log(data, log_time=t_ns)
 
 
-def serve_viewers(folder: Path, address_text: str, tell: Callable[[str], object]) -> int:
-    """Serve until SIGTERM or Ctrl-C; ``tell`` receives the URL.  Returns the exit code."""
-    return serve(FOXGLOVE, folder, lambda: Sink(folder, address_text), tell)
+def serve_viewers(folder: Path, address_text: str, on_ready: Callable[[str], object]) -> int:
+    """Serve until SIGTERM or Ctrl-C; ``on_ready`` receives the URL.  Returns the exit code."""
+    return serve(FOXGLOVE, folder, lambda: FoxgloveServer(folder, address_text), on_ready)
 
 
 def main(arguments: list[str]) -> int:

@@ -29,7 +29,7 @@ class DeviceFault(Exception):
 
 
 def ranges_of(config: RunConfig, effort: float) -> dict[str, tuple[float, float]]:
-    """Range of each actuator, narrowed towards its safe output by ``effort``."""
+    """Return the range of each actuator, narrowed towards its safe output by ``effort``."""
     allowed = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
     safe = {a.name: a.safe for a in config.rig.actuators}
     return {
@@ -45,8 +45,10 @@ def drive(
     seed: int | None = None,
     progress: Callable[[float], None] = lambda passed_s: None,
 ) -> list[Step]:
-    """Yield the completed steps of an experiment on an armed device, which is always disarmed at the end. ``seed``
-    resets a device with RESET. Raises LinkError if it stops sending, DeviceFault if it latches a fault.
+    """Arm a device, excite it, always disarm it, and return the completed steps.
+
+    ``seed``: for RESET, if the device supports it.  Raises LinkError if the device stops sending, DeviceFault if it
+    latches a fault.
     """
     tick = Tick(config)
     tick.begin(1, Kind.EVAL, [])  # without exploration
@@ -67,43 +69,43 @@ def _excite(
     progress: Callable[[float], None],
 ) -> list[Step]:
     ends_s = list(accumulate(e.duration_s for e in excitations))
-    began_us: int | None = None
+    start_us: int | None = None
     index = 0
 
     def act(step: Step) -> None:
-        passed_s = _passed_s(step.t_device_us)
-        began_s = ends_s[index] - excitations[index].duration_s
-        step.policy = excitations[index].command(passed_s - began_s, step.observation)
+        elapsed_s = _elapsed_s(step.t_device_us)
+        start_s = ends_s[index] - excitations[index].duration_s
+        step.policy = excitations[index].command(elapsed_s - start_s, step.observation)
 
-    def _passed_s(t_us: int) -> float:
-        return (t_us - (t_us if began_us is None else began_us)) * 1e-6
+    def _elapsed_s(t_us: int) -> float:
+        return (t_us - (t_us if start_us is None else start_us)) * 1e-6
 
     def over(state: State, terminated: bool) -> bool:
         return is_unfit(state) or tick.contradiction is not None or index >= len(ends_s)
 
-    answer_to = begin_episode(tick, act, ends=over)
+    respond = begin_episode(tick, act, ends=over)
     steps: list[Step] = []
     while True:
-        if began_us is None:
+        if start_us is None:
             state = first_frame(lambda: _next_state(config, session))
-            began_us = state.t_us
+            start_us = state.t_us
         else:
             state = _next_state(config, session)
-        while index < len(ends_s) and _passed_s(state.t_us) >= ends_s[index]:
+        while index < len(ends_s) and _elapsed_s(state.t_us) >= ends_s[index]:
             index += 1
-        answer = answer_to(state)
-        session.send_command(state.frame, answer.command)
-        if answer.completed is not None:
-            steps.append(answer.completed)
-        if answer.over:
+        response = respond(state)
+        session.send_command(state.frame, response.command)
+        if response.completed is not None:
+            steps.append(response.completed)
+        if response.over:
             break
-        progress(_passed_s(state.t_us))
+        progress(_elapsed_s(state.t_us))
     if is_unfit(state):
         what = f"latched fault {state.fault}" if state.fault else "disarmed by itself"
-        raise DeviceFault(f"the device {what} after {_passed_s(state.t_us):.1f} s")
+        raise DeviceFault(f"the device {what} after {_elapsed_s(state.t_us):.1f} s")
     if tick.contradiction is not None:
-        told = tick.contradiction
-        raise DeviceFault(f"{told.fault.replace('_', ' ')}: {told.detail} (after {_passed_s(state.t_us):.1f} s)")
+        found = tick.contradiction
+        raise DeviceFault(f"{found.fault.replace('_', ' ')}: {found.detail} (after {_elapsed_s(state.t_us):.1f} s)")
     return steps
 
 

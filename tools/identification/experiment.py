@@ -1,4 +1,4 @@
-"""Order of an identification experiment: gently until sensors and signs are checked, then as long as it takes."""
+"""Sequence of an identification experiment: gentle until sensors and signs are checked, then strong."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from onrig.sim.twin.main import twin_options
 from onrig.tools.identification.driving import GENTLE
 from onrig.tools.identification.refusal import conflicts_of, reversed_channels
 
-_LEAST_S: Final = 8.0
-"""Motion before the first fit; with less, no result is narrow."""
+_MIN_DRIVEN_S: Final = 8.0
+"""Duration before the first fit; a result from less data is never narrow."""
 
 Drive = Callable[[Sequence[Excitation], int], list[Step]]
 """Drives parts of an experiment; the second argument numbers the calls whose noise must differ."""
 
 
 class Experiment(NamedTuple):
-    """What is to be identified, and how."""
+    """Subject and extent of an identification."""
 
     config: RunConfig
     plant: Plant
     """Initial guess."""
     ranges: Ranges
     until: float | None
-    """Relative half-width of the plant's parameters that suffices; None for the full experiment."""
+    """Sufficient relative half-width of the plant's parameters; None for the full experiment."""
 
     @property
     def parts(self) -> list[Excitation]:
@@ -43,12 +43,12 @@ class Experiment(NamedTuple):
 
     @property
     def brief_parts(self) -> list[Excitation]:
-        """What comes first in an experiment that may end early."""
+        """First excitations of an experiment that may end early."""
         return self.plant.brief_excitations(self.config.rig, self.ranges)
 
     @property
     def longest_s(self) -> float:
-        """Longest duration."""
+        """Maximum duration of the experiment."""
         parts = self.parts
         return sum(e.duration_s for e in (parts if self.until is None else [*self.brief_parts, *parts]))
 
@@ -56,35 +56,36 @@ class Experiment(NamedTuple):
 def excite(experiment: Experiment, drive: Drive) -> tuple[list[Step], Identification | None]:
     """Excite gently, check sensors and signs, then excite strongly: all parts, or until the result is narrow.
 
-    Returns the steps, and the narrow result. Raises Implausible for a rig that stronger excitations would endanger.
+    Returns the steps and the narrow result, if any.  Raises Implausible for a rig that stronger excitations would
+    endanger.
     """
     parts = experiment.parts
     if experiment.until is None:
         steps = drive(parts[:GENTLE], 0)
-        _signs_known(experiment, steps)
+        _check_signs(experiment, steps)
         return steps + drive(parts[GENTLE:], 0), None
     brief = experiment.brief_parts
     steps = drive(brief[:GENTLE], 0)
     driven_s = sum(e.duration_s for e in brief[:GENTLE])
-    if not _signs_known(experiment, steps):
+    if not _check_signs(experiment, steps):
         steps += drive(parts[:GENTLE], 1)
-        _signs_known(experiment, steps)
+        _check_signs(experiment, steps)
     for piece, part in enumerate((*brief[GENTLE:], *parts[GENTLE:]), 2):
         steps += drive([part], piece)
         driven_s += part.duration_s
-        if driven_s >= _LEAST_S and (found := _narrow(experiment, steps, experiment.until)) is not None:
+        if driven_s >= _MIN_DRIVEN_S and (found := _narrow_result(experiment, steps, experiment.until)) is not None:
             return steps, found
     return steps, None
 
 
-def fitted(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> Identification:
-    """Fit a plant to steps; raises Implausible, and ValueError if they are too few."""
+def fit_steps(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> Identification:
+    """Fit a plant to steps; raises Implausible, or ValueError for too few steps."""
     substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
     return identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
 
 
-def _signs_known(experiment: Experiment, steps: Sequence[Step]) -> bool:
-    """Whether gentle excitations show the signs; raises Implausible for certain problems of sensors or signs."""
+def _check_signs(experiment: Experiment, steps: Sequence[Step]) -> bool:
+    """Return whether the signs follow from gentle excitations; raises Implausible for wrong sensors or signs."""
     config, plant = experiment.config, experiment.plant
     recorded = list(stretches(steps, config.rig, config.period_us))
     if problems := contradictions(plant, config.rig, recorded):
@@ -98,14 +99,14 @@ def _signs_known(experiment: Experiment, steps: Sequence[Step]) -> bool:
     return connection.certain
 
 
-def _narrow(experiment: Experiment, steps: Sequence[Step], width: float) -> Identification | None:
-    """Result whose 95 % half-width of each parameter of the plant is at most this share of its value, and whose plant
-    the shield can predict; None before there is one."""
+def _narrow_result(experiment: Experiment, steps: Sequence[Step], width: float) -> Identification | None:
+    """Return a result with 95 % half-widths of the plant's parameters of at most ``width`` times their values, and with
+    a plant that the shield can predict; None if the steps do not suffice."""
     config, plant = experiment.config, experiment.plant
     try:
-        found = fitted(config, plant, steps)
+        found = fit_steps(config, plant, steps)
     except ValueError:
-        return None  # too short, or not plausible yet; the complete experiment gives the reasons
+        return None  # too short or not plausible yet; the complete experiment reports the reasons
     rows = zip(found.unknowns, found.free.tolist(), found.half_widths.tolist(), found.fit.coordinates, strict=True)
     for unknown, is_free, half_width, coordinate in rows:
         if unknown.name in plant.identifiable and unknown.name not in found.held:

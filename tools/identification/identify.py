@@ -44,31 +44,31 @@ class Identified(NamedTuple):
     result: Result
     """Parameters with their joint uncertainty, as in ``identified.yaml``."""
     unpredictable: tuple[str, ...]
-    """Why the shield of this configuration cannot predict the identified plant; a run refuses the result."""
+    """Reasons why this configuration's shield cannot predict the identified plant; a run would refuse the result."""
     settings: tuple[str, ...]
-    """Settings to change before a run takes the result."""
+    """Settings to change before a run can use the result."""
     damage: tuple[str, ...] = ()
     """Damaged files of the run that it was identified from."""
 
 
 class NotIdentified(Failure):
-    """Data from which no plant can be identified, or a rig connected wrongly; ``problems``, one line each."""
+    """No plant can be identified from the data, or the rig is connected wrongly; ``problems``: one line each."""
 
     def __init__(self, source: str, problems: Sequence[str], out: Path | None = None) -> None:
         lines = [f"{source}: {problem}" for problem in problems]
         if out is not None and (out / RESULT).exists():
-            lines.append(f"nothing was written; '{out / RESULT}' is of an earlier identification")
+            lines.append(f"nothing was written; '{out / RESULT}' is from an earlier identification")
         super().__init__("\n".join(lines), ExitCode.PREFLIGHT)
         self.problems: Final = tuple(problems)
 
 
 def missing_library() -> str | None:
-    """Message for a missing library, or None."""
+    """Return a message if a library is missing, or None."""
     return _NO_SCIPY if find_spec("scipy") is None else None
 
 
 Confirm = Callable[[str], bool]
-"""Whether a device may be driven as a text says."""
+"""Asks for permission to drive a device, with a description; returns the reply."""
 
 
 def identify(
@@ -84,10 +84,10 @@ def identify(
 ) -> Identified:
     """Identify a plant: from the log of a run (its folder), or by exciting a configuration's twin or device.
 
-    ``effort``: share of each actuator's range; ``seed``: of the twin's noise; ``until``: relative half-width of the
-    plant's parameters that suffices (default: the full experiment); ``confirm`` is asked before a device is driven, and
-    by default forbids it. Writes ``identified.yaml`` and a page into ``out`` (default: the run's
-    ``identification``, or ``identified-RIG``). Raises ConfigError, Failure, and NotIdentified.
+    ``effort``: share of each actuator's range; ``seed``: of the twin's noise; ``until``: sufficient relative half-width
+    of the plant's parameters (default: the full experiment); ``confirm``: called before a device is driven; refuses by
+    default.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's ``identification``, or
+    ``identified-RIG``).  Raises ConfigError, Failure, NotIdentified.
     """
     if missing := missing_library():
         raise Failure(missing, ExitCode.PREFLIGHT)
@@ -99,7 +99,7 @@ def identify(
     name = str(source)
     config = load_for_rig(name, overrides, port=device) if device else load(name, overrides)
     try:
-        # For a device on a port, the twin's plant is still the best guess.
+        # The twin's plant is the best initial guess for a device on a port, too.
         plant = nominal_plant(load(name, overrides) if device else config)
     except (ValueError, ConfigError) as error:
         raise Failure(f"{name}: {error}") from None
@@ -113,7 +113,7 @@ def identify(
     return _identify_twin(experiment, seed, folder)
 
 
-def identify_shown(
+def show_identification(
     source: str,
     overrides: Sequence[str],
     device: str | None,
@@ -124,7 +124,7 @@ def identify_shown(
     *,
     yes: bool,
 ) -> int:
-    """Identify, and print tables; a device needs confirmation unless ``yes``.  Returns the exit code."""
+    """Identify and print tables; asks before driving a device unless ``yes``.  Returns the exit code."""
     try:
         found = identify(
             source, overrides, device=device, effort=effort, seed=seed, out=out, until=until,
@@ -159,7 +159,7 @@ def _ask(text: str) -> bool:
 
 
 def nominal_plant(config: RunConfig) -> Plant:
-    """Initial guess: the twin's plant, else the shield's nominal one; raises ValueError if there is neither."""
+    """Return the initial guess: the twin's plant, else the shield's nominal one; raises ValueError without either."""
     from onrig.sim.plants.registry import simulated
     from onrig.sim.twin.main import twin_options
 
@@ -189,7 +189,7 @@ def _identify_run(folder: Path, out: Path) -> Identified:
     except ValueError as error:
         raise Failure(f"{folder / 'config.yaml'}: {error}") from None
     source = f"run {folder.resolve().name}, its first {len(steps)} ticks"
-    return _conclude(config, plant, steps, out, source)._replace(damage=tuple(damage))
+    return _fit_and_write(config, plant, steps, out, source)._replace(damage=tuple(damage))
 
 
 def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
@@ -215,10 +215,10 @@ def _identify_twin(experiment: Experiment, seed: int, out: Path) -> Identified:
     config = experiment.config
 
     def drive(parts: Sequence[Excitation], piece: int) -> list[Step]:
-        return _driven(config, lockstep_session(config), parts, (seed + piece) % (1 << 63))
+        return _drive_with_progress(config, lockstep_session(config), parts, (seed + piece) % (1 << 63))
 
     try:
-        return _experiment(experiment, drive, out, f"its twin, seed {seed}")
+        return _run_experiment(experiment, drive, out, f"its twin, seed {seed}")
     except (LinkError, DeviceFault) as error:
         raise Failure(f"the twin: {error}", ExitCode.HARDWARE) from None
 
@@ -235,11 +235,11 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
     config = experiment.config
     line, place = config.device.line, config.device.place
     if line is not None and not line.identifies:
-        raise Failure(f"{place}: a transport that identification cannot use")
+        raise Failure(f"{place}: identification does not support this transport")
     missing = missing_port(line.path) if isinstance(line, Serial) else None
     if missing is not None:
         raise Failure(f"{place}: {missing}", ExitCode.HARDWARE)
-    if not confirm(_experiment_in_words(experiment, place)):
+    if not confirm(_describe_experiment(experiment, place)):
         raise Failure("not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:
         with line_to(config) as opened, contextlib.closing(opened.open()) as transport:
@@ -251,9 +251,9 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
             resets = bool(hello.capabilities & Capability.RESET)
 
             def drive(parts: Sequence[Excitation], piece: int) -> list[Step]:
-                return _driven(config, session, parts, piece if resets else None)
+                return _drive_with_progress(config, session, parts, piece if resets else None)
 
-            return _experiment(experiment, drive, out, f"device on {place}")
+            return _run_experiment(experiment, drive, out, f"device on {place}")
     except (LimitsTooWide, LimitsWider) as error:
         raise Failure(f"{place}: {error}; tighten the configuration's limits to the device's") from None
     except (LinkError, DeviceMismatch, RequestRefused) as error:
@@ -262,8 +262,7 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
         raise Failure(f"{place}: {error}; clear its cause and start again", ExitCode.SAFETY) from None
 
 
-def _experiment_in_words(experiment: Experiment, port: str) -> str:
-    """Describe the experiment and its limits."""
+def _describe_experiment(experiment: Experiment, port: str) -> str:
     config, ranges = experiment.config, experiment.ranges
     lines = [f"onrig identify drives {config.rig.name} on {port} for {experiment.longest_s:.0f} s:"]
     if experiment.until is not None:
@@ -274,7 +273,7 @@ def _experiment_in_words(experiment: Experiment, port: str) -> str:
     return "\n".join(lines)
 
 
-def _experiment(experiment: Experiment, drive: Drive, out: Path, source: str) -> Identified:
+def _run_experiment(experiment: Experiment, drive: Drive, out: Path, source: str) -> Identified:
     from onrig.sim.identification.outcome import Implausible
     from onrig.tools.identification.experiment import excite
 
@@ -284,20 +283,20 @@ def _experiment(experiment: Experiment, drive: Drive, out: Path, source: str) ->
         raise NotIdentified(source, error.problems, out) from None
     if experiment.until is not None:
         source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
-    return _conclude(experiment.config, experiment.plant, steps, out, source, found)
+    return _fit_and_write(experiment.config, experiment.plant, steps, out, source, found)
 
 
-def _conclude(
+def _fit_and_write(
     config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, found: Fitted | None = None
 ) -> Identified:
     from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.result import result_of, write_result
-    from onrig.tools.identification.experiment import fitted
+    from onrig.tools.identification.experiment import fit_steps
     from onrig.tools.identification.page import write_page
     from onrig.tools.identification.refusal import conflicts_of, reversed_channels
 
     try:
-        found = found or fitted(config, plant, steps)
+        found = found or fit_steps(config, plant, steps)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     except ValueError as error:
@@ -315,8 +314,10 @@ def _conclude(
     return Identified(source, out, result, tuple(conflicts.unpredictable), tuple(conflicts.settings))
 
 
-def _driven(config: RunConfig, session: DeviceSession, parts: Sequence[Excitation], seed: int | None) -> list[Step]:
+def _drive_with_progress(
+    config: RunConfig, session: DeviceSession, parts: Sequence[Excitation], seed: int | None
+) -> list[Step]:
     from onrig.tools.identification.driving import drive
 
-    with progress_of("exciting the rig", sum(e.duration_s for e in parts)) as told:
-        return drive(config, session, parts, seed, told)
+    with progress_of("exciting the rig", sum(e.duration_s for e in parts)) as progress:
+        return drive(config, session, parts, seed, progress)

@@ -27,13 +27,13 @@ _SHOWN: Final = 6
 """Number of windows drawn."""
 _LAGS: Final = 12
 _STRONG: Final = 0.6
-"""Correlation whose colour is dark."""
+"""Magnitude of correlation above which its colour is dark."""
 
 
 def identification_page(result: Result, found: Identification, rig: Rig) -> Page:
-    """The page; without matplotlib it has no pictures."""
-    turned = [name for name, sign in result.signs.items() if sign < 0]
-    notes = [f"{', '.join(turned)}: reversed with respect to the rig's description."] if turned else []
+    """Build the page, without pictures if matplotlib is missing."""
+    inverted = [name for name, sign in result.signs.items() if sign < 0]
+    notes = [f"{', '.join(inverted)}: reversed with respect to the rig's description."] if inverted else []
     drawers = (
         partial(_windows_chart, found, rig),
         partial(_residuals_chart, found, rig),
@@ -48,11 +48,11 @@ def identification_page(result: Result, found: Identification, rig: Rig) -> Page
         Claims("Not identifiable", {"": unknown}),
         Figures(charts),
     )
-    return Page(f"{result.rig}: a plant identified", lead, parts)
+    return Page(f"{result.rig}: identified plant", lead, parts)
 
 
 def result_tables(result: Result) -> list[Sheet]:
-    """Parameters, noise and signs as tables."""
+    """Return tables of parameters, noise and signs."""
     rows = [(p.name, bounded(Bounds(p.value, p.low, p.high), unit=p.unit), _share(p)) for p in result.parameters]
     found = [Sheet("Parameters", 1, ("parameter", "value [95 %]", "±"), tuple(rows))]
     noise = [
@@ -67,7 +67,7 @@ def result_tables(result: Result) -> list[Sheet]:
 
 
 def _share(p: Parameter) -> str:
-    """Half-width as a share of the value, if that is not near zero."""
+    """Return the half-width as a share of the value; "" if the value may be zero."""
     return f"{0.5 * (p.high - p.low) / p.value:.2%}" if p.low > 0 and not p.name.startswith(ZERO) else ""
 
 
@@ -76,7 +76,7 @@ def _span(found: Identification) -> str:
 
 
 def _windows_chart(found: Identification, rig: Rig) -> Picture:
-    """Chart of measured and predicted signals, window by window."""
+    """Draw measured and predicted signals, window by window."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 1, 2.1 * n)
     shown = np.linspace(0, found.windows.size - 1, min(_SHOWN, found.windows.size)).astype(int)
@@ -96,7 +96,7 @@ def _windows_chart(found: Identification, rig: Rig) -> Picture:
 
 
 def _residuals_chart(found: Identification, rig: Rig) -> Picture:
-    """Distribution and autocorrelation of the residuals."""
+    """Draw distribution and autocorrelation of the residuals."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 2, 2.3 * n)
     for i, (sensor, row) in enumerate(zip(rig.sensors, panels, strict=True)):
@@ -113,8 +113,8 @@ def _residuals_chart(found: Identification, rig: Rig) -> Picture:
         row[1].set_ylim(-1, 1)
         title(row[1], "autocorrelation, lags in periods")
     caption = (
-        "White noise gives the normal distribution (orange) and almost no correlation. Persistent correlation means "
-        "that the model lacks something."
+        "White noise has a normal distribution (orange) and almost no autocorrelation. Persistent correlation "
+        "indicates an effect that the model lacks."
     )
     return inlined(figure, "Residuals", caption, "distribution and autocorrelation of the residuals")
 
@@ -138,7 +138,7 @@ def _correlation_chart(result: Result) -> Picture:
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
     for i, j in np.ndindex(*correlation.shape):
-        colour = "white" if abs(correlation[i, j]) > _STRONG else "black"  # on a dark ground
+        colour = "white" if abs(correlation[i, j]) > _STRONG else "black"  # white on dark colours
         axes.text(j, i, f"{correlation[i, j]:+.2f}", ha="center", va="center", fontsize=8, color=colour)
     caption = "To sample plants, draw all parameters together, from the file's samples or covariance."
     return inlined(figure, "Correlation of the errors", caption, "correlation matrix of the parameters")

@@ -1,6 +1,7 @@
 """Paired comparison of policies trained on identified twins and on the true plants, all evaluated on the true plants.
 
-The pairs train in one batch of trials, without noise and delay: lumped parameters, dry friction and dead band differ.
+The pairs train in one batch of trials without noise and delay; they differ in lumped parameters, dry friction and dead
+band.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Comparison(NamedTuple):
 def compare_policies(
     config: RunConfig, outcomes: Sequence[Outcome], progress: Callable[[int], None] = lambda episode: None
 ) -> Comparison:
-    """Compare one pair of policies per twin of a study, over the configuration's episodes.
+    """Train and compare one pair of policies per twin of a study, over the configuration's episodes.
 
-    Raises ValueError for a configuration that trials cannot run.
+    Raises ValueError for a configuration that trials do not support.
     """
     nominal = twin_options(config).plant
     true = [_parameters(nominal, o, o.truth) for o in outcomes]
@@ -59,12 +60,12 @@ def compare_policies(
 
 
 def _parameters(nominal: Plant, outcome: Outcome, coordinates: Array) -> dict[str, float]:
-    told = dict(zip(outcome.names, coordinates.tolist(), strict=True))
-    lumped = {name: float(np.exp(told[name])) for name in nominal.identifiable}
-    return {**lumped, **{name: max(told[name], 0.0) for name in ("dry_friction", "dead_band")}}
+    values = dict(zip(outcome.names, coordinates.tolist(), strict=True))
+    lumped = {name: float(np.exp(values[name])) for name in nominal.identifiable}
+    return {**lumped, **{name: max(values[name], 0.0) for name in ("dry_friction", "dead_band")}}
 
 
-def study_shown(name: str, overrides: Sequence[str], twins: int, seed: int, *, policies: bool) -> int:
+def show_study(name: str, overrides: Sequence[str], twins: int, seed: int, *, policies: bool) -> int:
     """Identify random twins and print the coverage; returns the exit code."""
     try:
         config = load(name, overrides)

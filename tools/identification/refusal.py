@@ -16,13 +16,13 @@ from onrig.tools.load import rig_findings
 
 
 def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
-    """Message naming the certainly reversed channels, with which the fallback would accelerate the plant."""
+    """Return a message that names the certainly reversed channels; with these the fallback would destabilise it."""
     names = [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
     signs = (*connection.signs.sensors, *connection.signs.actuators)
-    turned = [name for name, sign in zip(names, signs, strict=True) if sign < 0]
-    if not connection.certain or not turned:
+    inverted = [name for name, sign in zip(names, signs, strict=True) if sign < 0]
+    if not connection.certain or not inverted:
         return []
-    return [f"{', '.join(turned)} reversed with respect to the other channels; fix the connection and start again"]
+    return [f"{', '.join(inverted)} reversed with respect to the other channels; fix the connection and start again"]
 
 
 class Conflicts(NamedTuple):

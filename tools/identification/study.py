@@ -47,14 +47,14 @@ class Outcome(NamedTuple):
     half_width: Array
     relative: Array
     """Half-width as a share of the truth; NaN for zeros."""
-    signs_right: bool
-    left_out: int
+    signs_correct: bool
+    excluded_windows: int
     conflicts: tuple[str, ...] = ()
-    """Settings that a run with the result would have to change."""
+    """Settings to change before a run can use the result."""
 
 
 class Refused(NamedTuple):
-    """A twin whose identification was refused although its sensors are correct."""
+    """A twin whose identification was wrongly refused."""
 
     problems: tuple[str, ...]
 
@@ -91,8 +91,8 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
     if problems := contradictions(nominal, config.rig, list(stretches(steps[:gentle], config.rig, config.period_us))):
         return Refused(tuple(problems))
     bipolar = [a.low < a.safe < a.high for a in config.rig.actuators]
-    turned = rng.random() < 0.5 and any(bipolar)
-    signs = tuple(-1 if turned and both else 1 for both in bipolar)
+    inverted = rng.random() < 0.5 and any(bipolar)
+    signs = tuple(-1 if inverted and both else 1 for both in bipolar)
     try:
         found = identify(nominal, config.rig, [reverse_actuators(s, signs) for s in recorded], twin.substeps)
     except Implausible as error:
@@ -102,15 +102,15 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
     )
     if conflicts.unpredictable:
         return Refused(tuple(conflicts.unpredictable))
-    right = found.connection.signs.sensors == (1,) * len(config.rig.sensors)
-    told = outcome(found, twin, config, signs_right=right and found.connection.signs.actuators == signs)
-    return told._replace(conflicts=tuple(conflicts.settings))
+    correct = found.connection.signs.sensors == (1,) * len(config.rig.sensors)
+    compared = outcome(found, twin, config, signs_correct=correct and found.connection.signs.actuators == signs)
+    return compared._replace(conflicts=tuple(conflicts.settings))
 
 
 def reverse_actuators(stretch: Stretch, signs: Sequence[int]) -> Stretch:
     """Reverse some actuators in a recorded stretch."""
-    turn = np.array(signs, np.float64)
-    return stretch._replace(u_start=stretch.u_start * turn, u_end=stretch.u_end * turn)
+    factors = np.array(signs, np.float64)
+    return stretch._replace(u_start=stretch.u_start * factors, u_end=stretch.u_end * factors)
 
 
 def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
@@ -119,7 +119,7 @@ def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
     return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in (twin.sensor_zero or {}).items()}}
 
 
-def outcome(found: Identification, twin: TwinOptions, config: RunConfig, *, signs_right: bool) -> Outcome:
+def outcome(found: Identification, twin: TwinOptions, config: RunConfig, *, signs_correct: bool) -> Outcome:
     """Compare with the truth; a sensor's noise is named ``noise_NAME``.
 
     Errors of velocity sensors are not compared: they are estimated only where the signals suggest them.
@@ -141,7 +141,7 @@ def outcome(found: Identification, twin: TwinOptions, config: RunConfig, *, sign
         np.concatenate([found.fit.coordinates[at], np.log(found.noise.total)]),
         np.concatenate([half_widths, spread]),
         np.concatenate([relative, spread]),
-        signs_right,
+        signs_correct,
         found.excluded_windows,
     )
 
@@ -153,14 +153,14 @@ def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome | Re
 
 
 def summary(studied: Sequence[Outcome | Refused]) -> str:
-    """Table of coverage and median half-width of the intervals, and the refusals."""
+    """Return a table of coverage and median half-width of the intervals, and the refusals."""
     outcomes = [o for o in studied if isinstance(o, Outcome)]
     refused = [o.problems for o in studied if isinstance(o, Refused)]
     limits = [o.conflicts for o in outcomes if o.conflicts]
-    told = [f"refused: {len(refused)} of {len(studied)}", *(f"  {'; '.join(problems)}" for problems in refused)]
-    told += [f"need other settings: {len(limits)}", *(f"  {'; '.join(problems)}" for problems in limits)]
+    lines = [f"refused: {len(refused)} of {len(studied)}", *(f"  {'; '.join(problems)}" for problems in refused)]
+    lines += [f"need other settings: {len(limits)}", *(f"  {'; '.join(problems)}" for problems in limits)]
     if not outcomes:
-        return "\n".join(told)
+        return "\n".join(lines)
     names = outcomes[0].names
     inside = np.array([np.abs(o.estimate - o.truth) <= o.half_width for o in outcomes])
     median = np.median([o.relative for o in outcomes], axis=0)
@@ -170,5 +170,5 @@ def summary(studied: Sequence[Outcome | Refused]) -> str:
         for name, share, width in zip(names, inside.mean(axis=0), median, strict=True)
     ]
     rows.append((f"all, {len(outcomes)} twins", f"{inside.mean():.1%}", ""))
-    right = sum(o.signs_right for o in outcomes)
-    return "\n".join([align(rows), f"signs right: {right} of {len(outcomes)}", *told])
+    correct = sum(o.signs_correct for o in outcomes)
+    return "\n".join([align(rows), f"signs correct: {correct} of {len(outcomes)}", *lines])

@@ -68,7 +68,7 @@ def body_of(model: OnnxModel, inputs: Mapping[str, int]) -> Body:
         if DOUBLE in {result.elem_type, *(types[name].elem_type for name in node.inputs if name)}:
             raise _refusal(node, "has 64-bit floats; export float32")
         types |= {
-            name: Value(result.elem_type, shape, result.constant, result.below)
+            name: Value(result.elem_type, shape, result.constant, result.bound)
             for name, shape in zip(node.outputs, result.shapes, strict=True)
         }
         if result.constant is not None:

@@ -1,4 +1,4 @@
-"""Connection of a learner of one's own to a rig: its memory as arrays, feedback, and policies for it."""
+"""Connection of a third-party learner to a rig: the memory as arrays, feedback, policies."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from onrig.runtime.run_state.running import running_in
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.tools.load import sections
 
-_ALIVE_S: Final = 5.0
-"""Interval at which a learner that computes shows the rig that it is alive; the turn to push is lost after 30 s."""
+_HEARTBEAT_S: Final = 5.0
+"""Longest time without a request; the rig ends a learner's lease after 30 s."""
 
 
 class Experiences(NamedTuple):
@@ -56,22 +56,22 @@ class Experiences(NamedTuple):
     next_observation: NDArray[np.float32]
     """(B, n)."""
     terminated: NDArray[np.bool_]
-    """(B,): no value follows; a time limit is not a termination."""
+    """(B,): true terminations, without time limits."""
     slots: NDArray[np.int64]
-    """(B,): where they are in the memory."""
+    """(B,): slots in the memory."""
     generations: NDArray[np.uint32]
-    """(B,): how often each slot had been written, so that feedback finds the experience or nothing."""
+    """(B,): number of writes to each slot; feedback on an overwritten slot is ignored."""
 
 
-class News(NamedTuple):
-    """What a pull brought."""
+class PullResult(NamedTuple):
+    """Changes since the last pull."""
 
     slots: NDArray[np.int64]
     """Slots written, in order."""
     closed: int
-    """Training episodes complete in the memory."""
+    """Number of complete training episodes in the memory."""
     rulings: tuple[Ruling, ...]
-    """Outcomes of probations since the last pull."""
+    """Outcomes of probations."""
     ending: bool
     """Whether the run is over."""
 
@@ -80,21 +80,21 @@ class News(NamedTuple):
 def connect(
     endpoint: str | Path, keys: str | Path | None = None, *, role: Role = "push", patience_s: float = PATIENCE_S
 ) -> Iterator[LearnerLink]:
-    """Connect to a rig as its learner.
+    """Connect to a rig as a learner.
 
     ``endpoint``: ``tcp://HOST:PORT`` (with the folder ``keys`` of `onrig keys`), ``ipc://PATH``, or the folder of a run
-    on this machine.  ``role``: ``push``, or ``watch`` to mirror only.  The rig's run needs ``local_learner=false``.
-    Raises LinkClosed if the rig does not answer for ``patience_s`` s, now or later; LeaseLost when another learner
+    on this machine.  ``role``: ``push``, or ``watch`` to mirror only.  The run needs ``local_learner=false``.
+    Raises LinkClosed if the rig does not reply within ``patience_s`` s, also later; LeaseLost when another learner
     pushes.
     """
     address = str(endpoint)
     if "://" not in address:
         running = running_in(Path(address))
         if running is None:
-            raise FileNotFoundError(f"{address}: no run is under way in this folder")
+            raise FileNotFoundError(f"{address}: no run is active in this folder")
         address = f"ipc://{running.shm}/learner"
-    own = None if keys is None else load_learner_keys(Path(keys).expanduser())
-    client = LinkClient(address, lambda: False, own, patience_s)
+    learner_keys = None if keys is None else load_learner_keys(Path(keys).expanduser())
+    client = LinkClient(address, lambda: False, learner_keys, patience_s)
     try:
         link = LearnerLink(client, role)
         try:
@@ -107,52 +107,52 @@ def connect(
 
 
 class LearnerLink:
-    """A mirror of a rig's memory, bit for bit, and the way back: feedback and policies.
+    """Bit-exact mirror of a rig's memory, and requests to the rig: feedback and policies.
 
-    A thread of its own shows the rig that this learner is alive while it computes.
+    A thread sends heartbeats while the learner computes.
     """
 
     def __init__(self, client: LinkClient, role: Role) -> None:
-        """``client``: of the rig; raises LearnerMismatchError, LinkClosed, RequestRejected."""
+        """Attach to the rig; raises LearnerMismatchError, LinkClosed, RequestRejected."""
         self._client, self._lock = client, threading.Lock()
         self.config = _config_of(client)
         """Configuration of the rig's run."""
         self._rulings: list[Ruling] = []
         self._link = Attachment(self.config, client, role, on_ruling=self._rulings.append)
         self.attached: Attached = self._link.attach()
-        """What the rig said of itself; ``pushes`` and ``why`` tell whether policies and feedback are taken."""
+        """The rig's reply; ``pushes`` states whether it accepts policies and feedback, ``why`` the reason if not."""
         self._batch = time.time_ns()
-        self._began_s = time.monotonic()
+        self._start_s = time.monotonic()
         self.updates = 0
-        """Updates made so far, as ``done`` and ``offer`` were told."""
-        self._asked_s = time.monotonic()
+        """Number of updates, as last reported with ``done`` or ``offer``."""
+        self._last_request_s = time.monotonic()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._stay_alive, name="onrig-alive", daemon=True)
+        self._thread = threading.Thread(target=self._send_heartbeats, name="onrig-heartbeat", daemon=True)
         self._thread.start()
 
     # -- the memory --------------------------------------------------------------------------------------------------
 
-    def pull(self, wait_s: float = 0.2) -> News:
-        """Mirror all that is new; wait for it up to ``wait_s`` s if nothing is."""
+    def pull(self, wait_s: float = 0.2) -> PullResult:
+        """Mirror all new experiences; wait up to ``wait_s`` s for the first one."""
         written: list[NDArray[np.int64]] = []
         wait_ms = round(1000 * wait_s)
         while True:
             with self._lock:
                 rows, slots = self._link.pull(self._closed, wait_ms)
-                self._asked_s = time.monotonic()
+                self._last_request_s = time.monotonic()
             self._closed = rows.closed
             written += [] if slots is None else [slots]
             if rows.upto >= rows.inserted or slots is None:
                 break
             wait_ms = 0
         rulings, self._rulings[:] = tuple(self._rulings), []
-        return News(np.concatenate([np.zeros(0, np.int64), *written]), rows.closed, rulings, rows.ending)
+        return PullResult(np.concatenate([np.zeros(0, np.int64), *written]), rows.closed, rulings, rows.ending)
 
     _closed = 0
 
     @property
     def stored(self) -> int:
-        """Number of experiences in the memory; they are in the slots below it."""
+        """Number of experiences in the memory, in slots 0 to ``stored`` - 1."""
         return self._mirror.storage.stored
 
     @property
@@ -161,7 +161,7 @@ class LearnerLink:
         return self._link.mirror
 
     def experiences(self, slots: NDArray[np.int64] | None = None) -> Experiences:
-        """Copy the experiences in ``slots`` (B,), by default all that are stored."""
+        """Copy the experiences in ``slots`` (B,), by default all."""
         storage = self._mirror.storage
         at = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
         ended = (storage.meta[at] & np.uint32(Flag.TERMINATED)) != 0
@@ -169,13 +169,13 @@ class LearnerLink:
         return Experiences(seen, storage.action[at], storage.reward[at], then, ended, at, storage.generation(at))
 
     def sample(self, batch: int, rng: np.random.Generator) -> Experiences:
-        """Draw ``batch`` experiences uniformly, with replacement; ValueError from an empty memory."""
+        """Draw ``batch`` experiences uniformly with replacement; raises ValueError if the memory is empty."""
         return self.experiences(rng.integers(self.stored, size=batch))
 
-    # -- the way back --------------------------------------------------------------------------------------------------
+    # -- to the rig ----------------------------------------------------------------------------------------------------
 
     def feedback(self, replayed: Experiences, values: Mapping[str, NDArray[np.floating]]) -> None:
-        """Tell the memory's keeper of replayed experiences, by kind: ``td`` (TD errors), ``far``, ``kl``; (B,) each."""
+        """Send feedback on replayed experiences by kind: ``td`` (TD errors), ``far``, ``kl``; (B,) each."""
         self._batch += 1
         rows = np.stack([np.asarray(value, np.float64) for value in values.values()])
         self._ask(
@@ -186,11 +186,11 @@ class LearnerLink:
         )
 
     def offer(self, policy: bytes | str | Path | Any, updates: int | None = None) -> Verdict:
-        """Offer a policy; the verdict has the number that the rig gives it, or the stage and reason of a refusal.
+        """Offer a policy; returns the id assigned by the rig, or the stage and reason of a refusal.
 
         ``policy``: an ONNX model (bytes or file), which gets the rig's contract unless it has one; or a torch module, a
         sequence of layers from normalised observations to normalised actions that ends in a Tanh or Hardtanh.  Raises
-        ModelRefused for bytes that are no model.
+        ModelRefused for bytes that are not an ONNX model.
         """
         self.updates = self.updates if updates is None else updates
         if isinstance(policy, str | Path):
@@ -207,18 +207,18 @@ class LearnerLink:
         return verdict
 
     def done(self, episode: int, updates: int) -> None:
-        """Report that the work for a training episode is done (0: for the start); in lockstep the rig waits for it.
+        """Report that the updates for a training episode (0: before the first) are done; in lockstep the rig waits.
 
-        There, the mirror must be complete; the rig compares it with its memory.
+        In lockstep the mirror must be complete: the rig compares its digest with its own memory's.
         """
         self.updates = updates
         if self.attached.lockstep and episode > 0:
             self._ask(Confirm(episode, self._mirror.storage.digest()))
-        self._ask(Done(episode, updates, updates / max(time.monotonic() - self._began_s, 1e-3)))
+        self._ask(Done(episode, updates, updates / max(time.monotonic() - self._start_s, 1e-3)))
 
     @property
     def contract(self) -> PolicyContract:
-        """Contract that policies for this rig have."""
+        """Contract required of policies for this rig."""
         config = self.config
         return contract_for(
             config.rig, config.rate_hz, policy_id=1, parent_run=self.attached.run_id, training_step=self.updates,
@@ -226,27 +226,27 @@ class LearnerLink:
         )  # fmt: skip
 
     def close(self) -> None:
-        """End the thread."""
+        """End the heartbeats."""
         self._stop.set()
         self._thread.join()
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def _ask(self, request: Any, *payloads: bytes) -> Any:
         with self._lock:
-            self._asked_s = time.monotonic()
+            self._last_request_s = time.monotonic()
             return self._link.ask(request, *payloads)
 
-    def _stay_alive(self) -> None:
-        """Ask for one row now and then, and drop it: the next pull brings it again."""
-        while not self._stop.wait(_ALIVE_S / 5):
+    def _send_heartbeats(self) -> None:
+        """Pull one row when idle and discard it; the next pull receives it again."""
+        while not self._stop.wait(_HEARTBEAT_S / 5):
             with self._lock:
-                if time.monotonic() - self._asked_s < _ALIVE_S:
+                if time.monotonic() - self._last_request_s < _HEARTBEAT_S:
                     continue
-                self._asked_s = time.monotonic()
+                self._last_request_s = time.monotonic()
                 try:
                     self._client.ask(Pull(self._mirror.storage.inserted, self._closed, 0, 1))
-                except Exception:  # the next request of the learner itself meets and raises it
+                except Exception:  # the learner's next request raises the same error
                     continue
 
 

@@ -1,7 +1,7 @@
 """Process that runs a rig for a trainer: ``python -m onrig.tools.trainers.host RUN_FOLDER [PORT]``.
 
-It supervises the run as `onrig run` does, in a process and a session of its own, so that neither the trainer's
-interpreter lock nor its signals reach it.  When the trainer ends, however that happens, the run stops at once.
+Supervises the run like `onrig run`, in its own process and session, isolated from the trainer's interpreter lock and
+signals.  When the trainer ends, also by a crash, the run stops at once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from onrig.tools.load import sections
 
 ENDED: Final = "ended"
 """Kind of the last report."""
-_PASSED_ON: Final = ("error", "warning", "fault")
+_FORWARDED: Final = ("error", "warning", "fault")
 
 
 class TrainerWatch:
-    """Watch on the trainer's process, which stops the run at once when it has ended."""
+    """Watch on the trainer's process; requests an immediate stop when it has ended."""
 
     name: str = TRAINER
 
@@ -36,20 +36,20 @@ class TrainerWatch:
         self.listening = True
 
     def fileno(self) -> int:
-        """As Operator."""
+        """Return the pidfd, readable when the trainer has ended."""
         return self._fd
 
     def requests(self) -> list[Request]:
-        """As Operator: one request to stop at once."""
+        """Return STOP_NOW once after the trainer's end, otherwise nothing."""
         if not (self.listening and select.select((self._fd,), (), (), 0)[0]):
             return []
         self.listening = False
         return [Request.STOP_NOW]
 
 
-def _pass_on(one: Report) -> None:
-    if one.kind in _PASSED_ON:
-        report(one.source, one.kind, one.message)
+def _forward(received: Report) -> None:
+    if received.kind in _FORWARDED:
+        report(received.source, received.kind, received.message)
 
 
 def main(arguments: list[str]) -> int:
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     resolve_loop_cpu()
     lock = hold(folder)
     config = load_resolved(folder / "config.yaml", sections)
-    code, reason = Supervisor(config, folder, port, _pass_on, watch).run()
+    code, reason = Supervisor(config, folder, port, _forward, watch).run()
     report("run", ENDED, reason, code=code)
     os.close(lock)
     return code

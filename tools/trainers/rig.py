@@ -1,4 +1,4 @@
-"""The run behind an environment: its start, the exchange of actions for samples, its end."""
+"""Run behind an environment: start, exchange of actions and samples, end."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ _START_S: Final = 90.0
 """Time for device, replay process and loop to start."""
 _END_S: Final = 30.0
 _POLL_NS: Final = 20_000_000
-_AHEAD: Final = 64
-"""Records by which the loop may be ahead of the sample taken last."""
+_EXTRA_RECORDS: Final = 64
+"""Maximum number of records that the loop has written since the current sample."""
 
 
 class RunEnded(RuntimeError):
-    """The run has ended, or does not answer; the message says why."""
+    """The run has ended or does not reply; the message has the reason."""
 
     __slots__ = ()
 
 
 def _finish(child: Child) -> None:
-    """Stop, at once, the run of an environment that was not closed."""
+    """Stop the run of an environment that was not closed, at once."""
     if child.poll() is None:
         os.kill(child.pid, signal.SIGQUIT)
     child.end(_END_S, ask=False)
     child.close()
 
 
-def joined(past: NDArray[np.void], ends: NDArray[np.void], periods: int) -> NDArray[np.void]:
-    """Return the last ``periods`` + 1 records up to the two ``ends``, the earlier ones from among the ``past``."""
+def history_up_to(ends: NDArray[np.void], past: NDArray[np.void], periods: int) -> NDArray[np.void]:
+    """Return the last ``periods`` + 1 records up to and including ``ends`` (2,), the earlier ones from ``past``."""
     first = int(ends[1]["tick"]) - periods
     return np.concatenate([past[(past["tick"] >= first) & (past["tick"] < ends[0]["tick"])], ends])
 
 
 class RigProcess:
-    """A run in processes of its own, in whose loop this process acts."""
+    """A run in separate processes whose loop receives its actions from this process."""
 
     def __init__(self, folder: Path, port: str | None, layout: RecordLayout) -> None:
-        """Start it; raises RunEnded with the reason if it does not start."""
+        """Start the run; raises RunEnded with the reason if it does not start."""
         self._folder, self._layout = folder, layout
         arguments = [str(folder), *([] if port is None else [port])]
         self._child = Child("run", "onrig.tools.trainers.host", arguments, folder / "stderr.log")
@@ -86,7 +86,7 @@ class RigProcess:
     # -- exchange ----------------------------------------------------------------------------------------------------
 
     def begin(self, seed: int | None, timeout_s: float) -> Sample:
-        """Ask for an episode; return its first sample.  Raises RunEnded after ``timeout_s``."""
+        """Begin an episode; return its first sample.  Raises RunEnded after ``timeout_s``."""
         self._episodes += 1
         self._send(NO_TICK, (), seed=NO_SEED if seed is None else seed)
         limit = time.monotonic() + timeout_s
@@ -94,26 +94,26 @@ class RigProcess:
             sample = self._end.sample()
             if sample is not None and sample.episodes == self._episodes:
                 return sample
-            self._wait(limit, "bring the rig to the start of an episode")
+            self._wait(limit, "reach the start of an episode")
 
     def act(self, tick: int, action: tuple[float, ...], timeout_s: float) -> Sample:
-        """Answer the sample of ``tick`` with an action (m,) SI; return the next sample."""
+        """Send an action (m,) SI for the sample of ``tick``; return the next sample."""
         self._send(tick, action)
         limit = time.monotonic() + timeout_s
         while True:
             sample = self._end.sample()
             if sample is not None and (sample.over or self._tick_of(sample) != tick):
                 return sample
-            self._wait(limit, "answer an action")
+            self._wait(limit, "reply to an action")
 
     def records(self, sample: Sample) -> NDArray[np.void]:
-        """Records (2,) of a sample: of the period before it, and its own."""
+        """Return the records (2,) of a sample: of the period before it, and its own."""
         return np.frombuffer(sample.records, self._layout.dtype)
 
     def course(self, sample: Sample, periods: int) -> NDArray[np.void]:
-        """Records (``periods`` + 1,) of the periods up to a sample, and its own; fewer if some are missing."""
+        """Return the last ``periods`` + 1 records up to and including a sample's; fewer if some are lost."""
         ends = self.records(sample)
-        return joined(self._ring.since(0, periods + _AHEAD), ends, periods) if periods > 1 else ends
+        return history_up_to(ends, self._ring.since(0, periods + _EXTRA_RECORDS), periods) if periods > 1 else ends
 
     def _tick_of(self, sample: Sample) -> int:
         return int(self.records(sample)[1]["tick"])
@@ -126,11 +126,11 @@ class RigProcess:
         self._check(limit, what)
 
     def _check(self, limit: float, what: str) -> None:
-        """Raise RunEnded if the run has ended or has taken until ``limit`` to do ``what``."""
-        self._listen()
+        """Raise RunEnded if the run has ended, or if ``limit`` has passed; ``what``: the pending operation."""
+        self._read_reports()
         code = self._child.poll()
         if code is not None:
-            self._listen()
+            self._read_reports()
             why = self._reason or next(iter(self._lines[-1:]), f"see {self._folder / 'stderr.log'}")
             raise RunEnded(f"the run has ended: {why} (exit code {code}); run folder: {self._folder}")
         if time.monotonic() > limit:
@@ -138,18 +138,18 @@ class RigProcess:
             last = f": {self._lines[-1]}" if self._lines else ""
             raise RunEnded(f"the rig did not {what} in time; it is {state}{last}; run folder: {self._folder}")
 
-    def _listen(self) -> None:
-        for one in self._child.reports():
-            if one.kind == ENDED:
-                self._reason = one.message
-            elif one.message:
-                self._lines.append(one.message)
+    def _read_reports(self) -> None:
+        for report in self._child.reports():
+            if report.kind == ENDED:
+                self._reason = report.message
+            elif report.message:
+                self._lines.append(report.message)
                 del self._lines[:-32]
 
     @property
     def messages(self) -> list[str]:
         """Latest warnings, faults and errors of the run."""
-        self._listen()
+        self._read_reports()
         return list(self._lines)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of a rig for an environment, from the scene that pages and terminals draw as well."""
+"""Rendering of an environment, from the same scene as the live page and the terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Screen:
     """Drawing of the rig's state, as an array or in a window."""
 
     def __init__(self, config: RunConfig, mode: str) -> None:
-        """``mode``: ``rgb_array`` or ``human``, which needs a backend of matplotlib with windows."""
+        """``mode``: ``rgb_array`` or ``human``, which needs an interactive backend of matplotlib."""
         self._config = config
         drawing = chosen_drawing(config)
         self._scene = _bars(config) if isinstance(drawing, Bars) else drawing.scene(config)
@@ -47,7 +47,7 @@ class Screen:
         self._axes = self._figure.add_axes((0.0, 0.0, 1.0, 1.0))
 
     def show(self, step: Step | None) -> Frame | None:
-        """Draw the state of a step: picture (h, w, 3), or None after showing it in the window."""
+        """Draw the state of a step; returns the picture (h, w, 3), or None with a window."""
         values = self._values(step)
         axes = self._axes
         axes.clear()
@@ -100,7 +100,7 @@ class Screen:
 
 
 def _bars(config: RunConfig) -> Scene:
-    """Each observation and each actuator as a bar."""
+    """Scene with a bar for each observation and each actuator."""
     names = [s.name for s in config.rig.signals] + [a.name for a in config.rig.actuators]
     shapes: list[Shape] = []
     for i, name in enumerate(names):
@@ -112,7 +112,7 @@ def _bars(config: RunConfig) -> Scene:
 
 
 def placed(shape: Shape, values: dict[str, float], height: float | None) -> list[Point]:
-    """Points of a shape under the values of the signals; ``height``: factor on its height, if one grows it."""
+    """Return the points of a shape at signal ``values``; ``height``: factor on its height, None if it does not grow."""
     points = list(shape.points)
     if height is not None:
         low = min(y for _, y in points)

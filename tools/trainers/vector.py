@@ -1,4 +1,4 @@
-"""Twins as one vector environment: n plants as arrays in this process, far faster than real time."""
+"""Twins as a vector environment: n plants as arrays in this process, far faster than real time."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ def make_vec(
 ) -> VecTwins:
     """Return n twins of a configuration as one vector environment.
 
-    ``parameters``: of the plant, by name, each a number or an array (n,), in place of the configuration's.
-    ``posterior``: result file of `onrig identify`, of whose joint distribution each twin draws its plant.  ``shield``:
-    whether the configuration's limits hold, as in trials; without them (default) nothing guards the plants, and a
-    policy trained so meets the shield on the rig for the first time.  Raises ConfigError, NoSuchTask for a device
-    without a twin, ValueError for parameters out of bounds.
+    ``parameters``: plant parameters by name that replace the configuration's, each a number or an array (n,).
+    ``posterior``: result file of `onrig identify`; each twin draws its plant from its joint distribution.  ``shield``:
+    whether the configuration's limits apply, as in trials; without (default), a policy first encounters the shield on
+    the rig.  Raises ConfigError, NoSuchTask for a device without a twin, ValueError for parameters out of bounds.
     """
     if n < 1:
         raise ValueError(f"n: expected at least 1, got {n}")
@@ -104,12 +103,12 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
     ) -> tuple[Observations, Infos]:
         """Begin an episode of every plant, or of those in ``options["reset_mask"]`` (n,).
 
-        A ``seed``, and so many more for the plants after the first, or one for each, decide starts, targets and noise
-        from there on, as the seed of a run does.
+        ``seed``: an integer s for seeds s, s+1, ..., or one seed per plant; determines starts, targets and noise from
+        then on, like the seed of a run.
         """
         mask = None if options is None else options.get("reset_mask")
         if mask is not None and (seed is not None or self._world is None):
-            raise ValueError("reset_mask: the plants must have begun, and keep their seeds")
+            raise ValueError("reset_mask: call reset() without it first, and without a seed afterwards")
         if seed is not None or self._world is None:
             self._world = self._begin(self.config.seed if seed is None else seed)
         which = self._all if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)
@@ -119,9 +118,9 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
     def step(self, actions: NDArray[np.floating]) -> tuple[Observations, NDArray[np.float64], Flags, Flags, Infos]:
         """Advance every plant by one period.
 
-        An episode that is over begins again as ``autoreset_mode`` says: in its next step, whose action counts for
-        nothing; in the same step, with ``infos["final_obs"]``; or not at all.  Raises ValueError for an action that is
-        not finite, RuntimeError before ``reset``.
+        ``autoreset_mode``: a finished episode restarts in the next step (action ignored), in the same step (with
+        ``infos["final_obs"]``) or not at all.  Raises ValueError for a non-finite action and RuntimeError before
+        ``reset``.
         """
         world, over = self._world, self._over
         if world is None:

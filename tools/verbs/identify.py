@@ -47,7 +47,7 @@ def main(options: Options) -> int:
     """Identify the plant; returns the exit code."""
     from pathlib import Path
 
-    from onrig.tools.identification.identify import identify_shown, missing_library
+    from onrig.tools.identification.identify import missing_library, show_identification
 
     effort, seed = 1.0 if options.effort is None else options.effort, options.seed or 0
     if options.until is not None and not 0 < options.until < 1:
@@ -63,10 +63,10 @@ def main(options: Options) -> int:
     if options.study is not None:
         if missing := missing_library():
             return complain("identify", missing, ExitCode.PREFLIGHT)
-        from onrig.tools.identification.policies import study_shown
+        from onrig.tools.identification.policies import show_study
 
-        return study_shown(options.source, options.set, options.study, seed, policies=options.policies)
-    return identify_shown(
+        return show_study(options.source, options.set, options.study, seed, policies=options.policies)
+    return show_identification(
         options.source, options.set, options.device, effort, seed, options.out, options.until, yes=options.yes
     )
 

@@ -24,8 +24,8 @@ from onrig.tools.web.history import FIELDS
 
 _LONGEST_NAME: Final = 200
 """Characters of the run folder's name on the page."""
-_POINTS: Final = 200
-_ROOM: Final = 1.15
+_SCHEDULE_POINTS: Final = 200
+_AXIS_MARGIN: Final = 1.15
 """Range of an axis relative to the envelope that the shield keeps."""
 
 
@@ -42,19 +42,19 @@ class Axis(NamedTuple):
 
 
 def axes_of(config: RunConfig, signals: Sequence[Observation] | None = None) -> tuple[Axis, ...]:
-    """Choose the axes: the range of each signal, by default of the rig's, narrower where the envelope is."""
+    """Return the axes of ``signals`` (default: the rig's), each the signal's range cut to its envelope."""
     axes = []
     for o in config.rig.signals if signals is None else signals:
         low, high = o.low, o.high
         envelope = config.limits.envelope.get(o.name)
         if envelope is not None:
-            low, high = max(low, envelope.low * _ROOM), min(high, envelope.high * _ROOM)
+            low, high = max(low, envelope.low * _AXIS_MARGIN), min(high, envelope.high * _AXIS_MARGIN)
         axes.append(Axis(o.name, o.unit, low, high, 0.5 * (o.low + o.high), 0.5 * (o.high - o.low)))
     return tuple(axes)
 
 
 def about(config: RunConfig, folder: Path) -> dict[str, object]:
-    """Describe a run; plain values, ready for JSON."""
+    """Describe a run in plain values, ready for JSON."""
     rig, task = config.rig, config.task
     return {
         "name": printable(folder.name, _LONGEST_NAME),
@@ -90,9 +90,9 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
 
 
 def schedule(config: RunConfig) -> dict[str, list[float]]:
-    """Amplitude as scheduled over training episodes, the largest of the actuators': {episode: [...], amplitude: [...]}.
+    """Return the scheduled amplitude, largest over actuators, by training episode: {episode: [...], amplitude: [...]}.
 
-    Gates and budgets cut it back further; a schedule over steps or seconds takes episodes to be whole.
+    Gates and budgets reduce it further; a schedule over steps or seconds assumes episodes of full length.
     """
     exploration = config.exploration
     if not isinstance(exploration, ScheduledNoise):
@@ -100,7 +100,7 @@ def schedule(config: RunConfig) -> dict[str, list[float]]:
     names = [a.name for a in config.rig.actuators]
     steps = episode_steps(config.task, config.rate_hz)
     per_episode = {"episodes": 1.0, "steps": float(steps), "seconds": steps * config.period_us * 1e-6}[exploration.over]
-    n = min(_POINTS, max(config.episodes, 2))
+    n = min(_SCHEDULE_POINTS, max(config.episodes, 2))
     episodes = [1 + (config.episodes - 1) * i / (n - 1) for i in range(n)]
     done = [e if exploration.over == "episodes" else (e - 1) * per_episode for e in episodes]
     return {

@@ -21,10 +21,10 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-_QUEUED: Final = 400
-"""Messages queued for a watcher: about 15 seconds' worth."""
-_STALLED: Final = 40
-"""Queued messages above which a watcher counts as not reading, and may be replaced."""
+_QUEUE_MESSAGES: Final = 400
+"""Queue of one watcher: about 15 seconds of messages."""
+_STALLED_MESSAGES: Final = 40
+"""Backlog from which a watcher counts as stalled and may be replaced."""
 _END: Final = b""
 
 
@@ -36,7 +36,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def frame(message: Message) -> bytes:
-    """Write it as the page's EventSource reads it."""
+    """Encode as a server-sent event."""
     return b"event: %s\ndata: %s\n\n" % (message.kind.encode(), msgspec.json.encode(message.data))
 
 
@@ -44,15 +44,15 @@ class Watcher:
     """One open page."""
 
     def __init__(self) -> None:
-        self._frames: queue.Queue[bytes] = queue.Queue(_QUEUED)
+        self._frames: queue.Queue[bytes] = queue.Queue(_QUEUE_MESSAGES)
 
     @property
-    def behind(self) -> int:
-        """Messages that wait for it."""
+    def backlog(self) -> int:
+        """Number of queued messages."""
         return self._frames.qsize()
 
     def put(self, data: bytes) -> bool:
-        """Add a message; False when it cannot keep up."""
+        """Queue a message; False if the queue is full."""
         try:
             self._frames.put_nowait(data)
         except queue.Full:
@@ -60,14 +60,14 @@ class Watcher:
         return True
 
     def next(self, timeout_s: float) -> bytes | None:
-        """Wait for the next message; None after ``timeout_s`` without one, empty once there will be none any more."""
+        """Wait for the next message; None after ``timeout_s`` without one, empty after ``end``."""
         try:
             return self._frames.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def end(self) -> None:
-        """Tell it that nothing more follows, even if it has unread messages."""
+        """Queue the end of the stream, in place of unread messages if the queue is full."""
         while not self.put(_END):
             try:
                 self._frames.get_nowait()
@@ -82,51 +82,49 @@ class Hub:
         self._limit: Final = limit
         self._watchers: list[Watcher] = []
         self._lock = threading.Lock()
-        self.somebody = threading.Event()
-        """Set while there are watchers."""
+        self.occupied = threading.Event()
+        """Set while at least one page is open."""
         self._ended = False
 
-    def join(self, story_so_far: Callable[[], Iterable[Message]]) -> Watcher | None:
-        """Add a watcher, which first receives the story so far; None if there are too many watchers that read."""
+    def join(self, snapshot: Callable[[], Iterable[Message]]) -> Watcher | None:
+        """Add a watcher, which receives ``snapshot`` first; None if the limit is reached and no watcher is stalled."""
         with self._lock:
-            if len(self._watchers) >= self._limit and not self._let_go_a_stalled_one():
+            if len(self._watchers) >= self._limit and not self._drop_stalled():
                 return None
             watcher = Watcher()
-            for message in story_so_far():
+            for message in snapshot():
                 watcher.put(frame(message))
             if self._ended:
                 watcher.end()
             self._watchers.append(watcher)
-            self.somebody.set()
+            self.occupied.set()
             return watcher
 
-    def _let_go_a_stalled_one(self) -> bool:
-        slowest = max(self._watchers, key=lambda w: w.behind, default=None)
-        if slowest is None or slowest.behind < _STALLED:
+    def _drop_stalled(self) -> bool:
+        slowest = max(self._watchers, key=lambda w: w.backlog, default=None)
+        if slowest is None or slowest.backlog < _STALLED_MESSAGES:
             return False
         slowest.end()
         self._watchers.remove(slowest)
         return True
 
     def leave(self, watcher: Watcher) -> None:
-        """Take a watcher out."""
         with self._lock:
             if watcher in self._watchers:
                 self._watchers.remove(watcher)
             if not self._watchers:
-                self.somebody.clear()
+                self.occupied.clear()
 
-    def tell(self, turn: Callable[[], Iterable[Message]]) -> None:
-        """Distribute the messages of ``turn``; no watcher joins in between."""
+    def publish(self, messages: Callable[[], Iterable[Message]]) -> None:
+        """Send ``messages()`` to all watchers; none joins in between."""
         with self._lock:
-            for message in turn():
+            for message in messages():
                 data = frame(message)
                 for watcher in [w for w in self._watchers if not w.put(data)]:
                     watcher.end()
                     self._watchers.remove(watcher)
 
     def end(self) -> None:
-        """End all watchers."""
         with self._lock:
             self._ended = True
             for watcher in self._watchers:
@@ -135,12 +133,13 @@ class Hub:
 
 CONNECTIONS: Final = 32
 PER_ADDRESS: Final = 16
-"""More than the hub's streams, so that some connection can always be closed."""
-_PATIENCE_S: Final = 10.0
+"""Larger than the hub's limit, so that one connection per address can always be closed."""
+_TIMEOUT_S: Final = 10.0
 """Time-out for a complete request, and for a watcher to accept data."""
-_UNREAD_BYTES: Final = 1 << 18
-_UNREAD_S: Final = 0.5
-"""Unread input is drained so far before a connection is closed: closing on it would lose the answer."""
+_DRAIN_BYTES: Final = 1 << 18
+_DRAIN_S: Final = 0.5
+"""Limits on draining unread input before a connection is closed: closing with unread input resets the connection, which
+loses the answer."""
 _BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n"
 _TOO_SLOW: Final = b"HTTP/1.0 408 Request Timeout\r\nConnection: close\r\n\r\n"
 
@@ -150,51 +149,49 @@ T = TypeVar("T")
 class Stage(enum.IntEnum):
     """Progress of a connection; the least advanced is closed first."""
 
-    ARRIVING = 0
-    """Its request is incomplete."""
+    RECEIVING = 0
+    """The request is incomplete."""
     ANSWERING = 1
     STREAMING = 2
     """A watcher; the hub limits their number."""
 
 
 @dataclass(eq=False)
-class Place(Generic[T]):
-    """One connection's place."""
+class Slot(Generic[T]):
+    """One of the limited connections."""
 
     host: str
-    who: T
-    stage: Stage = Stage.ARRIVING
+    connection: T
+    stage: Stage = Stage.RECEIVING
 
 
-class Places(Generic[T]):
-    """All places, the oldest first; the caller holds a lock."""
+class Slots(Generic[T]):
+    """Slots in use, oldest first; the caller holds a lock."""
 
     def __init__(self) -> None:
-        self._taken: list[Place[T]] = []
+        self._used: list[Slot[T]] = []
 
-    def take(self, host: str, who: T) -> tuple[Place[T] | None, Place[T] | None]:
-        """Give a place to ``who`` from ``host``: (it or None, the one that gave way or None)."""
-        of_host = [place for place in self._taken if place.host == host]
-        left = None
-        if len(of_host) >= PER_ADDRESS or len(self._taken) >= CONNECTIONS:
-            crowd = of_host if len(of_host) >= PER_ADDRESS else self._taken
-            waiting = [place for place in crowd if place.stage is not Stage.STREAMING]
-            if not waiting:
+    def acquire(self, host: str, connection: T) -> tuple[Slot[T] | None, Slot[T] | None]:
+        """Assign a slot to a connection; returns it and the evicted one, each None if absent."""
+        of_host = [slot for slot in self._used if slot.host == host]
+        evicted = None
+        if len(of_host) >= PER_ADDRESS or len(self._used) >= CONNECTIONS:
+            candidates = of_host if len(of_host) >= PER_ADDRESS else self._used
+            evictable = [slot for slot in candidates if slot.stage is not Stage.STREAMING]
+            if not evictable:
                 return None, None
-            left = min(waiting, key=lambda place: place.stage)  # among equals the first, which is the oldest
-            self._taken.remove(left)
-        place = Place(host, who)
-        self._taken.append(place)
-        return place, left
+            evicted = min(evictable, key=lambda slot: slot.stage)  # among equals the first, which is the oldest
+            self._used.remove(evicted)
+        slot = Slot(host, connection)
+        self._used.append(slot)
+        return slot, evicted
 
-    def give(self, place: Place[T]) -> None:
-        """Give a place back."""
-        if place in self._taken:
-            self._taken.remove(place)
+    def release(self, slot: Slot[T]) -> None:
+        if slot in self._used:
+            self._used.remove(slot)
 
-    def of(self, who: T) -> Place[T] | None:
-        """The place of a connection that has not given way."""
-        return next((place for place in self._taken if place.who is who), None)
+    def find(self, connection: T) -> Slot[T] | None:
+        return next((slot for slot in self._used if slot.connection is connection), None)
 
 
 class BoundedServer(ThreadingHTTPServer):
@@ -208,17 +205,17 @@ class BoundedServer(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listening
         self._lock = threading.Lock()
-        self._places: Places[socket.socket] = Places()
+        self._slots: Slots[socket.socket] = Slots()
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         """Serve a connection in its own thread; when full, close another one or reject this one."""
         if not isinstance(request, socket.socket):
             raise TypeError("a stream socket was expected")
         with self._lock:
-            place, left = self._places.take(_host_of(client_address), request)
-            if left is not None:
-                hang_up(left.who, _BUSY if left.stage is Stage.ARRIVING else b"")
-        if place is None:
+            slot, evicted = self._slots.acquire(_host_of(client_address), request)
+            if evicted is not None:
+                disconnect(evicted.connection, _BUSY if evicted.stage is Stage.RECEIVING else b"")
+        if slot is None:
             with contextlib.suppress(OSError):
                 request.settimeout(0.2)
                 request.sendall(_BUSY)
@@ -226,67 +223,66 @@ class BoundedServer(ThreadingHTTPServer):
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread left
-            self._leave(request)
+        except RuntimeError:  # no more threads
+            self._release(request)
             raise
 
     def process_request_thread(
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
     ) -> None:
-        """Give the place back when the connection is done."""
+        """Release the slot when the connection is done."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             if isinstance(request, socket.socket):
-                self._leave(request)
+                self._release(request)
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        """Close a connection, its place first: by then the descriptor may be another connection's."""
+        """Release the slot, then close: once closed, the descriptor may belong to another connection."""
         if isinstance(request, socket.socket):
-            self._leave(request)
+            self._release(request)
         super().shutdown_request(request)
 
-    def _leave(self, request: socket.socket) -> None:
+    def _release(self, request: socket.socket) -> None:
         with self._lock:
-            place = self._places.of(request)
-            if place is not None:
-                self._places.give(place)
+            slot = self._slots.find(request)
+            if slot is not None:
+                self._slots.release(slot)
 
-    def come_to(self, request: socket.socket, stage: Stage) -> None:
-        """Note how far a connection has come."""
+    def set_stage(self, request: socket.socket, stage: Stage) -> None:
         with self._lock:
-            place = self._places.of(request)
-            if place is not None:
-                place.stage = stage
+            slot = self._slots.find(request)
+            if slot is not None:
+                slot.stage = stage
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Log nothing: a closed browser is not an error, and the terminal belongs to the run."""
 
 
-class PatientHandler(BaseHTTPRequestHandler):
+class TimedHandler(BaseHTTPRequestHandler):
     """One connection, with time-outs for a complete request and for its answer."""
 
     server: BoundedServer
     server_version = "onrig"
     sys_version = ""
-    default_request_version = "HTTP/1.0"  # a request without a version is answered, too
-    timeout = _PATIENCE_S
+    default_request_version = "HTTP/1.0"  # answers a request without a version
+    timeout = _TIMEOUT_S
     raw_requestline: bytes
 
     def setup(self) -> None:
         """Start the timer, so that a slow request cannot hold the connection forever."""
         super().setup()
-        self._arrival = threading.Timer(_PATIENCE_S, lambda: hang_up(self.connection, _TOO_SLOW))
-        self._arrival.daemon = True
-        self._arrival.start()
+        self._request_timer = threading.Timer(_TIMEOUT_S, lambda: disconnect(self.connection, _TOO_SLOW))
+        self._request_timer.daemon = True
+        self._request_timer.start()
 
-    def arrived(self, stage: Stage = Stage.ANSWERING) -> None:
-        """Note that the request is complete."""
-        self._arrival.cancel()
-        self.server.come_to(self.connection, stage)
+    def request_complete(self, stage: Stage = Stage.ANSWERING) -> None:
+        """Cancel the request's time-out: the request is complete."""
+        self._request_timer.cancel()
+        self.server.set_stage(self.connection, stage)
 
     def parse_request(self) -> bool:
-        """Read the request's head; an empty line is answered, too."""
+        """Read the request's head; answers an empty line with 400."""
         if not self.raw_requestline.strip():
             self.requestline, self.request_version, self.command = "", self.default_request_version, ""
             self.close_connection = True
@@ -295,29 +291,29 @@ class PatientHandler(BaseHTTPRequestHandler):
         return super().parse_request()
 
     def finish(self) -> None:
-        """End the connection; drain unread input for a moment first, or the answer would be lost."""
-        self._arrival.cancel()
+        """Close the connection after draining unread input (`_DRAIN_S`)."""
+        self._request_timer.cancel()
         super().finish()
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
-            limit, unread = time.monotonic() + _UNREAD_S, _UNREAD_BYTES
-            while unread > 0 and (left_s := limit - time.monotonic()) > 0:
+            deadline, budget = time.monotonic() + _DRAIN_S, _DRAIN_BYTES
+            while budget > 0 and (left_s := deadline - time.monotonic()) > 0:
                 self.connection.settimeout(left_s)
                 if not (data := self.connection.recv(65536)):
                     return
-                unread -= len(data)
+                budget -= len(data)
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: the terminal belongs to the run."""
 
 
-def hang_up(line: socket.socket, word: bytes) -> None:
-    """End a connection from another thread, with a last word if the peer takes it at once."""
+def disconnect(connection: socket.socket, response: bytes) -> None:
+    """Shut a connection down from another thread, after ``response`` if it can be sent without blocking."""
     with contextlib.suppress(OSError):
-        if word:
-            line.send(word, socket.MSG_DONTWAIT)
+        if response:
+            connection.send(response, socket.MSG_DONTWAIT)
     with contextlib.suppress(OSError):
-        line.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _host_of(client_address: object) -> str:

@@ -1,4 +1,4 @@
-"""The picture of the memory, packed for a page: experiences as coloured points, the policy as a surface behind them."""
+"""Picture of the memory, packed for a page: experiences as coloured points over the policy as a surface."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from onrig.tools.web.about import Axis, axes_of
 Values = NDArray[np.floating]
 
 UNKNOWN: Final = 255
-"""Level of an experience of which the colour is not known."""
-_TOP: Final = 254
-_SCALE: Final = 8192
-"""A normalised unit in the packed positions, which so reach from -4 to 4."""
-_LEAST_TD: Final = 1e-6
-_READ_BACK_BYTES: Final = 128 << 20
-"""A larger memory is not read back for a picture."""
+"""Level of an experience without a value."""
+_MAX_LEVEL: Final = 254
+_POSITION_SCALE: Final = 8192
+"""Packed value of one normalised unit; int16 then covers -4 to 4."""
+_MIN_TD: Final = 1e-6
+_MAX_CHECKPOINT_BYTES: Final = 128 << 20
+"""Largest memory that is read from a checkpoint for a picture."""
 COLUMNS: Final = 56
 ROWS: Final = 44
-_SURFACES: Final = 8
-_FULL: Final = 127
+_CACHED_SURFACES: Final = 8
+_ACTION_SCALE: Final = 127
 
 
 def stored_memory(view: RunView) -> dict[str, object] | None:
-    """Pack what the memory of a run that is over held at its last checkpoint; None where there is none."""
-    memory = view.memory(_READ_BACK_BYTES)
+    """Pack the memory in the last checkpoint of a finished run; None without one."""
+    memory = view.memory(_MAX_CHECKPOINT_BYTES)
     if isinstance(memory, str):
         return None
     storage = memory.storage
@@ -49,11 +49,11 @@ def stored_memory(view: RunView) -> dict[str, object] | None:
 
 
 def pack_sample(sample: NDArray[np.void], inserted: int) -> dict[str, object]:
-    """Pack a sample (dtype ``shm.view_segment.sample_dtype``) of a memory that was written ``inserted`` times.
+    """Pack a sample (dtype ``shm.view_segment.sample_dtype``) of a memory after ``inserted`` writes.
 
     ``positions``: per observation the normalised values times 8192, little-endian int16 in base64.  ``colours``: per
-    name {low, high, log, levels}: levels 0 to 254 between low and high (255: unknown), one byte each in base64; with
-    ``log`` they are even in the logarithm.
+    name {low, high, log, levels}: levels 0 to 254 between low and high (255: unknown), one byte each in base64, spaced
+    logarithmically with ``log``.
     """
     age = np.maximum(inserted - sample["number"], 0).astype(np.float64)
     return {
@@ -70,7 +70,7 @@ def pack_sample(sample: NDArray[np.void], inserted: int) -> dict[str, object]:
 
 
 def _positions(values: Values) -> str:
-    packed = np.clip(np.nan_to_num(values.astype(np.float64)) * _SCALE, -32767, 32767).round().astype("<i2")
+    packed = np.clip(np.nan_to_num(values.astype(np.float64)) * _POSITION_SCALE, -32767, 32767).round().astype("<i2")
     return base64.b64encode(packed.tobytes()).decode()
 
 
@@ -78,7 +78,7 @@ def _levels(values: Values, low: float | None = None) -> dict[str, object]:
     known = values[np.isfinite(values)]
     if not len(known):
         return _packed(np.full(len(values), UNKNOWN, np.uint8), None, None, log=False)
-    # One outlier is not to leave all the others in one colour.
+    # Quantiles: a single outlier would compress all other values into one colour.
     least = float(np.quantile(known, 0.005)) if low is None else low
     most = float(np.quantile(known, 0.995))
     span = most - least
@@ -90,15 +90,15 @@ def _log_levels(values: Values) -> dict[str, object]:
     known = values[np.isfinite(values)]
     if not len(known):
         return _packed(np.full(len(values), UNKNOWN, np.uint8), None, None, log=True)
-    least = max(float(np.quantile(known, 0.05)), _LEAST_TD)
+    least = max(float(np.quantile(known, 0.05)), _MIN_TD)
     most = max(float(np.quantile(known, 0.995)), least * 1.001)
-    share = np.log(np.maximum(values, _LEAST_TD) / least) / np.log(most / least)
+    share = np.log(np.maximum(values, _MIN_TD) / least) / np.log(most / least)
     return _packed(_bytes(share), least, most, log=True)
 
 
 def _bytes(share: Values) -> NDArray[np.uint8]:
     known = np.isfinite(share)
-    levels = np.clip(np.where(known, share, 0.0) * _TOP, 0, _TOP).round().astype(np.uint8)
+    levels = np.clip(np.where(known, share, 0.0) * _MAX_LEVEL, 0, _MAX_LEVEL).round().astype(np.uint8)
     return np.where(known, levels, np.uint8(UNKNOWN)).astype(np.uint8)
 
 
@@ -107,38 +107,38 @@ def _packed(levels: NDArray[np.uint8], low: float | None, high: float | None, *,
 
 
 class Surfaces:
-    """Policies of a run folder as surfaces, the last few kept; safe to ask from several threads."""
+    """Surfaces of a run folder's policies, with a small cache; thread-safe."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self._policies = folder / "policies"
         self._axes = axes_of(config, config.signals)
         self._config = config
-        self._kept: OrderedDict[tuple[int, int, int], dict[str, object]] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, int, int], dict[str, object]] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, policy_id: int, x: int, y: int) -> dict[str, object] | None:
-        """Give the surface of a policy over observations ``x`` and ``y``; None where there is none to be had.
+        """Return the surface of a policy over observations ``x`` and ``y``; None for an unknown policy or observation.
 
-        ``levels``: per actuator COLUMNS x ROWS values, row by row from the lowest ``y`` on, one signed byte each in
-        base64: -127 is the actuator's lower limit, 127 its upper one.
+        ``levels``: per actuator COLUMNS x ROWS values, row by row from the lowest ``y``, one signed byte each in
+        base64; -127 is the actuator's lower limit, 127 its upper limit.
         """
         n = len(self._axes)
         if not (0 <= x < n and 0 <= y < n and x != y and policy_id >= 0):
             return None
         key = (policy_id, x, y)
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-            made = self._make(policy_id, x, y)
-            if made is not None:
-                self._kept[key] = made
-                while len(self._kept) > _SURFACES:
-                    self._kept.popitem(last=False)
-            return made
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
+            surface = self._compute(policy_id, x, y)
+            if surface is not None:
+                self._cache[key] = surface
+                while len(self._cache) > _CACHED_SURFACES:
+                    self._cache.popitem(last=False)
+            return surface
 
-    def _make(self, policy_id: int, x: int, y: int) -> dict[str, object] | None:
-        across, up = _cells(self._axes[x], COLUMNS), _cells(self._axes[y], ROWS)
+    def _compute(self, policy_id: int, x: int, y: int) -> dict[str, object] | None:
+        across, up = _cell_centres(self._axes[x], COLUMNS), _cell_centres(self._axes[y], ROWS)
         held = [a.centre for a in self._axes]
         actions = surface_actions(self._policies / f"{policy_id}.onnx", self._config, (x, y), across, up, held)
         if actions is None:
@@ -146,7 +146,7 @@ class Surfaces:
         levels = []
         for action, actuator in zip(actions, self._config.rig.actuators, strict=True):
             share = np.nan_to_num((action - actuator.centre) / actuator.half_range)
-            packed = np.clip(share * _FULL, -_FULL, _FULL).round().astype(np.int8)
+            packed = np.clip(share * _ACTION_SCALE, -_ACTION_SCALE, _ACTION_SCALE).round().astype(np.int8)
             levels.append(base64.b64encode(packed.tobytes()).decode())
         return {"policy": policy_id, "x": x, "y": y, "columns": COLUMNS, "rows": ROWS, "levels": levels}
 
@@ -159,9 +159,9 @@ def surface_actions(
     up: Sequence[float],
     held: Sequence[float],
 ) -> NDArray[np.float32] | None:
-    """Ask a policy over two observations, the others ``held``: (actuators, len(up), len(across)) in SI units.
+    """Return a policy's actions over two observations, the others ``held``: (actuators, len(up), len(across)), SI.
 
-    None where the file holds no policy for this rig.
+    None if the file holds no policy for this rig.
     """
     try:
         session = PolicySession(read_file(path, MAX_POLICY_BYTES))
@@ -185,7 +185,6 @@ def surface_actions(
     return actions
 
 
-def _cells(axis: Axis, n: int) -> list[float]:
-    """Centres of ``n`` cells over an axis."""
+def _cell_centres(axis: Axis, n: int) -> list[float]:
     step = (axis.high - axis.low) / n
     return [axis.low + (i + 0.5) * step for i in range(n)]

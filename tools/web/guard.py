@@ -1,4 +1,4 @@
-"""Address of the page, and access control: who may see it and who may stop the rig."""
+"""Address of the page and access control: who may see the page and stop the rig."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 TOKEN: Final = "ONRIG_WEB_TOKEN"
-"""Environment variable (a command line is for all to see) with the token of a page that is started again."""
+"""Environment variable with the token of a restarted page; a command line would show it to all users."""
 FIRST_PORT: Final = 8089
-_TRIED: Final = 20
+_PORTS_TRIED: Final = 20
 _BACKLOG: Final = 128
-_ANY: Final = ("", "*", "0.0.0.0", "::")
-APPLICATIONS: Final = ("https://app.foxglove.dev",)
+_ALL_INTERFACES: Final = ("", "*", "0.0.0.0", "::")
+VIEWER_ORIGINS: Final = ("https://app.foxglove.dev",)
 """Origins of viewers that run in a browser."""
-_NOWHERE: Final = "192.0.2.1"
-"""An address for documentation: asking for a route to it sends nothing and names this machine's own address."""
+_DOCUMENTATION_HOST: Final = "192.0.2.1"
+"""Address reserved for documentation (RFC 5737).  Connecting a UDP socket to it sends nothing and selects the local
+address of the default route."""
 
 
 class Address(NamedTuple):
-    """What was asked for."""
+    """Requested address."""
 
     host: str
     port: int | None
-    """None: the first free one."""
+    """None for the first free port."""
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody but this machine can connect."""
+        """Whether only this machine can connect."""
         if self.host == "localhost":
             return True
         with contextlib.suppress(ValueError):
@@ -44,7 +45,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Read ``""`` (loopback), ``PORT``, ``HOST:PORT`` or ``[HOST]:PORT``; raises ValueError with what is wrong."""
+    """Parse ``""`` (loopback), ``PORT``, ``HOST:PORT`` or ``[HOST]:PORT``; raises ValueError."""
     host, _, port = text.rpartition(":")
     if not text:
         return Address("127.0.0.1", None)
@@ -60,8 +61,8 @@ def parse_address(text: str) -> Address:
 
 
 def listen_at(address: Address, first_port: int = FIRST_PORT) -> socket.socket:
-    """Bind and listen, unless a port is given at the first free one; raises OSError with a message of its own."""
-    ports = [address.port] if address.port is not None else list(range(first_port, first_port + _TRIED))
+    """Bind and listen, without a port at the first free one from ``first_port``; raises OSError."""
+    ports = [address.port] if address.port is not None else list(range(first_port, first_port + _PORTS_TRIED))
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     failure: OSError | None = None
     for port in ports:
@@ -81,29 +82,29 @@ def listen_at(address: Address, first_port: int = FIRST_PORT) -> socket.socket:
 
 
 def new_token() -> str:
-    """A random token."""
+    """Return a random access token."""
     return secrets.token_urlsafe(24)
 
 
 def url_of(address: Address, port: int, token: str | None, scheme: str = "http") -> str:
-    """What a person opens."""
-    host = own_address() if address.host in _ANY else address.host
+    """Return the URL to open in a browser, with the token if any."""
+    host = own_address() if address.host in _ALL_INTERFACES else address.host
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}:{port}/" + (f"?token={token}" if token else "")
 
 
 def own_address() -> str:
-    """This machine's address as others see it; its name where it has none."""
+    """Return this machine's address in its network, or its host name without one."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((_NOWHERE, 9))
+        probe.connect((_DOCUMENTATION_HOST, 9))
         return str(probe.getsockname()[0])
     return socket.gethostname()
 
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 
-JUDGED: Final = ("Host", "Origin", "Cookie", "Content-Type", "Sec-Fetch-Site")
-"""Headers that the rules look at."""
+CHECKED_HEADERS: Final = ("Host", "Origin", "Cookie", "Content-Type", "Sec-Fetch-Site")
+"""Headers that the access rules use."""
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -126,62 +127,62 @@ class Refusal(NamedTuple):
 
 
 class Guard:
-    """The rules for one server.
+    """Access rules of one server.
 
-    A page of another site may make a browser send requests here, but can set neither Host (which it resolves itself;
-    DNS rebinding: it names that site) nor Origin (which names that site), and does not have the token's cookie.
+    A page of another site can make a browser send requests here.  It cannot set Host or Origin, both of which then name
+    that site (also after DNS rebinding), and it does not have the token's cookie.
     """
 
     def __init__(self, port: int, token: str | None, names: Iterable[str] = ()) -> None:
-        """``names``: host names by which this machine may be called, beside addresses and localhost."""
+        """``names``: accepted host names of this machine in addition to addresses and localhost."""
         self._port, self._token = port, token
         self._names = {"localhost", *(n.lower() for n in names if n)}
 
     @property
     def cookie(self) -> str:
-        """Name of the cookie that holds the token: one for each port, since cookies do not tell ports apart."""
+        """Name of the token's cookie; contains the port, because a host's cookies are sent to all of its ports."""
         return f"onrig_{self._port}"
 
     @property
     def set_cookie(self) -> str | None:
-        """Header value that hands the token to a browser; None where none is needed."""
+        """Value of the Set-Cookie header with the token; None without a token."""
         if self._token is None:
             return None
         return f"{self.cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
 
     def refuse(self, headers: Mapping[str, str], query_token: str | None = None) -> Refusal | None:
-        """Judge any request; ``query_token`` is what its address says."""
-        if not self._knows(headers.get("Host", "")):
+        """Check any request; ``query_token`` is the token in its URL."""
+        if not self._is_own_host(headers.get("Host", "")):
             return Refusal(HTTPStatus.MISDIRECTED_REQUEST, "this server is not known by that name")
         if self._token is None or self._matches(query_token) or self._matches(self._cookie_of(headers)):
             return None
         return Refusal(HTTPStatus.UNAUTHORIZED, "open the address that onrig printed: it ends with ?token=...")
 
-    def refuse_order(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Judge a request that does something: it must come from our own page, or from no page at all."""
+    def refuse_command(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Check a request that changes something: it must come from this server's own page."""
         origin, host = headers.get("Origin"), headers.get("Host", "")
         if headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
-            return Refusal(HTTPStatus.FORBIDDEN, "orders are taken from this page alone")
-        if origin is None or not _same(origin, host):
-            return Refusal(HTTPStatus.FORBIDDEN, "orders are taken from this page alone (Origin)")
+            return Refusal(HTTPStatus.FORBIDDEN, "commands are accepted from this page only")
+        if origin is None or not _is_same_site(origin, host):
+            return Refusal(HTTPStatus.FORBIDDEN, "commands are accepted from this page only (Origin)")
         if headers.get("Content-Type", "").partition(";")[0].strip() != "application/json":
             return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
         return None
 
     def refuse_viewer(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Judge a WebSocket request, which a browser lets the pages of every site make.
+        """Check a WebSocket request, which browsers permit pages of any site to make.
 
-        Programs, pages of this machine and Foxglove's own are taken; with a token, which `refuse` has checked, all.
+        Accepts programs, pages of this machine and Foxglove's own; with a token (checked by `refuse`) any origin.
         """
         origin = headers.get("Origin")
-        if self._token is not None or origin is None or origin == "file://" or origin in APPLICATIONS:
+        if self._token is not None or origin is None or origin == "file://" or origin in VIEWER_ORIGINS:
             return None
         with contextlib.suppress(ValueError):
             if Address(urlsplit(origin).hostname or "", None).is_loopback:
                 return None
-        return Refusal(HTTPStatus.FORBIDDEN, f"pages of {origin} may not watch; give an address with a token to those")
+        return Refusal(HTTPStatus.FORBIDDEN, f"pages of {origin} may not watch; use the address with the token")
 
-    def _knows(self, host: str) -> bool:
+    def _is_own_host(self, host: str) -> bool:
         found = _HOST.fullmatch(host)
         if found is None or int(found["port"] or 80) != self._port:
             return False
@@ -190,7 +191,7 @@ class Guard:
             return True
         with contextlib.suppress(ValueError):
             ipaddress.ip_address(name.strip("[]"))
-            return True  # no other site can make its own name an address
+            return True  # DNS rebinding needs a host name; an address cannot be rebound
         return False
 
     def _matches(self, offered: str | None) -> bool:
@@ -199,7 +200,7 @@ class Guard:
         return hmac.compare_digest(offered.encode(), self._token.encode())
 
     def _cookie_of(self, headers: Mapping[str, str]) -> str | None:
-        # Not http.cookies: cookies of this host's other ports come along, and one that it cannot read hides the rest.
+        # Not http.cookies: the header also has the cookies of other ports, and one malformed cookie discards all.
         for part in headers.get("Cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
             if name == self.cookie:
@@ -207,7 +208,7 @@ class Guard:
         return None
 
 
-def _same(origin: str, host: str) -> bool:
+def _is_same_site(origin: str, host: str) -> bool:
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -215,24 +216,24 @@ def _same(origin: str, host: str) -> bool:
     return parts.scheme == "http" and parts.netloc.lower() == host.lower() and not parts.path and not parts.query
 
 
-class Door(NamedTuple):
-    """A listening socket with the rules for who may come in."""
+class Listener(NamedTuple):
+    """A listening socket with its access rules and URL."""
 
     listening: socket.socket
     guard: Guard
     url: str
 
 
-def open_door(text: str, scheme: str = "http", first_port: int = FIRST_PORT) -> Door:
+def listen(text: str, scheme: str = "http", first_port: int = FIRST_PORT) -> Listener:
     """Listen at an address (see `parse_address`); raises ValueError or OSError.
 
-    Off loopback a token is needed: that of the environment, so that a restarted server keeps it, or a new one.
+    Other than on loopback a token is required: from the environment, so that a restarted server keeps it, or new.
     """
     address = parse_address(text)
     listening = listen_at(address, first_port)
     port = int(listening.getsockname()[1])
     if address.is_loopback:
-        return Door(listening, Guard(port, None), url_of(address, port, None, scheme))
+        return Listener(listening, Guard(port, None), url_of(address, port, None, scheme))
     token = os.environ.get(TOKEN) or new_token()
     names = (address.host, socket.gethostname(), f"{socket.gethostname()}.local")
-    return Door(listening, Guard(port, token, names), url_of(address, port, token, scheme))
+    return Listener(listening, Guard(port, token, names), url_of(address, port, token, scheme))

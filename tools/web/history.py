@@ -20,26 +20,26 @@ LIMIT: Final = 2000
 Row = list[float | int | None]
 Item = dict[str, object]
 FIELDS: Final = ("episode", "eval", "steps", "score", "exploration", "interventions", "missed", "policy")
-"""Columns of a row; ``score`` as ``onrig.runtime.scoring.measure_of`` says.  Of rows that were merged: the last one's
-number, the means of score and exploration, and the sums of interventions and missed ticks."""
+"""Columns of a row; ``score`` as in ``onrig.runtime.scoring.measure_of``.  Merged rows have the number of the last
+episode, the means of score and exploration, and the sums of interventions and missed ticks."""
 _EPISODE, _EVAL, _SCORE, _EXPLORATION, _INTERVENTIONS, _MISSED = 0, 1, 3, 4, 5, 6
 _ITEMS: Final = 200
 _POLICIES: Final = 4000
 
 
-class Curve:
-    """Episodes as rows; beyond ``limit`` neighbours are merged, repeatedly."""
+class EpisodeHistory:
+    """Rows of episodes; beyond ``limit``, neighbours are merged in pairs."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self.rows: list[Row] = []
         self.merged = 1
-        """Episodes that a row stands for, at most."""
+        """Largest number of episodes in one row."""
 
-    def take(self, episodes: Iterable[EpisodeRow]) -> list[Row] | None:
-        """Take the next episodes; return the new rows, or None when all rows have changed.
+    def add(self, episodes: Iterable[EpisodeRow]) -> list[Row] | None:
+        """Add episodes; return the new rows, or None when all rows have changed.
 
-        A resumed run repeats those after its checkpoint; they take the place of what was there.
+        A resumed run repeats the episodes after its checkpoint, which replace the earlier rows.
         """
         fresh = [_row(e) for e in episodes]
         repeated = bool(fresh) and any(
@@ -66,17 +66,17 @@ class Curve:
         self.rows = sorted(merged, key=lambda row: (_number(row), row[_EVAL]))
 
 
-class Story:
-    """Events in words and verdicts on policies; the newest are kept."""
+class EventHistory:
+    """The newest events, as sentences, and verdicts on policies."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
         """``what``, ``level``, ``text``, ``t`` (Unix time in s)."""
         self.policies: list[list[object]] = []
-        """[id, verdict, reason] as they came; many admissions, few of the others."""
+        """[id, verdict, reason] in order of arrival."""
 
-    def take(self, events: Iterable[Event]) -> tuple[list[Item], list[list[object]]]:
-        """Take the next events; return the new items and policies."""
+    def add(self, events: Iterable[Event]) -> tuple[list[Item], list[list[object]]]:
+        """Add events; return the new items and policies."""
         items: list[Item] = []
         policies: list[list[object]] = []
         for event in events:
@@ -120,9 +120,9 @@ def _both(a: Row, b: Row) -> Row:
 
 
 Records = NDArray[np.void]
-_LEAST_READ: Final = 8192
-_READ: Final = 4
-"""Episodes of records that are read back from a log, so that the last whole one is among them."""
+_MIN_RECORDS_READ: Final = 8192
+_EPISODES_READ: Final = 4
+"""Length of the log that is read, in episodes, so that it contains the last complete one."""
 Samples = dict[str, object]
 
 SAMPLES_PER_S: Final = 40.0
@@ -133,29 +133,29 @@ _KINDS: Final = {Kind.TRAIN: "training", Kind.EVAL: "evaluation", Kind.RESET: "r
 
 
 class Motion:
-    """Thins step records; numbers are rounded to what a screen shows."""
+    """Downsampling of step records for the page; values are rounded to five digits."""
 
     def __init__(self, config: RunConfig) -> None:
         self._spacing_ns = round(1e9 / SAMPLES_PER_S)
         self._period_s = config.period_us * 1e-6
         self._slot = 0
-        self._unshown: Records | None = None
-        """Records after the newest sample, marked in the next one."""
+        self._pending: Records | None = None
+        """Records after the newest sample, whose interventions are marked in the next sample."""
 
     def live(self, records: Records) -> Samples | None:
-        """Thin the records since the last call; None if there is nothing to show."""
+        """Downsample the records since the last call; None without a new sample."""
         if not len(records):
             return None
-        if self._unshown is not None:
-            records = np.concatenate([self._unshown, records])
+        if self._pending is not None:
+            records = np.concatenate([self._pending, records])
         slots = records["t_mono_ns"].astype(np.int64) // self._spacing_ns
         chosen = np.flatnonzero(np.diff(slots, prepend=self._slot))
         self._slot = int(slots[-1])
-        self._unshown = records[chosen[-1] + 1 :].copy() if len(chosen) else records
+        self._pending = records[chosen[-1] + 1 :].copy() if len(chosen) else records
         return _samples(records, chosen) if len(chosen) else None
 
     def recent(self, records: Records) -> Samples | None:
-        """Thin the last seconds for a page that opens now; leaves ``live`` as it was."""
+        """Downsample the last seconds for a page that opens now; does not affect ``live``."""
         if not len(records):
             return None
         records = records[records["t_mono_ns"] > records["t_mono_ns"][-1] - int(_KEPT_S * 1e9)]
@@ -164,7 +164,7 @@ class Motion:
         return _samples(records, chosen)
 
     def clip(self, records: Records) -> Samples | None:
-        """Thin the newest complete episode, with times from its start; None if there is none."""
+        """Downsample the newest complete episode, with times from its start; None without one."""
         closing = np.flatnonzero(records["flags"] & Flag.NO_ACTION)
         opening = np.flatnonzero(records["flags"] & Flag.FIRST)
         for end in closing[::-1].tolist():
@@ -184,13 +184,13 @@ class Motion:
 
 
 def stored_clip(view: RunView) -> Samples | None:
-    """The last whole episode in a run's log, as ``Motion.clip``; None without a log that can be read."""
+    """Return the last complete episode in a run's log, as ``Motion.clip``; None without a readable log."""
     try:
         from onrig.runtime.log.reading import LogDamagedError, read_last
     except ImportError:  # the extra `log`
         return None
     config = view.config
-    most = max(_LEAST_READ, _READ * (episode_steps(config.task, config.rate_hz) + 1))
+    most = max(_MIN_RECORDS_READ, _EPISODES_READ * (episode_steps(config.task, config.rate_hz) + 1))
     try:
         records = read_last(view.folder, config.rig, most, behaviour=config.stochastic, inputs=config.input_names)
     except LogDamagedError:
@@ -199,7 +199,7 @@ def stored_clip(view: RunView) -> Samples | None:
 
 
 def _worst_rule(records: Records, chosen: NDArray[np.int64]) -> list[int]:
-    """The shield's rule in each chosen record or the skipped ones before it, so that no intervention is missed."""
+    """Return the shield's rule in each chosen record or the skipped ones before it, so that no intervention is lost."""
     worst = _since(np.where(records["rule"] == Rule.FALLBACK, 0, records["rule"]).astype(np.int64), chosen)
     own = records["rule"][chosen].astype(np.int64)
     rules_shown: list[int] = np.where(worst > 0, worst, own).tolist()
@@ -207,7 +207,7 @@ def _worst_rule(records: Records, chosen: NDArray[np.int64]) -> list[int]:
 
 
 def _since(values: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Largest value of each chosen record and the skipped ones before it; those after the last belong to none."""
+    """Return the maximum over each chosen record and the skipped ones before it."""
     if not len(chosen):
         return values[:0]
     return np.asarray(np.maximum.reduceat(values[: chosen[-1] + 1], np.concatenate([[0], chosen[:-1] + 1])))
@@ -235,5 +235,5 @@ def _columns(values: NDArray[np.floating]) -> list[list[float | None]]:
 
 
 def _rounded(values: NDArray[np.floating]) -> list[float | None]:
-    """Round to five digits; None for values that are not finite."""
+    """Round to five digits; None for non-finite values."""
     return [float(f"{v:.5g}") if v - v == 0 else None for v in values.astype(np.float64).tolist()]

@@ -1,4 +1,4 @@
-"""A view's process next to a run: started before it, restarted if it dies, ended after it."""
+"""Process of a view alongside a run: started before it, restarted if it dies, ended after it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from urllib.parse import urlsplit
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.revival import Restarts
-from onrig.tools.web.bystander import PAGE, View
 from onrig.tools.web.guard import TOKEN, new_token, parse_address
+from onrig.tools.web.view import PAGE, View
 
 _START_S: Final = 60.0
 _END_S: Final = 3.0
-_LOOK_S: Final = 0.25
+_POLL_S: Final = 0.25
 
 
 class ViewError(Exception):
-    """The run cannot be shown; ``code`` is the exit code that goes with it."""
+    """The run cannot be shown; ``code`` is the exit code of `onrig run`."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -35,19 +35,19 @@ class ViewError(Exception):
 def live_view(folder: Path, address: str, view: View = PAGE) -> Iterator[str]:
     """Show the run in ``folder`` while the context lasts; yields the URL.  Raises ViewError.
 
-    A view whose process dies comes back at the same URL: an open page has its STOP button there.
+    A process that dies is restarted at the same URL, so that the STOP button of an open page works again.
     """
-    shown = _Shown(view, folder, address)
+    process = _ViewProcess(view, folder, address)
     try:
-        url = shown.begin()
-        with shown.watched():
+        url = process.await_url()
+        with process.supervised():
             yield url
     finally:
-        shown.end()
+        process.end()
 
 
-class _Shown:
-    """The process of a view, and what it needs to be the same one again."""
+class _ViewProcess:
+    """Process of a view, with the address and token that a restarted one keeps."""
 
     def __init__(self, view: View, folder: Path, address: str) -> None:
         self._view = view
@@ -60,52 +60,52 @@ class _Shown:
         arguments = [str(self._folder), self._address or "-"]
         return Child(self._view.name, self._view.module, arguments, self._log, {TOKEN: self._token})
 
-    def begin(self) -> str:
-        """Wait for the first process to be there; returns the URL, whose port it keeps from now on."""
-        url = self._await_url()
+    def await_url(self) -> str:
+        """Wait until the first process serves; returns its URL, whose port restarted processes keep."""
+        url = self._first_report()
         self._address = f"[{parse_address(self._address).host}]:{urlsplit(url).port}"
         return url
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Start the process again whenever it dies in this context."""
-        over, tell = os.pipe()
-        # The kernel ends a process with the thread that started it: this one lives as long as the page is to.
-        thread = threading.Thread(target=self._watch, args=(over,), name="live view", daemon=True)
+    def supervised(self) -> Iterator[None]:
+        """Restart the process whenever it dies in this context."""
+        stop_fd, stop_write_fd = os.pipe()
+        # PR_SET_PDEATHSIG ends a child with the thread that started it, so this thread must last as long as the view.
+        thread = threading.Thread(target=self._watch, args=(stop_fd,), name="live view", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            os.write(tell, b".")
+            os.write(stop_write_fd, b".")
             thread.join()
-            os.close(over)
-            os.close(tell)
+            os.close(stop_fd)
+            os.close(stop_write_fd)
 
-    def _watch(self, over: int) -> None:
-        while not _comes(over, _LOOK_S):
+    def _watch(self, stop_fd: int) -> None:
+        while not _readable(stop_fd, _POLL_S):
             for _ in self._child.reports():
-                pass  # its line must not fill
+                pass  # or the pipe would fill up and block the child
             code = self._child.poll()
             if code is None:
                 continue
             pause_s = self._restarts.ended(time.monotonic() - self._child.started_s)
-            self._note(code, "restarted" if pause_s is not None else f"given up; try onrig {self._view.name}")
-            if pause_s is None or _comes(over, pause_s):
+            self._log_exit(code, "restarted" if pause_s is not None else f"given up; try onrig {self._view.name}")
+            if pause_s is None or _readable(stop_fd, pause_s):
                 break
             self._child.close()
             self._child = self._start()
         self.end()
 
-    def _note(self, code: int, then: str) -> None:
+    def _log_exit(self, code: int, then: str) -> None:
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
             print(f"{self._view.name}: the process of the view ended with code {code}; {then}", file=log)
 
     def end(self) -> None:
-        """End the process; harmless once it has ended."""
+        """End the process; no effect if it has ended."""
         self._child.end(_END_S)
         self._child.close()
 
-    def _await_url(self) -> str:
+    def _first_report(self) -> str:
         option, child, limit = f"--{self._view.name}", self._child, time.monotonic() + _START_S
         while True:
             code = child.poll()
@@ -122,5 +122,5 @@ class _Shown:
             select.select((child,), (), (), 0.1)
 
 
-def _comes(descriptor: int, within_s: float) -> bool:
+def _readable(descriptor: int, within_s: float) -> bool:
     return bool(select.select((descriptor,), (), (), within_s)[0])

@@ -1,7 +1,6 @@
-"""The page's process: ``python -m onrig.tools.web.process RUN_FOLDER ADDRESS``; ADDRESS as behind ``--web``, or ``-``.
+"""The page's process: ``python -m onrig.tools.web.process RUN_FOLDER ADDRESS``; ADDRESS as for ``--web``, or ``-``.
 
-It looks on and never in the way: niced, off the loop's CPU, with nothing the loop could wait for.  The run goes on
-without it.
+It only reads: niced, off the loop's CPU, and the loop never waits for it.  The run continues if it dies.
 """
 
 from __future__ import annotations
@@ -22,38 +21,41 @@ from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.running import Remote, SegmentError, SegmentMissing, stop_by_signal
-from onrig.tools.web.bystander import PAGE, serve
 from onrig.tools.web.connections import Hub
 from onrig.tools.web.coverage import Surfaces
-from onrig.tools.web.guard import open_door
+from onrig.tools.web.guard import listen
 from onrig.tools.web.producer import MOTION_S, Producer
 from onrig.tools.web.server import PageServer, Site, load_assets
+from onrig.tools.web.view import PAGE, serve
 
 _IDLE_S: Final = 0.5
-_FAREWELL_S: Final = 1.0
-_AFTER_A_FAILURE_S: Final = 5.0
+_CLOSING_S: Final = 1.0
+_FAILURE_PAUSE_S: Final = 5.0
 
 
 class Page:
-    """The server of one run's page and the thread that feeds it; a context."""
+    """Server of one run's page and the thread that feeds it; a context manager."""
 
-    def __init__(self, folder: Path, address_text: str, *, awaited: bool = False) -> None:
-        """``awaited``: the run is about to begin.  Raises ConfigError, ValueError (the address) or OSError (taken)."""
+    def __init__(self, folder: Path, address_text: str, *, starting: bool = False) -> None:
+        """Raises ConfigError, ValueError (malformed address) or OSError (address in use).
+
+        ``starting``: the run is about to begin.
+        """
         config = load_resolved(folder / "config.yaml")
-        door = open_door(address_text)
-        self.url = door.url
+        listener = listen(address_text)
+        self.url = listener.url
         self._hub = Hub()
-        self._producer = producer = Producer(config, folder, awaited=awaited)
+        self._producer = producer = Producer(config, folder, starting=starting)
         self._stop = threading.Event()
         self._server = PageServer(
-            door.listening,
+            listener.listening,
             Site(
-                guard=door.guard,
+                guard=listener.guard,
                 assets=load_assets(),
                 hub=self._hub,
-                story_so_far=lambda: list(producer.story_so_far()),
+                snapshot=lambda: list(producer.snapshot()),
                 surface=Surfaces(config, folder).of,
-                stop=self._order_stop,
+                stop=self._stop_run,
             ),
         )
         self._threads = [
@@ -69,39 +71,39 @@ class Page:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._threads[1].join()
-        self._hub.tell(lambda: list(self._producer.farewell()))
+        self._hub.publish(lambda: list(self._producer.final_messages()))
         self._hub.end()
-        limit = time.monotonic() + _FAREWELL_S
-        while self._hub.somebody.is_set() and time.monotonic() < limit:
+        limit = time.monotonic() + _CLOSING_S
+        while self._hub.occupied.is_set() and time.monotonic() < limit:
             time.sleep(0.02)
         self._server.shutdown()
         self._server.server_close()
         self._threads[0].join()
         self._producer.close()
 
-    def work(self, asked: int) -> None:
-        """Serve until the descriptor ``asked`` becomes readable."""
-        os.read(asked, 1)
+    def work(self, note_stop: int) -> None:
+        """Serve until the descriptor ``note_stop`` becomes readable."""
+        os.read(note_stop, 1)
 
     def _feed(self) -> None:
         while not self._stop.is_set():
-            if self._hub.somebody.is_set():
+            if self._hub.occupied.is_set():
                 try:
-                    self._hub.tell(lambda: self._producer.turn(time.monotonic()))
-                except Exception:  # a page that stands still is worth a trace, not an end
+                    self._hub.publish(lambda: self._producer.updates(time.monotonic()))
+                except Exception:  # the STOP button must keep working
                     traceback.print_exc()
-                    self._stop.wait(_AFTER_A_FAILURE_S)
+                    self._stop.wait(_FAILURE_PAUSE_S)
                 self._stop.wait(MOTION_S)
             else:
-                self._hub.somebody.wait(_IDLE_S)
+                self._hub.occupied.wait(_IDLE_S)
 
-    def _order_stop(self, level: int) -> bool:
+    def _stop_run(self, level: int) -> bool:
         running = self._producer.running or self._producer.find()
         if running is None:
             return False
         try:
             with Remote(running) as remote:
-                self._producer.asked(time.monotonic_ns())
+                self._producer.note_stop(time.monotonic_ns())
                 remote.stop(level, from_view=True)
         except SegmentMissing:
             return False
@@ -110,19 +112,19 @@ class Page:
         return True
 
 
-def serve_page(folder: Path, address_text: str, tell: Callable[[str], object], *, awaited: bool = False) -> int:
-    """Serve until SIGTERM or Ctrl-C; ``tell`` is given the URL.  Returns the exit code.
+def serve_page(folder: Path, address_text: str, on_ready: Callable[[str], object], *, starting: bool = False) -> int:
+    """Serve until SIGTERM or Ctrl-C; ``on_ready`` receives the URL.  Returns the exit code.
 
-    ``awaited``: the run is about to begin, whatever an earlier one has left in its folder.
+    ``starting``: the run is about to begin; an earlier run's files in the folder do not count as its end.
     """
-    return serve(PAGE, folder, lambda: Page(folder, address_text, awaited=awaited), tell)
+    return serve(PAGE, folder, lambda: Page(folder, address_text, starting=starting), on_ready)
 
 
 def main(arguments: list[str]) -> int:
     """Run as a child of ``onrig run``."""
     die_with_parent()
     address = "" if arguments[1] == "-" else arguments[1]
-    return serve_page(Path(arguments[0]), address, lambda url: report(PAGE.name, "ready", url), awaited=True)
+    return serve_page(Path(arguments[0]), address, lambda url: report(PAGE.name, "ready", url), starting=True)
 
 
 if __name__ == "__main__":

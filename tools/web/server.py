@@ -13,15 +13,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from onrig.tools.web.connections import BoundedServer, Hub, Message, PatientHandler, Stage
-from onrig.tools.web.guard import JUDGED, SECURITY_HEADERS, Guard, Refusal
+from onrig.tools.web.connections import BoundedServer, Hub, Message, Stage, TimedHandler
+from onrig.tools.web.guard import CHECKED_HEADERS, SECURITY_HEADERS, Guard, Refusal
 
-_PULSE_S: Final = 5.0
-"""A comment goes out after so long a silence: it shows a browser that is gone."""
-_ORDER_BYTES: Final = 256
-_LENGTH: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+_KEEPALIVE_S: Final = 5.0
+"""Interval of comments on an idle stream: writing them detects a closed browser."""
+_MAX_BODY_BYTES: Final = 256
+_CONTENT_LENGTH: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 STOP_LEVELS: Final = {"fade": 1, "now": 2}
-_TYPES: Final = {
+_CONTENT_TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -37,37 +37,37 @@ class Asset(NamedTuple):
 
 
 def load_assets() -> dict[str, Asset]:
-    """Read all files of ``static`` and ``uplot`` once, by the path that a browser asks for; ``/`` is the page.
+    """Read all files of ``static`` and ``uplot``, by URL path; ``/`` is the page.
 
-    Nothing is ever looked up by a name that came from outside.
+    Requests are served from this dictionary, never from a path in the file system.
     """
     found = {}
     here = files("onrig.tools.web")
     for file in (*here.joinpath("static").iterdir(), *here.joinpath("uplot").iterdir()):
         suffix = f".{file.name.rpartition('.')[2]}"
-        if suffix in _TYPES:
-            found[f"/{file.name}"] = Asset(_TYPES[suffix], file.read_bytes())
+        if suffix in _CONTENT_TYPES:
+            found[f"/{file.name}"] = Asset(_CONTENT_TYPES[suffix], file.read_bytes())
     found["/"] = found["/index.html"]
     return found
 
 
-class Order(msgspec.Struct, forbid_unknown_fields=True):
+class StopRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Body of a POST to /api/stop."""
 
     how: str
 
 
 class Site(NamedTuple):
-    """What is served."""
+    """Content and commands of a server."""
 
     guard: Guard
     assets: dict[str, Asset]
     hub: Hub
-    story_so_far: Callable[[], list[Message]]
+    snapshot: Callable[[], list[Message]]
     surface: Callable[[int, int, int], dict[str, object] | None]
     """(policy id, x, y) to the surface."""
     stop: Callable[[int], bool]
-    """Level (1 fades out, 2 disarms now); False where nothing runs."""
+    """Stops the run at a level (1 fades out, 2 disarms now); False if no run is active."""
 
 
 class PageServer(BoundedServer):
@@ -78,16 +78,16 @@ class PageServer(BoundedServer):
         self.site = site
 
 
-class AnsweringHandler(PatientHandler):
-    """One request, with the answers that every server here gives."""
+class ReplyHandler(TimedHandler):
+    """One request, with replies common to all servers here."""
 
-    def judged_headers(self) -> dict[str, str]:
-        """The headers that the guard judges; one that comes twice counts as missing."""
-        found = {name: self.headers.get_all(name, []) for name in JUDGED}
+    def checked_headers(self) -> dict[str, str]:
+        """Return the headers that the guard checks; a repeated header counts as missing."""
+        found = {name: self.headers.get_all(name, []) for name in CHECKED_HEADERS}
         return {name: values[0] for name, values in found.items() if len(values) == 1}
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what the standard library turns away by itself (no HTTP, an unknown method) like everything else."""
+        """Send errors of the standard library (malformed HTTP, unknown method) in this server's format."""
         self.refuse(Refusal(HTTPStatus(code), message or HTTPStatus(code).phrase))
 
     def refuse(self, refusal: Refusal) -> None:
@@ -102,7 +102,7 @@ class AnsweringHandler(PatientHandler):
                 self.send_header("Set-Cookie", cookie)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            if self.command != "HEAD":  # which gets no body, not even with a refusal
+            if self.command != "HEAD":
                 self.wfile.write(body)
 
     def common_headers(self, content_type: str) -> None:
@@ -112,23 +112,23 @@ class AnsweringHandler(PatientHandler):
             self.send_header(name, value)
 
 
-class Handler(AnsweringHandler):
+class Handler(ReplyHandler):
     """One request."""
 
     server: PageServer
 
     def do_GET(self) -> None:  # noqa: N802  (the standard library names it)
-        """Files, the stream, surfaces."""
-        self.arrived()
+        """Serve a file, the stream or a surface."""
+        self.request_complete()
         site = self.server.site
         try:
             url = urlsplit(self.path)
             query = parse_qs(url.query, max_num_fields=8)
         except ValueError:
-            self.refuse(Refusal(HTTPStatus.BAD_REQUEST, "this is no address"))
+            self.refuse(Refusal(HTTPStatus.BAD_REQUEST, "malformed URL"))
             return
         offered = query.get("token", [None])[0]
-        refusal = site.guard.refuse(self.judged_headers(), offered)
+        refusal = site.guard.refuse(self.checked_headers(), offered)
         if refusal is not None:
             self.refuse(refusal)
         elif url.path == "/api/stream":
@@ -140,35 +140,35 @@ class Handler(AnsweringHandler):
             cookie = site.guard.set_cookie if offered is not None else None
             self.answer(HTTPStatus.OK, asset.body, asset.content_type, cookie)
         else:
-            self.refuse(Refusal(HTTPStatus.NOT_FOUND, "there is nothing here"))
+            self.refuse(Refusal(HTTPStatus.NOT_FOUND, "unknown path"))
 
     def do_POST(self) -> None:  # noqa: N802
-        """The one order."""
+        """Stop the run, the only command."""
         site = self.server.site
-        headers = self.judged_headers()
-        refusal = site.guard.refuse(headers) or site.guard.refuse_order(headers)
+        headers = self.checked_headers()
+        refusal = site.guard.refuse(headers) or site.guard.refuse_command(headers)
         if refusal is None and self.path != "/api/stop":
-            refusal = Refusal(HTTPStatus.NOT_FOUND, "there is nothing here")
+            refusal = Refusal(HTTPStatus.NOT_FOUND, "unknown path")
         if refusal is not None:
             self.refuse(refusal)
             return
         level = self._level()
-        self.arrived()
+        self.request_complete()
         if level is None:
             self.refuse(Refusal(HTTPStatus.BAD_REQUEST, 'expected {"how": "fade"} or {"how": "now"}'))
         elif not site.stop(level):
-            self.refuse(Refusal(HTTPStatus.CONFLICT, "nothing is running"))
+            self.refuse(Refusal(HTTPStatus.CONFLICT, "no run is active"))
         else:
             self.answer(HTTPStatus.OK, b'{"stopping":true}', "application/json")
 
     def _level(self) -> int | None:
         lengths = self.headers.get_all("Content-Length", [])
-        if len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0]) or "Transfer-Encoding" in self.headers:
+        if len(lengths) != 1 or not _CONTENT_LENGTH.fullmatch(lengths[0]) or "Transfer-Encoding" in self.headers:
             return None
-        if (length := int(lengths[0])) > _ORDER_BYTES:
+        if (length := int(lengths[0])) > _MAX_BODY_BYTES:
             return None
         try:
-            return STOP_LEVELS.get(msgspec.json.decode(self.rfile.read(length), type=Order).how)
+            return STOP_LEVELS.get(msgspec.json.decode(self.rfile.read(length), type=StopRequest).how)
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
             return None
 
@@ -180,24 +180,24 @@ class Handler(AnsweringHandler):
             return
         surface = self.server.site.surface(policy_id, x, y)
         if surface is None:
-            self.refuse(Refusal(HTTPStatus.NOT_FOUND, "there is no such surface"))
+            self.refuse(Refusal(HTTPStatus.NOT_FOUND, "unknown policy or observation"))
         else:
             self.answer(HTTPStatus.OK, msgspec.json.encode(surface), "application/json")
 
     def _stream(self) -> None:
         site = self.server.site
-        watcher = site.hub.join(site.story_so_far)
+        watcher = site.hub.join(site.snapshot)
         if watcher is None:
             self.refuse(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open"))
             return
-        self.arrived(Stage.STREAMING)
+        self.request_complete(Stage.STREAMING)
         try:
             self.send_response(HTTPStatus.OK)
             self.common_headers("text/event-stream; charset=utf-8")
             self.end_headers()
             self.wfile.write(b"retry: 2000\n\n")
-            while (data := watcher.next(_PULSE_S)) != b"":
-                self.wfile.write(b": still here\n\n" if data is None else data)
+            while (data := watcher.next(_KEEPALIVE_S)) != b"":
+                self.wfile.write(b": keepalive\n\n" if data is None else data)
                 self.wfile.flush()
         except OSError:
             pass

@@ -15,7 +15,7 @@ from onrig.runtime.histogram import COARSE_BINS, DurationHistogram, coarse_count
 from onrig.runtime.record import STAGES, Flag, Miss, Rule
 from onrig.runtime.run_state.episodes import EpisodeRow
 
-_LAST: Final = 20
+_SCORED_EPISODES: Final = 20
 _COUNTS: Final = ("ticks", "missed", "interventions", "faults")
 
 
@@ -59,7 +59,7 @@ class RunFigures:
     def add_training(self, row: EpisodeRow) -> None:
         """Add a training episode; one without a step (after a fault) has no score."""
         if row.steps:
-            self._last = [*self._last[1 - _LAST :], row]
+            self._last = [*self._last[1 - _SCORED_EPISODES :], row]
 
     def counts(self) -> dict[str, int]:
         """Counts for a checkpoint."""
@@ -159,7 +159,7 @@ class TickEvents:
 
 
 FILE: Final = "timing.json"
-_AT_ONCE: Final = 512
+_BATCH_RECORDS: Final = 512
 """Number of records counted together, because counting many costs the same as counting one."""
 
 
@@ -191,7 +191,7 @@ class TimingFile:
         self._path = path
         names = ("tick", *STAGES, *(() if lockstep else ("lateness",)))
         self._bins = {name: np.zeros(COARSE_BINS, np.int64) for name in names}
-        for name, (first, counts) in _earlier(path).items():
+        for name, (first, counts) in _earlier_histograms(path).items():
             if name in self._bins and first >= 0 and first + len(counts) <= COARSE_BINS:
                 self._bins[name][first : first + len(counts)] = counts
         self._waiting: list[NDArray[np.void]] = []
@@ -201,7 +201,7 @@ class TimingFile:
         """Process the next records (dtype ``RecordLayout.dtype``)."""
         self._waiting.append(records)
         self._n_waiting += len(records)
-        if self._n_waiting >= _AT_ONCE:
+        if self._n_waiting >= _BATCH_RECORDS:
             self._count()
 
     def _count(self) -> None:
@@ -224,7 +224,7 @@ class TimingFile:
         replace_own_file(self._path, msgspec.json.encode(document) + b"\n")
 
 
-def _earlier(path: Path) -> dict[str, tuple[int, tuple[int, ...]]]:
+def _earlier_histograms(path: Path) -> dict[str, tuple[int, tuple[int, ...]]]:
     """Return the histograms of the existing file; empty if it is missing or damaged."""
     try:
         content = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=Timing).histograms

@@ -23,12 +23,12 @@ from onrig.runtime.shm.view_segment import FIGURES, SAMPLE_POINTS, sample_dtype,
 
 _FIGURES_S: Final = 0.25
 _SAMPLE_S: Final = 1.0
-_WATCHED_NS: Final = 5_000_000_000
-"""Time without a sign of life after which a viewer counts as gone."""
+_VIEWER_TIMEOUT_NS: Final = 5_000_000_000
+"""Time without a viewer's request after which telemetry stops."""
 _STRIDE_GROWTH: Final = 3
 """Every 3^k-th slot is sampled: a power of two would divide the length of many episodes and show the same steps of
 each. With a fixed factor, values recorded for a slot remain valid when the stride grows."""
-_TALLY_AT: Final = 2048
+_TALLY_RECORDS: Final = 2048
 
 
 def sample_of(storage: Storage, slots: Slots) -> NDArray[np.void]:
@@ -46,7 +46,7 @@ def sample_of(storage: Storage, slots: Slots) -> NDArray[np.void]:
     return rows
 
 
-class Standing(NamedTuple):
+class ProcessFigures(NamedTuple):
     """Figures from the rest of the replay process; unknown floats are NaN."""
 
     episode: int
@@ -102,19 +102,19 @@ class Telemetry:
         segment: Segment,
         layout: RecordLayout,
         storage: Storage,
-        standing: Callable[[], Standing],
+        standing: Callable[[], ProcessFigures],
         *,
         lockstep: bool,
     ) -> None:
         self._segment, self._storage, self._standing, self._lockstep = segment, storage, standing, lockstep
         self._parts = view_parts(segment, layout)
-        self._surprise = TdErrorSample()
-        self._figures = self._taken_over()
+        self._td_errors = TdErrorSample()
+        self._figures = self._previous_figures()
         self._waiting: list[NDArray[np.void]] = []
         self._n_waiting = 0
-        self._told_s = self._sampled_s = 0.0
+        self._figures_written_s = self._sampled_s = 0.0
 
-    def _taken_over(self) -> NDArray[np.void]:
+    def _previous_figures(self) -> NDArray[np.void]:
         """Return the counts to continue from: those of a previous replay process, or none."""
         previous = self._parts.figures.take()
         if previous is not None and len(previous) == FIGURES.itemsize:
@@ -125,24 +125,24 @@ class Telemetry:
         """Process the next records of the ring (dtype ``RecordLayout.dtype``)."""
         self._waiting.append(records)
         self._n_waiting += len(records)
-        if self._n_waiting >= _TALLY_AT:
+        if self._n_waiting >= _TALLY_RECORDS:
             self._tally()
 
     def replayed(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
         """Record the |TD errors| of current experiences."""
-        self._surprise.note(slots, generations, abs_td)
+        self._td_errors.note(slots, generations, abs_td)
 
     def turn(self, now_s: float) -> None:
         """Write the items due at ``now_s`` (host monotonic)."""
-        if now_s - self._told_s >= _FIGURES_S:
-            self._told_s = now_s
-            self._tell(now_s)
+        if now_s - self._figures_written_s >= _FIGURES_S:
+            self._figures_written_s = now_s
+            self._write_figures(now_s)
         if now_s - self._sampled_s >= _SAMPLE_S and self._is_watched(now_s):
             self._sampled_s = now_s
             self._parts.sample.put(self._sample())
 
     def _is_watched(self, now_s: float) -> bool:
-        return int(now_s * 1e9) - self._parts.watched[0] < _WATCHED_NS
+        return int(now_s * 1e9) - self._parts.watched[0] < _VIEWER_TIMEOUT_NS
 
     def _tally(self) -> None:
         if not self._waiting:
@@ -164,31 +164,31 @@ class Telemetry:
             row["lateness_bins"] += coarse_counts(late)
             row["lateness_max_ns"] = max(int(row["lateness_max_ns"][0]), int(late.max()))
 
-    def _tell(self, now_s: float) -> None:
+    def _write_figures(self, now_s: float) -> None:
         self._tally()
         row, storage = self._figures, self._storage
         row["t_mono_ns"] = int(now_s * 1e9)
         row["stored"], row["capacity"], row["inserted"] = storage.stored, storage.capacity, storage.inserted
         standing = self._standing()
-        for name, value in zip(Standing._fields, standing, strict=True):
+        for name, value in zip(ProcessFigures._fields, standing, strict=True):
             row[name] = value
         self._parts.figures.put(row.tobytes())
 
     def _sample(self) -> bytes:
-        slots = self._surprise.sampled(self._storage.stored)
+        slots = self._td_errors.sampled(self._storage.stored)
         rows = sample_of(self._storage, slots)
-        rows["abs_td"] = self._surprise.of_sampled(self._storage.generation(slots))
+        rows["abs_td"] = self._td_errors.of_sampled(self._storage.generation(slots))
         return rows.tobytes()
 
     def close(self) -> None:
         """Write the last figures, and unmap."""
-        self._tell(time.monotonic())
+        self._write_figures(time.monotonic())
         self._parts.close()
         self._segment.close()
 
 
 def open_telemetry(
-    shm: Path, layout: RecordLayout, storage: Storage, standing: Callable[[], Standing], *, lockstep: bool
+    shm: Path, layout: RecordLayout, storage: Storage, standing: Callable[[], ProcessFigures], *, lockstep: bool
 ) -> Telemetry | None:
     """Attach to the run's segment; None if there is none, because viewing is optional."""
     try:

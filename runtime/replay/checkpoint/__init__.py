@@ -2,10 +2,10 @@
 
 A folder (``buffer/`` of a run folder) contains the newest checkpoint, the previous one, and the files they share:
 
-* ``rows-N.seg``: experiences as exported by :meth:`Storage.rows`, appended as they are written; ``order-N.seg``: the
-* keeper's arrays of one entry per slot, first complete, then only the changed entries; ``manifest-N.json``: one per
-* checkpoint.  It names the segments and how much of each counts (length, CRC), and contains all small state: keeper and
-* random streams, counts.
+* ``rows-N.seg``: experiences as exported by :meth:`Storage.rows`, appended as they are written;
+* ``order-N.seg``: the keeper's arrays of one entry per slot, first complete, then only the changed entries;
+* ``manifest-N.json``: one per checkpoint.  It names the segments and how much of each counts (length, CRC), and has
+  all small state: keeper and random streams, counts.
 
 Segments are sequences of blocks, each with a CRC-32 that continues that of the previous block, starting from the
 segment's name; the single CRC in the manifest thus covers a segment's complete content, in order.

@@ -36,7 +36,7 @@ class Kind(enum.IntEnum):
 
     ROWS = 1
     """Exported rows, uint32."""
-    WHOLE = 2
+    COMPLETE = 2
     """All entries of a table."""
     CHANGED = 3
     """Slots, uint32, then their new entries in a table."""
@@ -51,7 +51,7 @@ class Block(NamedTuple):
     arrays: Sequence[NDArray[np.generic]]
 
 
-class Found(NamedTuple):
+class StoredBlock(NamedTuple):
     """One block as read; ``payload`` starts ``at`` bytes into the segment."""
 
     kind: int
@@ -77,7 +77,7 @@ def encode(block: Block, chain: int) -> tuple[list[bytes | memoryview], int]:
     return [header, _CRC.pack(chain), *views], chain
 
 
-def read(name: str, data: memoryview, crc: int) -> Iterator[Found]:
+def read(name: str, data: memoryview, crc: int) -> Iterator[StoredBlock]:
     """Yield the blocks of the segment ``name``; ``data`` is its counted part, which ends in ``crc``.
 
     Raises CorruptionError if a block differs from what was written, or the last one does not end in ``crc``.
@@ -95,7 +95,7 @@ def read(name: str, data: memoryview, crc: int) -> Iterator[Found]:
         chain = zlib.crc32(payload, zlib.crc32(data[offset : offset + _HEADER.size], chain))
         if _CRC.unpack_from(data, offset + _HEADER.size)[0] != chain:
             raise CorruptionError(f"{name}: wrong CRC in the block at byte {offset}")
-        yield Found(kind, table, entries, payload, start)
+        yield StoredBlock(kind, table, entries, payload, start)
         offset = start + length
     if chain != crc:
         raise CorruptionError(f"{name}: not the content that its manifest names")

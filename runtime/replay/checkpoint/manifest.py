@@ -148,7 +148,7 @@ def segment_numbers(folder: Path) -> list[int]:
     return [int(m[1]) for p in folder.iterdir() if (m := _SEGMENT.fullmatch(p.name))]
 
 
-def ours(name: str) -> bool:
+def is_checkpoint_file(name: str) -> bool:
     """Whether a file name is that of a checkpoint file."""
     return name == TEMPORARY or bool(_NAME.fullmatch(name) or _SEGMENT.fullmatch(name))
 
@@ -157,7 +157,7 @@ TEMPORARY: Final = "manifest.tmp"
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes of its file."""
+    """Return the content of a manifest's file."""
     text = msgspec.json.encode(manifest)
     return text + b"\ncrc32 %08x\n" % zlib.crc32(text)
 

@@ -14,7 +14,7 @@ from onrig.runtime.files import NotRegularFile, open_file
 from onrig.runtime.memory.keepers.keeper import Arrays
 from onrig.runtime.memory.layout import Words
 from onrig.runtime.memory.storage import STAMP_WORDS
-from onrig.runtime.replay.checkpoint.blocks import CheckpointError, CorruptionError, Found, Kind, read
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError, CorruptionError, Kind, StoredBlock, read
 from onrig.runtime.replay.checkpoint.manifest import (
     Experiences,
     Identity,
@@ -25,7 +25,7 @@ from onrig.runtime.replay.checkpoint.manifest import (
     read_manifest,
 )
 
-_PIECE: Final = 16384
+_CHUNK_ROWS: Final = 16384
 """Rows applied at a time."""
 
 
@@ -79,7 +79,7 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
     return None
 
 
-def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[Found]]:
+def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[StoredBlock]]:
     """Return (the counted part of a segment, memory-mapped; its blocks); raises CorruptionError if it is incomplete."""
     try:
         with open_file(folder / segment.name, None) as file:
@@ -94,7 +94,7 @@ def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[Found]]:
 
 def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
     """Check everything before writing, so that a damaged checkpoint leaves the memory untouched."""
-    place = _RowPlaces(manifest, memory.storage.capacity, STAMP_WORDS + memory.storage.layout.width)
+    place = _LatestRows(manifest, memory.storage.capacity, STAMP_WORDS + memory.storage.layout.width)
     for segment in manifest.rows:
         place.take(*_open(folder, segment), segment.name)
     place.check(manifest.counts["inserted"])
@@ -115,7 +115,7 @@ def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
     memory.offered, memory.stale_errors = manifest.counts["offered"], manifest.counts["stale_errors"]
 
 
-class _RowPlaces:
+class _LatestRows:
     """Location of the latest row of each slot; 20 bytes per slot."""
 
     def __init__(self, manifest: Manifest, capacity: int, width: int) -> None:
@@ -126,7 +126,7 @@ class _RowPlaces:
         self._segment = np.zeros(capacity, np.int32)
         self._words: list[Words] = []
 
-    def take(self, view: memoryview, blocks: Iterator[Found], name: str) -> None:
+    def take(self, view: memoryview, blocks: Iterator[StoredBlock], name: str) -> None:
         """Process a segment."""
         capacity, width, index = len(self._number), self._width, len(self._words)
         self._words.append(np.frombuffer(view, "<u4", len(view) // 4))
@@ -155,8 +155,8 @@ class _RowPlaces:
         occupied = int(np.count_nonzero(self._number))
         order = np.argsort(self._number[:occupied])
         columns = np.arange(self._width)
-        for start in range(0, occupied, _PIECE):
-            slots = order[start : start + _PIECE]
+        for start in range(0, occupied, _CHUNK_ROWS):
+            slots = order[start : start + _CHUNK_ROWS]
             rows: Words = np.empty((len(slots), self._width), np.uint32)
             segments = self._segment[slots]
             for index in np.unique(segments).tolist():
@@ -188,11 +188,11 @@ def _keeper_state(manifest: Manifest, folder: Path, capacity: int) -> Arrays:
     return state
 
 
-def _apply(block: Found, tables: list[NDArray[np.generic]], name: str) -> None:
+def _apply(block: StoredBlock, tables: list[NDArray[np.generic]], name: str) -> None:
     """Write one block of an order segment into its table."""
     table = tables[block.table] if block.table < len(tables) else np.zeros(0, np.uint8)
     slot_bytes = 4 * block.entries if block.kind == Kind.CHANGED else 0
-    whole = block.kind == Kind.WHOLE and block.entries == len(table)
+    whole = block.kind == Kind.COMPLETE and block.entries == len(table)
     if len(block.payload) != slot_bytes + block.entries * table.itemsize or not (whole or block.kind == Kind.CHANGED):
         raise CorruptionError(f"{name}: not entries of table {block.table} at byte {block.at}")
     values = np.frombuffer(block.payload[slot_bytes:], table.dtype)

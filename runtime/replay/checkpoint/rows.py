@@ -28,8 +28,8 @@ FLOOR_ROWS: Final = 4096
 SEGMENTS: Final = 4
 """Approximate number of segments of cyclic storage."""
 _CARRIED_PER_ROW: Final = 4
-_CARRIED_LEAST: Final = 256
-_CARRIED_MOST: Final = 8192
+_MIN_CARRIED: Final = 256
+_MAX_CARRIED: Final = 8192
 """Maximum number of slots carried over in one write, which bounds its duration."""
 
 
@@ -48,7 +48,7 @@ class RowLog:
         self._new_name: Final = new_name
         self._segments: list[Segment] = list(after.rows) if after is not None else []
         self._sweep: Sweep | None = after.sweep if after is not None else None
-        self._seen = after.counts["inserted"] if after is not None else 0
+        self._appended = after.counts["inserted"] if after is not None else 0
         self._open = False
 
     @property
@@ -63,7 +63,7 @@ class RowLog:
 
     def advance(self, storage: Storage) -> list[Append]:
         """Return the appends that bring the segments up to date with ``storage``."""
-        new = storage.changed_since(self._seen)
+        new = storage.changed_since(self._appended)
         if not len(new):
             return []
         if storage.cyclic:
@@ -76,7 +76,7 @@ class RowLog:
             entries = sum(s.entries for s in self._segments)
             if self._sweep is None and entries + len(new) > 2 * max(storage.stored, FLOOR_ROWS):
                 self._open_segment()
-                self._sweep = Sweep(self._seen, 0, self._segments[-1].name)
+                self._sweep = Sweep(self._appended, 0, self._segments[-1].name)
             moved = self._carry_over(storage, len(new))
         if not self._open or not self._segments:
             self._open_segment()
@@ -84,7 +84,7 @@ class RowLog:
         self._segments[-1] = msgspec.structs.replace(
             last, entries=last.entries + len(new) + len(moved), through=storage.inserted
         )
-        self._seen = storage.inserted
+        self._appended = storage.inserted
         blocks = tuple(Block(Kind.ROWS, 0, len(s), (storage.rows(s),)) for s in (new, moved) if len(s))
         return [Append(last.name, blocks)]
 
@@ -93,7 +93,7 @@ class RowLog:
         sweep = self._sweep
         if sweep is None:
             return np.zeros(0, np.int64)
-        step = min(_CARRIED_PER_ROW * new + _CARRIED_LEAST, _CARRIED_MOST)
+        step = min(_CARRIED_PER_ROW * new + _MIN_CARRIED, _MAX_CARRIED)
         end = min(sweep.cursor + step, storage.stored)
         slots = np.arange(sweep.cursor, end, dtype=np.int64)
         if end < storage.stored:
@@ -120,7 +120,7 @@ class TableLog:
     def __init__(self, new_name: Callable[[], str], capacity: int) -> None:
         self._new_name: Final = new_name
         self._capacity: Final = capacity
-        self._before: dict[str, NDArray[np.generic]] = {}
+        self._previous: dict[str, NDArray[np.generic]] = {}
         self._appended_bytes = 0
         self._segment: Segment | None = None
 
@@ -136,7 +136,7 @@ class TableLog:
         """
         tables = {name: a for name, a in state.items() if self._is_table(a)}
         saved = tuple(_saved(name, a, whole=name not in tables) for name, a in state.items())
-        previous, self._before = self._before, tables
+        previous, self._previous = self._previous, tables
         if not tables:
             self._segment = None
             return saved, []
@@ -147,7 +147,7 @@ class TableLog:
                 self._appended_bytes += more_bytes
                 return saved, [Append(self._segment.name, blocks)] if blocks else []
         self._segment, self._appended_bytes = Segment(self._new_name()), 0
-        whole = tuple(Block(Kind.WHOLE, i, len(a), (a,)) for i, a in enumerate(tables.values()))
+        whole = tuple(Block(Kind.COMPLETE, i, len(a), (a,)) for i, a in enumerate(tables.values()))
         return saved, [Append(self._segment.name, whole)]
 
     def _is_table(self, array: NDArray[np.generic]) -> bool:

@@ -12,10 +12,10 @@ from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
 from onrig.runtime.run_config import RunConfig
 
-_LAST_TRIES: Final = 3
+_FINAL_ATTEMPTS: Final = 3
 
 
-class Present(NamedTuple):
+class CheckpointContent(NamedTuple):
     """Content of a checkpoint in addition to the memory."""
 
     extra: Mapping[str, int]
@@ -25,8 +25,8 @@ class Present(NamedTuple):
     """Files and folders that must be on disk before the checkpoint counts."""
 
 
-Counts = Callable[[], Mapping[str, int] | Present]
-Say = Callable[[str], object]
+Counts = Callable[[], Mapping[str, int] | CheckpointContent]
+Warn = Callable[[str], object]
 
 
 def is_due(config: RunConfig, episode: int) -> bool:
@@ -47,7 +47,7 @@ class Upkeep:
         folder: Path,
         memory: Experiences,
         config: RunConfig,
-        say: Say,
+        say: Warn,
         beat: Callable[[], object] = lambda: None,
     ) -> None:
         """``beat`` is called on progress while waiting for a checkpoint."""
@@ -73,8 +73,8 @@ class Upkeep:
     def at_time(self, now_s: float, counts: Counts) -> bool:
         """Collect a checkpoint if one is due at ``now_s`` (any monotonic clock).
 
-        Returns True if one was collected: the files it relies on (``Present.beside``) will be on disk before it.  The
-        same holds for the other methods that write one.
+        Returns True if one was collected: the files it relies on (``CheckpointContent.beside``) will be on disk before
+        it.  The same holds for the other methods that write one.
         """
         if self._due_s is None:
             self._due_s = now_s + self._every_s
@@ -91,7 +91,7 @@ class Upkeep:
         """Write the last checkpoint (None: it has been written, and none may follow)."""
         self._wait()
         if counts is not None:
-            for _ in range(_LAST_TRIES):  # the previous one may have failed and be in retry
+            for _ in range(_FINAL_ATTEMPTS):  # the previous one may have failed and be in retry
                 if self._write(counts, wait=True):
                     break
         self._writer.close()
@@ -100,22 +100,22 @@ class Upkeep:
         written = False
         try:
             now = counts()
-            present = now if isinstance(now, Present) else Present(now)
+            present = now if isinstance(now, CheckpointContent) else CheckpointContent(now)
             written = self._writer.write(self._memory, present.extra, present.note, present.beside)
             if wait:
                 self._writer.wait(self._beat)
             self._failing = self._failing and not written
         except CheckpointError as error:
-            self._complain(error)
+            self._report(error)
         return written
 
     def _wait(self) -> None:
         try:
             self._writer.wait(self._beat)
         except CheckpointError as error:
-            self._complain(error)
+            self._report(error)
 
-    def _complain(self, error: CheckpointError) -> None:
+    def _report(self, error: CheckpointError) -> None:
         """Report once until a checkpoint succeeds again, so that events do not fill an almost full disk."""
         if not self._failing:
             self._say(str(error))

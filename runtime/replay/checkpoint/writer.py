@@ -23,15 +23,15 @@ from onrig.runtime.replay.checkpoint.manifest import (
     Manifest,
     Segment,
     encode_manifest,
+    is_checkpoint_file,
     manifest_name,
     manifest_numbers,
-    ours,
     segment_numbers,
 )
 from onrig.runtime.replay.checkpoint.restore import Restored
 from onrig.runtime.replay.checkpoint.rows import Append, RowLog, TableLog
 
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
 class _Job(NamedTuple):
@@ -57,14 +57,14 @@ class CheckpointWriter:
         after = restored.manifest if restored is not None else None
         names = itertools.count(max(segment_numbers(folder), default=0) + 1)
         self._rows = RowLog(lambda: f"rows-{next(names):08d}.seg", after)
-        self._orders = TableLog(lambda: f"order-{next(names):08d}.seg", identity.capacity)
+        self._tables = TableLog(lambda: f"order-{next(names):08d}.seg", identity.capacity)
         self._number = max(numbers, default=0)
-        self._ends = {s.name: s for s in after.rows} if after is not None else {}
+        self._segment_ends = {s.name: s for s in after.rows} if after is not None else {}
         self._kept = [after] if after is not None else []
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._job: _Job | None = None
         self._done: Future[None] | None = None
-        self._pieces = 0
+        self._chunks_written = 0
         """Number of chunks that the thread has written and synced."""
 
     @property
@@ -94,7 +94,7 @@ class CheckpointWriter:
             return False
         self.wait()
         self._number += 1
-        saved, order = self._orders.advance(memory.keeper.state())
+        saved, order = self._tables.advance(memory.keeper.state())
         rows = self._rows.advance(memory.storage)
         counts = {
             "inserted": memory.storage.inserted,
@@ -106,7 +106,7 @@ class CheckpointWriter:
             self._number,
             self._identity,
             self._rows.segments,
-            self._orders.segments,
+            self._tables.segments,
             saved,
             counts,
             dict(extra),
@@ -124,10 +124,10 @@ class CheckpointWriter:
         job, done = self._job, self._done
         if job is None or done is None:
             return
-        pieces = self._pieces
-        while not wait_for({done}, _LOOK_S).done:
-            if self._pieces != pieces:
-                pieces = self._pieces
+        pieces = self._chunks_written
+        while not wait_for({done}, _POLL_S).done:
+            if self._chunks_written != pieces:
+                pieces = self._chunks_written
                 beat()
         try:
             done.result()
@@ -152,8 +152,8 @@ class CheckpointWriter:
         for path in job.beside:
             with suppress(FileNotFoundError):  # a failed write has been reported
                 sync(path)
-            self._pieces += 1
-        ends = dict(self._ends)
+            self._chunks_written += 1
+        ends = dict(self._segment_ends)
         created = [ends_before.name for a in job.appends if (ends_before := self._append(a, ends)).bytes == 0]
         if created:
             sync(self._folder)
@@ -162,12 +162,12 @@ class CheckpointWriter:
             rows=tuple(_ending(s, ends) for s in job.manifest.rows),
             order=tuple(_ending(s, ends) for s in job.manifest.order),
         )
-        self._put(manifest)
+        self._write_manifest(manifest)
         self._kept = [*self._kept, manifest][-2:]
         needed = set().union(*(m.files for m in self._kept))
-        self._ends = {name: end for name, end in ends.items() if name in manifest.files}
+        self._segment_ends = {name: end for name, end in ends.items() if name in manifest.files}
         for path in self._folder.iterdir():
-            if ours(path.name) and path.name not in needed:
+            if is_checkpoint_file(path.name) and path.name not in needed:
                 with suppress(OSError):  # retried with the next checkpoint
                     path.unlink()
 
@@ -186,14 +186,14 @@ class CheckpointWriter:
             size = previous.bytes
             for piece in pieces:
                 size += _write_all(fd, piece)
-                self._pieces += 1
+                self._chunks_written += 1
             os.fdatasync(fd)
         finally:
             os.close(fd)
         ends[append.segment] = msgspec.structs.replace(previous, bytes=size, crc=chain)
         return previous
 
-    def _put(self, manifest: Manifest) -> None:
+    def _write_manifest(self, manifest: Manifest) -> None:
         fresh = self._folder / TEMPORARY
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:

@@ -35,27 +35,27 @@ class PerSecond:
 
     def __init__(self, per_s: float, rate_hz: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._rate_hz, self._clock_s = per_s, rate_hz, clock_s
-        self._most = self._left = max(1.0, per_s)
+        self._limit = self._available = max(1.0, per_s)
         self._ticks = False
-        self._asked_s = clock_s()
+        self._filled_s = clock_s()
 
     def ticked(self, ticks: int) -> None:
         self._ticks = self._ticks or ticks > 0
-        self._fill(ticks / self._rate_hz)
+        self._accumulate(ticks / self._rate_hz)
 
     def take(self, closed: int) -> bool:
         """Use a check if available; ``closed`` is not used."""
         if not self._ticks:
             now_s = self._clock_s()
-            self._fill(now_s - self._asked_s)
-            self._asked_s = now_s
-        if self._left < 1.0:
+            self._accumulate(now_s - self._filled_s)
+            self._filled_s = now_s
+        if self._available < 1.0:
             return False
-        self._left -= 1.0
+        self._available -= 1.0
         return True
 
-    def _fill(self, seconds: float) -> None:
-        self._left = min(self._most, self._left + seconds * self._per_s)
+    def _accumulate(self, seconds: float) -> None:
+        self._available = min(self._limit, self._available + seconds * self._per_s)
 
 
 class PerBarrier:
@@ -65,15 +65,15 @@ class PerBarrier:
     """
 
     def __init__(self) -> None:
-        self._judged_at = -1
+        self._last_check = -1
 
     def ticked(self, ticks: int) -> None:
         """Do nothing: ticks do not count."""
 
     def take(self, closed: int) -> bool:
-        if closed <= self._judged_at:
+        if closed <= self._last_check:
             return False
-        self._judged_at = closed
+        self._last_check = closed
         return True
 
 

@@ -1,4 +1,4 @@
-"""A run's requirements on policies: the contract, the limits, and the probe states."""
+"""Requirements of a run on policies: contract, limits, probe states."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def admission_limits(config: RunConfig) -> AdmissionLimits:
     return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep, evaluator=config.evaluator)
 
 
-def wanted_of(
+def required_contract(
     rig: Rig, rate_hz: float, *, stochastic: bool, signals: Sequence[Observation] | None = None
 ) -> PolicyContract:
     """Return the contract that a rig's policies must have."""
@@ -39,18 +39,18 @@ def wanted_of(
     return contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0, behaviour=behaviour, signals=signals)
 
 
-def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
+def standard_probes(required: PolicyContract, seed: int) -> NDArray[np.float32]:
     """Return the probe states for every policy of a run, float32 (k, n), in SI units."""
-    return probe_states(wanted, _PROBES, int(stream(seed, Role.PROBES).integers(1 << 31)))
+    return probe_states(required, _PROBES, int(stream(seed, Role.PROBES).integers(1 << 31)))
 
 
 class Examination:
-    """Check of policies against the contract ``wanted``, within ``limits``; ``seed`` draws the probe states."""
+    """Check of policies against the contract ``required``, within ``limits``; ``seed`` draws the probe states."""
 
-    def __init__(self, wanted: PolicyContract, limits: AdmissionLimits, seed: int) -> None:
-        self._wanted, self._limits = wanted, limits
-        self._probes = desk_probes(wanted, seed)
-        self._observations = Normalisation.of(wanted.observations)
+    def __init__(self, required: PolicyContract, limits: AdmissionLimits, seed: int) -> None:
+        self._required, self._limits = required, limits
+        self._probes = standard_probes(required, seed)
+        self._observations = Normalisation.of(required.observations)
 
     def examine(self, model: bytes, recorded: NDArray[np.float32] | None = None) -> Admitted | Refused:
         """Check the bytes of a policy; ``recorded``: (k, n) normalised observations, used as further probe states."""
@@ -58,14 +58,16 @@ class Examination:
         if recorded is not None:
             recorded_si = self._observations.si(recorded[:_RECORDED])
             probes = np.concatenate([probes, recorded_si.astype(np.float32)])
-        return admit(model, self._wanted, probes, self._limits)
+        return admit(model, self._required, probes, self._limits)
 
     def repeat(self, model: bytes) -> Admitted | Refused:
         """Check a policy again, except for its latency, which was measured when it was admitted."""
-        return admit(model, self._wanted, self._probes, msgspec.structs.replace(self._limits, latency_is_advisory=True))
+        return admit(
+            model, self._required, self._probes, msgspec.structs.replace(self._limits, latency_is_advisory=True)
+        )
 
 
 def examination(config: RunConfig) -> Examination:
     """Return the check for the policies of a run."""
-    contract = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+    contract = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
     return Examination(contract, admission_limits(config), config.seed)

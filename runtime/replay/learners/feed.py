@@ -36,7 +36,7 @@ class Feed:
         self._returns: dict[int, float] = {}
         """Returns of the latest closed episodes."""
         self._rulings: deque[Ruling] = deque(maxlen=_KEPT_RULINGS)
-        self._ruled = 0
+        self._on_verdict = 0
         self.closed = 0
         """Last training episode whose transitions are complete in the memory."""
         self.settled = -1
@@ -52,10 +52,10 @@ class Feed:
         for old in sorted(self._returns)[:-MAX_CLOSED]:
             del self._returns[old]
 
-    def rule(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
+    def add_ruling(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
         """Add the probation result of an admitted policy, which learners receive with their next rows."""
-        self._ruled += 1
-        self._rulings.append(Ruling(self._ruled, policy_id, verdict, reason[:MAX_REASON]))
+        self._on_verdict += 1
+        self._rulings.append(Ruling(self._on_verdict, policy_id, verdict, reason[:MAX_REASON]))
 
     def pull(self, ticket: Ticket, pull: Pull) -> Answer | None:
         """Answer a Pull; None if it waits for news."""

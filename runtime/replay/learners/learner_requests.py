@@ -87,7 +87,7 @@ class LearnerRequests:
         self.updates = 0
         self.updates_per_s = 0.0
 
-    def descend(self, memory: bytes, lineage: Sequence[Ancestor]) -> None:
+    def set_lineage(self, memory: bytes, lineage: Sequence[Ancestor]) -> None:
         """Record the memory from whose checkpoint this one was restored, and its lineage."""
         previous = [Ancestor(one.memory, min(one.writes, self._restored)) for one in lineage]
         self.lineage = (*previous, Ancestor(memory, self._restored))[-_ANCESTORS:]
@@ -119,11 +119,11 @@ class LearnerRequests:
             case Done():
                 return self._done(request)
 
-    def rule(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
+    def add_ruling(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
         """Record the probation result of an admitted policy; learners receive it with their next rows."""
-        self.feed.rule(policy_id, verdict, reason)
+        self.feed.add_ruling(policy_id, verdict, reason)
         if verdict == "rolled_back":
-            self._policies.take_back(policy_id, reason)
+            self._policies.note_rollback(policy_id, reason)
 
     def updates_behind(self, policy_id: int) -> int | None:
         """Return the updates that the learner has reported beyond those in a policy; None for an unknown policy."""
@@ -150,7 +150,7 @@ class LearnerRequests:
         known = self.peers.enter(ticket, session, now_s)
         held = self.peers.lease.belongs_to(session, ticket.key)
         pushes = request.role == "push"
-        reason = self.peers.ask_to_push(ticket, session, now_s) if pushes else "it only reads"
+        reason = self.peers.request_lease(ticket, session, now_s) if pushes else "it only reads"
         if reason is None and not held and not self.succession.is_current(session):
             updates = self.updates if self.done >= 0 or self._restored else None
             if not self.succession.admits(session, updates, ending=self.feed.ending):
@@ -201,15 +201,15 @@ class LearnerRequests:
             return Answer(Accepted())
         refused = self.feedback.apply(request, payloads)
         if refused is None:
-            self.succession.touched()
+            self.succession.note_change()
         return Answer(refused or Accepted())
 
     def _offer(self, ticket: Ticket, payloads: Sequence[bytes]) -> Answer:
         if len(payloads) != 1:
             return Answer(Refused("an offer carries one payload"))
-        self.succession.touched()
+        self.succession.note_change()
         recorded = self._recorded()
-        return Answer(self._policies.judge(payloads[0], recorded, learner=ticket.key, closed=self.feed.closed))
+        return Answer(self._policies.admit(payloads[0], recorded, learner=ticket.key, closed=self.feed.closed))
 
     def _recorded(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         """Return a sample of observations, evenly spaced over the memory."""
@@ -223,7 +223,7 @@ class LearnerRequests:
         episode = min(request.episode, self.feed.closed)
         if episode > self.done:
             self.done, self.learner_kept = episode, request.kept
-            self.succession.touched()
+            self.succession.note_change()
         self.updates, self.updates_per_s = request.updates, request.updates_per_s
         return Answer(Accepted())
 

@@ -21,7 +21,7 @@ class _Holder:
     key: str
     peer: bytes
     since_s: float
-    heard_s: float
+    last_message_s: float
 
 
 class Lease:
@@ -31,20 +31,20 @@ class Lease:
         self._is_gone = is_gone
         self._holder: _Holder | None = None
 
-    def ask(self, session: bytes, key: str, peer: bytes, now_s: float) -> str | None:
+    def request(self, session: bytes, key: str, peer: bytes, now_s: float) -> str | None:
         """Acquire or renew the lease; return None, or a description of the holder."""
         holder = self._holder
         if holder is not None and (holder.session, holder.key) != (session, key):
-            if not (self._is_gone(holder.peer) or now_s - holder.heard_s > SILENT_S):
+            if not (self._is_gone(holder.peer) or now_s - holder.last_message_s > SILENT_S):
                 return (
                     f"another learner pushes ({holder.key}, for {now_s - holder.since_s:.0f} s, last message "
-                    f"{now_s - holder.heard_s:.0f} s ago)"
+                    f"{now_s - holder.last_message_s:.0f} s ago)"
                 )
             holder = None
         if holder is None:
             self._holder = _Holder(session, key, peer, now_s, now_s)
         else:
-            holder.peer, holder.heard_s = peer, now_s
+            holder.peer, holder.last_message_s = peer, now_s
         return None
 
     def held_by(self, peer: bytes) -> bool:
@@ -58,9 +58,9 @@ class Lease:
     def heard(self, peer: bytes, now_s: float) -> None:
         """Record a message from a peer."""
         if self._holder is not None and self._holder.peer == peer:
-            self._holder.heard_s = now_s
+            self._holder.last_message_s = now_s
 
-    def give_up(self, peer: bytes) -> None:
+    def release(self, peer: bytes) -> None:
         """Release the lease of a departing peer."""
         if self.held_by(peer):
             self._holder = None

@@ -12,7 +12,7 @@ from onrig.runtime.replay.learners.lease import Lease
 
 _MAX_PEERS: Final = 64
 """Maximum number of connections remembered; beyond that, the one silent for longest must attach again."""
-_SILENT_S: Final = 5.0
+_MAX_SILENCE_S: Final = 5.0
 """Silence after which the end of the run does not wait for a learner."""
 
 
@@ -20,7 +20,7 @@ _SILENT_S: Final = 5.0
 class _Peer:
     session: bytes
     key: str
-    heard_s: float
+    last_message_s: float
 
 
 class Peers:
@@ -33,22 +33,22 @@ class Peers:
         self._is_gone = is_gone
         self._peers: dict[bytes, _Peer] = {}
         self.lease: Final = Lease(is_gone)
-        self.heard_ns = 0
+        self.last_message_ns = 0
         """Monotonic time of the pushing learner's last message; 0 before the first."""
 
     def enter(self, ticket: Ticket, session: bytes, now_s: float) -> bool:
         """Add a connection; return whether it had attached before."""
         known = ticket.peer in self._peers
         if not known and len(self._peers) >= _MAX_PEERS:
-            self._peers.pop(min(self._peers, key=lambda p: self._peers[p].heard_s))
+            self._peers.pop(min(self._peers, key=lambda p: self._peers[p].last_message_s))
         self._peers[ticket.peer] = _Peer(session, ticket.key, now_s)
         return known
 
-    def ask_to_push(self, ticket: Ticket, session: bytes, now_s: float) -> str | None:
+    def request_lease(self, ticket: Ticket, session: bytes, now_s: float) -> str | None:
         """Request the lease; return None, or a description of the holder."""
-        holder = self.lease.ask(session, ticket.key, ticket.peer, now_s)
+        holder = self.lease.request(session, ticket.key, ticket.peer, now_s)
         if holder is None:
-            self.heard_ns = round(now_s * 1e9)
+            self.last_message_ns = round(now_s * 1e9)
         return holder
 
     def heard(self, ticket: Ticket, now_s: float) -> bool:
@@ -56,20 +56,20 @@ class Peers:
         peer = self._peers.get(ticket.peer)
         if peer is None:
             return False
-        peer.heard_s = now_s
+        peer.last_message_s = now_s
         self.lease.heard(ticket.peer, now_s)
         if self.lease.held_by(ticket.peer):
-            self.heard_ns = round(now_s * 1e9)
+            self.last_message_ns = round(now_s * 1e9)
         return True
 
     def leave(self, peer: bytes) -> None:
         """Remove a connection, and release its lease."""
         self._peers.pop(peer, None)
-        self.lease.give_up(peer)
+        self.lease.release(peer)
 
     @property
     def expected(self) -> bool:
         """Whether a recently active learner is still connected; it disconnects when notified of the run's end."""
         now_s = time.monotonic()
-        late = [name for name, peer in self._peers.items() if peer.heard_s > now_s - _SILENT_S]
+        late = [name for name, peer in self._peers.items() if peer.last_message_s > now_s - _MAX_SILENCE_S]
         return any(not self._is_gone(name) for name in late)

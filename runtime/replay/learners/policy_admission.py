@@ -20,7 +20,7 @@ from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.policy_watch import RolledBack, digest_of
 from onrig.runtime.shm.latest import PolicySlot
 
-_KEPT: Final = 64
+_REMEMBERED: Final = 64
 """Maximum number of admitted, and of refused, policies remembered to answer repeated offers."""
 
 _TOO_SOON: Final = Verdict(0, accepted=False, stage=RATE, reason="too soon after the last; offer a newer one later")
@@ -52,7 +52,7 @@ class PolicyAdmission:
         self._training_steps: dict[int, int] = {}
         self._native: dict[int, bool] = {}
         """Number of admitted policies that the C library evaluates."""
-        self._given: dict[bytes, int] = {}
+        self._expected_ids: dict[bytes, int] = {}
         """Ids of policies that will be offered again."""
         self.offered = self.admitted = self.refused = 0
         self.too_soon = 0
@@ -97,7 +97,7 @@ class PolicyAdmission:
             "rolled_back_policies": self.rolled_back,
         }
 
-    def number_after(self, policy_id: int) -> None:
+    def reserve_ids(self, policy_id: int) -> None:
         """Assign no id up to this one, because the run's files refer to these, even if the policies were lost."""
         self._folder.newest = max(self._folder.newest, policy_id)
 
@@ -108,7 +108,7 @@ class PolicyAdmission:
         self.refused = counts["refused_policies"]
         self.too_soon = counts.get("too_soon_policies", 0)
         newest = counts["next_policy"] - 1
-        self._folder.go_on(newest, counts.get("acted_policy", newest))
+        self._folder.resume(newest, counts.get("acted_policy", newest))
 
     def repeat_after(self, newest: int) -> None:
         """Expect repeated offers of the policies after ``newest``, which the loop already has (lockstep).
@@ -118,9 +118,9 @@ class PolicyAdmission:
         for policy_id in self._folder.ids():
             if policy_id > newest:
                 with contextlib.suppress(OSError):  # damaged since, so it receives another id
-                    self._given[digest_of(self._folder.model(policy_id))] = policy_id
+                    self._expected_ids[digest_of(self._folder.model(policy_id))] = policy_id
 
-    def pass_on(self) -> None:
+    def submit_filed(self) -> None:
         """Pass to the loop the policies that the previous process had filed but not passed on (real time)."""
         newest = self._slot.peek()
         self.reinstate(after=0 if newest is None else newest.policy_id)
@@ -155,7 +155,7 @@ class PolicyAdmission:
 
     # -- offers ------------------------------------------------------------------------------------------------------
 
-    def judge(self, model: bytes, recorded: NDArray[np.float32], *, learner: str = "local", closed: int = 0) -> Verdict:
+    def admit(self, model: bytes, recorded: NDArray[np.float32], *, learner: str = "local", closed: int = 0) -> Verdict:
         """Admit or refuse a policy, and put an admitted one into the slot.
 
         ``recorded``: (k, n) normalised observations from the buffer, used as further probe states.  ``learner``
@@ -169,7 +169,7 @@ class PolicyAdmission:
         if self._rate is not None and not self._rate.take(closed):
             self.too_soon += 1
             return _TOO_SOON
-        return self._judge(digest, model, recorded, learner)
+        return self._check(digest, model, recorded, learner)
 
     def adopt(self, model: bytes) -> Verdict:
         """Check the policy file with which a run starts."""
@@ -184,7 +184,7 @@ class PolicyAdmission:
             self.active_id = known.policy_id
             self._slot.put(known.policy_id, model, native=self._native.get(known.policy_id, False))
             return known
-        return self._judge(digest, model, None, "file")
+        return self._check(digest, model, None, "file")
 
     def _known(self, digest: bytes) -> Verdict | None:
         """Return the verdict on a policy that has been checked before; None for a new one."""
@@ -198,10 +198,10 @@ class PolicyAdmission:
             policy_id = self._folder.recall(digest)
         return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
 
-    def _judge(self, digest: bytes, model: bytes, recorded: NDArray[np.float32] | None, learner: str) -> Verdict:
+    def _check(self, digest: bytes, model: bytes, recorded: NDArray[np.float32] | None, learner: str) -> Verdict:
         """Check a new policy: refuse it, or assign an id, file it and pass it to the loop."""
         self.offered += 1
-        repeated = self._given.pop(digest, None)
+        repeated = self._expected_ids.pop(digest, None)
         policy_id = self.next_id if repeated is None else repeated
         result = self._examination.examine(model, recorded)
         if not isinstance(result, Refused) and policy_id > MAX_POLICY_ID:
@@ -217,7 +217,7 @@ class PolicyAdmission:
         self.active_id = policy_id
         if repeated is None:
             self._file(policy_id, model)  # filed first, so that a restarted process cannot reuse its id
-        self._hand_over(policy_id, model, repeated=repeated is not None)
+        self._submit(policy_id, model, repeated=repeated is not None)
         self._event("policy_admitted", policy=policy_id, learner=learner, evaluator=evaluator_of(native=result.native))
         return Verdict(policy_id, accepted=True)
 
@@ -228,7 +228,7 @@ class PolicyAdmission:
         self._event("policy_refused", policy=0, learner=learner, stage=verdict.stage, reason=verdict.reason)
         return verdict
 
-    def _hand_over(self, policy_id: int, model: bytes, *, repeated: bool) -> None:
+    def _submit(self, policy_id: int, model: bytes, *, repeated: bool) -> None:
         """Put a policy into the slot unless the loop has taken it or a newer one; prune files that can no longer
         act."""
         newest = self._slot.peek() if repeated else None
@@ -299,7 +299,7 @@ class PolicyAdmission:
         """Whether the policy with this id was rolled back."""
         return self._rolled_back.has(policy_id)
 
-    def take_back(self, policy_id: int, reason: str) -> None:
+    def note_rollback(self, policy_id: int, reason: str) -> None:
         """Exclude a policy that the loop has rolled back from admission."""
         digest = next((digest for digest, other in self._admitted.items() if other == policy_id), None)
         if digest is None:
@@ -320,5 +320,5 @@ class PolicyAdmission:
 def _keep(latest: dict[K, V], key: K, value: V) -> None:
     """Add an entry, and drop the oldest if there are too many."""
     latest[key] = value
-    while len(latest) > _KEPT:
+    while len(latest) > _REMEMBERED:
         del latest[next(iter(latest))]

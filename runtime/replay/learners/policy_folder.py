@@ -29,7 +29,7 @@ from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 MAX_UNFILED_BYTES: Final = 16 << 20
 """Total size of policies waiting for disk space; beyond it the oldest are dropped."""
-_RECALLED: Final = 16
+_SEARCHED: Final = 16
 """Number of latest files of a previous process that are searched for a repeated offer."""
 
 
@@ -51,8 +51,8 @@ class PolicyFolder:
         """Policies that may still be removed, in order, and whether each has acted; all other files are kept."""
         self._unsynced: dict[int, None] = dict.fromkeys(ids)
         self._unfiled: dict[int, bytes] = {}
-        self._before = ids[-_RECALLED:]
-        self._recalled: dict[bytes, int] | None = None
+        self._previous_ids = ids[-_SEARCHED:]
+        self._previous_digests: dict[bytes, int] | None = None
         self.lost = 0
         """Number of admitted policies that will never be filed because the disk was full for too long."""
 
@@ -77,14 +77,14 @@ class PolicyFolder:
 
     def recall(self, digest: bytes) -> int | None:
         """Find the policy with this digest among the latest files of a previous process."""
-        if self._recalled is None:
-            self._recalled = {}
-            for policy_id in self._before:
+        if self._previous_digests is None:
+            self._previous_digests = {}
+            for policy_id in self._previous_ids:
                 try:
-                    self._recalled[digest_of(self.model(policy_id))] = policy_id
+                    self._previous_digests[digest_of(self.model(policy_id))] = policy_id
                 except OSError:
                     continue
-        return self._recalled.get(digest)
+        return self._previous_digests.get(digest)
 
     # -- filing ------------------------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class PolicyFolder:
 
     # -- pruning -----------------------------------------------------------------------------------------------------
 
-    def go_on(self, newest: int, acted: int) -> None:
+    def resume(self, newest: int, acted: int) -> None:
         """Continue from a checkpoint that relies on the policies up to ``newest``, of which ``acted`` acted last."""
         self.newest = max(self.newest, newest)
         self._unsynced = {i: None for i in self._unsynced if i > newest}
@@ -186,9 +186,9 @@ class RepeatedPolicyFolder(PolicyFolder):
         """Return None, because earlier checks are repeated."""
         return None
 
-    def go_on(self, newest: int, acted: int) -> None:
+    def resume(self, newest: int, acted: int) -> None:
         """Continue from a checkpoint; the filed policies after ``acted`` have not acted yet."""
-        super().go_on(newest, acted)
+        super().resume(newest, acted)
         self.acted = acted
         self._open = {i: False for i in self.ids() if i > acted}
 

@@ -27,16 +27,16 @@ from onrig.runtime.record import Flag, Kind, Rule
 
 Verdict = Literal["passed", "rolled_back", "failed"]
 """``failed``: a limit was exceeded, but there was no predecessor to roll back to."""
-Ruled = Callable[[int, Verdict, str], None]
+OnVerdict = Callable[[int, Verdict, str], None]
 """Callback with the policy's id, the verdict, and the reason in words."""
-_ALONE = "there is no predecessor, so only the shield and its fallback guard the rig"
+_NO_PREDECESSOR = "there is no predecessor, so only the shield and its fallback guard the rig"
 
 
 class PolicyWatch:
     """Follows the acting policy through the records; reports each verdict once, as an event and to ``ruled``."""
 
-    def __init__(self, terms: Terms | None, rate_hz: float, event: Callable[..., None], ruled: Ruled) -> None:
-        self._terms, self._rate_hz, self._event, self._ruled = terms, rate_hz, event, ruled
+    def __init__(self, terms: Terms | None, rate_hz: float, event: Callable[..., None], ruled: OnVerdict) -> None:
+        self._terms, self._rate_hz, self._event, self._on_verdict = terms, rate_hz, event, ruled
         self._on_probation = False
         self._last: np.void | None = None
         self._slow = self._fallback = 0
@@ -44,7 +44,7 @@ class PolicyWatch:
         """Policy that acted last."""
         self.age_ticks = 0
         """Ticks in which it has acted since it became active."""
-        self._tells = self._rules = True
+        self._reports_events = self._applies_verdicts = True
 
     @property
     def age_s(self) -> float:
@@ -54,9 +54,9 @@ class PolicyWatch:
     def follow(self, records: NDArray[np.void], *, told: bool, ruled: bool) -> None:
         """Process records that a previous process read: their events were ``told`` then, and their verdicts
         ``ruled``."""
-        self._tells, self._rules = not told, not ruled
+        self._reports_events, self._applies_verdicts = not told, not ruled
         self.add(records)
-        self._tells = self._rules = True
+        self._reports_events = self._applies_verdicts = True
 
     def add(self, records: NDArray[np.void]) -> None:
         """Process the next records (dtype ``RecordLayout.dtype``)."""
@@ -80,7 +80,7 @@ class PolicyWatch:
         """
         if rolled_back is not None:
             self._roll_back(rolled_back, None)
-        elif self._served:
+        elif self._probation_complete:
             self._settle()
 
     def _open(self, first: np.void) -> None:
@@ -91,7 +91,7 @@ class PolicyWatch:
                 self._roll_back(self.policy_id, policy_id)
             self._begin(policy_id)
         elif policy_id != self.policy_id:
-            if self._served:
+            if self._probation_complete:
                 self._settle()
             self._begin(policy_id)
         elif self._on_probation and not flags & Flag.PROBATION:
@@ -114,7 +114,7 @@ class PolicyWatch:
             self._slow = len(rows) - 1 - int(quick[-1]) if len(quick) else self._slow + len(rows)
 
     @property
-    def _served(self) -> bool:
+    def _probation_complete(self) -> bool:
         """Whether the last record received was the last of a complete probation."""
         return self._on_probation and self._terms is not None and self.age_ticks >= self._terms.ticks
 
@@ -135,7 +135,7 @@ class PolicyWatch:
         if reason is None:
             self._tell("policy_probation_passed", self.policy_id, "passed", "", {})
         else:
-            detail = f"{self._describe(reason)}; {_ALONE}"
+            detail = f"{self._describe(reason)}; {_NO_PREDECESSOR}"
             self._tell("policy_probation_failed", self.policy_id, "failed", detail, {"reason": reason.value})
         self._on_probation = False
 
@@ -154,7 +154,7 @@ class PolicyWatch:
         self, kind: str, policy_id: int, verdict: Verdict, detail: str, more: dict[str, int | str | None]
     ) -> None:
         last = self._last
-        if self._tells:
+        if self._reports_events:
             self._event(
                 kind,
                 policy=policy_id,
@@ -165,8 +165,8 @@ class PolicyWatch:
                 acted_ticks=self.age_ticks,
                 fallback_share=round(self._fallback / self.age_ticks, 4) if self.age_ticks else None,
             )
-        if self._rules:
-            self._ruled(policy_id, verdict, detail)
+        if self._applies_verdicts:
+            self._on_verdict(policy_id, verdict, detail)
 
 
 FILE_NAME: Final = "rolled_back.json"
@@ -196,7 +196,7 @@ class RolledBack:
         self._path = folder / FILE_NAME
         self._entries: dict[str, Entry] = {}
         self.damaged = ""
-        self._unwritten = False
+        self._write_pending = False
         try:
             entries = msgspec.json.decode(read_file(self._path, MAX_JSON_BYTES), type=list[Entry])
         except FileNotFoundError:
@@ -234,12 +234,12 @@ class RolledBack:
 
     def retry(self) -> None:
         """Retry a write that a full disk rejected."""
-        if self._unwritten:
+        if self._write_pending:
             with contextlib.suppress(OSError):
                 self._write()
 
     def _write(self) -> None:
-        self._unwritten = True
+        self._write_pending = True
         data = msgspec.json.format(msgspec.json.encode(list(self._entries.values())), indent=1) + b"\n"
         replace_own_file(self._path, data, durable=True)
-        self._unwritten = False
+        self._write_pending = False

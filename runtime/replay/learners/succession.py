@@ -23,7 +23,7 @@ class Succession(Protocol):
         ``updates``: updates counted by the run, from which the session must continue (None: from its own start).
         """
 
-    def touched(self) -> None:
+    def note_change(self) -> None:
         """Record that the pushing learner has changed something."""
 
     def settle(self) -> None:
@@ -58,7 +58,7 @@ class AnyLearner:
         self._pusher = session
         return True
 
-    def touched(self) -> None:
+    def note_change(self) -> None:
         """Do nothing."""
 
     def settle(self) -> None:
@@ -80,7 +80,7 @@ class FromCheckpoint:
     lockstep: bool = True
 
     def __init__(self) -> None:
-        self._pusher = self._newcomer = b""
+        self._pusher = self._candidate = b""
         self._changed = False
         """Whether the pushing learner has changed anything since the last checkpoint."""
         self._expected_updates: int | None = None
@@ -94,20 +94,20 @@ class FromCheckpoint:
     def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
         """Admit the session only if nothing has changed since the checkpoint; otherwise set ``replaced``."""
         if self._pusher and self._changed and not ending:
-            self.replaced, self._newcomer = True, session
+            self.replaced, self._candidate = True, session
             return False
         self._expected_updates = updates
         self._pusher = session
         return True
 
-    def touched(self) -> None:
+    def note_change(self) -> None:
         self._changed = True
 
     def settle(self) -> None:
         self._changed = False
 
     def admit_replacement(self) -> None:
-        self._pusher, self.replaced = self._newcomer, False
+        self._pusher, self.replaced = self._candidate, False
         self._changed = False
         self.departures += 1
 

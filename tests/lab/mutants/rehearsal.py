@@ -14,7 +14,7 @@ from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.memory.strategy import bytes_of, keeper_for, parse_strategy
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.replay.learners.admission_terms import admission_limits, desk_probes, wanted_of
+from onrig.runtime.replay.learners.admission_terms import admission_limits, required_contract, standard_probes
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.scoring import normalized
@@ -94,8 +94,8 @@ def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
         strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
     )
     yield from (("a number of the keeper", value) for value in _numbers(keeper))
-    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
-    yield from (("a probe", float(value)) for value in desk_probes(wanted, config.seed).ravel())
+    wanted = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+    yield from (("a probe", float(value)) for value in standard_probes(wanted, config.seed).ravel())
     yield "the budget of a policy", float(admission_limits(config).latency_budget_us)
     learner_settings(config.learner)
 

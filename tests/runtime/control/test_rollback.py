@@ -53,7 +53,7 @@ class Rig:
             self._note,
         )
         self.desk.handle(TICKET, Attach(role="push"), ())
-        self.watch = PolicyWatch(terms_of(self.config), self.config.rate_hz, self._note, self.desk.rule)
+        self.watch = PolicyWatch(terms_of(self.config), self.config.rate_hz, self._note, self.desk.add_ruling)
         send = bench.session.send_command
 
         def tapped(frame: int, command: tuple[int, ...]) -> None:
@@ -69,7 +69,7 @@ class Rig:
         return [event for event in self.events if event["kind"] == kind]
 
     def offer(self, policy_id: int, model: bytes) -> Verdict:
-        return self.policies.judge(model, np.zeros((0, 2), np.float32), learner="test")
+        return self.policies.admit(model, np.zeros((0, 2), np.float32), learner="test")
 
     def run(self) -> Records:
         """To the end, and what the watch makes of the records, in batches of odd sizes."""
@@ -172,11 +172,11 @@ def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited:
     folder = PolicyFolder(tmp_path / "policies")
     after = PolicyAdmission(examination(rig.config), rig.bench.slot, folder, lambda kind, **what: None)
     assert after.rolled_back == 1
-    for verdict in (after.judge(bad, np.zeros((0, 2), np.float32)), after.adopt(bad)):
+    for verdict in (after.admit(bad, np.zeros((0, 2), np.float32)), after.adopt(bad)):
         assert (verdict.accepted, verdict.stage) == (False, "probation")
         assert "rolled back" in verdict.reason
     assert rig.bench.slot.version == version
-    assert after.judge(rig.model(3), np.zeros((0, 2), np.float32)).accepted
+    assert after.admit(rig.model(3), np.zeros((0, 2), np.float32)).accepted
 
 
 def test_equal_runs_are_rolled_back_equally_bit_for_bit(

@@ -207,19 +207,21 @@ def test_admission_parses_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_probe_at_which_the_library_differs_is_enough(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = models.serialized(models.policy())
     probes = np.concatenate([probe_states(models.CONTRACT, 64, 0), np.full((2, 2), 0.25, np.float32)])
-    answers = PolicySession(model), PolicySession(model, native=True)
-    expected = [probing._answers(one, probes, 0.0) for one in answers]
-    assert probing.native_twin(answers[0], read_model(model), expected[:1], probes, models.CONTRACT).session is not None
+    sessions = PolicySession(model), PolicySession(model, native=True)
+    expected = [probing._probe_outputs(one, probes, 0.0) for one in sessions]
+    assert (
+        probing.verify_native(sessions[0], read_model(model), expected[:1], probes, models.CONTRACT).session is not None
+    )
     expected[0].outputs["action"][at] += 4e-5 * models.CONTRACT.actions[0].high
-    twin = probing.native_twin(answers[0], read_model(model), expected[:1], probes, models.CONTRACT)
-    assert twin.session is None
-    assert "differs by 4e-05" in twin.warning
+    native = probing.verify_native(sessions[0], read_model(model), expected[:1], probes, models.CONTRACT)
+    assert native.session is None
+    assert "differs by 4e-05" in native.warning
 
 
 def test_a_graph_that_the_library_does_not_cover_is_no_warning() -> None:
     model = chain([2, 3], ["Softplus"], np.random.default_rng(0))
     probes = np.zeros((1, 2), np.float32)
-    assert probing.native_twin(PolicySession(model), read_model(model), [], probes, models.CONTRACT) == (None, "")
+    assert probing.verify_native(PolicySession(model), read_model(model), [], probes, models.CONTRACT) == (None, "")
 
 
 def test_the_evaluator_has_a_name() -> None:

@@ -16,7 +16,7 @@ from onrig.runtime.log.sink import NoLog
 from onrig.runtime.record import Kind
 from onrig.runtime.replay import beginning
 from onrig.runtime.replay.accounts.figures import Durations
-from onrig.runtime.replay.beginning import Beginning, Standing, recovered
+from onrig.runtime.replay.beginning import Beginning, Start, recovered
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.continuity import Continuity
 from onrig.runtime.replay.intake import closed_before
@@ -64,13 +64,13 @@ class Policies:
 
     rolled_back_crc32 = 0
 
-    def number_after(self, policy_id: int) -> None:
+    def reserve_ids(self, policy_id: int) -> None:
         self.after = policy_id
 
     def reinstate(self) -> int:
         return 6
 
-    def pass_on(self) -> None:
+    def submit_filed(self) -> None:
         self.passed_on += 1
 
     def repeat_after(self, newest: int) -> None:
@@ -118,14 +118,14 @@ def parts(
     accounts.restore(() if whole else (SUMS,))
     return SimpleNamespace(
         ring=ring(dropped=11),
-        desk=SimpleNamespace(
+        requests=SimpleNamespace(
             feed=SimpleNamespace(closed=closed),
             feedback=SimpleNamespace(last_batch=0, batches=0),
             succession=SimpleNamespace(departures=0),
             done=done,
             memory_name=b"this one",
             lineage=(),
-            descend=lambda memory, lineage: descent.append((memory, lineage)),
+            set_lineage=lambda memory, lineage: descent.append((memory, lineage)),
             learner_kept=kept,
             updates=0,
             mismatches=0,
@@ -188,7 +188,7 @@ def made(
     config: Any = SimpleNamespace(lockstep=lockstep, checkpoint_episodes=2, episodes=LAST)
     keeper: Any = upkeep
     note = lambda name, **values: told.append((name, values))  # noqa: E731
-    made = Continuity(config, tmp_path, Beginning(Standing(LIFE, took_over), keeper, None, True), of, NoLog(), note)
+    made = Continuity(config, tmp_path, Beginning(Start(LIFE, took_over), keeper, None, True), of, NoLog(), note)
     return made, upkeep, told
 
 
@@ -227,7 +227,7 @@ def test_beside_a_loop_a_file_that_cannot_be_cut_is_the_machine_s_matter_and_tri
     monkeypatch.setattr(beginning, "recover", cannot)
     upkeep: Any = Upkeep()
     with pytest.raises(OSError, match="No space left on device"):
-        recovered(tmp_path, upkeep, lockstep=True, warn=print, beside_loop=True)
+        recovered(tmp_path, upkeep, lockstep=True, warn=print, loop_running=True)
 
 
 def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_the_checkpoint(tmp_path: Path) -> None:
@@ -235,7 +235,12 @@ def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_t
     of.ring.tail = of.ring.taken = 40
     went_on, _, told = made(tmp_path, of, Upkeep(COUNTS), lockstep=False, took_over=True)
     assert went_on.begin(None) == 0
-    assert (of.desk.feed.closed, of.desk.feedback.last_batch, of.desk.feedback.batches, of.builder.gaps) == (7, 3, 9, 2)
+    assert (
+        of.requests.feed.closed,
+        of.requests.feedback.last_batch,
+        of.requests.feedback.batches,
+        of.builder.gaps,
+    ) == (7, 3, 9, 2)
     again: Any = went_on.context
     assert (of.ring.taken, again, went_on.lost) == (50, list(range(40, 50)), 0)
     assert went_on.dropped == 2 + 11, "the ring counts those of this life itself"
@@ -259,7 +264,7 @@ def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_do
     of.ring.tail = of.ring.taken = 49
     went_on, upkeep, _ = made(tmp_path, of, Upkeep(COUNTS), took_over=True)
     went_on.begin(recovery(8))
-    assert (of.desk.feed.closed, of.desk.done, of.desk.updates, of.ring.taken) == (8, 8, 40, 50)
+    assert (of.requests.feed.closed, of.requests.done, of.requests.updates, of.ring.taken) == (8, 8, 40, 50)
     assert of.loop_state.data is None, "the loop itself knows where it is"
     assert of.policies.after == 6, "the loop has seen what came later"
     assert of.policies.passed_on == 0, "it comes again"
@@ -272,7 +277,7 @@ def test_in_lockstep_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> N
     of = parts()
     went_on, _, _ = made(tmp_path, of, took_over=True)
     went_on.begin(recovery(0))
-    assert (of.desk.feed.closed, of.desk.done, of.ring.taken) == (0, -1, 0)
+    assert (of.requests.feed.closed, of.requests.done, of.ring.taken) == (0, -1, 0)
 
 
 def test_a_new_run_has_nothing_to_go_on_from(tmp_path: Path) -> None:
@@ -311,7 +316,12 @@ def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(
     resumed, upkeep, told = made(tmp_path, of, Upkeep({**COUNTS, "life": LIFE - 1}))
     assert resumed.begin(recovery(8)) == 6
     assert decode_state(of.loop_state.data).episode == (99 if there_is_a_loop else 8)
-    assert (of.desk.feed.closed, of.desk.updates, of.desk.mismatches, of.desk.feedback.last_batch) == (8, 40, 1, 0)
+    assert (of.requests.feed.closed, of.requests.updates, of.requests.mismatches, of.requests.feedback.last_batch) == (
+        8,
+        40,
+        1,
+        0,
+    )
     assert of.policies.after == 21, "no id is given twice, not even where files were lost"
     assert resumed.dropped == 5 + 11, "those before this process, and its own"
     (name, values) = told[0]
@@ -499,7 +509,7 @@ def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
     tmp_path: Path, life: int, given: int
 ) -> None:
     of = parts()
-    of.accounts.departures = of.desk.succession.departures = ()
+    of.accounts.departures = of.requests.succession.departures = ()
     counts = {**COUNTS, "life": life, "unlogged": 4801, "given": 7000, "given_before": 6000}
     went_on, upkeep, _ = made(tmp_path, of, Upkeep(counts), lockstep=False)
     log: Any = SimpleNamespace(account=lambda: LogAccount(1001, 0))

@@ -16,7 +16,7 @@ class Statm:
         self.tell(100 << 20)
 
     def tell(self, size: int) -> None:
-        self._path.write_text(f"1 2 3 4 0 {size // module._PAGE} 0")
+        self._path.write_text(f"1 2 3 4 0 {size // module._PAGE_BYTES} 0")
 
 
 @pytest.fixture
@@ -29,16 +29,16 @@ def test_a_checkpoint_of_all_experiences_is_no_reason_and_a_flood_is_one(statm: 
     storage = 50 << 20
     growth = Growth(storage)
     statm.tell((100 << 20) + 2 * storage + SLACK_BYTES)
-    growth.look(1.0)
+    growth.check(1.0)
     statm.tell((102 << 20) + 2 * storage + SLACK_BYTES)
-    growth.look(1.0001)  # not again so soon
+    growth.check(1.0001)  # not again so soon
     with pytest.raises(MemoryLimitError, match="2 MiB above the limit"):
-        growth.look(2.0)
+        growth.check(2.0)
 
 
 def test_a_system_that_does_not_tell_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STATM", tmp_path / "none")
-    Growth(0).look(1.0)
+    Growth(0).check(1.0)
 
 
 def test_this_process_has_a_size() -> None:

@@ -26,9 +26,9 @@ def ring_of(*, tail: int = 0, taken: int = CAPACITY, full: bool = True) -> Any:
 
 
 def lockstep_of(ring: Any = None, done: int = -1) -> Lockstep:
-    desk: Any = SimpleNamespace(done=done)
+    requests: Any = SimpleNamespace(done=done)
     config: Any = SimpleNamespace(episodes=5, actor=UNSET)
-    return Lockstep(config, ring, ANY, desk, ANY)
+    return Lockstep(config, ring, ANY, requests, ANY)
 
 
 @given(
@@ -79,8 +79,8 @@ def records(*parts: tuple[Kind, int]) -> np.ndarray[tuple[int, ...], np.dtype[np
 def test_an_episode_is_taken_in_once_all_is_done_that_follows_from_the_one_before(done: int, taken: int) -> None:
     train, evaluate, reset = Kind.TRAIN, Kind.EVAL, Kind.RESET
     waiting = records((train, 1), (train, 1), (evaluate, 1), (reset, 1), (train, 2), (evaluate, 2))
-    assert lockstep_of(done=done).takable(waiting) == taken
-    assert RealTime(ANY, ANY).takable(waiting) == len(waiting)
+    assert lockstep_of(done=done).readable(waiting) == taken
+    assert RealTime(ANY, ANY).readable(waiting) == len(waiting)
 
 
 def test_what_must_leave_a_full_ring_though_no_checkpoint_has_it_is_known() -> None:
@@ -96,7 +96,7 @@ def test_what_must_leave_a_full_ring_though_no_checkpoint_has_it_is_known() -> N
 def test_in_real_time_records_gather_unless_many_wait() -> None:
     paced = RealTime(ANY, ANY)
     assert paced.due(1, now_s=5.0), "nothing was taken in before"
-    paced.took(5.0)
+    paced.note_read(5.0)
     assert not paced.due(1, now_s=5.01)
     assert paced.due(100, now_s=5.01)
     assert paced.due(1, now_s=5.0 + paced.pause_ms(5.0) / 1e3)
@@ -104,7 +104,7 @@ def test_in_real_time_records_gather_unless_many_wait() -> None:
 
 def test_the_pause_ends_when_the_next_records_are_due_and_is_a_whole_one_where_none_came() -> None:
     paced = RealTime(ANY, ANY)
-    paced.took(5.0)
+    paced.note_read(5.0)
     whole = paced.pause_ms(5.0)
     assert paced.pause_ms(5.005) == whole - 5
     assert paced.pause_ms(6.0) == whole, "not a poll every millisecond"
@@ -112,10 +112,10 @@ def test_the_pause_ends_when_the_next_records_are_due_and_is_a_whole_one_where_n
 
 def test_in_lockstep_every_record_is_due_and_the_pause_doubles_while_nothing_comes() -> None:
     paced = lockstep_of()
-    paced.took(5.0)
+    paced.note_read(5.0)
     assert paced.due(1, now_s=5.0)
     pauses = []
     for heard in (False, False, False, False, True, False):
         pauses.append(paced.pause_ms(5.0))
-        paced.paused(heard=heard)
+        paced.note_pause(heard=heard)
     assert pauses == [1, 2, 4, 8, 8, 1]

@@ -26,7 +26,7 @@ from tests.runtime.samples import LAYOUT, Records, episode, records
 EPISODES = 5
 SETTINGS = (f"episodes={EPISODES}", "task.episode_s=0.8", "evaluate_every=0")
 REAL_TIME = "device.pace=realtime"
-BLOCKED_S = process._BLOCKED_S
+BLOCKED_S = process._LEARNER_TIMEOUT_S
 
 
 class Bench:
@@ -109,7 +109,7 @@ def test_each_episode_that_is_concluded_is_told_of_also_where_it_happens_once_mo
     bench.board[Word.CLOSED] = 4
     told = []
     for done in (-1, 0, 3, 1, 2):
-        replay._parts.desk.done = done
+        replay._parts.requests.done = done
         replay.turn()
         told.append((bench.board[Word.DONE], bench.board[Word.BARRIER]))
     assert told == [(0, 0), (1, 1), (4, 4), (2, 4), (3, 4)]
@@ -142,8 +142,8 @@ def test_it_is_over_once_the_loop_has_ended_and_nothing_is_left_to_do(
 ) -> None:
     replay = bench.starts(*settings)
     bench.write(waiting)
-    bench.board[Word.CLOSED] = replay._parts.desk.feed.closed = closed
-    replay._parts.desk.done = done
+    bench.board[Word.CLOSED] = replay._parts.requests.feed.closed = closed
+    replay._parts.requests.done = done
     assert not replay.finished, "the loop goes on"
     bench.board[Word.ENDED] = 1
     assert replay.finished is over
@@ -153,13 +153,13 @@ def test_it_is_over_once_the_loop_has_ended_and_nothing_is_left_to_do(
 def test_a_learner_that_concludes_nothing_more_is_not_waited_for_for_ever(bench: Bench, waiting: int) -> None:
     replay = bench.starts()
     bench.write(waiting, episode=EPISODES)
-    bench.board[Word.CLOSED] = replay._parts.desk.feed.closed = EPISODES
+    bench.board[Word.CLOSED] = replay._parts.requests.feed.closed = EPISODES
     bench.now_s += 10 * BLOCKED_S
     assert not replay.finished
     bench.board[Word.ENDED] = 1
     assert not replay.finished, "the wait begins with the loop's end"
     for done in range(EPISODES - 1):
-        replay._parts.desk.done = done
+        replay._parts.requests.done = done
         replay.turn()
         bench.now_s += 0.9 * BLOCKED_S
         assert not replay.finished, "it makes progress"

@@ -97,7 +97,7 @@ def test_the_pieces_in_which_records_arrive_make_no_difference() -> None:
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         pieces.watch.add(rows[start:end])
     assert whole.check.judged == pieces.check.judged == 1090
-    assert whole.watch._test._beyond == pieces.watch._test._beyond
+    assert whole.watch._test._exceeded == pieces.watch._test._exceeded
 
 
 def test_resets_and_short_episodes_are_not_judged() -> None:
@@ -121,7 +121,7 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
     alarms = 0
     for _ in range(2000):
         test = SlidingTest(0.0)
-        alarms += max([test.add(int(beyond), 20) for beyond in rng.random(WINDOW) < rate])
+        alarms += max([test.add(int(exceeded), 20) for exceeded in rng.random(WINDOW) < rate])
     assert alarms / 2000 <= false_alarm_rate(rate) == pytest.approx(0.0333, abs=1e-4)
 
 

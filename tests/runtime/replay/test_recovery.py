@@ -60,7 +60,7 @@ def test_a_lockstep_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
     assert names(tmp_path) == ["1.onnx", "2.onnx", "3.onnx"]
     assert not (tmp_path / "summary.json").exists()
     assert said == []
-    assert recovery.says == "continues after episode 3; 5 later rows of episodes.csv are repeated"
+    assert recovery.summary_line == "continues after episode 3; 5 later rows of episodes.csv are repeated"
     # A crash in the middle of that, and it begins once more.
     again, _ = recovered(tmp_path, counts(rows=5), lockstep=True)
     assert again.start == recovery.start
@@ -83,7 +83,7 @@ def test_without_a_checkpoint_a_lockstep_run_begins_anew(tmp_path: Path) -> None
     assert recovery.rows == []
     assert names(tmp_path) == []
     assert len((tmp_path / "episodes.csv").read_text().splitlines()) == 1
-    assert recovery.says == "returns to the start of the run"
+    assert recovery.summary_line == "returns to the start of the run"
 
 
 def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
     assert [r.episode for r in recovery.unrecorded] == [3, 4, 4, 5, 5]
     assert recovery.cut == {"rows": 0, "policies": 0, "bytes": 10}
     assert len(names(tmp_path)) == 5
-    assert "a broken row of episodes.csv (10 bytes) is removed" in recovery.says
+    assert "a broken row of episodes.csv (10 bytes) is removed" in recovery.summary_line
 
 
 def test_rows_that_the_checkpoint_counts_and_the_file_lacks_are_told_of(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.memory.layout import Flag
-from onrig.runtime.replay.summary import progress, standing, summarised, write_summary
+from onrig.runtime.replay.summary import process_figures, progress, summarised, write_summary
 
 
 def parts(normalized: float | None = 0.9) -> Any:
@@ -26,7 +26,7 @@ def parts(normalized: float | None = 0.9) -> Any:
             missed=3,
             summary=lambda: {"ticks": 1000},
         ),
-        desk=SimpleNamespace(
+        requests=SimpleNamespace(
             feed=SimpleNamespace(closed=4),
             feedback=SimpleNamespace(batches=7),
             updates=400,
@@ -54,7 +54,7 @@ def test_the_progress_line_tells_of_the_policy_that_acts() -> None:
 
 @pytest.mark.parametrize(("score", "told"), [(0.9, 0.9), (None, math.nan)])
 def test_viewers_are_told_of_a_score_that_is_none_yet(score: float | None, told: float) -> None:
-    found = standing(parts(score), dropped=6)
+    found = process_figures(parts(score), dropped=6)
     assert found.score_last20 == pytest.approx(told, nan_ok=True)
     assert (found.dropped, found.gaps, found.policies_offered, found.policies_refused) == (6, 2, 9, 1)
 

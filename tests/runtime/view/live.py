@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.accounts.telemetry import Standing, Telemetry, open_telemetry
+from onrig.runtime.replay.accounts.telemetry import ProcessFigures, Telemetry, open_telemetry
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import save_resolved
@@ -21,7 +21,7 @@ from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.view_segment import view_bytes, view_schema
 from tests.runtime.samples import PENDULUM, Records
 
-STANDING = Standing(
+STANDING = ProcessFigures(
     episode=3,
     offered=40,
     dropped=1,

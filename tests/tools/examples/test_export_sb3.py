@@ -18,7 +18,7 @@ from torch import nn
 from onrig.runtime.policy.admission import Admitted
 from onrig.runtime.policy.contract import METADATA_KEY, contract_for
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.replay.learners.admission_terms import desk_probes
+from onrig.runtime.replay.learners.admission_terms import standard_probes
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.cli import main as onrig
 from onrig.tools.evaluate import judge
@@ -52,7 +52,7 @@ def difference(config: RunConfig, network: list[nn.Module], model: bytes) -> flo
     centre, half = 0.5 * (low + high), 0.5 * (high - low)
     session = PolicySession(model)
     worst = 0.0
-    for state in desk_probes(contract, 0):
+    for state in standard_probes(contract, 0):
         session.observation[0] = state
         session.run()
         seen = torch.tensor(((state - centre) / half)[None], dtype=torch.float32)

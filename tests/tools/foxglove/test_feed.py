@@ -12,7 +12,7 @@ from onrig.runtime.log.steps import StepMessages
 from onrig.runtime.run_state.episodes import parse_row
 from onrig.runtime.run_state.running import Running
 from onrig.runtime.view import run_view
-from onrig.tools.foxglove.feed import AT_ONCE, Feed
+from onrig.tools.foxglove.feed import MAX_MESSAGES, Feed
 from tests.runtime.samples import PENDULUM, records
 from tests.runtime.view.live import LiveRun
 
@@ -38,7 +38,7 @@ def live(tmp_path: Path, rigs: list[Running]) -> Iterator[LiveRun]:
 @pytest.fixture
 def feed(live: LiveRun) -> Iterator[Feed]:
     feed = Feed(live.folder, REALTIME)
-    assert [*feed.turn(0.0)] == []
+    assert [*feed.poll(0.0)] == []
     yield feed
     feed.close()
 
@@ -46,14 +46,14 @@ def feed(live: LiveRun) -> Iterator[Feed]:
 def test_the_records_of_a_run_are_the_steps_of_its_log(live: LiveRun, feed: Feed) -> None:
     rows = records(30)
     live.push(rows)
-    told = [*feed.turn(0.1)]
+    told = [*feed.poll(0.1)]
     steps = [m for m in told if m.topic == STEPS]
     assert [m.t_ns for m in steps] == rows["t_mono_ns"].tolist()
     decoded = StepMessages(REALTIME.rig).decode(b"".join(m.data for m in steps))
     assert decoded["tick"].tolist() == rows["tick"].tolist()
     assert decoded["observation"].tobytes() == rows["observation"].tobytes()
     assert [m.topic for m in told if m.topic != STEPS] == [POLICIES]
-    assert [*feed.turn(0.2)] == [], "nothing new"
+    assert [*feed.poll(0.2)] == [], "nothing new"
 
 
 def test_episodes_and_events_come_as_the_log_has_them(live: LiveRun, feed: Feed) -> None:
@@ -61,7 +61,7 @@ def test_episodes_and_events_come_as_the_log_has_them(live: LiveRun, feed: Feed)
     (live.folder / "episodes.csv").write_text(f"{HEADER}\n{row}\n")
     with (live.folder / "events.jsonl").open("a") as file:
         file.write('{"t_unix_s":1.0,"kind":"fault","message":"LEASE"}\n')
-    told = {m.topic: m for m in feed.turn(1.0)}
+    told = {m.topic: m for m in feed.poll(1.0)}
     assert set(told) == {EPISODES, EVENTS, LINES}
     parsed = parse_row(row.encode())
     assert parsed is not None
@@ -72,24 +72,24 @@ def test_episodes_and_events_come_as_the_log_has_them(live: LiveRun, feed: Feed)
 
 
 def test_who_comes_late_gets_the_newest_alone(live: LiveRun, feed: Feed) -> None:
-    live.push(records(AT_ONCE + 40))
-    steps = [m for m in feed.turn(0.1) if m.topic == STEPS]
-    assert len(steps) == AT_ONCE
+    live.push(records(MAX_MESSAGES + 40))
+    steps = [m for m in feed.poll(0.1) if m.topic == STEPS]
+    assert len(steps) == MAX_MESSAGES
     decoded = StepMessages(REALTIME.rig).decode(b"".join(m.data for m in steps))
-    assert decoded["tick"][-1] == AT_ONCE + 39
+    assert decoded["tick"][-1] == MAX_MESSAGES + 39
 
 
 def test_a_resumed_run_is_followed(live: LiveRun, feed: Feed, rigs: list[Running], tmp_path: Path) -> None:
     live.push(records(10))
-    assert len([*feed.turn(0.1)]) == 11
+    assert len([*feed.poll(0.1)]) == 11
     with LiveRun(live.folder, tmp_path / "again", REALTIME) as again:
         rigs[:] = [again.running]
-        assert [*feed.turn(1.0)] == []
+        assert [*feed.poll(1.0)] == []
         again.push(records(5))
-        assert [m.topic for m in feed.turn(1.1)] == [POLICIES, *[STEPS] * 5]
+        assert [m.topic for m in feed.poll(1.1)] == [POLICIES, *[STEPS] * 5]
         rigs.clear()
-        assert [*feed.turn(2.0)] == []
-    assert [*feed.turn(3.0)] == []
+        assert [*feed.poll(2.0)] == []
+    assert [*feed.poll(3.0)] == []
 
 
 def test_its_channels_are_those_of_the_log_without_the_one_for_replays(feed: Feed) -> None:

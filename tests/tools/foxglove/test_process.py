@@ -22,7 +22,7 @@ from onrig.runtime.run_state.running import Running
 from onrig.runtime.view import run_view
 from onrig.tools import run as run_module
 from onrig.tools.cli import main
-from onrig.tools.foxglove.process import Sink
+from onrig.tools.foxglove.process import FoxgloveServer
 from onrig.tools.web.guard import TOKEN, Address, listen_at
 from tests.lab.rig.processes import PATIENCE_S, until
 from tests.runtime.samples import PENDULUM, records
@@ -41,8 +41,8 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRun]:
 
 
 @pytest.fixture
-def sink(live: LiveRun) -> Iterator[Sink]:
-    with Sink(live.folder, "") as sink:
+def sink(live: LiveRun) -> Iterator[FoxgloveServer]:
+    with FoxgloveServer(live.folder, "") as sink:
         yield sink
 
 
@@ -57,15 +57,15 @@ def ids(viewer: Viewer) -> dict[str, int]:
     return {topic: told["id"] for topic, told in advertised.items()}
 
 
-def test_a_viewer_gets_the_channels_of_the_log_and_their_messages(sink: Sink, live: LiveRun) -> None:
+def test_a_viewer_gets_the_channels_of_the_log_and_their_messages(sink: FoxgloveServer, live: LiveRun) -> None:
     rows = records(3)
     with Viewer(sink.url) as viewer:
         assert viewer.text("serverInfo")["capabilities"] == []
         viewer.ask(op="subscribe", subscriptions=[{"id": 7, "channelId": ids(viewer)[STEPS]}])
         until(lambda: sink.watched, "the subscription")
-        sink.turn(0.0)
+        sink.forward(0.0)
         live.push(rows)
-        sink.turn(0.1)
+        sink.forward(0.1)
         told = [viewer.message() for _ in rows]
     assert [(number, t_ns) for number, t_ns, _ in told] == [(7, t) for t in rows["t_mono_ns"].tolist()]
     assert StepMessages(PENDULUM.rig).decode(b"".join(data for *_, data in told))["tick"].tolist() == [0, 1, 2]
@@ -80,14 +80,16 @@ def test_a_viewer_gets_the_channels_of_the_log_and_their_messages(sink: Sink, li
         (TEXT, b'{"op":"setParameters","parameters":[{"name":"a","value":1}]}', "status"),
     ],
 )
-def test_a_viewer_can_neither_publish_nor_call_nor_set(sink: Sink, kind: int, order: bytes, reply: str) -> None:
+def test_a_viewer_can_neither_publish_nor_call_nor_set(
+    sink: FoxgloveServer, kind: int, order: bytes, reply: str
+) -> None:
     with Viewer(sink.url) as viewer:
         viewer.send(kind, order)
         assert re.search("does not support|Unknown channel", viewer.text(reply)["message"])
 
 
 @pytest.mark.parametrize("origin", [None, "file://", "http://localhost:8080", "https://app.foxglove.dev"])
-def test_programs_and_pages_of_this_machine_may_watch(sink: Sink, origin: str | None) -> None:
+def test_programs_and_pages_of_this_machine_may_watch(sink: FoxgloveServer, origin: str | None) -> None:
     with Viewer(sink.url, origin) as viewer:
         viewer.text("serverInfo")
 
@@ -95,7 +97,7 @@ def test_programs_and_pages_of_this_machine_may_watch(sink: Sink, origin: str | 
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "https://app.foxglove.dev.evil.example", "http://["]
 )
-def test_pages_of_other_sites_may_not(sink: Sink, origin: str) -> None:
+def test_pages_of_other_sites_may_not(sink: FoxgloveServer, origin: str) -> None:
     with pytest.raises(PermissionError, match="403"):
         Viewer(sink.url, origin)
 
@@ -105,7 +107,7 @@ def test_for_others_the_address_comes_with_a_token(live: LiveRun, monkeypatch: p
     with listen_at(Address("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     here = f"ws://127.0.0.1:{port}/"
-    with Sink(live.folder, f"0.0.0.0:{port}") as sink:
+    with FoxgloveServer(live.folder, f"0.0.0.0:{port}") as sink:
         assert sink.url.endswith(f":{port}/?token=secret")
         for wrong in ("", "?token=wrong"):
             with pytest.raises(PermissionError, match="401"):
@@ -114,7 +116,7 @@ def test_for_others_the_address_comes_with_a_token(live: LiveRun, monkeypatch: p
             viewer.text("serverInfo")
 
 
-def test_a_viewer_that_is_too_many_is_refused(sink: Sink) -> None:
+def test_a_viewer_that_is_too_many_is_refused(sink: FoxgloveServer) -> None:
     watching = [Viewer(sink.url) for _ in range(8)]
     with pytest.raises(PermissionError, match="503"):
         Viewer(sink.url)

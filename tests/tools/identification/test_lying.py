@@ -93,7 +93,7 @@ def test_an_earlier_result_is_not_taken_for_a_new_one(
     (tmp_path / "identified.yaml").write_text("rig: pendulum\n")
     monkeypatch.setattr(Pendulum, "excitations", few)
     assert identified("pendulum", lying.scaled(VELOCITY, 2.0), 600, tmp_path, monkeypatch) == 3
-    assert "is of an earlier identification" in capsys.readouterr().err
+    assert "is from an earlier identification" in capsys.readouterr().err
 
 
 def test_a_small_error_is_estimated_and_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

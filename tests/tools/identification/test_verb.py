@@ -101,7 +101,7 @@ def test_an_actuator_the_other_way_round_stops_it_before_anything_strong(
 def test_a_study_says_how_often_the_truth_was_inside(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["identify", "pendulum", "--study", "1"]) == 0
     out = capsys.readouterr().out
-    assert "signs right: 1 of 1" in out
+    assert "signs correct: 1 of 1" in out
     assert "dry_friction" in out
 
 

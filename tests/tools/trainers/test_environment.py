@@ -24,7 +24,7 @@ from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools import cli
 from onrig.tools.load import load
 from onrig.tools.trainers.environment import RigEnv
-from onrig.tools.trainers.rig import RunEnded, joined
+from onrig.tools.trainers.rig import RunEnded, history_up_to
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import Run
 from tests.runtime.samples import records
@@ -85,7 +85,7 @@ def test_an_episode_of_the_task_then_one_that_is_cut_short_and_the_run_folder_of
 def test_what_a_late_step_covers_is_put_together_from_the_ring_and_its_sample() -> None:
     rows = records(12, tick=30)
     for periods in (2, 5):
-        found = joined(rows[:-2], rows[-4:-2], periods)
+        found = history_up_to(rows[-4:-2], rows[:-2], periods)
         assert found["tick"].tolist() == list(range(39 - periods, 40))
 
 

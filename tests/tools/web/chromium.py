@@ -40,7 +40,7 @@ for fd, wanted in zip(ours, (3, 4)):
 os.execv(sys.argv[3], sys.argv[3:])
 """
 """Chromium reads commands from descriptor 3 and answers on 4."""
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 Fields = dict[str, object]
 
@@ -152,7 +152,7 @@ class Browser:
         while not (found := self.value(f"(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()")):
             if time.monotonic() > limit:
                 raise BrowserFault(f"waited {self._timeout_s:g} s for {expression}; console: {self.problems}")
-            self.listen(_LOOK_S)
+            self.listen(_POLL_S)
         return found
 
     def listen(self, seconds: float) -> None:
@@ -176,7 +176,7 @@ class Browser:
             data = data[os.write(self._out, data) :]
         return self._number
 
-    def _received(self, timeout_s: float = _LOOK_S) -> list[Fields]:
+    def _received(self, timeout_s: float = _POLL_S) -> list[Fields]:
         if not select.select((self._in,), (), (), timeout_s)[0]:
             return []
         data = os.read(self._in, 1 << 20)

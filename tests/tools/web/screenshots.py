@@ -95,14 +95,14 @@ def _take(path: str, url: str, out: Path, config: str, episodes: int) -> None:
         browser.show(url, width=1400, height=900, dark=True)
         reached = "Number(document.getElementById('count')?.textContent.split('/')[0] ?? 0)"
         print(f"{config}: waiting for episode {episodes}", flush=True)
-        browser.until(f"{reached} >= {episodes} && document.documentElement.dataset.seen.includes('memory')")
+        browser.until(f"{reached} >= {episodes} && document.documentElement.dataset.received.includes('memory')")
         for shot in SHOTS:
             if shot.config != config:
                 continue
             browser.show(
                 url, width=shot.width, height=shot.height, dark=shot.dark, mobile=shot.width < 600, scale=shot.scale
             )
-            browser.until("document.documentElement?.dataset.seen?.includes('memory')")
+            browser.until("document.documentElement?.dataset.received?.includes('memory')")
             browser.value(f"document.querySelector('input[value={shot.colour}]').click()")
             browser.until("document.getElementById('rig-note').textContent.startsWith('evaluation')")
             browser.listen(2.4)  # in the middle of an episode played back

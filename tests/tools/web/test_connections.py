@@ -1,56 +1,56 @@
 from __future__ import annotations
 
 from onrig.tools.web import connections as module
-from onrig.tools.web.connections import CONNECTIONS, PER_ADDRESS, Hub, Message, Places, Stage, frame
+from onrig.tools.web.connections import CONNECTIONS, PER_ADDRESS, Hub, Message, Slots, Stage, frame
 
 
 def test_the_oldest_without_a_whole_request_gives_way_then_one_that_does_not_read() -> None:
-    places: Places[int] = Places()
+    slots: Slots[int] = Slots()
     for n in range(PER_ADDRESS):
-        place, left = places.take("here", n)
-        assert place is not None
-        assert left is None
-        place.stage = Stage.STREAMING if n < 3 else Stage.ANSWERING if n < 8 else Stage.ARRIVING
+        slot, evicted = slots.acquire("here", n)
+        assert slot is not None
+        assert evicted is None
+        slot.stage = Stage.STREAMING if n < 3 else Stage.ANSWERING if n < 8 else Stage.RECEIVING
     gone = []
     for n in range(PER_ADDRESS, 2 * PER_ADDRESS):
-        place, left = places.take("here", n)
-        assert place is not None
-        assert left is not None
-        place.stage = Stage.STREAMING
-        gone.append(left.who)
+        slot, evicted = slots.acquire("here", n)
+        assert slot is not None
+        assert evicted is not None
+        slot.stage = Stage.STREAMING
+        gone.append(evicted.connection)
         if len(gone) == PER_ADDRESS - 3:
             break
     assert gone == [*range(8, PER_ADDRESS), *range(3, 8)]
-    assert places.take("here", 99) == (None, None), "all the others watch"
+    assert slots.acquire("here", 99) == (None, None), "all the others watch"
 
 
 def test_an_address_that_has_its_share_takes_nothing_from_others() -> None:
-    places: Places[int] = Places()
+    slots: Slots[int] = Slots()
     for n in range(CONNECTIONS):
-        places.take(f"10.0.0.{n % 2}", n)
-    place, left = places.take("10.0.0.9", 100)
-    assert place is not None
-    assert left is not None
-    assert left.who == 0
-    _, left = places.take("10.0.0.1", 101)
-    assert left is not None
-    assert left.host == "10.0.0.1"
+        slots.acquire(f"10.0.0.{n % 2}", n)
+    slot, evicted = slots.acquire("10.0.0.9", 100)
+    assert slot is not None
+    assert evicted is not None
+    assert evicted.connection == 0
+    _, evicted = slots.acquire("10.0.0.1", 101)
+    assert evicted is not None
+    assert evicted.host == "10.0.0.1"
 
 
 def test_a_place_given_back_is_free() -> None:
-    places: Places[str] = Places()
-    place, _ = places.take("here", "a")
-    assert places.of("a") is place is not None
-    places.give(place)
-    places.give(place)
-    assert places.of("a") is None
+    slots: Slots[str] = Slots()
+    slot, _ = slots.acquire("here", "a")
+    assert slots.find("a") is slot is not None
+    slots.release(slot)
+    slots.release(slot)
+    assert slots.find("a") is None
 
 
 def test_who_joins_hears_the_story_so_far_and_then_what_happens() -> None:
     hub = Hub()
     watcher = hub.join(lambda: [Message("about", {"a": 1})])
     assert watcher is not None
-    hub.tell(lambda: [Message("status", 2)])
+    hub.publish(lambda: [Message("status", 2)])
     assert [watcher.next(0), watcher.next(0), watcher.next(0)] == [
         b'event: about\ndata: {"a":1}\n\n',
         b"event: status\ndata: 2\n\n",
@@ -72,9 +72,9 @@ def test_it_knows_whether_anybody_watches() -> None:
     hub = Hub()
     watcher = hub.join(list)
     assert watcher is not None
-    assert hub.somebody.is_set()
+    assert hub.occupied.is_set()
     hub.leave(watcher)
-    assert not hub.somebody.is_set()
+    assert not hub.occupied.is_set()
 
 
 def test_who_cannot_keep_up_is_let_go_and_the_others_go_on() -> None:
@@ -83,13 +83,13 @@ def test_who_cannot_keep_up_is_let_go_and_the_others_go_on() -> None:
     assert slow is not None
     assert quick is not None
     for i in range(1000):
-        hub.tell(lambda i=i: [Message("n", i)])  # type: ignore[misc]
+        hub.publish(lambda i=i: [Message("n", i)])  # type: ignore[misc]
         assert quick.next(0) == frame(Message("n", i))
-    left: list[bytes | None] = []
-    while left[-1:] not in ([b""], [None]):
-        left.append(slow.next(0))
-    assert left[-1] == b""
-    assert len(left) < 1000
+    received: list[bytes | None] = []
+    while received[-1:] not in ([b""], [None]):
+        received.append(slow.next(0))
+    assert received[-1] == b""
+    assert len(received) < 1000
 
 
 def test_at_the_end_everybody_is_told_whoever_comes_late_too() -> None:
@@ -103,7 +103,7 @@ def test_at_the_end_everybody_is_told_whoever_comes_late_too() -> None:
 
 
 def test_text_from_a_log_cannot_forge_an_event() -> None:
-    assert frame(Message("story", "a\n\nevent: ended\ndata: {}")).count(b"\n") == 3
+    assert frame(Message("events", "a\n\nevent: ended\ndata: {}")).count(b"\n") == 3
 
 
 def test_where_there_are_too_many_one_that_does_not_read_gives_way() -> None:
@@ -112,11 +112,11 @@ def test_where_there_are_too_many_one_that_does_not_read_gives_way() -> None:
     assert reads is not None
     assert stalls is not None
     assert hub.join(list) is None
-    for n in range(module._STALLED):
-        hub.tell(lambda n=n: [Message("status", n)])  # type: ignore[misc]
+    for n in range(module._STALLED_MESSAGES):
+        hub.publish(lambda n=n: [Message("status", n)])  # type: ignore[misc]
         reads.next(0.0)
     assert hub.join(list) is not None
     assert hub.join(list) is None, "the other one reads"
-    for _ in range(module._STALLED):
+    for _ in range(module._STALLED_MESSAGES):
         assert stalls.next(0.0) != b""
     assert stalls.next(0.0) == b""

@@ -64,7 +64,7 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites() -> None:
 
 
 def test_an_order_from_our_own_page_is_taken() -> None:
-    assert Guard(8089, None).refuse_order({**ORDER, "Sec-Fetch-Site": "same-origin"}) is None
+    assert Guard(8089, None).refuse_command({**ORDER, "Sec-Fetch-Site": "same-origin"}) is None
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_an_order_from_our_own_page_is_taken() -> None:
     ],
 )
 def test_an_order_from_elsewhere_is_not(change: dict[str, str]) -> None:
-    assert Guard(8089, None).refuse_order({**ORDER, **change}) is not None
+    assert Guard(8089, None).refuse_command({**ORDER, **change}) is not None
 
 
 def test_an_order_without_an_origin_is_not_taken() -> None:
-    assert Guard(8089, None).refuse_order({k: v for k, v in ORDER.items() if k != "Origin"}) is not None
+    assert Guard(8089, None).refuse_command({k: v for k, v in ORDER.items() if k != "Origin"}) is not None
 
 
 def test_the_policy_allows_nothing_from_elsewhere_and_nothing_inline() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.view.sentences import Event
-from onrig.tools.web.history import FIELDS, SAMPLES_PER_S, Curve, Motion, Story
+from onrig.tools.web.history import FIELDS, SAMPLES_PER_S, EpisodeHistory, EventHistory, Motion
 from tests.runtime.samples import PENDULUM, Records, episode, records
 
 
@@ -17,28 +17,28 @@ def row(episode: int, kind: str = "train", score: float = 0.5) -> EpisodeRow:
 
 
 def test_rows_come_as_the_page_wants_them() -> None:
-    curve = Curve()
-    fresh = curve.take([row(1), row(1, "eval", 0.75)])
+    curve = EpisodeHistory()
+    fresh = curve.add([row(1), row(1, "eval", 0.75)])
     assert fresh == [[1, 0, 200, 0.5, 0.25, 2, 1, 9], [1, 1, 200, 0.75, 0.25, 2, 1, 9]]
-    assert curve.take([row(2)]) == [[2, 0, 200, 0.5, 0.25, 2, 1, 9]]
+    assert curve.add([row(2)]) == [[2, 0, 200, 0.5, 0.25, 2, 1, 9]]
     assert len(curve.rows) == 3
     assert len(FIELDS) == len(curve.rows[0])
 
 
 def test_without_references_the_return_is_the_score() -> None:
     raw = row(1)._replace(normalized=None, reward_sum=-26102.4531)
-    assert Curve().take([raw]) == [[1, 0, 200, -26102.5, 0.25, 2, 1, 9]]
+    assert EpisodeHistory().add([raw]) == [[1, 0, 200, -26102.5, 0.25, 2, 1, 9]]
 
 
 def test_an_episode_without_a_step_has_no_score() -> None:
-    assert Curve().take([row(1, score=float("nan"))]) == [[1, 0, 200, None, 0.25, 2, 1, 9]]
+    assert EpisodeHistory().add([row(1, score=float("nan"))]) == [[1, 0, 200, None, 0.25, 2, 1, 9]]
 
 
 @given(n=st.integers(1, 200), limit=st.integers(2, 40))
 def test_it_stays_within_its_limit_and_loses_no_intervention(n: int, limit: int) -> None:
-    curve = Curve(limit)
+    curve = EpisodeHistory(limit)
     for n_th in range(1, n + 1):
-        curve.take([row(n_th), row(n_th, "eval", 1.0)])
+        curve.add([row(n_th), row(n_th, "eval", 1.0)])
     assert len(curve.rows) <= max(limit, 2)
     for kind in (0, 1):
         rows = [r for r in curve.rows if r[1] == kind]
@@ -49,34 +49,34 @@ def test_it_stays_within_its_limit_and_loses_no_intervention(n: int, limit: int)
 
 
 def test_merging_is_told_so_that_all_rows_are_sent_anew() -> None:
-    curve = Curve(4)
-    assert curve.take([row(i) for i in range(1, 5)]) is not None
-    assert curve.take([row(5)]) is None
+    curve = EpisodeHistory(4)
+    assert curve.add([row(i) for i in range(1, 5)]) is not None
+    assert curve.add([row(5)]) is None
     assert curve.merged == 2
 
 
 def test_episodes_that_a_resumed_run_repeats_take_the_place_of_what_was_there() -> None:
-    curve = Curve()
+    curve = EpisodeHistory()
     both = [row(n, kind) for n in range(1, 6) for kind in ("train", "eval")]
-    curve.take(both)
-    assert curve.take([row(4, score=0.75), row(4, "eval")]) is None, "all rows are sent anew"
+    curve.add(both)
+    assert curve.add([row(4, score=0.75), row(4, "eval")]) is None, "all rows are sent anew"
     assert [(r[0], r[1]) for r in curve.rows] == [(n, kind) for n in range(1, 5) for kind in (0, 1)]
     assert curve.rows[-2][3] == 0.75
-    assert curve.take(both[:4]) is None
+    assert curve.add(both[:4]) is None
     assert len(curve.rows) == 4
 
 
 def test_a_curve_that_begins_anew_is_merged_no_more() -> None:
-    curve = Curve(4)
-    curve.take([row(n) for n in range(1, 7)])
+    curve = EpisodeHistory(4)
+    curve.add([row(n) for n in range(1, 7)])
     assert curve.merged == 2
-    assert curve.take([row(1)]) is None
+    assert curve.add([row(1)]) is None
     assert (curve.merged, len(curve.rows)) == (1, 1)
 
 
 def test_policies_come_with_their_verdicts_and_reasons() -> None:
-    story = Story()
-    items, policies = story.take(
+    story = EventHistory()
+    items, policies = story.add(
         [
             Event(0.0, "policy_admitted", {"policy": 1}),
             Event(0.0, "policy_refused", {"policy": 0, "stage": "outputs", "reason": "not finite"}),
@@ -89,13 +89,13 @@ def test_policies_come_with_their_verdicts_and_reasons() -> None:
 
 
 def test_what_happened_several_times_says_so() -> None:
-    [item], _ = Story().take([Event(7.0, "warning", {"source": "x", "message": "slow", "count": 3})])
+    [item], _ = EventHistory().add([Event(7.0, "warning", {"source": "x", "message": "slow", "count": 3})])
     assert item == {"t": 7.0, "what": "run", "level": "warn", "text": "x: slow (3 times)"}
 
 
 def test_only_the_newest_are_kept() -> None:
-    story = Story()
-    story.take(Event(0.0, "error", {"source": "x", "message": str(i)}) for i in range(500))
+    story = EventHistory()
+    story.add(Event(0.0, "error", {"source": "x", "message": str(i)}) for i in range(500))
     assert len(story.items) == 200
     assert story.items[-1]["text"] == "x: 499"
 

@@ -95,7 +95,7 @@ def test_all_pictures_are_filled_and_nothing_is_complained_of(
 ) -> None:
     browser.show(run[1], width=width, height=900, dark=dark, mobile=width < 600)
     browser.until(
-        "['clip', 'memory', 'figures', 'episodes'].every((k) => document.documentElement.dataset.seen?.includes(k))"
+        "['clip', 'memory', 'figures', 'episodes'].every((k) => document.documentElement.dataset.received?.includes(k))"
     )
     browser.until("document.getElementById('legend-surface-text').textContent.includes('policy')")
     for canvas in CANVASES:
@@ -124,7 +124,7 @@ def test_number_picture_and_mark_show_the_same_record_in_every_frame(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     browser.show(run[1], width=1280, height=900, dark=True)
-    browser.until("document.documentElement.dataset.seen?.includes('clip')")
+    browser.until("document.documentElement.dataset.received?.includes('clip')")
     browser.until("document.getElementById('rig-note').textContent.includes('episode')")
     assert browser.problems == []
     frames = msgspec.convert(browser.value(FRAMES.strip()), list[tuple[float, float, float]])
@@ -139,7 +139,7 @@ def test_what_arrives_between_two_pictures_waits_for_the_next(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     browser.show(run[1], width=1280, height=900, dark=True)
-    browser.until("document.documentElement.dataset.seen?.includes('clip')")
+    browser.until("document.documentElement.dataset.received?.includes('clip')")
     told = browser.value("""
 (async () => {
   const { Stage } = await import('/stage.js');
@@ -151,7 +151,7 @@ def test_what_arrives_between_two_pictures_waits_for_the_next(
   const before = stage.now(); stage.extend(part(10, 200)); told.push(stage.now() === before);
   stage.advance(0.03); told.push(stage.samples.t[stage.now().index] === stage.now().t);
   for (let i = 0; i < 5000; i++) stage.extend(part(15 + i / 40, 1));
-  told.push(stage.waiting.length < 100 && stage.samples.t.length < 1000);
+  told.push(stage.queue.length < 100 && stage.samples.t.length < 1000);
   stage.play({ ...part(0, 100), kind: 'training', episode: 7 }); stage.advance(0.5);
   told.push(stage.now().t, stage.now().observation[0], stage.now().reward, stage.now().label);
   return told;
@@ -161,13 +161,13 @@ def test_what_arrives_between_two_pictures_waits_for_the_next(
 
 CHARTS: Final = """
 (async () => {
-  const { bands, broken } = await import('/timeplot.js');
+  const { bands, withBreaks } = await import('/timeplot.js');
   const t = [0, 1, 2, 3, 4], none = t.map(() => false), rects = [];
   const ctx = { fillRect: (x, y, w) => rects.push([x, w]) };
   bands({ valToPos: (v) => v }, ctx, 1, [[0, 0.1], [0.2, 0.3], [10, 20]], 'red');
-  return { reset: broken(t, [[1, 2, 8, 9, 10]], [false, false, true, false, false]),
-    turn: broken(t.slice(0, 2), [[3, -3]], none, 2 * Math.PI),
-    target: broken(t.slice(0, 2), [[3, -3], [1, 2]], none, 2 * Math.PI), rects };
+  return { reset: withBreaks(t, [[1, 2, 8, 9, 10]], [false, false, true, false, false]),
+    turn: withBreaks(t.slice(0, 2), [[3, -3]], none, 2 * Math.PI),
+    target: withBreaks(t.slice(0, 2), [[3, -3], [1, 2]], none, 2 * Math.PI), rects };
 })()"""
 
 
@@ -175,7 +175,7 @@ def test_no_line_runs_through_a_reset_or_a_turn_and_no_band_lies_on_another(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     browser.show(run[1], width=1280, height=900, dark=True)
-    browser.until("document.documentElement.dataset.seen?.includes('clip')")
+    browser.until("document.documentElement.dataset.received?.includes('clip')")
     told = msgspec.convert(browser.value(CHARTS), dict[str, list[list[float | None]]])
     assert told["reset"] == [[0, 1, 2, 2, 3, 4], [1, 2, None, 8, 9, 10]]
     times, angles = told["turn"]

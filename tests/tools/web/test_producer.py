@@ -60,20 +60,20 @@ def test_a_run_that_lives_is_told_of_by_its_board_its_records_and_its_files(live
     (live.folder / "events.jsonl").write_text('{"kind":"policy_admitted","policy":1}\n')
     live.push(records(50))
     live.telemetry.turn(1e6)
-    told = by_kind(producer.turn(0.0))
-    assert set(told) == {"episodes", "story", "status", "figures"}
+    told = by_kind(producer.updates(0.0))
+    assert set(told) == {"episodes", "events", "status", "figures"}
     assert (field(told["status"], "state"), field(told["status"], "episode")) == ("running", 7)
     assert field(told["figures"], "ticks") == 50
     rows = records(20, tick=50)
     rows["t_mono_ns"] = np.arange(1, 21) * 10**9
     live.push(rows)
-    moving = by_kind(producer.turn(0.05))
+    moving = by_kind(producer.updates(0.05))
     assert set(moving) == {"motion"}
     assert len(msgspec.convert(field(moving["motion"], "t"), list[float])) == 20
-    assert by_kind(producer.turn(0.1)) == {}, "nothing new"
-    so_far = by_kind(producer.story_so_far())
-    assert set(so_far) == {"about", "status", "episodes", "story", "figures", "motion"}
-    assert field(so_far["story"], "policies") == [[1, "admitted", ""]]
+    assert by_kind(producer.updates(0.1)) == {}, "nothing new"
+    so_far = by_kind(producer.snapshot())
+    assert set(so_far) == {"about", "status", "episodes", "events", "figures", "motion"}
+    assert field(so_far["events"], "policies") == [[1, "admitted", ""]]
     producer.close()
 
 
@@ -83,11 +83,11 @@ def test_the_memory_is_shown_once_it_was_sampled_for_us(live: LiveRun) -> None:
     producer = Producer(REALTIME, live.folder)
     live.keep(30, np.random.default_rng(0))
     live.telemetry.turn(time.monotonic())
-    list(producer.turn(0.0))
+    list(producer.updates(0.0))
     live.telemetry.turn(time.monotonic() + 0.5)
-    told = by_kind(producer.turn(1.0))
+    told = by_kind(producer.updates(1.0))
     assert (field(told["memory"], "shown"), field(told["memory"], "stored")) == (30, 30)
-    assert "memory" not in by_kind(producer.turn(2.0)), "it is the same sample still"
+    assert "memory" not in by_kind(producer.updates(2.0)), "it is the same sample still"
     producer.close()
 
 
@@ -99,7 +99,7 @@ def test_no_more_is_shown_than_is_said_to_be_kept_where_the_sample_is_newer_than
     producer = Producer(REALTIME, live.folder)
     live.keep(30, np.random.default_rng(0))
     live.telemetry.turn(time.monotonic())
-    list(producer.turn(0.0))
+    list(producer.updates(0.0))
     live.telemetry.turn(time.monotonic() + 0.5)
     figures = ViewReader.figures
 
@@ -108,7 +108,7 @@ def test_no_more_is_shown_than_is_said_to_be_kept_where_the_sample_is_newer_than
         return found and found._replace(stored=20, inserted=20)
 
     monkeypatch.setattr(ViewReader, "figures", older)
-    told = by_kind(producer.turn(1.0))
+    told = by_kind(producer.updates(1.0))
     assert (field(told["memory"], "shown"), field(told["memory"], "stored")) == (30, 30)
     producer.close()
 
@@ -118,27 +118,27 @@ def test_in_lockstep_an_episode_is_played_at_a_time(tmp_path: Path, rigs: list[R
         rigs.append(run.running)
         producer = Producer(PENDULUM, run.folder)
         run.push(episode(40, episode=3))
-        told = by_kind(producer.turn(0.0))
+        told = by_kind(producer.updates(0.0))
         assert field(told["clip"], "episode") == 3
         run.push(episode(40, episode=4, tick=41))
-        assert "clip" not in by_kind(producer.turn(1.7)), "0.8 s of it and a pause are not over"
-        assert field(by_kind(producer.turn(1.9))["clip"], "episode") == 4
+        assert "clip" not in by_kind(producer.updates(1.7)), "0.8 s of it and a pause are not over"
+        assert field(by_kind(producer.updates(1.9))["clip"], "episode") == 4
         producer.close()
 
 
 def test_the_end_of_a_run_is_told_with_all_that_came_last(live: LiveRun, rigs: list[Running]) -> None:
     producer = Producer(REALTIME, live.folder)
-    list(producer.turn(0.0))
+    list(producer.updates(0.0))
     assert producer.running is not None
     (live.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
     (live.folder / "summary.json").write_text('{"exit_reason":"completed"}')
     rigs.clear()
-    told = list(producer.turn(5.0))
+    told = list(producer.updates(5.0))
     assert [m.kind for m in told] == ["episodes", "status", "ended"]
     assert field(field(told[-1].data, "words"), "ended") == "completed"
     assert producer.running is None
-    assert [m.kind for m in producer.story_so_far()][-1] == "ended"
-    assert list(producer.farewell()) == []
+    assert [m.kind for m in producer.snapshot()][-1] == "ended"
+    assert list(producer.final_messages()) == []
 
 
 def test_a_run_that_was_over_before_is_told_as_a_whole(tmp_path: Path, rigs: list[Running]) -> None:
@@ -149,7 +149,7 @@ def test_a_run_that_was_over_before_is_told_as_a_whole(tmp_path: Path, rigs: lis
     rows["tick_ns"], rows["stage_ns"] = 1024, 100
     timing.add(rows)
     timing.write()
-    told = list(Producer(PENDULUM, tmp_path).turn(0.0))
+    told = list(Producer(PENDULUM, tmp_path).updates(0.0))
     assert [m.kind for m in told][-2:] == ["status", "ended"]
     assert "episodes" in [m.kind for m in told]
     histograms = field(msgspec.json.decode(msgspec.json.encode(told[-1].data)), "histograms")
@@ -166,17 +166,17 @@ def test_a_run_that_is_over_plays_the_last_episode_of_its_log(tmp_path: Path, ri
     log.add(sealed(records(5, episode=3, tick=300)))
     log.close()
     producer = Producer(PENDULUM, tmp_path)
-    told = by_kind(producer.turn(0.0))
+    told = by_kind(producer.updates(0.0))
     assert (field(told["clip"], "episode"), field(told["clip"], "kind")) == (2, "training")
     assert len(msgspec.convert(field(told["clip"], "t"), list[float])) == 31
-    assert "clip" in [m.kind for m in producer.story_so_far()], "and to pages that open later"
+    assert "clip" in [m.kind for m in producer.snapshot()], "and to pages that open later"
 
 
 def test_a_page_that_ends_while_the_run_goes_on_says_nothing_of_an_end(live: LiveRun) -> None:
     producer = Producer(REALTIME, live.folder)
-    list(producer.turn(0.0))
-    assert list(producer.farewell()) == []
-    assert field(by_kind(producer.story_so_far())["status"], "phase") == "running"
+    list(producer.updates(0.0))
+    assert list(producer.final_messages()) == []
+    assert field(by_kind(producer.snapshot())["status"], "phase") == "running"
     producer.close()
 
 
@@ -185,22 +185,22 @@ def test_a_page_that_opens_after_a_resumption_that_nobody_watched_shows_the_run_
 ) -> None:
     producer = Producer(REALTIME, live.folder)
     live.push(records(50))
-    list(producer.turn(0.0))
-    list(producer.turn(0.05))
+    list(producer.updates(0.0))
+    list(producer.updates(0.05))
     rigs.clear()
-    assert [m.kind for m in producer.turn(2.0)][-1] == "ended"
+    assert [m.kind for m in producer.updates(2.0)][-1] == "ended"
     (tmp_path / "again").mkdir()
     with LiveRun(live.folder, tmp_path / "again", REALTIME) as again:
         rigs.append(again.running._replace(pid=2))
         again.push(records(5))
-        told = by_kind(producer.story_so_far())
+        told = by_kind(producer.snapshot())
         assert "ended" not in told
         assert field(told["status"], "phase") == "running"
-        list(producer.turn(2.05))
+        list(producer.updates(2.05))
         rows = records(3, tick=5)
         rows["t_mono_ns"] = np.arange(1, 4) * 10**9
         again.push(rows)
-        assert "motion" in by_kind(producer.turn(2.1)), "though its ring counts from 0 again"
+        assert "motion" in by_kind(producer.updates(2.1)), "though its ring counts from 0 again"
         producer.close()
 
 
@@ -209,13 +209,13 @@ def test_a_session_that_follows_within_a_look_is_told_anew_to_pages_that_saw_the
 ) -> None:
     producer = Producer(REALTIME, live.folder)
     (live.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
-    list(producer.turn(0.0))
+    list(producer.updates(0.0))
     with LiveRun(live.folder, tmp_path / "again", REALTIME) as again:
         rigs[:] = [again.running._replace(pid=2)]
-        told = list(producer.turn(5.0))
+        told = list(producer.updates(5.0))
         assert "about" in [m.kind for m in told]
         assert "ended" not in [m.kind for m in told]
-        (episodes,) = (m.data for m in told if m.kind == "episodes" and field(m.data, "whole"))
+        (episodes,) = (m.data for m in told if m.kind == "episodes" and field(m.data, "complete"))
         assert len(msgspec.convert(field(episodes, "rows"), list[object])) == 1
         producer.close()
 
@@ -224,17 +224,17 @@ def test_a_run_that_was_killed_is_over_once_nothing_has_been_seen_of_it_for_a_wh
     tmp_path: Path, rigs: list[Running]
 ) -> None:
     producer = Producer(PENDULUM, tmp_path)
-    assert by_kind(producer.turn(100.0)) == {}, "it may be about to begin"
-    assert "ended" in by_kind(producer.turn(161.0))
+    assert by_kind(producer.updates(100.0)) == {}, "it may be about to begin"
+    assert "ended" in by_kind(producer.updates(161.0))
 
 
 def test_a_run_that_is_awaited_is_not_over_because_of_what_an_earlier_one_left(
     tmp_path: Path, rigs: list[Running]
 ) -> None:
     (tmp_path / "summary.json").write_text("{}")
-    producer = Producer(PENDULUM, tmp_path, awaited=True)
-    assert "ended" not in by_kind(producer.turn(0.0))
-    assert field(by_kind(producer.story_so_far())["status"], "phase") == "starting"
+    producer = Producer(PENDULUM, tmp_path, starting=True)
+    assert "ended" not in by_kind(producer.updates(0.0))
+    assert field(by_kind(producer.snapshot())["status"], "phase") == "starting"
 
 
 def test_a_stop_is_unconfirmed_until_a_frame_received_after_it_shows_the_actuators_safe(
@@ -244,9 +244,9 @@ def test_a_stop_is_unconfirmed_until_a_frame_received_after_it_shows_the_actuato
     board = live.board
 
     def told() -> object:
-        return field(by_kind(producer.story_so_far())["status"], "actuators")
+        return field(by_kind(producer.snapshot())["status"], "actuators")
 
-    list(producer.turn(0.0))
+    list(producer.updates(0.0))
     board[Word.SAFE_NS] = board[Word.ANSWERED_NS] = board[Word.HOLD_NS] = 5_000_000_000
     monkeypatch.setattr("onrig.tools.web.producer.time.monotonic_ns", lambda: 7_000_000_000)
     assert told() is None

@@ -32,7 +32,7 @@ class Served:
             guard=Guard(self.port, token),
             assets=load_assets(),
             hub=self.hub,
-            story_so_far=lambda: [Message("about", {"rig": "pendulum"})],
+            snapshot=lambda: [Message("about", {"rig": "pendulum"})],
             surface=lambda policy, x, y: {"policy": policy} if policy == 3 else None,
             stop=self._stop,
         )
@@ -110,7 +110,7 @@ def test_the_stream_tells_the_story_so_far_and_what_happens_until_it_ends(served
         assert response.headers["Content-Type"].startswith("text/event-stream")
         told = [response.readline() for _ in range(5)]
         assert told[2:4] == [b"event: about\n", b'data: {"rig":"pendulum"}\n']
-        served.hub.tell(lambda: [Message("status", {"tick": 5})])
+        served.hub.publish(lambda: [Message("status", {"tick": 5})])
         assert [response.readline(), response.readline()] == [b"event: status\n", b'data: {"tick":5}\n']
         served.hub.end()
         assert response.read() == b"\n"
@@ -235,7 +235,7 @@ def test_stop_gets_through_past_those_that_do_not_read(served: Served) -> None:
     ):
         assert served.order(b'{"how":"fade"}') == 200
         for n in range(100):
-            served.hub.tell(lambda n=n: [Message("status", {"tick": n, "more": "x" * 100_000})])  # type: ignore[misc]
+            served.hub.publish(lambda n=n: [Message("status", {"tick": n, "more": "x" * 100_000})])  # type: ignore[misc]
         assert served.order(b'{"how":"now"}') == 200
         connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
         with contextlib.closing(connection):
@@ -262,7 +262,7 @@ def test_whatever_is_no_request_gets_an_answer(served: Served, what: str) -> Non
 
 
 def test_a_request_that_never_arrives_whole_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(connections, "_TIMEOUT_S", 0.02)
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as line:
         line.sendall(b"GET / HT")
         assert line.recv(12) == b"HTTP/1.0 408"

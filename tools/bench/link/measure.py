@@ -89,7 +89,7 @@ def admission(policies: int, folder: Path) -> AdmissionTimes:
             )
             model = random_policy(end.config, contract, seed=n)
             start, busy = time.perf_counter_ns(), time.thread_time_ns()
-            verdict = policy_admission.judge(model, recorded)
+            verdict = policy_admission.admit(model, recorded)
             durations.busy.append(time.thread_time_ns() - busy)
             durations.wall.append(time.perf_counter_ns() - start)
             if not verdict.accepted and verdict.stage != "latency":

@@ -1,7 +1,7 @@
-// The memory: experiences as points over two of the policy's inputs, with the policy as a surface behind them (de Bruin et al. 2018, figure 4).
+// Memory: experiences as points over two of the policy's inputs, on the policy as a surface (de Bruin et al. 2018, figure 4).
 
-import { Picture, colours, onChange, sayEmpty } from "./theme.js";
-import { Plot, angleLabel, angleTicks, isAngle, short, unitText, written } from "./plot.js";
+import { Picture, colours, onChange, paintEmpty } from "./theme.js";
+import { Plot, angleLabel, angleTicks, formatOf, isAngle, short, unitText } from "./plot.js";
 import { UNKNOWN, bytesOf, css, paintScale, surfaceColour, viridis } from "./palette.js";
 
 const COLOURS = [["age", "age"], ["exploration", "exploration"], ["td", "TD error"], ["reward", "reward"]];
@@ -21,8 +21,8 @@ export class Coverage {
     this.memory = this.surface = null;
     this.layer = document.createElement("canvas");
     this.picture = new Picture("coverage", (ctx, w, h) => this.paint(ctx, w, h));
-    this.choices();
-    onChange(() => this.renew());
+    this.addChoices();
+    onChange(() => this.redraw());
   }
 
   get oneSided() {
@@ -30,23 +30,23 @@ export class Coverage {
     return low >= 0 || high <= 0;
   }
 
-  choices() {
+  addChoices() {
     const set = document.getElementById("colour-choice");
     for (const [value, text] of COLOURS) {
       const label = document.createElement("label"), input = document.createElement("input");
       Object.assign(input, { type: "radio", name: "colour", value, checked: value === this.colour });
-      input.addEventListener("change", () => { this.colour = value; this.renew(); });
+      input.addEventListener("change", () => { this.colour = value; this.redraw(); });
       label.append(input, text);
       set.append(label);
     }
-    this.pick("actuator", this.about.actuators, () => this.actuator, (i) => { this.actuator = i; this.renew(); });
+    this.addSelect("actuator", this.about.actuators, () => this.actuator, (i) => { this.actuator = i; this.redraw(); });
     if (this.about.inputs.length > 2) {
-      this.pick("axis-x", this.about.inputs, () => this.x, (i) => { this.x = i; this.fetchSurface(); });
-      this.pick("axis-y", this.about.inputs, () => this.y, (i) => { this.y = i; this.fetchSurface(); });
+      this.addSelect("axis-x", this.about.inputs, () => this.x, (i) => { this.x = i; this.fetchSurface(); });
+      this.addSelect("axis-y", this.about.inputs, () => this.y, (i) => { this.y = i; this.fetchSurface(); });
     }
   }
 
-  pick(id, options, get, set) {
+  addSelect(id, options, get, set) {
     if (options.length < 2) return;
     const select = document.getElementById(id);
     options.forEach((o, i) => select.append(new Option(o.name.replaceAll("_", " "), i, i === get(), i === get())));
@@ -54,14 +54,14 @@ export class Coverage {
     select.parentElement.hidden = false;
   }
 
-  take(memory) {
+  setMemory(memory) {
     memory.points = memory.positions.map((p) => new Int16Array(bytesOf(p).buffer));
     for (const colour of Object.values(memory.colours)) colour.bytes = bytesOf(colour.levels);
     this.memory = memory;
-    this.renew();
+    this.redraw();
   }
 
-  /** Called with every status; a surface that has not arrived is requested again after a while. */
+  /** Called with every status, which repeats a request that failed. */
   usePolicy(policy) {
     this.policy = policy;
     this.fetchSurface();
@@ -69,10 +69,10 @@ export class Coverage {
 
   async fetchSurface() {
     const wanted = `policy=${this.policy}&x=${this.x}&y=${this.y}`, now = performance.now();
-    if (!this.policy || this.fetching || wanted === this.shown || (wanted === this.asked && now - this.askedAt < RETRY_MS)) return;
+    if (!this.policy || this.fetching || wanted === this.shown || (wanted === this.requested && now - this.requestedMs < RETRY_MS)) return;
     this.fetching = true;
-    this.asked = wanted;
-    this.askedAt = now;
+    this.requested = wanted;
+    this.requestedMs = now;
     try {
       const answer = await fetch(`api/surface?${wanted}`);
       if (answer.ok) {
@@ -81,16 +81,16 @@ export class Coverage {
         this.surface = surface;
         this.shown = wanted;
       }
-    } catch { /* the stream shows whether the server is gone */ }
+    } catch { /* the stream reports a lost connection */ }
     this.fetching = false;
-    this.renew();
-    this.fetchSurface(); // selected in the meantime
+    this.redraw();
+    this.fetchSurface(); // in case the selection has changed
   }
 
-  /** Redraws surface and points with the next frame. */
-  renew() {
+  /** Redraws surface, points and legends. */
+  redraw() {
     this.stale = true;
-    this.legends();
+    this.paintLegends();
     this.picture.draw();
   }
 
@@ -113,10 +113,10 @@ export class Coverage {
   plot(ctx, width, height) {
     const axis = (o) => {
       const round = isAngle(o.unit, o.low, o.high);
-      return { low: o.low, high: o.high, ticks: round ? angleTicks(o.low, o.high) : undefined, format: round ? angleLabel : written(o).format };
+      return { low: o.low, high: o.high, ticks: round ? angleTicks(o.low, o.high) : undefined, format: round ? angleLabel : formatOf(o).format };
     };
     const ox = this.about.inputs[this.x], oy = this.about.inputs[this.y];
-    return Plot.within(ctx, width, height, { ...axis(ox), label: `${ox.name} in ${written(ox).unit}` }, axis(oy), MARGIN);
+    return Plot.within(ctx, width, height, { ...axis(ox), label: `${ox.name} in ${formatOf(ox).unit}` }, axis(oy), MARGIN);
   }
 
   paintSurface(ctx, plot) {
@@ -158,17 +158,17 @@ export class Coverage {
     return level === UNKNOWN ? -1 : this.colour === "age" ? 255 - level : level;
   }
 
-  legends() {
+  paintLegends() {
     const colour = this.memory?.colours[this.colour];
     const points = document.getElementById("legend-points");
     paintScale(points, (v) => viridis(this.colour === "age" ? 1 - v : v));
     const unknown = colour?.bytes.some((b) => b === UNKNOWN) ? " (grey: not yet known)" : "";
     const end = (v) => (v === null ? "–" : short(this.colour === "age" ? Math.round(v) : v));
-    say("legend-points-text", colour ? [end(colour.low), LEGENDS[this.colour] + unknown, end(colour.high)] : ["", "points: experiences", ""]);
+    setParts("legend-points-text", colour ? [end(colour.low), LEGENDS[this.colour] + unknown, end(colour.high)] : ["", "points: experiences", ""]);
     const a = this.about.actuators[this.actuator];
     paintScale(document.getElementById("legend-surface"), (v) => surfaceColour(2 * v - 1, this.oneSided));
     const of = this.surface ? `${a.name.replaceAll("_", " ")} of policy ${this.surface.policy}, ${unitText(a.unit)}` : "surface: no policy yet";
-    say("legend-surface-text", this.surface ? [short(a.low), of, short(a.high)] : ["", of, ""]);
+    setParts("legend-surface-text", this.surface ? [short(a.low), of, short(a.high)] : ["", of, ""]);
     const m = this.memory;
     document.getElementById("memory-note").textContent = m ? `${m.shown.toLocaleString("en")} of ${m.stored.toLocaleString("en")} shown, capacity ${m.capacity.toLocaleString("en")}` : "";
     const range = colour && colour.low !== null ? `, from ${short(colour.low)} to ${short(colour.high)}` : "";
@@ -182,8 +182,8 @@ export class Coverage {
     const oy = this.about.inputs[this.y];
     ctx.fillStyle = colours.soft;
     ctx.textAlign = "left";
-    ctx.fillText(`${oy.name} in ${written(oy).unit}`, MARGIN.left, 7);
-    if (!this.memory && !this.surface) sayEmpty(ctx, width, height, this.ended ? "the memory is no longer available" : "the memory is empty");
+    ctx.fillText(`${oy.name} in ${formatOf(oy).unit}`, MARGIN.left, 7);
+    if (!this.memory && !this.surface) paintEmpty(ctx, width, height, this.ended ? "the memory is no longer available" : "the memory is empty");
     this.paintTrajectory(ctx, this.plot(ctx, width, height));
   }
 
@@ -216,7 +216,7 @@ export class Coverage {
   }
 }
 
-function say(id, parts) {
+function setParts(id, parts) {
   const element = document.getElementById(id);
   element.replaceChildren(...parts.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
 }

@@ -1,4 +1,4 @@
-// The rig: a scene of shapes that signals move, turn, grow and light up (runtime/view/drawing.py), or bars; the actuators below.
+// Drawing of the rig: shapes moved, turned, grown and lit by signals (runtime/view/drawing.py), or bars; actuators below.
 
 import { colours } from "./theme.js";
 import { short, unitText } from "./plot.js";
@@ -12,7 +12,7 @@ export function drawRig(ctx, width, height, about, now, samples) {
 
 function drawScene(ctx, width, height, about, now, samples) {
   const { low, high, shapes } = about.drawing;
-  const shown = new Set(shapes.filter((s) => s.grown_by).map((s) => s.grown_by[1])); // a gauge would say it again
+  const shown = new Set(shapes.filter((s) => s.grown_by).map((s) => s.grown_by[1])); // already in the scene
   const gauges = about.actuators.map((a, i) => [a, i]).filter(([, i]) => !shown.has(i));
   const row = Math.min(GAUGE, (0.5 * height) / Math.max(1, gauges.length)), room = height - row * gauges.length - 8;
   const scale = Math.min((width - 24) / (high[0] - low[0]), room / (high[1] - low[1]));
@@ -62,13 +62,13 @@ function shine(ctx, fromX, fromY, x, y, radius, inner, outer) {
   return gradient;
 }
 
-/** The way of the first point; broken where an episode begins and where an angle wraps on a plane. */
+/** Path of the first point; interrupted where an episode begins or an angle wraps. */
 function paintTrail(shape, colour, { ctx, now, samples, px }) {
   const from = now.t - shape.trail_s;
   const at = (i) => px(placed(shape.points[0], shape, ([source, k]) => samples[source][k][i]));
   ctx.strokeStyle = colour;
   ctx.lineWidth = 3;
-  ctx.lineCap = "butt"; // round ends of pieces that let light through would be beads
+  ctx.lineCap = "butt"; // round caps would overlap visibly between translucent pieces
   ctx.setLineDash([]);
   let last = at(now.index);
   for (let i = now.index; i > 0 && samples.t[i - 1] >= from && !samples.begins[i]; i--) {
@@ -110,14 +110,14 @@ function placed(point, shape, read) {
   return [x, y];
 }
 
-/** A rig without a drawing: each observation and each actuator as a mark within its range. */
+/** Draws a rig without a scene: each observation and each actuator as a gauge. */
 function drawBars(ctx, width, height, about, now) {
   const rows = [...about.observations.map((o, i) => [o, now?.observation[i]]), ...about.actuators.map((a, i) => [a, now?.applied[i]])];
   const step = Math.min(58, (height - 12) / rows.length);
   rows.forEach(([what, value], i) => drawGauge(ctx, 30, 24 + i * step, width - 60, what, value ?? null));
 }
 
-/** A value within its range, as a bar from where it rests: its safe value, else zero (or the lower end). */
+/** Draws a value within its range, as a bar from its safe value, else from zero (or the nearer end). */
 function drawGauge(ctx, x, y, width, what, value) {
   const at = (v) => x + (width * (Math.min(what.high, Math.max(what.low, v)) - what.low)) / (what.high - what.low);
   ctx.fillStyle = colours.line;

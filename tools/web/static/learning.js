@@ -1,4 +1,4 @@
-// The learning curve and, below it, the exploration.
+// Learning curve and, below it, exploration.
 
 import { colours } from "./theme.js";
 import { niceTicks, short } from "./plot.js";
@@ -11,8 +11,7 @@ export class Learning {
   constructor(about) {
     this.about = about;
     this.rows = [];
-    const at = Object.fromEntries(about.episode_fields.map((name, i) => [name, i]));
-    this.at = at;
+    this.column = Object.fromEntries(about.episode_fields.map((name, i) => [name, i]));
     const span = new Span(), { measure } = about, { episode, amplitude } = about.exploration;
     const x = { range: () => [0.5, this.end], name: (n) => `episode ${short(n)}`,
       splits: (low, high, u) => niceTicks(low, high, u.width / 90).filter(Number.isInteger) };
@@ -31,13 +30,14 @@ export class Learning {
     });
     this.exploration.note(episode.length ? "" : "none in this run");
     this.planned = { x: episode, y: amplitude };
-    this.take({ whole: true, merged: 1, rows: [] });
+    this.add({ complete: true, merged: 1, rows: [] });
   }
 
-  take({ whole, merged, rows }) {
-    this.rows = whole ? rows : [...this.rows, ...rows];
+  /** Adds rows; with `complete` they replace all earlier ones. */
+  add({ complete, merged, rows }) {
+    this.rows = complete ? rows : [...this.rows, ...rows];
     this.merged = merged;
-    const { at } = this;
+    const { column: at } = this;
     for (const [name, kind] of [["train", 0], ["eval", 1]]) {
       const own = this.rows.filter((r) => r[at.eval] === kind && r[at.steps] > 0);
       this[name] = { x: own.map((r) => r[at.episode]), y: own.map((r) => r[at.score]), rows: own };
@@ -69,23 +69,23 @@ export class Learning {
     return this.about.measure.normalized ? this.normalizedScale() : this.rawScale();
   }
 
-  /** Axis of the normalised reward: the levels 0 and 1 are always seen. */
+  /** Axis of the normalised reward, which always includes 0 and 1. */
   normalizedScale() {
     const known = (values) => (values ?? []).filter((v) => v !== null);
     const means = [...known(this.train?.mean), ...known(this.eval?.mean)];
-    const lowest = Math.max(-1, Math.min(0, ...known(this.train?.y))); // single episodes further out lie at the edge,
-    const low = Math.min(-0.15, lowest - 0.05, ...means.map((v) => v - 0.05)); // means never
+    const lowest = Math.max(-1, Math.min(0, ...known(this.train?.y))); // single episodes below -1 are drawn at the edge,
+    const low = Math.min(-0.15, lowest - 0.05, ...means.map((v) => v - 0.05)); // means are not
     const high = Math.max(1.12, ...means.map((v) => v + 0.05));
     return { low, high, ticks: low < -1.2 || high > 1.5 ? undefined : low < -0.4 ? [-1, -0.5, 0, 0.5, 1].filter((t) => t > low) : [0, 0.25, 0.5, 0.75, 1] };
   }
 
-  /** Axis of returns in raw units: what there is. */
+  /** Axis of returns in raw units. */
   rawScale() {
     const values = [...(this.train?.y ?? []), ...(this.eval?.y ?? [])].filter((v) => v !== null);
     if (!values.length) return { low: 0, high: 1 };
     const low = Math.min(...values), high = Math.max(...values);
-    const room = 0.08 * (high - low) || Math.max(1, 0.1 * Math.abs(high));
-    return { low: low - room, high: high + room };
+    const margin = 0.08 * (high - low) || Math.max(1, 0.1 * Math.abs(high));
+    return { low: low - margin, high: high + margin };
   }
 }
 

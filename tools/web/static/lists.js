@@ -1,6 +1,6 @@
-// Admitted and refused policies, interventions of the shield, events of the run.
+// Verdicts on policies, interventions of the shield, events of the run.
 
-import { Picture, colours, sayEmpty } from "./theme.js";
+import { Picture, colours, paintEmpty } from "./theme.js";
 
 const SHOWN = 80, KEPT = 4000;
 const VERDICTS = { admitted: "good", "passed probation": "good", refused: "bad", "rolled back": "warn", "failed probation": "warn" };
@@ -16,14 +16,14 @@ export class Lists {
     this.fill();
   }
 
-  take({ items, policies }) {
+  add({ items, policies }) {
     this.items = [...this.items, ...items].slice(-SHOWN);
-    for (const [id, verdict, reason] of policies) this.judge(id, verdict, reason);
+    for (const [id, verdict, reason] of policies) this.addVerdict(id, verdict, reason);
     this.fill();
   }
 
-  /** A policy has a single line, updated as it is admitted, then passes its probation or is rolled back. */
-  judge(id, verdict, reason) {
+  /** Adds a verdict; a policy has one line, updated when it passes its probation or is rolled back. */
+  addVerdict(id, verdict, reason) {
     const known = verdict === "refused" ? undefined : this.policies.findLast(([other]) => other === id);
     if (known) known.splice(1, 2, verdict, reason);
     else this.policies.push([id, verdict, reason]);
@@ -35,8 +35,8 @@ export class Lists {
     this.policies = [];
   }
 
-  /** A row may stand for `merged` episodes, of which it has the sum. */
-  takeEpisodes(rows, at, merged) {
+  /** Sets the rows of episodes; one row is the sum of up to `merged` episodes. */
+  setEpisodes(rows, at, merged) {
     this.merged = merged;
     this.interventions = rows.filter((r) => r[at.eval] === 0).map((r) => [r[at.episode], r[at.interventions]]);
     this.safety.draw();
@@ -45,9 +45,9 @@ export class Lists {
   fill() {
     const fine = ([, verdict]) => VERDICTS[verdict] === "good";
     const newest = this.policies.filter(fine).slice(-1);
-    const told = this.policies.filter((p) => !fine(p)).slice(-SHOWN).reverse();
-    const policyLines = [...newest, ...told].map(([id, verdict, reason]) => line(named(id), VERDICTS[verdict] ?? "note", reason ? `${verdict}: ${reason}` : verdict));
-    if (newest.length && !told.length) policyLines.push(remark("none refused or rolled back"));
+    const others = this.policies.filter((p) => !fine(p)).slice(-SHOWN).reverse();
+    const policyLines = [...newest, ...others].map(([id, verdict, reason]) => line(named(id), VERDICTS[verdict] ?? "note", reason ? `${verdict}: ${reason}` : verdict));
+    if (newest.length && !others.length) policyLines.push(remark("none refused or rolled back"));
     show("policy-list", policyLines, "no policy offered yet");
     const eventLines = [...this.items].reverse().map((e) => line(clock(e.t), e.level, e.text));
     show("events", eventLines, "nothing to report");
@@ -59,7 +59,7 @@ export class Lists {
   paintPolicies(ctx, width, height) {
     const n = this.policies.length;
     if (!n) {
-      sayEmpty(ctx, width, height, "no policy offered yet");
+      paintEmpty(ctx, width, height, "no policy offered yet");
       return;
     }
     const step = Math.min(14, (width - 4) / n);
@@ -84,7 +84,7 @@ export class Lists {
   paintSafety(ctx, width, height) {
     const rows = this.interventions, most = Math.max(0, ...rows.map(([, n]) => n));
     if (!rows.length) {
-      sayEmpty(ctx, width, height, "no completed episode yet");
+      paintEmpty(ctx, width, height, "no completed episode yet");
       return;
     }
     const last = Math.max(20, rows.at(-1)[0]), room = width - 4;

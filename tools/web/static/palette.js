@@ -1,4 +1,4 @@
-// Colour scales: viridis for the experiences, a muted diverging one for the surface behind them.
+// Colour scales: viridis for experiences, a muted diverging scale for the policy's surface.
 
 import { colours } from "./theme.js";
 
@@ -15,7 +15,7 @@ function mix(a, b, share) {
   return a.map((v, i) => v + (b[i] - v) * share);
 }
 
-/** [r, g, b] of viridis at 0 to 1; without its pale end on a light ground, with a pale low end on a dark one. */
+/** [r, g, b] of viridis at 0 to 1; without its pale end on a light background, with a pale low end on a dark one. */
 export function viridis(share) {
   const known = Math.min(1, Math.max(0, share)), at = (colours.dark ? known : 0.9 * known) * (VIRIDIS.length - 1);
   const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
@@ -34,7 +34,7 @@ export function css([r, g, b]) {
   return `rgb(${Math.round(r)} ${Math.round(g)} ${Math.round(b)})`;
 }
 
-/** Fills a canvas with a scale, from left to right. */
+/** Fills a canvas with a colour scale, from left to right. */
 export function paintScale(canvas, colourAt) {
   canvas.width = 128;
   canvas.height = 1;

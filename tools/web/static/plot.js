@@ -1,8 +1,8 @@
-// Numbers and units in words, and the axes of a picture over two signals (time plots: timeplot.js).
+// Formats of numbers and units, and a plot over two signals (time plots: timeplot.js).
 
 import { colours } from "./theme.js";
 
-/** Round steps between low and high, some `count` of them. */
+/** About `count` ticks at round values between low and high. */
 export function niceTicks(low, high, count) {
   const raw = (high - low) / Math.max(count, 1);
   if (!(raw > 0)) return [low];
@@ -13,7 +13,7 @@ export function niceTicks(low, high, count) {
   return ticks;
 }
 
-/** Multiples of pi for an angle over a full turn. */
+/** Multiples of pi/2 for an angle over a full turn. */
 export function angleTicks(low, high) {
   const half = Math.PI / 2;
   const ticks = [];
@@ -43,13 +43,13 @@ export function short(v) {
   return text.replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "").replace("-", "−");
 }
 
-/** A unit in its usual notation. */
+/** Unit in its usual notation. */
 export function unitText(unit) {
   return unit.replace("^2", "²").replace("^3", "³");
 }
 
-/** Format of an observation; lengths in millimetres. */
-export function written(axis) {
+/** Unit and number format of an axis; lengths below 1 m in millimetres. */
+export function formatOf(axis) {
   const small = axis.unit === "m" && Math.max(Math.abs(axis.low), Math.abs(axis.high)) < 1;
   return { unit: small ? "mm" : unitText(axis.unit), format: (v) => short(small ? v * 1000 : v) };
 }

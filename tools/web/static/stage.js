@@ -1,25 +1,25 @@
-// The motion of the rig over time: live with a short delay, or an episode played back; either may be held still.
+// Motion of the rig over time: live with a short delay, or an episode played back; both can be paused.
 //
-// Picture, numbers, curves and mark all show the moment that `advance` selected, hence the same record; samples that
-// arrive in between wait for the next `advance`.
+// Picture, numbers, curves and mark all show the record that `advance` selected; samples that arrive in between are
+// queued for the next `advance`.
 
-const BEHIND_S = 0.15;
+const DELAY_S = 0.15;
 const KEPT_S = 12;
-const WAITING = 60;
-const REST_S = 1.5;
+const MAX_QUEUED = 60;
+const LOOP_PAUSE_S = 1.5;
 const FIELDS = ["t", "rule", "begins", "reward", "amplitude", "margin"];
-const COLUMNS = ["observation", "input", "policy", "applied"]; // input: where it is not the observation
+const COLUMNS = ["observation", "input", "policy", "applied"]; // input: only if it differs from the observation
 
 export class Stage {
   constructor() {
     this.live = { samples: null, clip: false, head: 0 };
     this.held = null;
-    this.again = false; // whether an episode is played over and over
-    this.moment = null;
-    this.waiting = [];
+    this.loops = false; // whether an episode is played repeatedly
+    this.selected = null;
+    this.queue = [];
   }
 
-  /** What is shown: the motion, or where it was held. */
+  /** The held motion, or the live one. */
   get shown() {
     return this.held ?? this.live;
   }
@@ -30,28 +30,28 @@ export class Stage {
 
   /** Appends samples of a live rig. */
   extend(more) {
-    this.waiting.push(() => this.append(more));
-    if (this.waiting.length > WAITING) this.advance(0); // a page in the background is not drawn, and must not grow
+    this.queue.push(() => this.append(more));
+    if (this.queue.length > MAX_QUEUED) this.advance(0); // a page in the background is not drawn; bound its queue
   }
 
-  /** Plays a whole episode. */
+  /** Plays a complete episode. */
   play(clip) {
-    this.waiting = [() => { this.live = { samples: clip, clip: true, head: 0 }; }];
+    this.queue = [() => { this.live = { samples: clip, clip: true, head: 0 }; }];
   }
 
-  /** Holds the picture, an episode with all of its curves; what arrives is kept for later. */
+  /** Pauses the display; samples that arrive are kept. */
   hold() {
     const { samples, clip, head } = this.live;
     if (this.held || !samples) return;
     this.held = { samples: clip ? samples : copy(samples), clip, head, end: clip ? samples.t[samples.t.length - 1] : head };
   }
 
-  /** Shows another moment of what is held. */
-  look(t) {
+  /** Moves the held display to time `t`. */
+  seek(t) {
     if (this.held) this.held.head = Math.min(this.held.end, Math.max(this.held.samples.t[0], t));
   }
 
-  /** Goes on: an episode from where it was held, a live rig at the present. */
+  /** Resumes: an episode where it was held, a live rig at the present. */
   release() {
     this.held = null;
   }
@@ -61,7 +61,7 @@ export class Stage {
     if (clip || !s || more.t[0] < s.t[s.t.length - 1] - 0.001) {
       const older = s && !clip && s.t[s.t.length - 1] > more.t[more.t.length - 1];
       if (older) return;
-      this.live = { samples: more, clip: false, head: more.t[more.t.length - 1] - BEHIND_S };
+      this.live = { samples: more, clip: false, head: more.t[more.t.length - 1] - DELAY_S };
       return;
     }
     for (const f of FIELDS) s[f].push(...more[f]);
@@ -74,12 +74,12 @@ export class Stage {
     }
   }
 
-  /** Takes the new samples, lets `dt` seconds pass and selects the moment to show. */
+  /** Advances by `dt` seconds, applies queued samples and selects the record to show. */
   advance(dt) {
     this.move(dt);
-    for (const take of this.waiting) take();
-    this.waiting = [];
-    this.moment = this.choose();
+    for (const apply of this.queue) apply();
+    this.queue = [];
+    this.selected = this.select();
   }
 
   move(dt) {
@@ -88,16 +88,16 @@ export class Stage {
     const last = s.t[s.t.length - 1];
     if (live.clip) {
       if (this.held) return;
-      live.head = Math.min(last + (this.again ? REST_S : 0), live.head + dt);
-      if (this.again && live.head >= last + REST_S) live.head = 0;
+      live.head = Math.min(last + (this.loops ? LOOP_PAUSE_S : 0), live.head + dt);
+      if (this.loops && live.head >= last + LOOP_PAUSE_S) live.head = 0;
       return;
     }
-    const error = last - BEHIND_S - live.head;
-    live.head = Math.abs(error) > 1 ? last - BEHIND_S : live.head + dt * (1 + Math.max(-0.9, Math.min(1, 3 * error)));
+    const error = last - DELAY_S - live.head;
+    live.head = Math.abs(error) > 1 ? last - DELAY_S : live.head + dt * (1 + Math.max(-0.9, Math.min(1, 3 * error)));
     if (live.head > last) live.head = last;
   }
 
-  /** Index of the last sample that is not after `t`. */
+  /** Index of the last sample at or before `t`. */
   indexAt(t) {
     const times = this.samples.t;
     let low = 0, high = times.length - 1;
@@ -111,10 +111,10 @@ export class Stage {
 
   /** The record to show, as selected by `advance`; null before any motion. */
   now() {
-    return this.moment;
+    return this.selected;
   }
 
-  choose() {
+  select() {
     const { samples: s, clip, head } = this.shown;
     if (!s || !s.t.length) return null;
     const i = this.indexAt(head);

@@ -1,4 +1,4 @@
-// Colours of the style sheet for canvases; canvases that follow the size of their box.
+// Colours of the style sheet for canvases, and canvases that resize with their box.
 
 const NAMES = ["bg", "panel", "raised", "line", "ink", "soft", "faint", "accent", "second", "violet", "good", "warn", "bad",
   "surface-low", "surface-mid", "surface-high"];
@@ -19,14 +19,14 @@ matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => {
   for (const listener of listeners) listener();
 });
 
-/** Calls `listener` whenever everything must be redrawn: new colours, new size. */
+/** Calls `listener` after a change of colours. */
 export function onChange(listener) {
   listeners.push(listener);
 }
 
 export const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
-/** A canvas as large as its box; `paint(ctx, width, height)` draws in CSS pixels. */
+/** Canvas that fills its box; `paint(ctx, width, height)` draws in CSS pixels. */
 export class Picture {
   constructor(id, paint) {
     this.canvas = document.getElementById(id);
@@ -64,8 +64,8 @@ export class Picture {
   }
 }
 
-/** Shows a text while there is nothing to draw. */
-export function sayEmpty(ctx, width, height, text) {
+/** Paints a text in an empty canvas. */
+export function paintEmpty(ctx, width, height, text) {
   ctx.fillStyle = colours.soft;
   ctx.textAlign = "center";
   ctx.fillText(text, width / 2, height / 2, width - 20);

@@ -1,4 +1,4 @@
-// Time plots, drawn by uPlot in the page's colours: a cursor shows values, dragging zooms, a double click resets.
+// Time plots by uPlot in the page's colours: the cursor shows values, dragging zooms, a double click resets.
 
 import { FONT, colours, onChange } from "./theme.js";
 import { short } from "./plot.js";
@@ -6,9 +6,9 @@ import { short } from "./plot.js";
 /* global uPlot */
 let spans = 0;
 
-/** An axis of time that plots share: cursor and zoom. */
+/** Time axis shared by plots: cursor and zoom. */
 export class Span {
-  /** `pressed()`: the pointer went down on a plot; `reset()`: a double click. */
+  /** `pressed()`: pointer pressed on a plot; `reset()`: double click; `moved(t)`: cursor moved to a time. */
   constructor({ pressed = () => {}, reset = () => {}, moved = () => {} } = {}) {
     Object.assign(this, { pressed, reset, moved, zoom: null, plots: [], key: `span-${spans++}` });
   }
@@ -19,21 +19,21 @@ export class Span {
   }
 }
 
-/** A plot that fills an element, with the names of its series and the values at the cursor above it.
+/** Plot that fills an element, with a legend and the values at the cursor above it.
  *
  * `x`: {range(), splits(low, high), format, name, shown}, `y`: {range(), splits, format}, each range [low, high];
- * `series`: uPlot's, with `role` (a colour of the page), `label` and `text(value, index)`; `under` and `over` paint with
- * the origin in the plotting area's top left corner, in CSS pixels.
+ * `series`: uPlot's, with `role` (a colour of the page), `label` and `text(value, index)`; `under` and `over` paint in
+ * CSS pixels, with the origin in the top left corner of the plotting area.
  */
 export class TimePlot {
   constructor(element, span, { title = "", x, y, series, under, over, margin = 46 }) {
     this.element = typeof element === "string" ? document.getElementById(element) : element;
-    Object.assign(this, { span, series, x, data: [[], ...series.map(() => [])], noted: "" });
+    Object.assign(this, { span, series, x, data: [[], ...series.map(() => [])], message: "" });
     span.plots.push(this);
-    this.keys(title);
-    const room = document.createElement("div");
-    room.className = "room";
-    this.element.append(room);
+    this.addLegend(title);
+    const box = document.createElement("div");
+    box.className = "box";
+    this.element.append(box);
     const axis = (of, more) => ({ stroke: () => colours.soft, font: FONT, grid: { show: false }, ticks: { show: false },
       values: (u, splits) => splits.map((v) => (of.format ?? short)(v)), filter: (u, splits) => splits, ...more });
     const lines = { stroke: () => colours.line, width: 1 };
@@ -52,17 +52,17 @@ export class TimePlot {
         },
       },
       hooks: {
-        setCursor: [() => this.tell()],
+        setCursor: [() => this.showValues()],
         setSelect: [(u) => this.zoomTo(u)],
         drawAxes: under ? [(u) => within(u, under)] : [],
         draw: over ? [(u) => within(u, over)] : [],
       },
-    }, this.data, room);
-    new ResizeObserver(() => this.fit(room)).observe(room);
+    }, this.data, box);
+    new ResizeObserver(() => this.fit(box)).observe(box);
     onChange(() => this.plot.redraw(false));
   }
 
-  keys(title) {
+  addLegend(title) {
     const line = document.createElement("p");
     line.className = "keys";
     if (title) line.append(Object.assign(document.createElement("span"), { textContent: title }));
@@ -79,14 +79,14 @@ export class TimePlot {
     this.element.append(line);
   }
 
-  /** Shows a text while there is nothing to draw. */
+  /** Shows a text where the cursor's position is shown otherwise. */
   note(text) {
-    this.noted = text;
-    this.tell();
+    this.message = text;
+    this.showValues();
   }
 
-  fit(room) {
-    const width = Math.floor(room.clientWidth), height = Math.floor(room.clientHeight);
+  fit(box) {
+    const width = Math.floor(box.clientWidth), height = Math.floor(box.clientHeight);
     if (width > 60 && height > 20) this.plot.setSize({ width, height });
   }
 
@@ -100,14 +100,14 @@ export class TimePlot {
     this.plot.setData(this.data);
   }
 
-  /** Writes the values at the cursor. */
-  tell() {
+  /** Shows the values at the cursor. */
+  showValues() {
     const { idx, left } = this.plot.cursor, on = left >= 0 && idx !== null && idx !== undefined;
     this.series.forEach((s, k) => {
       const at = on ? near(this.data[k + 1], idx) : null;
       write(this.values[k], at === null ? "" : ` ${(s.text ?? short)(this.data[k + 1][at], at)}`);
     });
-    write(this.at, on && this.x.name ? this.x.name(this.data[0][idx]) : this.noted);
+    write(this.at, on && this.x.name ? this.x.name(this.data[0][idx]) : this.message);
     if (on) this.span.moved(this.plot.posToVal(left, "x"));
   }
 
@@ -144,23 +144,23 @@ function within(u, paint) {
   ctx.restore();
 }
 
-/** Columns in which no line runs through a beginning, and one that wraps at `turn` leaves at one edge and enters at the
- * other: rows are put in between. `columns` are of one length with `times` and `begins`. */
-export function broken(times, columns, begins, turn = 0, low = -turn / 2) {
+/** Inserts rows so that lines break where an episode begins, and a line that wraps at `turn` leaves at one edge and
+ * enters at the other. `columns`, `times` and `begins` have the same length. */
+export function withBreaks(times, columns, begins, turn = 0, low = -turn / 2) {
   const rows = [];
-  const put = (t, values) => rows.push([t, ...values]);
+  const add = (t, values) => rows.push([t, ...values]);
   times.forEach((t, i) => {
     const values = columns.map((c) => c[i]);
-    if (i && begins[i]) put(t, columns.map(() => null));
-    else if (i && turn) wrapped(columns, i, turn, low).forEach(([share, rest]) => put(times[i - 1] + share * (t - times[i - 1]), rest));
-    put(t, values);
+    if (i && begins[i]) add(t, columns.map(() => null));
+    else if (i && turn) wrapRows(columns, i, turn, low).forEach(([share, rest]) => add(times[i - 1] + share * (t - times[i - 1]), rest));
+    add(t, values);
   });
   return [times, ...columns].map((_, k) => rows.map((row) => row[k]));
 }
 
-/** Rows between `i - 1` and `i` for the columns that wrap there, in order of time: [share of the way, values]. The other
- * columns go on in a straight line. */
-function wrapped(columns, i, turn, low) {
+/** Rows between `i - 1` and `i` for the columns that wrap there, ordered by time: [share of the interval, values]. Other
+ * columns are interpolated linearly. */
+function wrapRows(columns, i, turn, low) {
   const on = (c, share) => (c[i] === null || c[i - 1] === null ? null : c[i - 1] + share * (c[i] - c[i - 1]));
   const edges = columns.map((c) => {
     const before = c[i - 1], after = c[i];
@@ -177,7 +177,7 @@ function wrapped(columns, i, turn, low) {
     [wrap.share, columns.map((_, k) => (k === own ? edge : value(k, wrap.share)))]) : [])).sort((a, b) => a[0] - b[0]);
 }
 
-/** Marks times as bands: those that touch are one, so that none lies on another. */
+/** Paints intervals as bands, without overlaps, which would be darker. */
 export function bands(u, ctx, height, intervals, colour) {
   ctx.fillStyle = colour;
   ctx.globalAlpha = 0.25;

@@ -1,16 +1,16 @@
-// Punctuality of the loop: durations on a logarithmic axis, as shares of all ticks.
+// Punctuality of the loop: histograms of durations, as shares of all ticks, on logarithmic axes.
 
 import { colours } from "./theme.js";
 import { Span, TimePlot } from "./timeplot.js";
 
 /* global uPlot */
-const LEAST_SHARE = 1e-6;
+const MIN_SHARE = 1e-6;
 
 export class Timing {
   constructor(about) {
     this.about = about;
     this.figures = null;
-    [this.low, this.high, this.floor] = [1, 1000, LEAST_SHARE];
+    [this.low, this.high, this.floor] = [1, 1000, MIN_SHARE];
     const paths = uPlot.paths.stepped({ align: 1 });
     const histogram = (role, label) => ({ role, label, width: 1.4, paths, fill: () => `${colours[role]}47`, text: (v) => (v > this.floor ? percent(v) : "0 %") });
     this.plot = new TimePlot("histogram", new Span(), {
@@ -26,10 +26,10 @@ export class Timing {
     }
   }
 
-  take(figures) {
+  setFigures(figures) {
     this.figures = figures;
     this.draw();
-    this.table(figures);
+    this.fillTable(figures);
   }
 
   /** For screen readers. */
@@ -37,18 +37,18 @@ export class Timing {
     if (words["time of a tick"]) this.plot.describe(`Work in a tick: ${words["time of a tick"]}; ${words.ticks}`);
   }
 
-  /** Takes the summary of a finished run: its last figures, or all of them for a run that was not seen live. */
-  takeSummary(summary, histograms) {
+  /** Shows the summary of a finished run; its histograms only if none was received live. */
+  setSummary(summary, histograms) {
     if (!summary.tick_us) return;
-    this.table(summary);
+    this.fillTable(summary);
     if (this.figures) return;
-    this.over = true;
+    this.ended = true;
     const none = { first: 0, counts: [] };
     if (histograms.tick) this.figures = { ticks: summary.ticks, tick_us: histograms.tick, lateness_us: histograms.lateness ?? none };
     this.draw();
   }
 
-  table(figures) {
+  fillTable(figures) {
     const rows = [["work in a tick", figures.tick_us]];
     if (!this.about.lockstep) rows.unshift(["lateness", figures.lateness_us]);
     document.getElementById("timing-rows").replaceChildren(...rows.map(([name, h]) => {
@@ -63,15 +63,15 @@ export class Timing {
   draw() {
     const f = this.figures;
     if (!f || !f.tick_us.counts.length) {
-      this.plot.note(this.over ? "histogram not saved; percentiles below" : "no tick yet");
+      this.plot.note(this.ended ? "histogram not saved; percentiles below" : "no tick yet");
       return;
     }
     this.plot.note("");
     const edges = this.about.edges_us, kinds = [f.lateness_us, f.tick_us], drawn = kinds.filter((h) => h.counts.length);
     const first = Math.min(...drawn.map((h) => h.first)), end = Math.max(...drawn.map((h) => h.first + h.counts.length));
-    this.low = Math.max(0.1, Math.min(...drawn.map((h) => edges[h.first + mostly(h.counts)])));
+    this.low = Math.max(0.1, Math.min(...drawn.map((h) => edges[h.first + sparseBins(h.counts)])));
     this.high = Math.max(this.about.lockstep ? 0 : this.about.period_us * 1.3, edges[end]);
-    this.floor = Math.max(LEAST_SHARE, 0.5 / f.ticks);
+    this.floor = Math.max(MIN_SHARE, 0.5 / f.ticks);
     const shares = kinds.map((h) => {
       const total = h.counts.reduce((a, b) => a + b, 0);
       return Array.from({ length: end - first + 1 }, (_, i) => (total ? Math.max(this.floor, (h.counts[first + i - h.first] ?? 0) / total) : null));
@@ -93,8 +93,8 @@ export class Timing {
   }
 }
 
-/** Nearly empty bins at the lower end. */
-function mostly(counts) {
+/** Number of nearly empty bins at the lower end. */
+function sparseBins(counts) {
   const total = counts.reduce((a, b) => a + b, 0);
   let seen = 0, i = 0;
   while (i < counts.length - 1 && seen + counts[i] < total * 4e-3) seen += counts[i++];

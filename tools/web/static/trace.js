@@ -1,8 +1,8 @@
-// The last seconds, or an episode, as curves: a plot for each observation, one for the actions; bands mark where the shield acted.
+// Curves of the last seconds or of an episode: a plot per observation, one for the actions; bands mark interventions.
 
 import { colours } from "./theme.js";
-import { angleLabel, isAngle, niceTicks, short, unitText, written } from "./plot.js";
-import { Span, TimePlot, bands, broken } from "./timeplot.js";
+import { angleLabel, formatOf, isAngle, niceTicks, short, unitText } from "./plot.js";
+import { Span, TimePlot, bands, withBreaks } from "./timeplot.js";
 
 const SPAN_S = 8;
 const ROWS = 3;
@@ -13,7 +13,7 @@ export class Trace {
     this.about = about;
     this.stage = stage;
     this.element = document.getElementById("trace");
-    this.span = new Span({ pressed: () => held(true), reset: () => held(false), moved: (t) => stage.look(t) });
+    this.span = new Span({ pressed: () => held(true), reset: () => held(false), moved: (t) => stage.seek(t) });
     const targets = Object.values(about.followed ?? {});
     const shown = about.observations.map((axis, at) => ({ ...axis, at })).filter((o) => !targets.includes(o.name)).slice(0, ROWS);
     this.element.style.minHeight = `${ROW_PX * (shown.length + 1) + 14}px`;
@@ -21,7 +21,7 @@ export class Trace {
     this.rows.push(this.actions());
   }
 
-  /** [start, end] of what is shown. */
+  /** [start, end] of the displayed interval. */
   window() {
     const { samples: s, clip, head, end = head } = this.stage.shown;
     if (!s) return [0, SPAN_S];
@@ -42,14 +42,14 @@ export class Trace {
       title, series,
       x: { range: () => this.window(), shown: last, format: seconds, name: seconds,
         splits: (low, high, u) => niceTicks(low - this.origin, high - this.origin, u.width / 90).map((t) => t + this.origin) },
-      y: { range: () => [axis.low, axis.high], splits: ticks, format: isAngle(axis.unit, axis.low, axis.high) ? angleLabel : written(axis).format },
-      under: (u, ctx, w, h) => bands(u, ctx, h, this.acted(), colours.warn),
+      y: { range: () => [axis.low, axis.high], splits: ticks, format: isAngle(axis.unit, axis.low, axis.high) ? angleLabel : formatOf(axis).format },
+      under: (u, ctx, w, h) => bands(u, ctx, h, this.interventions(), colours.warn),
     });
     return { plot, columns, turn, low: axis.low };
   }
 
   observation(axis) {
-    const { unit, format } = written(axis);
+    const { unit, format } = formatOf(axis);
     const turn = isAngle(axis.unit, axis.low, axis.high) ? 2 * Math.PI : 0;
     const text = (v) => `${format(v)} ${unit}`, title = `${axis.name.replaceAll("_", " ")} in ${unit}`;
     const name = this.about.followed?.[axis.name], target = this.about.observations.findIndex((o) => o.name === name);
@@ -74,7 +74,7 @@ export class Trace {
   }
 
   /** Intervals in which a rule of the shield acted. */
-  *acted() {
+  *interventions() {
     const { samples: s } = this.stage.shown;
     if (!s) return;
     let from = null;
@@ -99,6 +99,6 @@ export class Trace {
     [this.drawn, this.moment] = [s, now];
     const part = (values) => values.slice(this.first, this.last + 1);
     const times = part(s.t), begins = part(s.begins);
-    for (const { plot, columns, turn, low } of this.rows) plot.show(broken(times, columns(s).map(part), begins, turn, low));
+    for (const { plot, columns, turn, low } of this.rows) plot.show(withBreaks(times, columns(s).map(part), begins, turn, low));
   }
 }

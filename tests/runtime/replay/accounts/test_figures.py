@@ -22,8 +22,8 @@ def told(batches: list[list[tuple[Rule, int, Miss, int]]]) -> list[tuple[int, st
     events, tick = TickEvents(event), 0
     for batch in batches:
         records = np.zeros(len(batch), RecordLayout(2, 2, 1).dtype)
-        for record, (rule, missed, cause, fault) in zip(records, batch, strict=True):
-            record["tick"], record["rule"], record["missed"] = tick, rule, missed
+        for record, (add_ruling, missed, cause, fault) in zip(records, batch, strict=True):
+            record["tick"], record["rule"], record["missed"] = tick, add_ruling, missed
             record["miss"], record["fault"] = cause, fault
             tick += 1
         events.add(records)

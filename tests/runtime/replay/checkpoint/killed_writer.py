@@ -52,7 +52,7 @@ def write_until_killed(folder: Path, retention: str, calls: int) -> None:
         die_after(calls)
     writer = CheckpointWriter(folder, fed.identity, restored)
     while True:
-        fed.go_on()
+        fed.resume()
         fed.write(writer)
         out.write(f"{fed.steps}\n")
         out.flush()

@@ -33,7 +33,7 @@ class Fed:
     def identity(self) -> Identity:
         return identity_of(self, SEED)
 
-    def go_on(self, steps: int = 1) -> list[int]:
+    def resume(self, steps: int = 1) -> list[int]:
         """Take in so many steps; returns the slots that were chosen (-1 where one was refused)."""
         chosen = []
         for _ in range(steps):
@@ -74,10 +74,10 @@ def same(one: Fed, other: Fed, decisions: int = 1000) -> None:
     assert (one.steps, one.offered, one.stale_errors) == (other.steps, other.offered, other.stale_errors)
     every = np.arange(one.storage.stored)
     assert one.storage.number(every).tolist() == other.storage.number(every).tolist()
-    per_step = len(one.go_on())
+    per_step = len(one.resume())
     steps = decisions // per_step + 1
-    other.go_on()
-    assert one.go_on(steps) == other.go_on(steps)
+    other.resume()
+    assert one.resume(steps) == other.resume(steps)
     assert one.keeper.refused == other.keeper.refused
     assert one.storage.digest() == other.storage.digest()
     since = one.storage.inserted // 2

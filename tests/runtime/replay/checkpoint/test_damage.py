@@ -33,7 +33,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
         fed = Fed(retention, CAPACITY)
         writer = CheckpointWriter(folder, fed.identity)
         for steps in STEPS:
-            fed.go_on(steps - fed.steps)
+            fed.resume(steps - fed.steps)
             fed.write(writer)
         writer.close()
         folders[retention] = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -60,7 +60,7 @@ def outcome(folder: Path, retention: str) -> int | str:
         return message
     fed.taken_up(restored)
     through = Fed(retention, CAPACITY)
-    through.go_on(fed.steps)
+    through.resume(fed.steps)
     steps = fed.steps
     same(fed, through, 60)
     return steps
@@ -189,7 +189,7 @@ def test_a_segment_of_another_run_is_not_taken_for_this_one(tmp_path: Path, writ
     other.steps = 1000
     writer = CheckpointWriter(tmp_path / "other", other.identity)
     for steps in (STEPS[0], STEPS[1] - STEPS[0], STEPS[2] - STEPS[1]):
-        other.go_on(steps)
+        other.resume(steps)
         other.write(writer)
     writer.close()
     strange = (tmp_path / "other" / name).read_bytes()
@@ -223,7 +223,7 @@ def test_after_falling_back_writing_goes_on_and_clears_what_was_damaged(
     fed.taken_up(restored)
     writer = CheckpointWriter(tmp_path / "f", fed.identity, restored)
     assert writer.durable == 2
-    fed.go_on()
+    fed.resume()
     fed.write(writer)
     assert writer.durable == 4
     assert sorted(path.name for path in (tmp_path / "f").glob("manifest-*")) == [
@@ -231,7 +231,7 @@ def test_after_falling_back_writing_goes_on_and_clears_what_was_damaged(
         "manifest-00000004.json",
     ]
     assert outcome(tmp_path / "f", retention) == STEPS[1] + 1
-    fed.go_on()
+    fed.resume()
     fed.write(writer)
     writer.close()
     assert outcome(tmp_path / "f", retention) == STEPS[1] + 2

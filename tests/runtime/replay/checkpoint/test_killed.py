@@ -78,7 +78,7 @@ def test_a_killed_writer_leaves_all_that_it_said_was_on_disk(
         # A checkpoint that it could not report any more may exist too; nothing else.
         assert fed.steps in (max(told, reached), max(told, reached) + 1)
         reached = fed.steps
-        through.go_on(reached - through.steps)
+        through.resume(reached - through.steps)
         assert fed.storage.digest() == through.storage.digest()
     assert reached > LIVES
     assert len(list(tmp_path.iterdir())) < 30

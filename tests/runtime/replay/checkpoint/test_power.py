@@ -93,7 +93,7 @@ def test_a_power_cut_costs_at_most_what_was_not_on_disk_yet(
     bounds: list[tuple[int, int]] = []
     for _ in range(14):
         sure, first = writer.durable, disk.cuts
-        fed.go_on()
+        fed.resume()
         digests[fed.steps] = fed.storage.digest()
         fed.write(writer)
         bounds += [(sure, fed.steps)] * (disk.cuts - first)

@@ -30,7 +30,7 @@ def test_a_restored_memory_is_the_same_and_decides_the_same(
     fed = fresh()
     writer = CheckpointWriter(tmp_path, fed.identity)
     for steps in (0, 1, 3, 40, 1):
-        fed.go_on(steps)
+        fed.resume(steps)
         fed.write(writer)
     writer.close()
     other = fresh()
@@ -45,10 +45,10 @@ def test_it_goes_on_over_many_lives(tmp_path: Path, retention: str) -> None:
     writer = CheckpointWriter(tmp_path, fed.identity)
     for life in range(12):
         for _ in range(5 + life % 3):
-            through.go_on(2)
-            fed.go_on(2)
+            through.resume(2)
+            fed.resume(2)
             fed.write(writer)
-        fed.go_on()  # and is lost
+        fed.resume()  # and is lost
         writer.close()
         fed = Fed(retention, LARGE, per_step=150)
         restored = restore(tmp_path, fed, fed.identity)
@@ -66,11 +66,11 @@ def test_each_checkpoint_of_many_holds_the_whole_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str
 ) -> None:
     monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.FLOOR_ROWS", 10)
-    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows._CARRIED_LEAST", 1)
+    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows._MIN_CARRIED", 1)
     fed = Fed(retention, 20, per_step=1)
     writer = CheckpointWriter(tmp_path, fed.identity)
     for _ in range(100):
-        fed.go_on()
+        fed.resume()
         fed.write(writer)
         other = Fed(retention, 20, per_step=1)
         assert restore(tmp_path, other, other.identity) is not None
@@ -91,7 +91,7 @@ def test_any_course_of_steps_and_writes_comes_back(
         fed = Fed(retention, capacity)
         writer = CheckpointWriter(Path(name), fed.identity)
         for steps, write in course:
-            fed.go_on(steps)
+            fed.resume(steps)
             if write:
                 fed.write(writer)
         fed.write(writer)
@@ -108,7 +108,7 @@ def test_a_folder_without_a_checkpoint_restores_nothing(tmp_path: Path) -> None:
 
 def test_only_an_empty_memory_is_restored(tmp_path: Path) -> None:
     fed = Fed("Resv", 7)
-    fed.go_on()
+    fed.resume()
     with pytest.raises(ValueError, match="only an empty memory"):
         restore(tmp_path, fed, fed.identity)
 
@@ -150,14 +150,14 @@ def test_the_checkpoint_of_another_memory_is_refused(
 
 
 def test_a_checkpoint_with_another_chance_to_write_is_refused(tmp_path: Path) -> None:
-    for written, wanted in ((0.5, 1.0), (1.0, 0.5), (0.5, 0.6)):
-        folder = tmp_path / f"{written}-{wanted}"
+    for written, required in ((0.5, 1.0), (1.0, 0.5), (0.5, 0.6)):
+        folder = tmp_path / f"{written}-{required}"
         fed = Fed("TDE(1.0)", 7, write_probability=written)
         writer = CheckpointWriter(folder, fed.identity)
-        fed.go_on()
+        fed.resume()
         fed.write(writer)
         writer.close()
-        other = Fed("TDE(1.0)", 7, write_probability=wanted)
+        other = Fed("TDE(1.0)", 7, write_probability=required)
         with pytest.raises(CheckpointError, match=r"manifest-00000001\.json: .*use the configuration"):
             restore(folder, other, other.identity)
 
@@ -169,7 +169,7 @@ def test_the_folder_stays_small_however_much_is_overwritten(tmp_path: Path, rete
     row_bytes, order_bytes = 12 + fed.storage.layout.row_bytes, fed.keeper.checkpoint_bytes_per_slot * capacity
     writer = CheckpointWriter(tmp_path, fed.identity)
     for _ in range(40):
-        fed.go_on()
+        fed.resume()
         fed.write(writer)
         sizes = [path.stat().st_size for path in tmp_path.iterdir()]
         # The bounds that the package states; 6000 slots are more than the 4096 of its floor.
@@ -185,14 +185,14 @@ def test_a_write_costs_what_is_new(tmp_path: Path) -> None:
     fed = Fed("TDE(1.0)", 20_000, per_step=2000)
     writer = CheckpointWriter(tmp_path, fed.identity)
     for _ in range(10):
-        fed.go_on()
+        fed.resume()
         fed.write(writer)
 
     def size() -> int:
         return sum(path.stat().st_size for path in tmp_path.glob("*.seg"))
 
     before = size()
-    slots = fed.go_on()
+    slots = fed.resume()
     fed.write(writer)
     writer.close()
     # Rows; slot and key of what was written or updated; two block headers.
@@ -202,11 +202,11 @@ def test_a_write_costs_what_is_new(tmp_path: Path) -> None:
 def test_a_full_memory_goes_on_in_a_larger_one_and_no_other_does(tmp_path: Path) -> None:
     fed = Fed("FULL", 50)
     writer = CheckpointWriter(tmp_path, fed.identity)
-    fed.go_on(2)
+    fed.resume(2)
     fed.write(writer)
     writer.close()
     larger, through = Fed("FULL", 90), Fed("FULL", 90)
-    through.go_on(2)
+    through.resume(2)
     restored = restore(tmp_path, larger, larger.identity)
     same(through, larger.taken_up(restored))
     writer = CheckpointWriter(tmp_path, larger.identity, restored)
@@ -229,7 +229,7 @@ def test_what_a_checkpoint_relies_on_is_synced_before_its_manifest_has_its_name(
     monkeypatch.setattr(os, "fsync", fsync)
     fed = Fed("FIFO", 7)
     writer = CheckpointWriter(tmp_path / "b", fed.identity)
-    fed.go_on()
+    fed.resume()
     assert writer.write(fed, {"steps": 1}, b'{"where": [1, 2]}', (relied, tmp_path, tmp_path / "never written"))
     writer.wait()
     writer.close()

@@ -33,7 +33,7 @@ class Run:
         self.upkeep = Upkeep(folder, self.memory, CONFIG, self.said.append)
         self._folder = folder
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.memory.insert(TransitionBuilder(CONFIG.rig).add(records(21)))
         stored = np.arange(self.memory.storage.stored)
         self.memory.take_feedback(
@@ -64,14 +64,14 @@ def test_a_run_begins_with_nothing_to_restore(tmp_path: Path) -> None:
 def test_the_next_life_has_the_memory_and_the_counts_of_the_last_checkpoint(tmp_path: Path) -> None:
     first = Run(tmp_path)
     for _ in range(4):
-        first.go_on()
+        first.resume()
     first.upkeep.close(first.counts)
     second = Run(tmp_path)
     assert second.upkeep.restored == {"offered before": 80}
     assert (second.memory.offered, second.memory.stale_errors) == (80, 0)
     for run in (first, second):
         for _ in range(60):
-            run.go_on()
+            run.resume()
     assert first.memory.storage.digest() == second.memory.storage.digest()
     second.upkeep.close(second.counts)
 
@@ -80,7 +80,7 @@ def test_checkpoints_are_due_by_the_clock(tmp_path: Path) -> None:
     run = Run(tmp_path)
     seen = []
     for now_s in (100.0, 105.0, 109.9, 110.0, 112.0, 119.9, 121.0, 130.9, 131.0):
-        run.go_on()
+        run.resume()
         run.upkeep.at_time(now_s, run.counts)
         run.upkeep._writer.wait()
         seen.append(number(run))
@@ -108,7 +108,7 @@ def test_in_lockstep_they_are_due_at_whole_episodes_and_on_disk_at_once(tmp_path
     assert every > 1
     seen = []
     for episode in range(3 * every):
-        run.go_on()
+        run.resume()
         run.upkeep.at_episode(episode, run.counts)
         seen.append(number(run))
     assert seen == [1 + episode // every for episode in range(3 * every)]
@@ -126,13 +126,13 @@ def test_a_disk_that_fails_is_told_of_once_until_it_works_again(
     for _ in range(2):
         monkeypatch.setattr(os, "fdatasync", full)
         for _ in range(3):
-            run.go_on()
+            run.resume()
             run.upkeep.at_episode(0, run.counts)
         monkeypatch.setattr(os, "fdatasync", real)
         with contextlib.suppress(CheckpointError):  # it may have been tried again before there was room
             run.upkeep._writer.wait()
         for _ in range(2):
-            run.go_on()
+            run.resume()
             run.upkeep.at_episode(0, run.counts)
     assert len(run.said) == 2
     assert all("No space left on device" in line for line in run.said)
@@ -151,9 +151,9 @@ def test_the_last_checkpoint_is_tried_again_behind_one_that_failed(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fdatasync", full_at_first)
-    run.go_on()
+    run.resume()
     run.upkeep.at_episode(0, run.counts)
-    run.go_on()
+    run.resume()
     run.upkeep.close(run.counts)
     assert Run(tmp_path).memory.offered == run.memory.offered == 40
 
@@ -167,7 +167,7 @@ def test_a_disk_that_stays_full_does_not_keep_the_end_from_coming(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fdatasync", full)
-    run.go_on()
+    run.resume()
     run.upkeep.close(run.counts)
     assert len(run.said) == 1
     assert run.checkpoints == []
@@ -175,9 +175,9 @@ def test_a_disk_that_stays_full_does_not_keep_the_end_from_coming(
 
 def test_a_damaged_checkpoint_is_told_of(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.go_on()
+    run.resume()
     run.upkeep.at_episode(0, run.counts)
-    run.go_on()
+    run.resume()
     run.upkeep.close(run.counts)
     newest = tmp_path / "manifest-00000002.json"
     newest.write_bytes(newest.read_bytes()[:-9])

@@ -21,15 +21,15 @@ def test_a_slow_disk_is_not_waited_for_and_the_next_checkpoint_covers_what_was_l
     monkeypatch.setattr(os, "fdatasync", lambda fd: ready.wait() and sync(fd))
     fed = Fed("TDE(1.0)", 600)
     writer = CheckpointWriter(tmp_path, fed.identity)
-    fed.go_on()
+    fed.resume()
     assert writer.write(fed, {"steps": 1})
-    fed.go_on()
+    fed.resume()
     assert not writer.write(fed, {"steps": 2})
     assert writer.durable == 0
     ready.set()
     writer.wait()
     assert writer.durable == 1
-    fed.go_on()
+    fed.resume()
     fed.write(writer)
     writer.close()
     other = Fed("TDE(1.0)", 600)
@@ -42,7 +42,7 @@ def test_a_write_that_failed_is_told_and_tried_again(
 ) -> None:
     fed = Fed("TDE(1.0)", 600)
     writer = CheckpointWriter(tmp_path, fed.identity)
-    fed.go_on()
+    fed.resume()
     fed.write(writer)
     real = getattr(os, call)
     left = 3
@@ -55,7 +55,7 @@ def test_a_write_that_failed_is_told_and_tried_again(
         return real(*arguments, **named)
 
     monkeypatch.setattr(os, call, failing)
-    fed.go_on()
+    fed.resume()
     assert writer.write(fed, {"steps": fed.steps})
     for _ in range(3):
         with pytest.raises(CheckpointError, match=r"No space left.* last checkpoint is number 1") as raised:
@@ -63,7 +63,7 @@ def test_a_write_that_failed_is_told_and_tried_again(
         assert "\n" not in str(raised.value)
     writer.wait()
     assert (left, writer.durable) == (0, 2)
-    fed.go_on()
+    fed.resume()
     fed.write(writer)
     writer.close()
     other = Fed("TDE(1.0)", 600)
@@ -89,7 +89,7 @@ def test_a_write_that_was_cut_short_leaves_nothing_behind(tmp_path: Path, monkey
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", short)
-    fed.go_on()
+    fed.resume()
     assert writer.write(fed, {"steps": fed.steps})
     with pytest.raises(CheckpointError):
         writer.wait()
@@ -106,7 +106,7 @@ def test_files_that_are_not_a_checkpoints_are_left_alone(tmp_path: Path) -> None
         (tmp_path / name).write_bytes(b"cut")
     fed = Fed("FIFO", 7)
     writer = CheckpointWriter(tmp_path, fed.identity)
-    fed.go_on()
+    fed.resume()
     fed.write(writer)
     writer.close()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest-00000001.json", notes.name, "rows-00000010.seg"]

@@ -73,7 +73,7 @@ class Rig:
         policies = PolicyAdmission(examination(config), PolicySlot(segment), PolicyFolder(folder / "policies"), note)
         self.gone: set[bytes] = set()
         """Peers whose connection is closed."""
-        self.desk = LearnerRequests(
+        self.requests = LearnerRequests(
             self.memory,
             policies,
             RunIdentity("4a" * 16, "run-1", b"rig: x\n"),
@@ -88,17 +88,19 @@ class Rig:
         self.memory.insert(TransitionBuilder(PENDULUM.rig).add(records(n + 1, tick=done)))
 
     def attach(self, role: Literal["push", "watch"] = "push", who: Ticket = A, **more: bytes) -> Attached:
-        answer = self.ask(Attach(session=more.pop("session", b""), role=role, memory=more.pop("memory", b"")), who=who)
+        answer = self.request(
+            Attach(session=more.pop("session", b""), role=role, memory=more.pop("memory", b"")), who=who
+        )
         assert isinstance(answer, Attached)
         return answer
 
-    def ask(self, request: RequestMessage, *payloads: bytes, who: Ticket = A) -> ReplyMessage:
-        answer = self.desk.handle(who, request, payloads)
+    def request(self, request: RequestMessage, *payloads: bytes, who: Ticket = A) -> ReplyMessage:
+        answer = self.requests.handle(who, request, payloads)
         assert answer is not None, "it waits"
         return answer.message
 
     def pull(self, since: int, closed: int = 0, **more: int) -> tuple[Rows, bytes]:
-        answer = self.desk.handle(A, Pull(since, closed, **more), ())
+        answer = self.requests.handle(A, Pull(since, closed, **more), ())
         assert answer is not None
         assert isinstance(answer.message, Rows)
         (payload,) = answer.payloads
@@ -128,22 +130,22 @@ def errors(slots: Sequence[int], generations: Sequence[int], values: Sequence[fl
 
 def test_it_is_told_of_which_memories_the_writes_are(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    rig.desk._restored = 40
-    rig.desk.descend(b"third", [Ancestor(b"first", 30), Ancestor(b"second", 50)])
+    rig.requests._restored = 40
+    rig.requests.set_lineage(b"third", [Ancestor(b"first", 30), Ancestor(b"second", 50)])
     assert [(one.memory, one.writes) for one in rig.attach().lineage] == [
         (b"first", 30),
         (b"second", 40),
         (b"third", 40),
     ]
     for number in range(100):
-        rig.desk.descend(b"%d" % number, rig.desk.lineage)
+        rig.requests.set_lineage(b"%d" % number, rig.requests.lineage)
     assert len(rig.attach().lineage) == 64
     assert rig.attach().lineage[-1] == Ancestor(b"99", 40)
 
 
 def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
     rig.insert(5)
-    rig.desk.feed.closed = 2
+    rig.requests.feed.closed = 2
     attached = rig.attach(who=C)
     what = Attached(
         "run-1", b"rig: x\n", 64, True, 5, 2, 1, True, memory=attached.memory, why=attached.why, run="4a" * 16
@@ -154,7 +156,7 @@ def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
 
 
 def test_a_learner_of_another_version_is_refused_with_both_versions(rig: Rig) -> None:
-    answer = rig.ask(Attach(version=99))
+    answer = rig.request(Attach(version=99))
     assert isinstance(answer, Refused)
     assert answer.code == VERSION
     assert f"uses version 99 of the link, the rig version {LINK_VERSION}" in answer.reason
@@ -202,8 +204,8 @@ def test_nothing_new_is_an_empty_answer(rig: Rig) -> None:
 def test_a_mirror_of_another_memory_is_refused(rig: Rig, since: int) -> None:
     rig.insert(3)
     for wait_ms in (0, 1000):
-        assert isinstance(rig.ask(Pull(since, 0, wait_ms)), Refused)
-    assert rig.desk.feed.due() == []
+        assert isinstance(rig.request(Pull(since, 0, wait_ms)), Refused)
+    assert rig.requests.feed.due() == []
 
 
 @pytest.mark.parametrize("max_rows", [0, -5])
@@ -223,32 +225,32 @@ def test_an_answer_fits_into_a_message_however_wide_the_rows(rig: Rig, monkeypat
 def test_a_waiting_pull_is_answered_on_news(rig: Rig) -> None:
     news: tuple[Callable[[], object], ...] = (
         lambda: rig.insert(2),
-        lambda: setattr(rig.desk.feed, "closed", 1),
-        lambda: setattr(rig.desk.feed, "ending", True),
+        lambda: setattr(rig.requests.feed, "closed", 1),
+        lambda: setattr(rig.requests.feed, "ending", True),
     )
     for happens in news:
         at = rig.memory.storage.inserted
-        assert rig.desk.handle(A, Pull(at, rig.desk.feed.closed, 2000), ()) is None
-        assert rig.desk.feed.due() == []
+        assert rig.requests.handle(A, Pull(at, rig.requests.feed.closed, 2000), ()) is None
+        assert rig.requests.feed.due() == []
         happens()
-        ((ticket, answer),) = rig.desk.feed.due()
+        ((ticket, answer),) = rig.requests.feed.due()
         assert ticket == A
-        storage, desk = rig.memory.storage, rig.desk
-        assert answer.message == Rows(storage.inserted, storage.inserted, desk.feed.closed, desk.feed.ending)
-        assert rig.desk.feed.due() == [], "once"
+        storage, requests = rig.memory.storage, rig.requests
+        assert answer.message == Rows(storage.inserted, storage.inserted, requests.feed.closed, requests.feed.ending)
+        assert rig.requests.feed.due() == [], "once"
 
 
 def test_a_pull_that_news_have_overtaken_does_not_wait(rig: Rig) -> None:
     rig.insert(2)
     assert rig.pull(0, wait_ms=2000)[0].upto == 2
-    rig.desk.feed.closed = 3
+    rig.requests.feed.closed = 3
     assert rig.pull(2, closed=2, wait_ms=2000)[0].closed == 3
 
 
 def test_rows_name_the_returns_of_the_latest_episodes_closed_since(rig: Rig) -> None:
     for episode in range(1, 71):
-        rig.desk.feed.close(episode, -float(episode))
-    rig.desk.feed.close(70, -70.0)  # a restarted process reads its records again
+        rig.requests.feed.close(episode, -float(episode))
+    rig.requests.feed.close(70, -70.0)  # a restarted process reads its records again
     assert rig.pull(0, closed=68)[0].episodes == (Closed(69, -69.0), Closed(70, -70.0))
     assert [ended.episode for ended in rig.pull(0)[0].episodes] == list(range(7, 71))
     assert rig.pull(0, closed=70)[0].episodes == ()
@@ -259,30 +261,30 @@ def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_t
 ) -> None:
     now_s = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    rig.desk.handle(A, Pull(0, 0, 300), ())
-    rig.desk.handle(B, Pull(0, 0, 10**9), ())
+    rig.requests.handle(A, Pull(0, 0, 300), ())
+    rig.requests.handle(B, Pull(0, 0, 10**9), ())
     now_s += 0.299
-    assert rig.desk.feed.due() == []
+    assert rig.requests.feed.due() == []
     now_s += 0.002
-    assert [ticket for ticket, _ in rig.desk.feed.due()] == [A]
+    assert [ticket for ticket, _ in rig.requests.feed.due()] == [A]
     now_s += 1.7
-    assert [ticket for ticket, _ in rig.desk.feed.due()] == [B]
+    assert [ticket for ticket, _ in rig.requests.feed.due()] == [B]
 
 
 def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
     later = A._replace(request_id=b"00000002")
     for ticket in (A, later, B):
-        assert rig.desk.handle(ticket, Pull(0, 0, 2000), ()) is None
+        assert rig.requests.handle(ticket, Pull(0, 0, 2000), ()) is None
     rig.insert(1)
-    assert [ticket for ticket, _ in rig.desk.feed.due()] == [later, B]
+    assert [ticket for ticket, _ in rig.requests.feed.due()] == [later, B]
 
 
 # -- what became of policies -------------------------------------------------------------------------------------------
 
 
 def test_rulings_come_with_the_next_rows_and_only_those_not_yet_heard(rig: Rig) -> None:
-    rig.desk.rule(4, "passed", "")
-    rig.desk.rule(5, "rolled_back", "too slow")
+    rig.requests.add_ruling(4, "passed", "")
+    rig.requests.add_ruling(5, "rolled_back", "too slow")
     first = Ruling(1, 4, "passed", ""), Ruling(2, 5, "rolled_back", "too slow")
     assert rig.pull(0)[0].rulings == first
     assert rig.pull(0)[0].rulings == first, "a repeated question has the same answer"
@@ -291,18 +293,18 @@ def test_rulings_come_with_the_next_rows_and_only_those_not_yet_heard(rig: Rig) 
 
 
 def test_rulings_alone_are_no_news(rig: Rig) -> None:
-    assert rig.desk.handle(A, Pull(0, 0, 2000), ()) is None
-    rig.desk.rule(4, "passed", "")
-    assert rig.desk.feed.due() == [], "what a learner does in lockstep must not depend on when it hears of them"
+    assert rig.requests.handle(A, Pull(0, 0, 2000), ()) is None
+    rig.requests.add_ruling(4, "passed", "")
+    assert rig.requests.feed.due() == [], "what a learner does in lockstep must not depend on when it hears of them"
     rig.insert(1)
-    ((_, answer),) = rig.desk.feed.due()
+    ((_, answer),) = rig.requests.feed.due()
     assert isinstance(answer.message, Rows)
     assert [r.policy_id for r in answer.message.rulings] == [4]
 
 
 def test_rulings_are_few_and_short_enough_for_a_message_and_the_oldest_are_forgotten(rig: Rig) -> None:
     for policy_id in range(1, 101):
-        rig.desk.rule(policy_id, "passed", "why " * 200)
+        rig.requests.add_ruling(policy_id, "passed", "why " * 200)
     heard, numbers = 0, []
     while rulings := rig.pull(0, heard=heard)[0].rulings:
         assert len(rulings) <= MAX_RULINGS
@@ -314,7 +316,7 @@ def test_rulings_are_few_and_short_enough_for_a_message_and_the_oldest_are_forgo
 
 @pytest.mark.parametrize("heard", [-(2**63), -1, 2**63 - 1])
 def test_whatever_a_learner_claims_to_have_heard_it_is_answered(rig: Rig, heard: int) -> None:
-    rig.desk.rule(4, "passed", "")
+    rig.requests.add_ruling(4, "passed", "")
     assert len(rig.pull(0, heard=heard)[0].rulings) == (heard < 1)
 
 
@@ -324,24 +326,24 @@ def test_only_the_learner_that_pushes_breaks_the_silence(tmp_path: Path, monkeyp
     rig.attach("watch", B)
     now_s = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    rig.ask(Pull(0, 0))
-    assert rig.desk.peers.heard_ns == 10**12
+    rig.request(Pull(0, 0))
+    assert rig.requests.peers.last_message_ns == 10**12
     now_s += 5.0
-    rig.ask(Pull(0, 0), who=B)
-    assert rig.desk.peers.heard_ns == 10**12, "whoever watches sends no policies"
-    rig.ask(Done(0, 0, 0.0))
-    assert rig.desk.peers.heard_ns == 1005 * 10**9
-    rig.ask(Leave())
+    rig.request(Pull(0, 0), who=B)
+    assert rig.requests.peers.last_message_ns == 10**12, "whoever watches sends no policies"
+    rig.request(Done(0, 0, 0.0))
+    assert rig.requests.peers.last_message_ns == 1005 * 10**9
+    rig.request(Leave())
     now_s += 5.0
     rig.attach(who=C)
-    assert rig.desk.peers.heard_ns == 1010 * 10**9
+    assert rig.requests.peers.last_message_ns == 1010 * 10**9
 
 
 def test_before_anybody_pushes_there_is_silence(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.attach("watch")
-    rig.ask(Pull(0, 0))
-    assert rig.desk.peers.heard_ns == 0
+    rig.request(Pull(0, 0))
+    assert rig.requests.peers.last_message_ns == 0
 
 
 # -- TD errors ---------------------------------------------------------------------------------------------------------
@@ -353,7 +355,7 @@ def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: 
         rig.memory, "take_feedback", lambda signal, slots, generations, values: taken.append(values.tolist())
     )
     for batch, value in ((7, 1.0), (7, 1.0), (8, -2.0), (7, 1.0)):
-        assert rig.ask(Feedback(batch), *errors([0], [1], [value])) == Accepted()
+        assert rig.request(Feedback(batch), *errors([0], [1], [value])) == Accepted()
     assert taken == [[1.0], [2.0]]
 
 
@@ -361,10 +363,10 @@ def test_the_next_learner_may_count_its_batches_from_a_clock_that_is_behind(tmp_
     rig = Rig(tmp_path, lockstep=False)
     rig.attach()
     rig.insert(4)
-    rig.ask(Feedback(10**18), *errors([0], [9], [1.0]))
-    rig.ask(Leave())
+    rig.request(Feedback(10**18), *errors([0], [9], [1.0]))
+    rig.request(Leave())
     rig.attach(session=b"the next one")
-    rig.ask(Feedback(5), *errors([0], [9], [1.0]))
+    rig.request(Feedback(5), *errors([0], [9], [1.0]))
     assert rig.memory.stale_errors == 2
 
 
@@ -372,7 +374,7 @@ def test_errors_of_experiences_rewritten_since_are_counted(tmp_path: Path) -> No
     rig = Rig(tmp_path, "TDE(1.0)[Uniform]", capacity=4)
     rig.attach()
     rig.insert(4)
-    assert rig.ask(Feedback(1), *errors([0, 1, 2, -1, 99], [1, 2, 1, 1, 1], [0.5] * 5)) == Accepted()
+    assert rig.request(Feedback(1), *errors([0, 1, 2, -1, 99], [1, 2, 1, 1, 1], [0.5] * 5)) == Accepted()
     assert rig.memory.stale_errors == 3
 
 
@@ -390,8 +392,8 @@ def test_errors_of_experiences_rewritten_since_are_counted(tmp_path: Path) -> No
 )
 def test_malformed_errors_are_refused_and_may_be_sent_again(rig: Rig, payloads: tuple[bytes, ...]) -> None:
     rig.insert(4)
-    assert isinstance(rig.ask(Feedback(1), *payloads), Refused)
-    assert rig.ask(Feedback(1), *errors([0], [3], [1.0])) == Accepted()
+    assert isinstance(rig.request(Feedback(1), *payloads), Refused)
+    assert rig.request(Feedback(1), *errors([0], [3], [1.0])) == Accepted()
     assert rig.memory.stale_errors == 1, "the batch was not spent"
 
 
@@ -408,13 +410,13 @@ def test_a_retention_hears_each_kind_of_feedback_as_itself(tmp_path: Path) -> No
     rig.memory.keeper.learned = listen  # type: ignore[method-assign]
     rig.insert(4)
     slots, generations, values = errors([0, 3], [1, 1], [0.5, 0.25, 2.0, 4.0])
-    assert rig.ask(Feedback(1, ("td", "kl")), slots, generations, values) == Accepted()
+    assert rig.request(Feedback(1, ("td", "kl")), slots, generations, values) == Accepted()
     assert heard == [(Signal.TD_ERROR, [0.5, 0.25]), (Signal.KL, [2.0, 4.0])]
-    told = rig.ask(Feedback(2, ("td", "surprise")), slots, generations, values)
+    told = rig.request(Feedback(2, ("td", "surprise")), slots, generations, values)
     assert isinstance(told, Refused)
     assert told.reason == "feedback of unknown kind 'surprise'; known kinds are td, far, kl"
-    assert isinstance(rig.ask(Feedback(2, ("kl",)), slots, generations, values), Refused), "values of two kinds"
-    assert rig.ask(Feedback(2, ("far",)), *errors([0], [1], [1.0])) == Accepted(), "it was not spent"
+    assert isinstance(rig.request(Feedback(2, ("kl",)), slots, generations, values), Refused), "values of two kinds"
+    assert rig.request(Feedback(2, ("far",)), *errors([0], [1], [1.0])) == Accepted(), "it was not spent"
 
 
 # -- lockstep ----------------------------------------------------------------------------------------------------------
@@ -424,33 +426,33 @@ def test_a_mirror_is_confirmed_by_its_hash(rig: Rig) -> None:
     rig.insert(7)
     mirror = Storage(64, Layout(2, 1))
     mirror.write_rows(rig.memory.storage.rows(np.arange(7)))
-    assert rig.ask(Confirm(1, mirror.digest())) == Accepted()
+    assert rig.request(Confirm(1, mirror.digest())) == Accepted()
     rig.insert(1)
-    assert isinstance(rig.ask(Confirm(2, mirror.digest())), Refused)
-    assert (rig.desk.mismatches, rig.events) == (1, ["mirror_differs"])
+    assert isinstance(rig.request(Confirm(2, mirror.digest())), Refused)
+    assert (rig.requests.mismatches, rig.events) == (1, ["mirror_differs"])
 
 
 def test_an_episode_is_done_only_once_it_is_closed(rig: Rig) -> None:
-    assert rig.desk.done == -1, "not before a learner has attached and begun"
-    rig.ask(Done(0, 0, 0.0))
-    assert rig.desk.done == 0
-    rig.ask(Done(3, 300, 1.0))
-    assert rig.desk.done == 0, "the barrier does not open before its episode is in the memory"
-    rig.desk.feed.closed = 2
-    rig.ask(Done(1, 100, 1.0))
-    assert rig.desk.done == 1
-    rig.ask(Done(0, 0, 1.0))
-    assert rig.desk.done == 1, "an old one closes nothing again"
-    rig.ask(Done(2, 200, 55.5))
-    assert (rig.desk.done, rig.desk.updates, rig.desk.updates_per_s) == (2, 200, 55.5)
+    assert rig.requests.done == -1, "not before a learner has attached and begun"
+    rig.request(Done(0, 0, 0.0))
+    assert rig.requests.done == 0
+    rig.request(Done(3, 300, 1.0))
+    assert rig.requests.done == 0, "the barrier does not open before its episode is in the memory"
+    rig.requests.feed.closed = 2
+    rig.request(Done(1, 100, 1.0))
+    assert rig.requests.done == 1
+    rig.request(Done(0, 0, 1.0))
+    assert rig.requests.done == 1, "an old one closes nothing again"
+    rig.request(Done(2, 200, 55.5))
+    assert (rig.requests.done, rig.requests.updates, rig.requests.updates_per_s) == (2, 200, 55.5)
 
 
 def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
-    verdict = rig.ask(Offer(0), b"no policy")
+    verdict = rig.request(Offer(0), b"no policy")
     assert isinstance(verdict, Verdict)
     assert (verdict.policy_id, verdict.accepted, verdict.stage) == (0, False, "format")
-    assert isinstance(rig.ask(Offer(0)), Refused)
-    assert isinstance(rig.ask(Offer(0), b"", b""), Refused)
+    assert isinstance(rig.request(Offer(0)), Refused)
+    assert isinstance(rig.request(Offer(0), b"", b""), Refused)
 
 
 # -- who may do what ---------------------------------------------------------------------------------------------------
@@ -458,7 +460,7 @@ def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
 
 def test_whoever_has_not_attached_is_told_to(rig: Rig) -> None:
     for request in (Pull(0, 0), Feedback(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b""), Leave()):
-        answer = rig.ask(request, who=C)
+        answer = rig.request(request, who=C)
         assert isinstance(answer, Refused)
         assert answer.code == UNKNOWN
 
@@ -469,18 +471,18 @@ def test_many_watch_and_one_pushes(rig: Rig) -> None:
     assert second.why.startswith("another learner pushes (a:key")
     rig.insert(3)
     for who in (B, C):
-        assert isinstance(rig.ask(Pull(0, 0), who=who), Rows)
+        assert isinstance(rig.request(Pull(0, 0), who=who), Rows)
         for request in (Feedback(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b"")):
-            answer = rig.ask(request, who=who)
+            answer = rig.request(request, who=who)
             assert isinstance(answer, Refused)
             assert (answer.code, "a:key" in answer.reason) == (LEASE, True)
-    assert rig.desk.done == -1
-    assert rig.ask(Done(0, 0, 0.0)) == Accepted()
+    assert rig.requests.done == -1
+    assert rig.request(Done(0, 0, 0.0)) == Accepted()
 
 
 def test_a_learner_that_leaves_hands_over_to_the_next_that_asks(rig: Rig) -> None:
     rig.attach("push", C)
-    assert rig.ask(Leave()) == Accepted()
+    assert rig.request(Leave()) == Accepted()
     assert rig.attach("push", C).pushes
     assert rig.events == ["learner_attached", "push_passed"]
     assert not rig.attach("push", A).pushes
@@ -493,15 +495,15 @@ def test_a_learner_whose_connection_is_gone_hands_over_only_when_another_asks(ri
 
 
 def test_a_learner_that_comes_back_in_time_pushes_on_where_it_was(rig: Rig) -> None:
-    rig.ask(Leave())
+    rig.request(Leave())
     first = rig.attach(session=b"me")
-    rig.ask(Feedback(10), *errors([], [], []))
+    rig.request(Feedback(10), *errors([], [], []))
     rig.gone.add(A.peer)
     again = rig.attach(who=C._replace(key=A.key), session=b"me", memory=first.memory)
     assert again.pushes
     assert again.memory == first.memory
     assert rig.events[-1] == "learner_resumed"
-    assert rig.desk.feedback.last_batch == 10, "batches that were taken are not taken twice"
+    assert rig.requests.feedback.last_batch == 10, "batches that were taken are not taken twice"
 
 
 def test_a_learner_with_a_mirror_of_another_memory_is_told_so_and_counts_when_it_comes_again(rig: Rig) -> None:
@@ -512,7 +514,7 @@ def test_a_learner_with_a_mirror_of_another_memory_is_told_so_and_counts_when_it
 
 
 def test_a_session_is_worth_nothing_under_another_key(rig: Rig) -> None:
-    rig.ask(Leave())
+    rig.request(Leave())
     rig.attach(session=b"me")
     assert not rig.attach(who=C, session=b"me").pushes
 
@@ -520,10 +522,10 @@ def test_a_session_is_worth_nothing_under_another_key(rig: Rig) -> None:
 def test_a_learner_that_is_silent_for_long_hands_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    rig.ask(Pull(0, 0))
+    rig.request(Pull(0, 0))
     now_s += 30.0
     assert not rig.attach("push", C).pushes
-    rig.ask(Pull(0, 0))
+    rig.request(Pull(0, 0))
     now_s += 30.1
     assert rig.attach("push", C).pushes
 
@@ -531,8 +533,8 @@ def test_a_learner_that_is_silent_for_long_hands_over(rig: Rig, monkeypatch: pyt
 def test_only_so_many_connections_are_remembered(rig: Rig) -> None:
     for n in range(200):
         rig.attach("watch", B._replace(peer=b"%d" % n))
-    assert isinstance(rig.ask(Pull(0, 0), who=B._replace(peer=b"199")), Rows)
-    answer = rig.ask(Pull(0, 0), who=B._replace(peer=b"9"))
+    assert isinstance(rig.request(Pull(0, 0), who=B._replace(peer=b"199")), Rows)
+    answer = rig.request(Pull(0, 0), who=B._replace(peer=b"9"))
     assert isinstance(answer, Refused)
     assert answer.code == UNKNOWN
 
@@ -542,27 +544,27 @@ def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_
 ) -> None:
     now_s = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    rig.ask(Pull(0, 0))
-    rig.desk.handle(B, Pull(0, 0, 2000), ())
-    rig.desk.feed.ending = True
-    ((ticket, _),) = rig.desk.feed.due()
+    rig.request(Pull(0, 0))
+    rig.requests.handle(B, Pull(0, 0, 2000), ())
+    rig.requests.feed.ending = True
+    ((ticket, _),) = rig.requests.feed.due()
     assert ticket == B
-    assert rig.desk.peers.expected
+    assert rig.requests.peers.expected
     rig.gone.add(B.peer)
-    assert rig.desk.peers.expected, "a has not heard"
+    assert rig.requests.peers.expected, "a has not heard"
     assert rig.pull(0)[0].ending
-    assert rig.desk.peers.expected, "the answer may be lost; it will ask again"
-    rig.ask(Leave())
-    assert not rig.desk.peers.expected
+    assert rig.requests.peers.expected, "the answer may be lost; it will ask again"
+    rig.request(Leave())
+    assert not rig.requests.peers.expected
     rig.attach("watch", C)
     now_s += 5.1
-    assert not rig.desk.peers.expected, "whoever is silent is not awaited"
+    assert not rig.requests.peers.expected, "whoever is silent is not awaited"
 
 
 def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
     many = [0] * (MAX_REPLAYED + 1)
-    assert isinstance(rig.ask(Feedback(1), *errors(many, many, many)), Refused)
-    assert rig.ask(Feedback(1), *errors(many[1:], many[1:], many[1:])) == Accepted()
+    assert isinstance(rig.request(Feedback(1), *errors(many, many, many)), Refused)
+    assert rig.request(Feedback(1), *errors(many[1:], many[1:], many[1:])) == Accepted()
 
 
 # -- another learner, in lockstep --------------------------------------------------------------------------------------
@@ -570,28 +572,28 @@ def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
 
 def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig) -> None:
     rig.insert(4)
-    rig.ask(Feedback(7), *errors([0], [1], [1.0]))
-    rig.ask(Leave())
+    rig.request(Feedback(7), *errors([0], [1], [1.0]))
+    rig.request(Leave())
     newcomer = Attach(session=b"the next one", role="push")
-    assert rig.desk.handle(C, newcomer, []) is None
-    assert rig.desk.succession.replaced
-    rig.desk.admit_replacement()
-    assert rig.desk.succession.departures == 1
+    assert rig.requests.handle(C, newcomer, []) is None
+    assert rig.requests.succession.replaced
+    rig.requests.admit_replacement()
+    assert rig.requests.succession.departures == 1
     assert rig.attach(who=C, session=b"the next one").pushes
-    assert not rig.desk.succession.replaced
-    rig.ask(Feedback(5), *errors([0], [1], [1.0]), who=C)
-    assert rig.desk.feedback.batches == 2
+    assert not rig.requests.succession.replaced
+    rig.request(Feedback(5), *errors([0], [1], [1.0]), who=C)
+    assert rig.requests.feedback.batches == 2
 
 
 def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_checkpoint(rig: Rig) -> None:
-    rig.desk.feed.closed = 1
-    rig.ask(Feedback(7), *errors([0], [1], [1.0]))
-    rig.ask(Done(1, 10, 0.0))
-    rig.desk.settle(1)
-    rig.ask(Leave())
+    rig.requests.feed.closed = 1
+    rig.request(Feedback(7), *errors([0], [1], [1.0]))
+    rig.request(Done(1, 10, 0.0))
+    rig.requests.settle(1)
+    rig.request(Leave())
     attached = rig.attach(who=C, session=b"the next one")
-    assert (attached.pushes, attached.done, rig.desk.succession.replaced) == (True, 1, False)
-    rows = rig.ask(Pull(0, 0), who=C)
+    assert (attached.pushes, attached.done, rig.requests.succession.replaced) == (True, 1, False)
+    rows = rig.request(Pull(0, 0), who=C)
     assert isinstance(rows, Rows)
     assert rows.settled == 1
 
@@ -600,22 +602,22 @@ def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_ch
 def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
     rig: Rig, updates: int, departures: int
 ) -> None:
-    rig.desk.feed.closed = 1
-    rig.ask(Done(1, 10, 0.0))
-    rig.desk.settle(1)
-    rig.ask(Leave())
+    rig.requests.feed.closed = 1
+    rig.request(Done(1, 10, 0.0))
+    rig.requests.settle(1)
+    rig.request(Leave())
     rig.attach(who=C, session=b"the next one")
-    rig.ask(Done(1, updates, 0.0), who=C)
-    assert rig.desk.succession.departures == departures
+    rig.request(Done(1, updates, 0.0), who=C)
+    assert rig.requests.succession.departures == departures
     assert ("not_reproducible" in rig.events) is bool(departures)
 
 
 def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Rig) -> None:
-    rig.desk.feed.closed = 2
-    rig.ask(Done(1, 10, 0.0, kept=False))
-    assert not rig.desk.learner_kept
-    rig.ask(Done(2, 20, 0.0))
-    assert rig.desk.learner_kept
+    rig.requests.feed.closed = 2
+    rig.request(Done(1, 10, 0.0, kept=False))
+    assert not rig.requests.learner_kept
+    rig.request(Done(2, 20, 0.0))
+    assert rig.requests.learner_kept
 
 
 # -- anything at all ---------------------------------------------------------------------------------------------------
@@ -651,8 +653,8 @@ def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
 ) -> None:
     for request, payloads, inserted in requests:
         ranked.insert(inserted)
-        answer = ranked.desk.handle(A, request, payloads)
-        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.desk.succession.replaced)
+        answer = ranked.requests.handle(A, request, payloads)
+        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.requests.succession.replaced)
         assert isinstance(answer, Answer) or (answer is None and waits)
-        ranked.desk.feed.due()
-        assert ranked.desk.done <= ranked.desk.feed.closed
+        ranked.requests.feed.due()
+        assert ranked.requests.done <= ranked.requests.feed.closed

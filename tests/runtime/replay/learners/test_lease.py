@@ -11,26 +11,26 @@ A, B = b"peer a", b"peer b"
 def test_the_first_holds_it_and_the_next_hears_who_and_since_when() -> None:
     lease = Lease(lambda peer: False)
     assert lease.holder == ""
-    assert lease.ask(b"a", "lab:1", A, 10.0) is None
-    assert lease.ask(b"b", "desk:2", B, 25.0) == "another learner pushes (lab:1, for 15 s, last message 15 s ago)"
+    assert lease.request(b"a", "lab:1", A, 10.0) is None
+    assert lease.request(b"b", "desk:2", B, 25.0) == "another learner pushes (lab:1, for 15 s, last message 15 s ago)"
     assert (lease.held_by(A), lease.held_by(B), lease.holder) == (True, False, "lab:1")
 
 
 def test_silence_counts_from_the_last_sign_of_life() -> None:
     lease = Lease(lambda peer: False)
-    lease.ask(b"a", "a", A, 0.0)
+    lease.request(b"a", "a", A, 0.0)
     lease.heard(B, SILENT_S)
     lease.heard(A, 1.0)
-    assert lease.ask(b"b", "b", B, SILENT_S + 0.5) is not None
-    assert lease.ask(b"b", "b", B, SILENT_S + 1.5) is None
+    assert lease.request(b"b", "b", B, SILENT_S + 0.5) is not None
+    assert lease.request(b"b", "b", B, SILENT_S + 1.5) is None
 
 
 def test_who_does_not_hold_it_cannot_give_it_up() -> None:
     lease = Lease(lambda peer: False)
-    lease.ask(b"a", "a", A, 0.0)
-    lease.give_up(B)
+    lease.request(b"a", "a", A, 0.0)
+    lease.release(B)
     assert lease.held_by(A)
-    lease.give_up(A)
+    lease.release(A)
     assert not lease.held_by(A)
     assert not lease.belongs_to(b"a", "a")
 
@@ -44,7 +44,7 @@ STEPS = st.lists(
 def test_at_most_one_holds_it_and_nobody_loses_it_while_alive(steps: list[tuple[str, int, float]]) -> None:
     gone: set[bytes] = set()
     lease = Lease(gone.__contains__)
-    now_s, heard_s = 0.0, [0.0] * 4
+    now_s, last_message_s = 0.0, [0.0] * 4
     for what, who, wait_s in steps:
         now_s += wait_s
         peer, before = b"%d" % who, [n for n in range(4) if lease.held_by(b"%d" % n)]
@@ -53,13 +53,13 @@ def test_at_most_one_holds_it_and_nobody_loses_it_while_alive(steps: list[tuple[
             gone.add(peer)
         elif what == "heard":
             lease.heard(peer, now_s)
-            heard_s[who] = now_s
+            last_message_s[who] = now_s
         elif what == "give up":
-            lease.give_up(peer)
+            lease.release(peer)
         else:
-            taken = lease.ask(b"s%d" % who, "key", peer, now_s) is None
-            heard_s[who] = now_s
+            taken = lease.request(b"s%d" % who, "key", peer, now_s) is None
+            last_message_s[who] = now_s
             gone.discard(peer)
             for holder in before:
-                alive = b"%d" % holder not in gone and now_s - heard_s[holder] <= SILENT_S
+                alive = b"%d" % holder not in gone and now_s - last_message_s[holder] <= SILENT_S
                 assert not (taken and holder != who and alive)

@@ -10,7 +10,7 @@ from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate, PerBarrier, PerSecond
-from onrig.runtime.replay.learners.admission_terms import Examination, admission_limits, examination, wanted_of
+from onrig.runtime.replay.learners.admission_terms import Examination, admission_limits, examination, required_contract
 from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder, RepeatedPolicyFolder
 from onrig.runtime.run_state.checksums import extent_of
@@ -39,9 +39,9 @@ class Desk(PolicyAdmission):
         self.events: list[tuple[str, object]] = []
         self.slot, self.folder = slot, folder / "policies"
         limits = msgspec.structs.replace(admission_limits(PENDULUM), latency_is_advisory=True)
-        wanted = wanted_of(PENDULUM.rig, PENDULUM.rate_hz, stochastic=False)
+        required = required_contract(PENDULUM.rig, PENDULUM.rate_hz, stochastic=False)
         filed = RepeatedPolicyFolder(self.folder) if lockstep else PolicyFolder(self.folder)
-        super().__init__(Examination(wanted, limits, seed=0), slot, filed, self._note, rate)
+        super().__init__(Examination(required, limits, seed=0), slot, filed, self._note, rate)
 
     def _note(self, kind: str, **what: object) -> None:
         if kind != "policy_warning":  # of latency: a matter of this machine's load
@@ -49,7 +49,7 @@ class Desk(PolicyAdmission):
 
     def offer(self, policy_id: int, **what: float) -> Verdict:
         """Offer a policy that calls itself by this id."""
-        return self.judge(model(policy_id, **what), NOTHING)  # type: ignore[arg-type]
+        return self.admit(model(policy_id, **what), NOTHING)  # type: ignore[arg-type]
 
     def acts(self, *policy_ids: int, dropped: int = 0) -> None:
         """Let records name who acted, in order."""
@@ -81,7 +81,7 @@ def seen(policy: SlotPolicy | None) -> tuple[int, int, bytes] | None:
 
 
 def test_an_admitted_policy_is_in_the_slot_and_in_the_run_folder(desk: Desk) -> None:
-    verdict = desk.judge(model(1), NOTHING)
+    verdict = desk.admit(model(1), NOTHING)
     assert (verdict.accepted, verdict.policy_id) == (True, 1)
     assert seen(desk.slot.take()) == (1, 1, model(1))
     assert [(p.name, p.read_bytes()) for p in desk.folder.glob("*.onnx")] == [("1.onnx", model(1))]
@@ -105,7 +105,7 @@ def test_an_admitted_policy_is_in_the_slot_and_in_the_run_folder(desk: Desk) -> 
 def test_a_refused_policy_reaches_neither_slot_nor_folder_and_the_reason_is_told(
     desk: Desk, offer: bytes, stage: str
 ) -> None:
-    verdict = desk.judge(offer, NOTHING)
+    verdict = desk.admit(offer, NOTHING)
     assert (verdict.accepted, verdict.stage) == (False, stage)
     assert verdict.reason
     assert desk.slot.take() is None
@@ -116,9 +116,9 @@ def test_a_refused_policy_reaches_neither_slot_nor_folder_and_the_reason_is_told
 
 @pytest.mark.parametrize("offer", [model(1), model(1, scale=30.0)], ids=["admitted", "refused"])
 def test_an_offer_that_is_repeated_gets_the_same_answer_and_changes_nothing(desk: Desk, offer: bytes) -> None:
-    first = desk.judge(offer, NOTHING)
+    first = desk.admit(offer, NOTHING)
     before = (desk.tally, desk.slot.version, list(desk.events))
-    assert desk.judge(offer, NOTHING) == first
+    assert desk.admit(offer, NOTHING) == first
     assert (desk.tally, desk.slot.version, desk.events) == before
 
 
@@ -150,7 +150,7 @@ def test_an_id_beyond_64_bits_is_malformed(desk: Desk) -> None:
 
 
 def test_when_ids_have_run_out_nothing_more_is_admitted(desk: Desk) -> None:
-    desk.number_after(MAX_POLICY_ID - 1)
+    desk.reserve_ids(MAX_POLICY_ID - 1)
     assert desk.offer(1).policy_id == MAX_POLICY_ID
     verdict = desk.offer(2)
     assert (verdict.accepted, verdict.stage, desk.slot.version) == (False, "ids", 1)
@@ -158,7 +158,7 @@ def test_when_ids_have_run_out_nothing_more_is_admitted(desk: Desk) -> None:
 
 def test_junk_leaves_nothing_behind_that_grows(desk: Desk) -> None:
     for n in range(200):
-        assert not desk.judge(n.to_bytes(8, "little"), NOTHING).accepted
+        assert not desk.admit(n.to_bytes(8, "little"), NOTHING).accepted
     assert (desk.next_id, desk.counts()["next_policy"], desk.unsynced, desk.filed) == (1, 1, [], [])
     assert len(desk._refused) == 64
 
@@ -166,7 +166,7 @@ def test_junk_leaves_nothing_behind_that_grows(desk: Desk) -> None:
 def test_a_repeated_offer_is_known_by_its_bytes_however_many_refused_ones_came_between(desk: Desk) -> None:
     first = desk.offer(1)
     for n in range(100):
-        desk.judge(b"junk %d" % n, NOTHING)
+        desk.admit(b"junk %d" % n, NOTHING)
     assert desk.offer(1) == first
     assert desk.slot.version == 1
 
@@ -191,15 +191,15 @@ def test_what_comes_too_soon_is_neither_judged_nor_remembered(tmp_path: Path, sl
 
 def test_junk_uses_up_the_allowance_as_well(tmp_path: Path, slot: PolicySlot) -> None:
     desk = Desk(tmp_path, slot, PerSecond(1.0, PENDULUM.rate_hz, lambda: 0.0))
-    stages = [desk.judge(b"junk %d" % n, NOTHING).stage for n in range(5)]
+    stages = [desk.admit(b"junk %d" % n, NOTHING).stage for n in range(5)]
     assert stages == ["format", *[RATE] * 4]
 
 
 def test_in_lockstep_one_is_judged_at_each_barrier(tmp_path: Path, slot: PolicySlot) -> None:
     desk = Desk(tmp_path, slot, PerBarrier(), lockstep=True)
-    verdicts = [desk.judge(model(n), NOTHING, closed=closed) for n, closed in enumerate((0, 0, 1, 1, 1, 3))]
+    verdicts = [desk.admit(model(n), NOTHING, closed=closed) for n, closed in enumerate((0, 0, 1, 1, 1, 3))]
     assert [v.policy_id for v in verdicts] == [1, 0, 2, 0, 0, 3]
-    assert desk.judge(model(0), NOTHING, closed=3) == verdicts[0]
+    assert desk.admit(model(0), NOTHING, closed=3) == verdicts[0]
 
 
 # -- which files stay --------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(
         desk.offer(n)
         desk.slot.take()
         desk.acts(n)
-    desk.take_back(4, "no number")
+    desk.note_rollback(4, "no number")
     slot = PolicySlot(Segment.create(tmp_path / "another", SLOT_BYTES, SLOT_SCHEMA))
     resumed = Desk(tmp_path, slot)
     assert resumed.reinstate() == 3
@@ -357,17 +357,17 @@ def test_what_was_filed_by_a_process_that_was_killed_before_handing_it_over_reac
     desk.offer(1)
     slot = PolicySlot(Segment.create(tmp_path / "another", SLOT_BYTES, SLOT_SCHEMA))
     after = Desk(tmp_path, slot)
-    after.pass_on()
+    after.submit_filed()
     passed = slot.peek()
     assert passed is not None
     assert (passed.policy_id, passed.model, after.active_id) == (1, model(1), 1)
-    after.pass_on()
+    after.submit_filed()
     assert slot.version == 1, "once"
     after.offer(2)
-    after.take_back(2, "no number")
+    after.note_rollback(2, "no number")
     rolled_back_to = PolicySlot(Segment.create(tmp_path / "third", SLOT_BYTES, SLOT_SCHEMA))
     last = Desk(tmp_path, rolled_back_to)
-    last.pass_on()
+    last.submit_filed()
     assert last.active_id == 1, "not what was rolled back"
 
 
@@ -410,14 +410,14 @@ def test_a_policy_is_tried_on_what_the_rig_has_seen_as_well(desk: Desk) -> None:
     constants = {"edge": np.array([[0, 3000]], np.float32), "gain": np.array([[0], [1]], np.float32)}
     offer = models.serialized(models.proto(nodes, constants, contract=contract))
     far = np.array([[0.0, 120.0]], np.float32)  # normalised: 3600 rad/s
-    verdict = desk.judge(offer, far)
+    verdict = desk.admit(offer, far)
     assert (verdict.accepted, verdict.stage) == (False, "bounds")
     assert "velocity 3600" in verdict.reason
 
 
 def test_a_desk_that_takes_over_knows_the_ids_that_were_used(desk: Desk, tmp_path: Path) -> None:
     for policy_id in (1, 2):
-        desk.judge(model(policy_id), NOTHING)
+        desk.admit(model(policy_id), NOTHING)
     after = Desk(tmp_path, desk.slot)
     assert after.next_id == 3
     assert after.offer(2).policy_id == 2, "the very policy, offered again because the answer was lost"
@@ -434,7 +434,7 @@ def test_the_policy_a_run_started_with_does_not_come_back_when_the_desk_is_taken
     desk: Desk, tmp_path: Path
 ) -> None:
     desk.adopt(model(1))
-    desk.judge(model(2), NOTHING)
+    desk.admit(model(2), NOTHING)
     after = Desk(tmp_path, desk.slot)
     assert after.adopt(model(1)).accepted
     assert seen(desk.slot.take()) == (2, 2, model(2))
@@ -507,27 +507,27 @@ def test_the_policy_a_run_starts_with_does_not_come_back_when_all_happens_once_m
 
 def test_a_policy_that_was_rolled_back_is_refused_by_every_desk_of_its_run_folder(desk: Desk, tmp_path: Path) -> None:
     for policy_id in (1, 2):
-        desk.judge(model(policy_id), NOTHING)
-    desk.take_back(2, "too slow")
+        desk.admit(model(policy_id), NOTHING)
+    desk.note_rollback(2, "too slow")
     version = desk.slot.version
     for d in (desk, Desk(tmp_path, desk.slot)):
-        verdict = d.judge(model(2), NOTHING)
+        verdict = d.admit(model(2), NOTHING)
         assert (verdict.accepted, verdict.stage, verdict.reason) == (False, "probation", "it was rolled back: too slow")
         assert (d.rolled_back, d.was_rolled_back(2), d.was_rolled_back(1)) == (1, True, False)
         assert not d.adopt(model(2)).accepted
     assert desk.slot.version == version
-    assert desk.judge(model(3), NOTHING).accepted
+    assert desk.admit(model(3), NOTHING).accepted
 
 
 def test_one_that_another_replay_process_admitted_may_be_taken_back_too(desk: Desk, tmp_path: Path) -> None:
-    desk.judge(model(1), NOTHING)
+    desk.admit(model(1), NOTHING)
     after = Desk(tmp_path, desk.slot)
-    after.take_back(1, "no number")
-    assert not after.judge(model(1), NOTHING).accepted
+    after.note_rollback(1, "no number")
+    assert not after.admit(model(1), NOTHING).accepted
 
 
 def test_what_was_never_admitted_cannot_be_taken_back(desk: Desk) -> None:
-    desk.take_back(5, "no number")
+    desk.note_rollback(5, "no number")
     assert desk.rolled_back == 0
 
 
@@ -535,12 +535,12 @@ def test_a_full_disk_does_not_let_it_come_back(desk: Desk, monkeypatch: pytest.M
     def full(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    desk.judge(model(1), NOTHING)
+    desk.admit(model(1), NOTHING)
     monkeypatch.setattr(Path, "open", full)
-    desk.take_back(1, "no number")
+    desk.note_rollback(1, "no number")
     monkeypatch.undo()
     assert desk.events[-1] == ("rolled_back_not_filed", 1)
-    assert not desk.judge(model(1), NOTHING).accepted
+    assert not desk.admit(model(1), NOTHING).accepted
 
 
 def test_a_list_of_them_that_cannot_be_read_is_told_of(desk: Desk, tmp_path: Path) -> None:
@@ -551,8 +551,8 @@ def test_a_list_of_them_that_cannot_be_read_is_told_of(desk: Desk, tmp_path: Pat
 
 
 def test_the_training_step_of_a_policy_is_known_as_long_as_it_is_among_the_latest(desk: Desk) -> None:
-    desk.judge(model(1), NOTHING)
+    desk.admit(model(1), NOTHING)
     assert (desk.training_step(1), desk.training_step(2)) == (0, None)
     for policy_id in range(2, 67):
-        desk.judge(model(policy_id), NOTHING)
+        desk.admit(model(policy_id), NOTHING)
     assert (desk.training_step(1), desk.training_step(66)) == (None, 0)

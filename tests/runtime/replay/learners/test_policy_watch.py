@@ -29,10 +29,10 @@ class Told:
 
 
 def ticks(
-    n: int, policy_id: int, flags: int = P, rule: Rule = Rule.NONE, policy_ns: int = 0, first: int = 0
+    n: int, policy_id: int, flags: int = P, add_ruling: Rule = Rule.NONE, policy_ns: int = 0, first: int = 0
 ) -> Records:
     rows = records(n, tick=first)
-    rows["policy_id"], rows["flags"], rows["rule"] = policy_id, flags, rule
+    rows["policy_id"], rows["flags"], rows["rule"] = policy_id, flags, add_ruling
     rows["stage_ns"][:, POLICY_STAGE] = policy_ns
     return rows
 

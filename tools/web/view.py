@@ -1,4 +1,4 @@
-"""A process that shows a run to others: niced, off the loop's CPU, and ended by a signal."""
+"""Processes that show a run: niced, off the loop's CPU, ended by a signal."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NICE: Final = 10
 
 
 class View(NamedTuple):
-    """One way to show a run: an option of `onrig run` and a verb of that name."""
+    """A way to show a run: an option of `onrig run` and a verb of the same name."""
 
     name: str
     title: str
     module: str
-    """Its process: ``python -m MODULE RUN_FOLDER ADDRESS``; ADDRESS as for the option, or ``-``."""
+    """Module of the process: ``python -m MODULE RUN_FOLDER ADDRESS``; ADDRESS as for the option, or ``-``."""
 
 
 PAGE: Final = View("web", "live view", "onrig.tools.web.process")
@@ -43,20 +43,21 @@ class Server(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def work(self, asked: int) -> None:
-        """Serve until the descriptor ``asked`` becomes readable."""
+    def work(self, stop_fd: int) -> None:
+        """Serve until the descriptor ``stop_fd`` becomes readable."""
 
 
-def serve(view: View, folder: Path, opened: Callable[[], Server], tell: Callable[[str], object]) -> int:
+def serve(view: View, folder: Path, open_server: Callable[[], Server], on_ready: Callable[[str], object]) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code.
 
-    ``opened`` raises ConfigError, ValueError (the address) or OSError (taken); ``tell`` receives the URL.
+    ``open_server`` raises ConfigError, ValueError (malformed address) or OSError (address in use); ``on_ready``
+    receives the URL.
     """
-    # Not an Event: a handler that interrupts the wait for one would wait for its lock for ever.  The interpreter itself
-    # writes into the pipe: a handler in Python would not run for a signal that comes just before the read blocks.
-    asked, ask = os.pipe()
-    os.set_blocking(ask, False)
-    signal.set_wakeup_fd(ask)
+    # An Event would deadlock: a handler that interrupts its wait needs the lock which the wait holds.  The interpreter
+    # itself writes to the pipe, so a signal that arrives just before the read blocks is not lost.
+    stop_fd, wakeup_fd = os.pipe()
+    os.set_blocking(wakeup_fd, False)
+    signal.set_wakeup_fd(wakeup_fd)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, lambda signum, frame: None)
     with contextlib.suppress(OSError):
@@ -66,7 +67,7 @@ def serve(view: View, folder: Path, opened: Callable[[], Server], tell: Callable
         if not config.lockstep:
             leave_cpu(config.realtime)
     try:
-        server = opened()
+        server = open_server()
     except (ConfigError, ValueError) as error:
         report(view.name, "error", str(error))
         return ExitCode.CONFIGURATION
@@ -74,6 +75,6 @@ def serve(view: View, folder: Path, opened: Callable[[], Server], tell: Callable
         report(view.name, "error", str(error))
         return ExitCode.PREFLIGHT
     with server:
-        tell(server.url)
-        server.work(asked)
+        on_ready(server.url)
+        server.work(stop_fd)
     return ExitCode.OK
