@@ -174,9 +174,8 @@ class DeviceSession:
 
     def limit(self, index: int, low: int, high: int) -> None:
         """Tighten the limits of actuator ``index`` to [low, high] counts; the device refuses limits wider than its."""
-        self.request(
-            Op.LIMITS, LIMITS_LAYOUT.pack(index, low, high), detail=f"actuator {index}: {low} to {high} counts"
-        )
+        detail = f"actuator {index}: {low} to {high} counts"
+        self.request(Op.LIMITS, LIMITS_LAYOUT.pack(index, low, high), detail=detail)
 
     def arm(self) -> None:
         """Arm, so that commands take effect; needs a configured device without a latched fault."""
@@ -345,7 +344,6 @@ class DeviceSession:
         return f"fault {fault_text(code)}" if code else ""
 
     def _symptom(self, dropped_before: int) -> str:
-        dropped = self.counters.bytes_dropped - dropped_before
-        return (
-            f" ({dropped} bytes received without a valid frame: wrong baud rate, or another device?)" if dropped else ""
-        )
+        if not (dropped := self.counters.bytes_dropped - dropped_before):
+            return ""
+        return f" ({dropped} bytes received without a valid frame: wrong baud rate, or another device?)"

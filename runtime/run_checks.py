@@ -11,8 +11,9 @@ from msgspec import UNSET
 
 from onrig.hw.rig import rig_problems
 from onrig.runtime.config.problem import Finding, path_steps
+from onrig.runtime.explore.checks import exploration_findings
 from onrig.runtime.explore.schedule import depends_on_episode_only, least_amplitude
-from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise, exploration_findings
+from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise
 from onrig.runtime.lease import driver_findings, worth
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.memory.settings import selection_findings

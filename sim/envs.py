@@ -46,6 +46,47 @@ Action = NDArray[np.float32]
 _Config = TypeVar("_Config", Rig, Task)
 
 
+class _Twin:
+    """A twin in lockstep, driven through its protocol."""
+
+    def __init__(self, rig: Rig, task: Task, options: TwinOptions, period_us: int) -> None:
+        self._device: Final = TwinDevice(rig, options, task.all_starts, time_scale=0.0)
+        self._state: Final = m.StateLayout(len(rig.sensors), len(rig.actuators))
+        self._command: Final = m.CommandLayout(len(rig.actuators))
+        self._resolution: Final = np.array([a.resolution for a in rig.actuators])
+        self._request_id = 0
+        self._request(Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(period_us, rig.lease_periods))
+        self._request(Op.ARM)
+
+    def reset(self, seed: int) -> None:
+        """Reset the plant, after clearing a fault; a sample is due afterwards."""
+        if self._device.fault:
+            self._request(Op.CLEAR_FAULT)
+            self._request(Op.ARM)
+        self._request(Op.RESET, m.RESET_LAYOUT.pack(seed))
+
+    def command(self, action: NDArray[np.float64]) -> None:
+        """Command an action (m,) in SI units; a sample is due afterwards.  Raises RuntimeError before ``reset``."""
+        counts = tuple(np.rint(action / self._resolution).astype(int).tolist())
+        self._device.handle(self._command.encode(self._device.frame, counts))
+        if not self._device.sample_due:
+            raise RuntimeError("the twin refused the command: call reset() first")
+
+    def sample(self) -> m.State:
+        """Advance to the next sample; raises RuntimeError if the plant diverged."""
+        state = self._state.decode(self._device.sample())
+        if state.fault:
+            raise RuntimeError("the twin's plant diverged; increase twin.substeps")
+        return state
+
+    def _request(self, op: Op, payload: bytes = b"") -> None:
+        self._request_id = self._request_id % 65535 + 1
+        (reply,) = self._device.handle(m.encode_request(m.Request(self._request_id, op, payload)))
+        result = m.decode_response(reply).result
+        if result != Result.OK:
+            raise ValueError(f"the twin refused {op.name}: {Result(result).name}")
+
+
 class TwinEnv(gymnasium.Env[Observation, Action]):
     """An episode is one episode of the task, with the device's quantization, limits and noise.
 
@@ -84,13 +125,10 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self.rate_hz = rate_hz
         self.reward_scale = reward_scale
         self.episode_steps = episode_steps(self.task, rate_hz)
-        self._device = TwinDevice(self.rig, options, self.task.all_starts, time_scale=0.0)
+        self._twin = _Twin(self.rig, self.task, options, round(1e6 / rate_hz))
         self._observer = Observer(self.rig, 1.0 / rate_hz)
         self._reward = compile_reward(self.task, self.rig)
         self._terminated = compile_terminated(self.task, self.rig)
-        self._state = m.StateLayout(len(self.rig.sensors), len(self.rig.actuators))
-        self._command = m.CommandLayout(len(self.rig.actuators))
-        self._request_id = 0
         self._steps = 0
         self._targets = tuple((self.task.targets or {}).values())
         self._target_values = np.zeros((1, 0))
@@ -98,24 +136,18 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._composition = composition_of(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
         self._observations, self._actions = Normalisation.of(signals), Normalisation.of(self.rig.actuators)
-        self._resolution = np.array([a.resolution for a in self.rig.actuators])
         self.observation_space = gymnasium.spaces.Box(
             -OBSERVATION_BOUND, OBSERVATION_BOUND, (len(signals),), np.float32
         )
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(self.rig.actuators),), np.float32)
-        self._request(Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(round(1e6 / rate_hz), self.rig.lease_periods))
-        self._request(Op.ARM)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Reset the plant to the task's start state; the seed determines the episode's start, targets and noise."""
         super().reset(seed=seed)
-        if self._device.fault:
-            self._request(Op.CLEAR_FAULT)
-            self._request(Op.ARM)
         noise_seed = int(self.np_random.integers(2**64, dtype=np.uint64))
-        self._request(Op.RESET, m.RESET_LAYOUT.pack(noise_seed))
+        self._twin.reset(noise_seed)
         if self._targets:
             self._target_values = drawn_values(
                 self._targets, self.episode_steps, 1.0 / self.rate_hz, lambda i: target_stream(noise_seed, i)
@@ -134,11 +166,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         """
         if not np.all(np.isfinite(action)):
             raise ValueError(f"action {action} is non-finite")
-        applied = self._actions.si(np.clip(action, -1.0, 1.0))
-        counts = tuple(np.rint(applied / self._resolution).astype(int).tolist())
-        self._device.handle(self._command.encode(self._device.frame, counts))
-        if not self._device.sample_due:
-            raise RuntimeError("the twin refused the command: call reset() first")
+        self._twin.command(self._actions.si(np.clip(action, -1.0, 1.0)))
         self._steps += 1
         observation, info, observed, action_si = self._sample()
         terminated, truncated = self._terminated(observed), self._steps >= self.episode_steps
@@ -147,9 +175,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         return observation, reward, terminated, truncated, info
 
     def _sample(self) -> tuple[Observation, dict[str, Any], tuple[float, ...], tuple[float, ...]]:
-        state = self._state.decode(self._device.sample())
-        if state.fault:
-            raise RuntimeError("the twin's plant diverged; increase twin.substeps")
+        state = self._twin.sample()
         action_si = tuple([c * a.resolution for c, a in zip(state.u_end, self.rig.actuators, strict=True)])
         observed = self._observer.observe(state.sensors)
         if self.rig.previous_command:
@@ -162,13 +188,6 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
             self._history = [observed, *self._history[: self._composition.history]]
             values = np.array(self._composition(self._history))
         return self._observations.normalised(values).astype(np.float32), info, observed, action_si
-
-    def _request(self, op: Op, payload: bytes = b"") -> None:
-        self._request_id = self._request_id % 65535 + 1
-        (reply,) = self._device.handle(m.encode_request(m.Request(self._request_id, op, payload)))
-        result = m.decode_response(reply).result
-        if result != Result.OK:
-            raise ValueError(f"the twin refused {op.name}: {Result(result).name}")
 
 
 def _load(folder: str, source: _Config | str | Path, type_: type[_Config]) -> _Config:

@@ -1,4 +1,4 @@
-"""Host side of a device under test: a session, and the traffic beneath it."""
+"""Host side of a device under test: a session, and messages below it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final
 
 from onrig.hw import messages as m
 from onrig.hw.clock import Clock, VirtualClock
-from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.conformance.wire import Wire
+from onrig.hw.framing import encode_frame
 from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status, contradicts_safe
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.hw.session import DeviceSession, RequestRefused
@@ -32,56 +33,6 @@ def _part(counts: int, share: float) -> int:
 def _of_session(body: bytes) -> bool:
     """Whether a frame answers a request of the session, as opposed to one of the checks."""
     return body[0] == MessageType.RESPONSE and m.decode_response(body).id <= _OWN_IDS
-
-
-class Wire:
-    """A Transport that records the traffic to the host, frame by frame."""
-
-    def __init__(self, transport: Transport, layout: m.StateLayout) -> None:
-        self._transport, self.layout = transport, layout
-        self._reader = FrameReader()
-        self.states: list[State] = []
-        """Every state frame since the last CONFIGURE, in order."""
-        self.count = 0
-        """Number of state frames so far."""
-        self.bodies: list[bytes] = []
-        """Every frame, state or not, in order."""
-        self.raw = bytearray()
-        """All bytes received."""
-        self.last_before_configure = 0
-        """Number of the last frame before the last CONFIGURE."""
-
-    def forget(self) -> None:
-        """Discard the record and start a new one."""
-        self.states.clear()
-        self.bodies.clear()
-        self.raw.clear()
-
-    @property
-    def name(self) -> str:
-        return self._transport.name
-
-    def fileno(self) -> int:
-        return self._transport.fileno()
-
-    def read(self, timeout_ns: int) -> bytes:
-        data = self._transport.read(timeout_ns)
-        self.raw += data
-        for body in self._reader.feed(data):
-            self.bodies.append(body)
-            if body[0] == MessageType.STATE:
-                self.states.append(self.layout.decode(body))
-                self.count += 1
-            elif body[0] == MessageType.RESPONSE and m.decode_response(body)[1:3] == (Op.CONFIGURE, Result.OK):
-                self.last_before_configure = self.states[-1].frame if self.states else 0
-                self.states.clear()
-        return data
-
-    def write(self, data: bytes) -> int:
-        return self._transport.write(data)
-
-    def close(self) -> None:
-        self._transport.close()
 
 
 class Host:

@@ -44,7 +44,7 @@ class ProtocolDevice:
 
     def __init__(self, rig: Rig, offer: Offer, latency_us: int = 0) -> None:
         """``latency_us``: delay from accepting a command to its effect, in device time."""
-        self.rig, self.time_scale, self.boot_id = rig, offer.time_scale, offer.boot_id
+        self.rig, self.boot_id = rig, offer.boot_id
         self._offer, self._latency_us = offer, latency_us
         self._estop_pressed = False
         self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
@@ -52,6 +52,11 @@ class ProtocolDevice:
         self.configurations = 0
         """Number of restarts of the sampling grid, with or without a reboot; the shell restarts its period on each."""
         self._boot()
+
+    @property
+    def time_scale(self) -> float:
+        """Device seconds per second of the wall clock; 0: lockstep."""
+        return self._offer.time_scale
 
     # -- for subclasses ---------------------------------------------------------------------------------------------
 
@@ -96,7 +101,8 @@ class ProtocolDevice:
         self._lease = Lease()
         self._output = Output(self.rig)
         self._answered = self._first = False
-        self._last_request = self._last_response = b""
+        self._exchange = b"", b""
+        """Latest request and its response, which is repeated if the request is."""
 
     def reboot(self) -> None:
         """Reboot as after a power dip: new boot id, all protocol state lost; the plant's state is kept."""
@@ -137,7 +143,7 @@ class ProtocolDevice:
             return self._request(body, offset_us)
         elif kind == MessageType.HELLO_REQUEST and len(body) == 1:
             # A new session may start its request ids at the last one of the previous session.
-            self._last_request = b""
+            self._exchange = b"", b""
             return [m.encode_hello(self.hello())]
         return []
 
@@ -149,7 +155,7 @@ class ProtocolDevice:
             self._output.fall_safe(self._within_period(offset_us))
 
     def _within_period(self, offset_us: int) -> int:
-        return 0 if self.time_scale == 0 else min(max(offset_us, 0), self.period_us)
+        return 0 if self._offer.time_scale == 0 else min(max(offset_us, 0), self.period_us)
 
     def skip(self, periods: int) -> None:
         """Skip periods in which no sample could be taken; their frames are missing, as if lost in transmission."""
@@ -226,7 +232,7 @@ class ProtocolDevice:
             period_min_us=o.period_min_us,
             period_max_us=o.period_max_us,
             lease_max=o.lease_max,
-            time_scale=self.time_scale,
+            time_scale=o.time_scale,
         )
 
     def _command(self, body: bytes, offset_us: int) -> None:
@@ -239,20 +245,21 @@ class ProtocolDevice:
         if not self.armed or self._answered or self._first or not self.frame or command.answers != self.frame:
             return
         self._answered = True
-        at_us = 0 if self.time_scale == 0 else offset_us + self._latency_us
+        at_us = 0 if self._offer.time_scale == 0 else offset_us + self._latency_us
         self._output.command(command.values, command.answers, at_us, self.period_us)
 
     def _request(self, body: bytes, offset_us: int) -> list[bytes]:
-        if body == self._last_request:
-            return [self._last_response]
+        latest, response = self._exchange
+        if body == latest:
+            return [response]
         try:
             request = m.decode_request(body)
         except m.WireError:
             return []
         result, payload = self._act(request, offset_us)
-        self._last_request = body
-        self._last_response = m.encode_response(m.Response(request.id, request.op, result, payload))
-        return [self._last_response]
+        response = m.encode_response(m.Response(request.id, request.op, result, payload))
+        self._exchange = body, response
+        return [response]
 
     def _act(self, request: m.Request, offset_us: int) -> tuple[Result, bytes]:
         try:

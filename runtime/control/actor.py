@@ -81,6 +81,33 @@ class ByPolicies:
         """As Actor; unused."""
 
 
+class _Samples:
+    """Samples of an episode for a trainer: the records of a step and of the one it completes, and the return so far."""
+
+    def __init__(self, config: RunConfig, end: LoopEnd) -> None:
+        self._end: Final = end
+        self._layout: Final[RecordLayout] = record_layout(config)
+        self._records: Final = memoryview(bytearray(2 * self._layout.size))
+        self.begin(0)
+
+    def begin(self, episode: int) -> None:
+        """Start an episode, counted as the trainer's orders do."""
+        self._episode, self._periods, self._return = episode, 0, 0.0
+
+    def send(self, step: Step, completed: Step | None, *, over: bool) -> None:
+        """Send the sample of a step; ``over``: the episode ends with it."""
+        layout, records = self._layout, self._records
+        if completed is None:
+            records[: layout.size] = bytes(layout.size)
+        else:
+            self._periods += 1
+            self._return += completed.reward
+            layout.pack_into(records, 0, 0, layout.values(completed))
+        layout.pack_into(records, layout.size, 0, layout.values(step))
+        sent_ns = time.monotonic_ns()
+        self._end.send(Sample(self._episode, self._periods, self._return, sent_ns, over, bytes(records)))
+
+
 class ByTrainer:
     """A trainer that answers samples through shared memory.
 
@@ -92,17 +119,14 @@ class ByTrainer:
 
     def __init__(self, config: RunConfig, end: LoopEnd, tick: Tick, requests: Requests, board: Board) -> None:
         self._end, self._tick, self._requests, self._board = end, tick, requests, board
-        self._layout: RecordLayout = record_layout(config)
-        self._records = memoryview(bytearray(2 * self._layout.size))
-        self._lease = config.rig.lease_periods
+        self._samples = _Samples(config, end)
+        lease = config.rig.lease_periods
         limit_s = config.barrier_timeout_s
         self._limit_ns = (
             round(limit_s * 1e9) if config.lockstep else round(_AWAITED_SHARE_OF_PERIOD * config.wall_period_ns)
         )
-        self._most_late = 1 if config.lockstep else self._lease
-        self._most_late_first = (
-            1 if config.lockstep else max(self._lease, round(_FIRST_ACTION_LIMIT_S * config.rate_hz))
-        )
+        self._most_late = 1 if config.lockstep else lease
+        self._most_late_first = 1 if config.lockstep else max(lease, round(_FIRST_ACTION_LIMIT_S * config.rate_hz))
         self._safe = tuple(a.safe for a in config.rig.actuators)
         self._no_action = (nan,) * len(config.rig.actuators)
         self._episodes = 0
@@ -115,7 +139,7 @@ class ByTrainer:
         self._late, self._silent = 0, False
         self._previous: Step | None = None
         self._answered = NO_TICK
-        self._periods, self._return = 0, 0.0
+        self._samples.begin(self._episodes)
 
     def ready(self) -> bool:
         """As Actor; it answers when it is asked."""
@@ -138,7 +162,7 @@ class ByTrainer:
 
     def act(self, step: Step) -> None:
         """As Actor; NaN, which the shield answers with the fallback, where the trainer has been silent for a lease."""
-        self._send(step, self._previous, over=False)
+        self._samples.send(step, self._previous, over=False)
         self._previous = step
         in_time = self._await(step.tick)
         step.policy = self._held
@@ -170,16 +194,4 @@ class ByTrainer:
 
     def closed(self, step: Step, completed: Step | None) -> None:
         """As Actor."""
-        self._send(step, completed, over=True)
-
-    def _send(self, step: Step, completed: Step | None, *, over: bool) -> None:
-        layout, records = self._layout, self._records
-        if completed is None:
-            records[: layout.size] = bytes(layout.size)
-        else:
-            self._periods += 1
-            self._return += completed.reward
-            layout.pack_into(records, 0, 0, layout.values(completed))
-        layout.pack_into(records, layout.size, 0, layout.values(step))
-        sent_ns = time.monotonic_ns()
-        self._end.send(Sample(self._episodes, self._periods, self._return, sent_ns, over, bytes(records)))
+        self._samples.send(step, completed, over=True)

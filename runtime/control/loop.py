@@ -24,12 +24,10 @@ from onrig.runtime.control.loop_state import KeptPosition, LoopState, SharedMemo
 from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.pace import pace
 from onrig.runtime.control.policy_switch import PolicySwitch
+from onrig.runtime.control.preparation import Preparation
 from onrig.runtime.control.rehearsal import Rehearsal
-from onrig.runtime.control.staleness import LearnerWatch, expects_learner
 from onrig.runtime.control.tick import Tick
-from onrig.runtime.control.withdrawal import Withdrawal
-from onrig.runtime.explore.explorer import Explorer, perturbed_session
-from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.random_streams import device_seed
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
@@ -87,10 +85,7 @@ class ControlLoop:
         self._actor: Actor = ByPolicies(switch, self._tick, board, swaps=swaps)
         if trainer is not None:
             self._actor = ByTrainer(config, trainer, self._tick, requests, board)
-        self._perturbed: PolicySession | None = None
-        expected = expects_learner(config)
-        self._withdrawal = Withdrawal(config, board, arming, self._explorer)
-        self._learner = LearnerWatch(config, board, arming, self._explorer, switch) if expected else None
+        self._preparation = Preparation(config, board, arming, self._explorer, switch, self._keep)
 
     # -- the run ---------------------------------------------------------------------------------------------------
 
@@ -186,18 +181,19 @@ class ControlLoop:
             self.arming.take(Event.TRIP, FaultName.TICK_CODE_FAILED, str(error))
             raise Halted(FaultName.TICK_CODE_FAILED, str(error)) from error
         start_seed = device_seed(seed, PLANT_ROLES[kind], episode - before)
-        self._prepare(kind, episode, keep=True)
+        prepare = self._preparation.prepare
+        prepare(kind, episode, keep=True)
         if self._homing is not None:
             # Its records have the index of the previous training episode, because the next one has not begun.
             last = episode - (kind is Kind.TRAIN)
             start = drawn_start(self._config.task.all_starts, start_seed)
-            self._homing.home(last, start, lambda: self._prepare(kind, episode, keep=self._pace.overlaps))
+            self._homing.home(last, start, lambda: prepare(kind, episode, keep=self._pace.overlaps))
         # From here on the device is armed and waits, so nothing may take a period.
         self._explorer.begin_episode(kind, episode)
         if self._homing is None:
             self.arming.begin_episode()
             self._session.reset(start_seed)
-        self._tick.begin(episode, kind, signal, self._perturbed)
+        self._tick.begin(episode, kind, signal, self._preparation.perturbed)
         self._falls_back = False
         self.arming.take(Event.AT_START)
 
@@ -211,27 +207,6 @@ class ControlLoop:
             self._tick.number_from(*given)
             self._keep()  # a replay draws with it, too
         return given
-
-    def _prepare(self, kind: Kind, episode: int, *, keep: bool) -> None:
-        """Pause for as long as spent budgets require; then check the learner, update the policy and perturb its
-        weights.
-
-        ``keep``: store the position before a pause, so that a stop during it shortens no pause, and after it.  In
-        lockstep a reset is repeated with the rest of its episode.
-        """
-        if self._explorer.pause_due is not None:
-            if keep:
-                self._keep()
-            while (pause := self._explorer.pause_due) is not None:
-                self._explorer.rest(self.arming.pause(*pause))
-            if keep:
-                self._keep()
-        self._withdrawal.apply()
-        if self._learner is not None:
-            self._learner.apply()
-        self._switch.take_newest()
-        self._board[Word.POLICY] = self._switch.policy_id
-        self._perturbed = perturbed_session(self._explorer, self._switch.active, kind, episode)
 
     # -- an episode ------------------------------------------------------------------------------------------------
 

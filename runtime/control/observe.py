@@ -1,4 +1,4 @@
-"""Observations from sensor counts: SI units, wrapped angles, estimated velocities."""
+"""Observations from sensor counts: SI units, wrapped angles, estimated velocities; the policy's input from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from math import pi
 from typing import Final
 
+from onrig.hw.messages import State
 from onrig.hw.rig import Rig, targets_of
+from onrig.runtime.inputs import Watch, composition_of
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.tracking import EpisodeTargets
@@ -121,3 +123,47 @@ def further_signals(config: RunConfig, steps: int, to_si: ToSi) -> FurtherSignal
     """Return the signals that a run adds; None if there are none, so that they cost no tick time."""
     adds = config.rig.previous_command or targets_of(config.rig)
     return FurtherSignals(config, steps, to_si) if adds else None
+
+
+class EpisodeObserver:
+    """Observation and policy input of each frame of an episode, in order."""
+
+    def __init__(self, config: RunConfig, steps: int, to_si: ToSi, watch: Watch) -> None:
+        """``steps`` per episode; ``to_si`` converts counts of the actuators; ``watch`` wraps third-party transforms."""
+        self._sensors: Final = Observer(config.rig, config.period_us * 1e-6)
+        self._further: Final = further_signals(config, steps, to_si)
+        self._composition: Final = composition_of(config.task.inputs, config.rig, watch)
+        self.begin(Kind.RESET, 0)
+
+    def number_from(self, seed: int, before: int) -> None:
+        """Draw targets with this seed from now on, and number episodes from 1 after episode ``before``."""
+        if self._further is not None:
+            self._further.number_from(seed, before)
+
+    def prepare(self, kind: Kind, episode: int) -> None:
+        """Draw the targets of an episode in advance, so that ``begin`` takes no time."""
+        if self._further is not None:
+            self._further.prepare(kind, episode)
+
+    def begin(self, kind: Kind, episode: int) -> None:
+        """Start an episode."""
+        self._sensors.reset()
+        if self._further is not None:
+            self._further.begin(kind, episode)
+        self._seen: list[tuple[float, ...]] = []
+        self.last_frame = 0
+        """Number of the latest frame; 0 before the first."""
+        self.input: tuple[float, ...] = ()
+        """Policy's input (k,) in SI units at the latest frame; () if it is the observation."""
+
+    def observe(self, state: State) -> tuple[float, ...]:
+        """Return the observation (n,), in SI units, of the next frame."""
+        periods = state.frame - self.last_frame if self.last_frame else 1
+        self.last_frame = state.frame
+        observation = self._sensors.observe(state.sensors, max(periods, 1))
+        if self._further is not None:
+            observation = (*observation, *self._further.next(state.u_end, periods))
+        if self._composition is not None:
+            self._seen = [observation, *self._seen[: self._composition.history]]
+            self.input = self._composition(self._seen)
+        return observation

@@ -10,20 +10,11 @@ from collections.abc import Mapping, Sequence
 from math import isinf
 from typing import Final, Protocol
 
-import numpy as np
-
 from onrig.hw.rig import Observation, Rig
 from onrig.runtime.explore.budgets import Ledger, Pause
-from onrig.runtime.explore.noise import Scale, adapt_scale, perturbed_model, unit_signal
-from onrig.runtime.explore.schedule import (
-    BackOffState,
-    after_clean_episode,
-    after_trip,
-    amplitudes,
-    attenuation,
-    back_off_factor,
-    is_quiet,
-)
+from onrig.runtime.explore.consumption import Meter
+from onrig.runtime.explore.noise import Scale, WeightNoise, unit_signal
+from onrig.runtime.explore.schedule import BackOffState, Retreat, amplitudes, attenuation, is_quiet
 from onrig.runtime.explore.settings import Exploration, ParameterNoise, ScheduledNoise
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
@@ -79,25 +70,17 @@ class Explorer:
         self._steps_per_episode = episode_steps(config.task, config.rate_hz)
         self._names = tuple(a.name for a in rig.actuators)
         self._none = (0.0,) * len(self._names)
-        self._safe = tuple(a.safe for a in rig.actuators)
-        self._full = tuple(max(a.high - a.safe, a.safe - a.low) for a in rig.actuators)
-        self._stroke = tuple(a.high - a.low for a in rig.actuators)
-        self._low = np.array([s.low for s in config.signals])
-        self._high = np.array([s.high for s in config.signals])
         exploration = self._exploration
         self._near = exploration.near_envelope if isinstance(exploration, ScheduledNoise) else None
-        self._back_off = exploration.back_off if isinstance(exploration, ScheduledNoise) else None
+        self._retreat = Retreat(exploration.back_off if isinstance(exploration, ScheduledNoise) else None)
+        self._weights = WeightNoise(exploration, config.signals)
         self._ledger = Ledger(exploration.budgets)
-        self._budgeted = self._ledger.is_active
-        temperature = exploration.budgets.temperature
-        sensors = {s.name: (i, s.resolution) for i, s in enumerate(rig.sensors)}
-        self._thermometer = None if temperature is None else sensors[temperature.sensor]
-        self._scale = Scale(exploration.target_std if isinstance(exploration, ParameterNoise) else 0.0)
-        self._back_off_state = BackOffState()
+        self._meter: Meter | None = None
+        if self._ledger.is_active:
+            self._meter = Meter(rig, config.period_us, exploration.budgets, self._ledger)
         self._training_steps = 0
         self._episode = 0
-        self._explores = self._tripped = False
-        self._applied: Sequence[float] | None = None
+        self._explores = False
         self._scheduled = self._whole = self._none
         self._moving = isinstance(exploration, ScheduledNoise) and exploration.over != "episodes"
         self.pause: Pause | None = None
@@ -117,7 +100,7 @@ class Explorer:
     @property
     def back_off(self) -> float:
         """Factor on the amplitude after trips; 1 without recent ones."""
-        return 1.0 if self._back_off is None else back_off_factor(self._back_off, self._back_off_state)
+        return self._retreat.factor
 
     def is_noisy(self, kind: Kind, episode: int) -> bool:
         """Return whether an episode has noise: training episodes that are not quiet."""
@@ -138,8 +121,11 @@ class Explorer:
 
     def begin_episode(self, kind: Kind, episode: int) -> None:
         """Start an episode: open its budget accounts and set its position in the schedule."""
-        self._episode, self._tripped, self._applied = episode, False, None
+        self._episode = episode
+        self._retreat.begin_episode()
         self._ledger.begin_episode()
+        if self._meter is not None:
+            self._meter.begin_episode()
         self._explores = self.is_noisy(kind, episode)
         self._advance()
         self._gate()
@@ -155,9 +141,7 @@ class Explorer:
 
     def perturb(self, model: bytes, episode: int) -> bytes:
         """Return the ONNX model with an episode's noise on its weights; raises ModelRefused."""
-        rng = stream(self._seed, Role.EXPLORATION, episode)
-        centre, half_range = 0.5 * (self._low + self._high), 0.5 * (self._high - self._low)
-        return perturbed_model(model, rng, self._scale.std, centre, half_range)
+        return self._weights.perturb(model, stream(self._seed, Role.EXPLORATION, episode))
 
     def amplitude(self, margin: float) -> tuple[float, ...]:
         """Return the factor on each actuator's signal, given the shield's margin of the previous tick (1 if none)."""
@@ -171,8 +155,7 @@ class Explorer:
 
     def record_deviation(self, deviation: Sequence[float]) -> None:
         """Record a step's distance (m,) between the perturbed policy's action and the policy's, normalised."""
-        if isinstance(self._exploration, ParameterNoise):
-            self._scale = adapt_scale(self._exploration, self._scale, deviation)
+        self._weights.record_deviation(deviation)
 
     def record_outcome(
         self, *, intervened: bool, tripped: bool, applied: Sequence[float], sensors: Sequence[int], periods: int = 1
@@ -185,40 +168,23 @@ class Explorer:
         if self._explores:
             self._training_steps += 1
         stale = self._moving and self._explores
-        if tripped:
-            self._tripped = True
-            if self._back_off is not None:
-                self._back_off_state = after_trip(self._back_off, self._back_off_state)
-                stale = True
+        if tripped and self._retreat.trip():
+            stale = True
         if stale:
             self._advance()
-        ledger = self._ledger
-        if self._budgeted:
-            ample = ledger.ample
-            energy, wear, last = 0.0, 0.0, self._applied or applied
-            for u, previous, safe, full, stroke in zip(
-                applied, last, self._safe, self._full, self._stroke, strict=True
-            ):
-                effort = (u - safe) / full
-                energy += effort * effort
-                wear += abs(u - previous) / stroke
-            self._applied = applied
-            lasted_us = periods * self._period_us
-            lasted_s = lasted_us * 1e-6
-            ledger.book((intervened, tripped, energy * lasted_s, wear, lasted_s), lasted_us)
-            if self._thermometer is not None:
-                index, resolution = self._thermometer
-                ledger.set_temperature(sensors[index] * resolution)
-            if not (ample and ledger.ample):  # otherwise nothing that depends on the accounts has changed
-                self.pause = ledger.pause()
-                stale = True
+        meter = self._meter
+        if meter is not None and meter.book(
+            intervened=intervened, tripped=tripped, applied=applied, sensors=sensors, periods=periods
+        ):
+            self.pause = self._ledger.pause()
+            stale = True
         if stale:
             self._gate()
 
     def end_episode(self) -> None:
         """Close the episode."""
-        if self._back_off is not None and self._explores and not self._tripped:
-            self._back_off_state = after_clean_episode(self._back_off, self._back_off_state)
+        if self._explores:
+            self._retreat.end_noisy_episode()
         self._explores = False
 
     @property
@@ -254,27 +220,28 @@ class Explorer:
     def _gate(self) -> None:
         """Update the gates that are constant between episodes and budget bookings."""
         factor = self._ledger.factor()
-        factor *= self.back_off
+        factor *= self._retreat.factor
         factor *= self._restraint * self._reduction
         self._whole = self._scheduled if factor == 1.0 else tuple([factor * a for a in self._scheduled])
 
     def state(self) -> dict[str, float]:
         """Return the state between episodes as plain numbers, for resuming a run."""
+        retreat, scale = self._retreat.state, self._weights.scale
         return {
             "training_steps": self._training_steps,
-            "retreat.level": self._back_off_state.level,
-            "retreat.clean": self._back_off_state.clean,
-            "scale.std": self._scale.std,
-            "scale.squares": self._scale.squares,
-            "scale.steps": self._scale.steps,
+            "retreat.level": retreat.level,
+            "retreat.clean": retreat.clean,
+            "scale.std": scale.std,
+            "scale.squares": scale.squares,
+            "scale.steps": scale.steps,
             **{f"budget.{name}": value for name, value in self._ledger.state().items()},
         }
 
     def restore(self, state: Mapping[str, float]) -> None:
         """Restore a saved state."""
         self._training_steps = int(state["training_steps"])
-        self._back_off_state = BackOffState(int(state["retreat.level"]), int(state["retreat.clean"]))
-        self._scale = Scale(state["scale.std"], state["scale.squares"], int(state["scale.steps"]))
+        self._retreat.state = BackOffState(int(state["retreat.level"]), int(state["retreat.clean"]))
+        self._weights.scale = Scale(state["scale.std"], state["scale.squares"], int(state["scale.steps"]))
         budget = "budget."
         self._ledger.restore({k.removeprefix(budget): v for k, v in state.items() if k.startswith(budget)})
         self.pause = self._ledger.pause()

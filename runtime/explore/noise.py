@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import sqrt
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
 
+from onrig.hw.rig import Observation
 from onrig.runtime.explore.schedule import amplitudes, is_quiet
 from onrig.runtime.explore.settings import (
     ActionNoise,
@@ -163,6 +164,27 @@ def adapt_scale(noise: ParameterNoise, scale: Scale, deviation: Sequence[float])
     near = sqrt(squares / steps) <= noise.target_std
     std = scale.std * noise.adaption if near else scale.std / noise.adaption
     return Scale(min(max(std, _LEAST_STD), _GREATEST_STD))
+
+
+class WeightNoise:
+    """Noise on the policy's weights over a run, with its adaptive scale; without effect for other processes."""
+
+    def __init__(self, exploration: Exploration, signals: Sequence[Observation]) -> None:
+        """``signals``: inputs of the policy."""
+        self._settings: Final = exploration if isinstance(exploration, ParameterNoise) else None
+        low, high = np.array([s.low for s in signals]), np.array([s.high for s in signals])
+        self._centre: Final = 0.5 * (low + high)
+        self._half_range: Final = 0.5 * (high - low)
+        self.scale = Scale(0.0 if self._settings is None else self._settings.target_std)
+
+    def perturb(self, model: bytes, rng: np.random.Generator) -> bytes:
+        """Return the ONNX model with noise on its weights; raises ModelRefused."""
+        return perturbed_model(model, rng, self.scale.std, self._centre, self._half_range)
+
+    def record_deviation(self, deviation: Sequence[float]) -> None:
+        """Adapt the scale to a step's distance (m,) between the perturbed policy's action and the policy's."""
+        if self._settings is not None:
+            self.scale = adapt_scale(self._settings, self.scale, deviation)
 
 
 def perturbed_model(

@@ -1,10 +1,10 @@
-"""Amplitude of the noise: schedules per actuator, and attenuating factors in [0, 1].  Pure."""
+"""Amplitude of the noise: schedules per actuator, and attenuating factors in [0, 1]."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onrig.runtime.explore.settings import (
     BackOff,
@@ -107,6 +107,38 @@ def after_clean_episode(back_off: BackOff, retreat: BackOffState) -> BackOffStat
     if retreat.clean + 1 < back_off.clean_episodes:
         return BackOffState(retreat.level, retreat.clean + 1)
     return BackOffState(retreat.level - 1, 0)
+
+
+class Retreat:
+    """Back-off of a run's amplitude, from its trips and clean episodes."""
+
+    def __init__(self, settings: BackOff | None) -> None:
+        """Without ``settings`` nothing backs off."""
+        self._settings: Final = settings
+        self.state = BackOffState()
+        self._tripped = False
+
+    @property
+    def factor(self) -> float:
+        """Factor on the amplitude; 1 without recent trips."""
+        return 1.0 if self._settings is None else back_off_factor(self._settings, self.state)
+
+    def begin_episode(self) -> None:
+        """Start an episode, clean so far."""
+        self._tripped = False
+
+    def trip(self) -> bool:
+        """Back off after a trip; return False if nothing ever backs off."""
+        self._tripped = True
+        if self._settings is None:
+            return False
+        self.state = after_trip(self._settings, self.state)
+        return True
+
+    def end_noisy_episode(self) -> None:
+        """Count a noisy training episode, if it was clean."""
+        if self._settings is not None and not self._tripped:
+            self.state = after_clean_episode(self._settings, self.state)
 
 
 def budget_factor(used: float, limit: float, warn: float) -> float:

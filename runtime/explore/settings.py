@@ -15,7 +15,6 @@ from msgspec import UNSET, UnsetType
 from onrig.hw.bounds import AboveZero, Count, PositiveShare, Quantity, Share
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
-from onrig.runtime.config.problem import Finding, NodePath, collect_problems, format_path, path_steps, unknown_name
 from onrig.runtime.config.registered import registered
 
 if TYPE_CHECKING:
@@ -272,82 +271,3 @@ if TYPE_CHECKING:
 else:
     Exploration = Annotated[Any, registered(registry.EXPLORATIONS, "process")]
 """An exploration process of the registry."""
-
-
-def exploration_findings(exploration: Exploration, rig: Rig, *, steps: int, rate_hz: float) -> Iterator[Finding]:
-    """List (path, message) for each inconsistent value; ``steps``: length of an episode, 0 if unknown."""
-    for subpath, message in _findings(exploration, rig, steps, rate_hz):
-        path: NodePath = ("exploration", *subpath)
-        yield path, f"{message} at {format_path(path)}"
-
-
-def _findings(exploration: Exploration, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:
-    if isinstance(exploration, ScheduledNoise):
-        yield from _schedule_findings(exploration, rig)
-        quiet = exploration.quiet
-        if quiet is not None and quiet.episodes >= quiet.every:
-            message = f"expected 1 to {quiet.every - 1} of every {quiet.every}, got {quiet.episodes}"
-            yield ("quiet", "episodes"), message
-    piece_problems = collect_problems(lambda: exploration.problems(rig), "the process")
-    yield from ((path_steps(path), message) for path, message in piece_problems)
-    yield from _budget_findings(exploration.budgets, rig, steps, rate_hz)
-    yield from _temperature_findings(exploration.budgets.temperature, rig)
-
-
-def _schedule_findings(exploration: ScheduledNoise, rig: Rig) -> Iterator[Finding]:
-    amplitude = exploration.amplitude
-    if not isinstance(amplitude, dict):
-        yield from _points_findings(("amplitude",), amplitude, exploration.over)
-        return
-    actuators = [a.name for a in rig.actuators]
-    for name, points in amplitude.items():
-        if name not in actuators:
-            yield ("amplitude", name), unknown_name(f"rig '{rig.name}'", "actuator", name, actuators)
-        yield from _points_findings(("amplitude", name), points, exploration.over)
-    missing = [name for name in actuators if name not in amplitude]
-    if missing and set(amplitude) <= set(actuators):  # otherwise the misspelled name is reported
-        yield ("amplitude",), f"no schedule for {', '.join(missing)}"
-
-
-def _points_findings(node_path: NodePath, points: Points, over: str) -> Iterator[Finding]:
-    if not points:
-        yield node_path, f"expected at least one [{over.removesuffix('s')}, amplitude]"
-    for i, (x, _) in enumerate(points):
-        if i and x <= points[i - 1][0]:
-            yield (*node_path, i), f"{over} must increase, got {x:g}"
-
-
-def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:
-    for name, limit in _set(budgets.session):
-        hourly = getattr(budgets.hour, name)
-        if hourly is not None and limit < hourly:
-            yield ("budgets", "hour", name), f"{hourly:g} per hour exceeds the session's budget of {limit:g}"
-    worst = _worst_episode(rig, steps, rate_hz) if steps else {}
-    for span in ("hour", "session"):
-        for name, limit in _set(getattr(budgets, span)):
-            needed = [n for n in (getattr(budgets.episode, name), worst.get(name)) if n is not None]
-            if limit < min(needed, default=0):
-                yield ("budgets", span, name), f"{limit:g} is less than one episode may use ({min(needed):g})"
-
-
-def _worst_episode(rig: Rig, steps: int, rate_hz: float) -> dict[str, float]:
-    """Return the largest consumption of an episode, for quantities that exploration alone may exhaust."""
-    driven_s, m = steps / rate_hz, len(rig.actuators)
-    return {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
-
-
-def _temperature_findings(t: Temperature | None, rig: Rig) -> Iterator[Finding]:
-    if t is None:
-        return
-    sensors = [s.name for s in rig.sensors]
-    if t.sensor not in sensors:
-        message = unknown_name(f"rig '{rig.name}'", "sensor", t.sensor, sensors)
-        yield ("budgets", "temperature", "sensor"), message
-    if not t.warn < t.limit:
-        yield ("budgets", "temperature"), f"expected warn below limit, got warn {t.warn:g} and limit {t.limit:g}"
-
-
-def _set(quota: Quota) -> Iterator[tuple[str, float]]:
-    for name, limit in msgspec.structs.asdict(quota).items():
-        if limit is not None:
-            yield name, float(limit)

@@ -24,6 +24,7 @@ from onrig.runtime.log.mcap_file import CHUNK_BYTES, FORMAT, McapFile
 from onrig.runtime.log.messages import EPISODES, EVENTS, LINES, LOOP, POLICIES, STEPS, ActingPolicy
 from onrig.runtime.log.staged_file import log_files, next_file
 from onrig.runtime.log.steps import Records, StepMessages
+from onrig.runtime.process_settings import Log
 from onrig.runtime.record import Flag
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.completeness import LogAccount
@@ -76,6 +77,34 @@ class _Records:
         self._encoded_seq = self.logged = self._next_seq
 
 
+class _Room:
+    """Room for a run's log: its largest size, and the free space of its disk."""
+
+    def __init__(self, settings: Log, folder: Path) -> None:
+        self._settings, self._folder = settings, folder
+        self._earlier = sum(path.stat().st_size for path in log_files(folder))
+        self.closed = 0
+        """Total bytes of the files written and closed here."""
+
+    def over_limit(self, size: int) -> str | None:
+        """Return the reason to end a log whose open file has this size in bytes; None within ``log.max_bytes``."""
+        maximum = self._settings.max_bytes
+        if maximum is None or self._earlier + self.closed + size <= maximum:
+            return None
+        return f"the log has reached log.max_bytes ({maximum})"
+
+    def shortage(self, more: int) -> str | None:
+        """Return the reason not to fill the disk by ``more`` bytes; None if ``log.keep_free_bytes`` remain free."""
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return None  # the write itself will fail
+        free, minimum = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
+        if free < minimum + more:
+            return f"the disk has {free / 1e6:.0f} MB left; log.keep_free_bytes is {minimum}"
+        return None
+
+
 class McapLog:
     """An `onrig.runtime.log.sink.Sink` that writes MCAP."""
 
@@ -92,15 +121,12 @@ class McapLog:
         """``kept_state`` returns the loop's last stored state, or None; ``written``: as for `open_log`."""
         self._written = written
         self._config, self._folder, self._session, self._event = config, folder, session, event
-        self._settings = config.log
         self._messages = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.input_names)
         self._companions = Companions(config, folder, kept_state)
         self._t_ns = 0
         self._policies = ActingPolicy()
         self._waiting = bytearray()
-        self._before = sum(path.stat().st_size for path in log_files(folder))
-        self._finished = 0
-        """Total bytes of the closed files."""
+        self._room = _Room(config.log, folder)
         self._file: McapFile | None = None
         self._records = _Records()
         self._steps = 0
@@ -150,9 +176,10 @@ class McapLog:
         self._records.encode(int(records[-1]["seq"]))
         for t_ns, change in self._policies.changes(records):
             self._add(POLICIES, t_ns, wire.encode(messages.POLICY, change))
-        if self._settings.decimation > 1:
+        decimation = self._config.log.decimation
+        if decimation > 1:
             edges = records["flags"] & (Flag.FIRST | Flag.NO_ACTION)
-            kept = records[(records["tick"] % self._settings.decimation == 0) | (edges != 0)]
+            kept = records[(records["tick"] % decimation == 0) | (edges != 0)]
         encoded, size = self._messages.encode(kept), self._messages.size
         times, numbers = kept["t_mono_ns"].tolist(), kept["seq"].tolist()
         for i, (t_ns, seq) in enumerate(zip(times, numbers, strict=True)):
@@ -200,9 +227,9 @@ class McapLog:
         self._encode()
 
     def _figures(self) -> dict[str, float | int]:
-        written = self._finished + (0 if self._file is None else self._file.written)
+        written = self._room.closed + (0 if self._file is None else self._file.written)
         per_step = written / self._steps if self._steps else 0.0
-        rate = self._config.rate_hz / self._settings.decimation
+        rate = self._config.rate_hz / self._config.log.decimation
         return {
             "steps": self._steps,
             "bytes": written,
@@ -223,7 +250,7 @@ class McapLog:
             "task": config.task.name,
             "seed": str(config.seed),
             "rate_hz": repr(config.rate_hz),
-            "decimation": str(self._settings.decimation),
+            "decimation": str(config.log.decimation),
             "library": variant(),
             "clock": "virtual" if config.lockstep else "monotonic",
             "unix_minus_monotonic_s": repr(self._companions.unix_minus_mono_s),
@@ -241,8 +268,11 @@ class McapLog:
         if self._stopped or file is None:
             return
         file.end_chunk()
-        reason = self._over_limit(file.size) or self._no_room()
+        reason = over_limit = self._room.over_limit(file.size)
+        if over_limit is None:
+            reason = self._room.shortage(file.staged)
         if reason is not None:
+            self._ended_by_request = over_limit is not None
             self._finish()
             self._stop(reason)
             return
@@ -269,28 +299,9 @@ class McapLog:
 
     def _abandon_file(self) -> None:
         if self._file is not None:
-            self._finished += self._file.written
+            self._room.closed += self._file.written
             self._file.close()
             self._file = None
-
-    def _over_limit(self, size: int) -> str | None:
-        maximum = self._settings.max_bytes
-        if maximum is None or self._before + self._finished + size <= maximum:
-            return None
-        self._ended_by_request = True
-        return f"the log has reached log.max_bytes ({maximum})"
-
-    def _no_room(self, more: int = 0) -> str | None:
-        """Return the reason not to fill the disk further; ``more``: bytes to keep free in addition to the settings'."""
-        try:
-            disk = os.statvfs(self._folder)
-        except OSError:
-            return None  # the write itself will fail
-        free, minimum = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
-        staged = 0 if self._file is None else self._file.staged
-        if free - staged < minimum + more:
-            return f"the disk has {free / 1e6:.0f} MB left; log.keep_free_bytes is {minimum}"
-        return None
 
     def _stop(self, reason: str) -> None:
         if self._stopped:
@@ -303,7 +314,7 @@ class McapLog:
 
     def _continue(self) -> None:
         """Continue in another file, if there is room again."""
-        if self._ended_by_request or self._no_room(_ROOM_BYTES) is not None:
+        if self._ended_by_request or self._room.shortage(_ROOM_BYTES) is not None:
             return
         if not self._start_file():
             return

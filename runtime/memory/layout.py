@@ -124,27 +124,34 @@ class Layout(msgspec.Struct, frozen=True):
         return self.episode + 2
 
 
-class Batch:
-    """Buffer for ``size`` transitions with one view per field; filled by :meth:`Storage.gather` without copies.
+class Rows:
+    """Transitions in rows of ``words`` (size, width), with one view per field.
 
     ``observation``, ``next_observation``: (size, n_obs) float32; ``action``: (size, n_act) float32; ``behaviour``:
     (size, n_behaviour) float32; ``reward``, ``exploration``: (size,) float32; ``episode``, ``step``, ``meta``: (size,)
-    uint32.  All are views of ``words`` (size, width) and change with the next gather.
+    uint32.
     """
 
+    def __init__(self, layout: Layout, words: Words) -> None:
+        self.layout: Final = layout
+        self.words: Final = words
+        floats: Floats = words.view(np.float32)
+        self.observation: Final[Floats] = floats[:, layout.observation]
+        self.action: Final[Floats] = floats[:, layout.action]
+        self.next_observation: Final[Floats] = floats[:, layout.next_observation]
+        self.reward: Final[Floats] = floats[:, layout.reward]
+        self.exploration: Final[Floats] = floats[:, layout.exploration]
+        self.behaviour: Final[Floats] = floats[:, layout.behaviour_columns]
+        self.episode: Final[Words] = words[:, layout.episode]
+        self.step: Final[Words] = words[:, layout.step]
+        self.meta: Final[Words] = words[:, layout.meta]
+
+
+class Batch(Rows):
+    """Buffer for ``size`` transitions; filled by :meth:`Storage.gather` without copies, and changed by the next one."""
+
     def __init__(self, layout: Layout, size: int) -> None:
-        self.layout = layout
-        self.words: Words = np.zeros((size, layout.width), np.uint32)
-        floats: Floats = self.words.view(np.float32)
-        self.observation: Floats = floats[:, layout.observation]
-        self.action: Floats = floats[:, layout.action]
-        self.next_observation: Floats = floats[:, layout.next_observation]
-        self.reward: Floats = floats[:, layout.reward]
-        self.exploration: Floats = floats[:, layout.exploration]
-        self.behaviour: Floats = floats[:, layout.behaviour_columns]
-        self.episode: Words = self.words[:, layout.episode]
-        self.step: Words = self.words[:, layout.step]
-        self.meta: Words = self.words[:, layout.meta]
+        super().__init__(layout, np.zeros((size, layout.width), np.uint32))
 
     def terminated(self) -> NDArray[np.bool_]:
         """Mask of transitions that end in a terminal state, (size,)."""

@@ -23,6 +23,7 @@ from onrig.runtime.memory.layout import (
     Batch,
     Floats,
     Layout,
+    Rows,
     Slots,
     Words,
 )
@@ -38,7 +39,56 @@ _LOW_32: Final = 0xFFFFFFFF
 Vector = Floats | NDArray[np.float64] | Sequence[float]
 
 
-class Storage:
+class _LastWrites:
+    """Number of each slot's last write, and the slots of the latest writes, for slots written in any order."""
+
+    def __init__(self, capacity: int) -> None:
+        self.numbers: Final[NDArray[np.int64]] = np.zeros(capacity, np.int64)
+        """(capacity,); 0 for a slot never written."""
+        self._recent: Final[NDArray[np.int64]] = np.zeros(min(RECENT_WRITES, capacity), np.int64)
+        self._recent_size: Final = len(self._recent)
+        # memoryviews, because array items take twice as long to write.
+        self._number_at, self._recent_at = self.numbers.data, self._recent.data
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.numbers.nbytes + self._recent.nbytes
+
+    def add(self, slot: int, number: int) -> None:
+        """Record a write."""
+        self._number_at[slot] = number
+        self._recent_at[number % self._recent_size] = slot
+
+    def add_all(self, slots: Slots, numbers: NDArray[np.int64]) -> None:
+        """Record writes with increasing numbers, of which some may be missing."""
+        # The maximum is the last write; a catch-up leaves gaps in the ring, which only contain slots that have been
+        # rewritten since.
+        np.maximum.at(self.numbers, slots, numbers)
+        last = numbers > numbers[-1] - self._recent_size
+        self._recent[numbers[last] % self._recent_size] = slots[last]
+
+    def scanned_bytes(self, seen: int, inserted: int) -> int:
+        """As ``Storage.scanned_bytes``, after ``inserted`` writes."""
+        return 0 if inserted - seen <= self._recent_size else self.numbers.nbytes
+
+    def since(self, seen: int, inserted: int, limit: int | None) -> Slots:
+        """As ``Storage.changed_since``, after ``inserted`` writes."""
+        if inserted - seen <= self._recent_size:
+            writes = np.arange(seen + 1, inserted + 1, dtype=np.int64)
+            written: Slots = self._recent[writes % self._recent_size]
+            current: NDArray[np.bool_] = self.numbers[written] == writes
+            return written[current][:limit]
+        slots = np.flatnonzero(self.numbers > seen)
+        numbers: NDArray[np.int64] = self.numbers[slots]
+        if limit is not None and limit < len(slots):
+            # Sorting all of a large buffer for each part of a snapshot would take 100 times as long.
+            early = numbers <= np.partition(numbers, limit - 1)[limit - 1]
+            slots, numbers = slots[early], numbers[early]
+        return slots[np.argsort(numbers)]
+
+
+class Storage(Rows):
     """``capacity`` transitions in rows of ``layout``, allocated and touched at start.
 
     ``cyclic``: slots are written round robin (FIFO, FULL), so that the number of a slot's last write follows from the
@@ -51,35 +101,24 @@ class Storage:
         if not (1 <= capacity <= _LOW_32) or layout.n_obs < 1 or layout.n_act < 1:
             of = f"{layout.n_obs} observations and {layout.n_act} actions"
             raise ValueError(f"no storage of {capacity} transitions with {of}")
-        self.layout: Final = layout
+        # uint32 is the base type so that copies preserve every bit: a float copy may alter a signalling NaN.
+        super().__init__(layout, np.empty((capacity, layout.width), np.uint32))
+        self.words.fill(0)  # touch every page now, so that a shortage of memory appears at start
         self.capacity: Final = capacity
-        self.cyclic: Final = cyclic
         self.inserted = 0
         """Number of writes over the lifetime of the buffer."""
-        # uint32 is the base type so that copies preserve every bit: a float copy may alter a signalling NaN.
-        self.words: Final[Words] = np.empty((capacity, self.layout.width), np.uint32)
-        self.words.fill(0)  # touch every page now, so that a shortage of memory appears at start
-        floats: Floats = self.words.view(np.float32)
-        self.observation: Final[Floats] = floats[:, self.layout.observation]
-        self.action: Final[Floats] = floats[:, self.layout.action]
-        self.next_observation: Final[Floats] = floats[:, self.layout.next_observation]
-        self.reward: Final[Floats] = floats[:, self.layout.reward]
-        self.exploration: Final[Floats] = floats[:, self.layout.exploration]
-        self.behaviour: Final[Floats] = floats[:, self.layout.behaviour_columns]
-        self.episode: Final[Words] = self.words[:, self.layout.episode]
-        self.step: Final[Words] = self.words[:, self.layout.step]
-        self.meta: Final[Words] = self.words[:, self.layout.meta]
-        self._has_behaviour: Final = self.layout.behaviour
-        self._reward_at: Final = self.layout.reward
-        self._episode_at: Final = self.layout.episode
-        self._width: Final = self.layout.width
+        self._has_behaviour: Final = layout.behaviour
+        self._reward_at: Final = layout.reward
+        self._episode_at: Final = layout.episode
+        self._width: Final = layout.width
         self._flat: Final = self.words.data.cast("B").cast("I")
         self._flat_floats: Final = self.words.data.cast("B").cast("f")
-        self._number: Final[NDArray[np.int64]] = np.zeros(0 if cyclic else capacity, np.int64)
-        self._number_at: Final = self._number.data
-        self._recent: Final[NDArray[np.int64]] = np.zeros(0 if cyclic else min(RECENT_WRITES, capacity), np.int64)
-        self._recent_at: Final = self._recent.data
-        self._recent_size: Final = len(self._recent)
+        self._last_writes: Final = None if cyclic else _LastWrites(capacity)
+
+    @property
+    def cyclic(self) -> bool:
+        """Whether slots are written round robin."""
+        return self._last_writes is None
 
     @property
     def stored(self) -> int:
@@ -89,7 +128,7 @@ class Storage:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.words.nbytes + self._number.nbytes + self._recent.nbytes
+        return self.words.nbytes + (0 if self._last_writes is None else self._last_writes.nbytes)
 
     def insert(
         self,
@@ -130,9 +169,8 @@ class Storage:
             (policy_id & POLICY_MASK) << POLICY_SHIFT | generation << GENERATION_SHIFT | int(flags) & FLAG_MASK
         )
         self.inserted = number = self.inserted + 1
-        if not self.cyclic:
-            self._number_at[slot] = number
-            self._recent_at[number % self._recent_size] = slot
+        if self._last_writes is not None:
+            self._last_writes.add(slot, number)
         return number
 
     def gather(self, slots: Slots, into: Batch) -> Batch:
@@ -152,14 +190,14 @@ class Storage:
 
     def number(self, slots: Slots) -> NDArray[np.int64]:
         """Return the number of the last write of each slot; 0 for one never written."""
-        if self.cyclic:
+        if self._last_writes is None:
             return np.maximum(self.inserted - (self.inserted - 1 - slots) % self.capacity, 0)
-        numbers: NDArray[np.int64] = self._number.take(slots)
+        numbers: NDArray[np.int64] = self._last_writes.numbers.take(slots)
         return numbers
 
     def scanned_bytes(self, seen: int) -> int:
         """Return the number of bytes that ``changed_since`` reads, in addition to its result."""
-        return 0 if self.cyclic or self.inserted - seen <= self._recent_size else self._number.nbytes
+        return 0 if self._last_writes is None else self._last_writes.scanned_bytes(seen, self.inserted)
 
     def changed_since(self, seen: int, limit: int | None = None) -> Slots:
         """Return the slots written after the first ``seen`` writes, each once, in the order of their last write.
@@ -171,22 +209,11 @@ class Storage:
         """
         if not 0 <= seen <= self.inserted:
             raise ValueError(f"a mirror claims {seen} writes, but there have been {self.inserted}")
-        if self.cyclic:
-            first = max(seen, self.inserted - self.capacity)
-            end = self.inserted if limit is None else min(self.inserted, first + limit)
-            return np.arange(first, end, dtype=np.int64) % self.capacity
-        if self.inserted - seen <= self._recent_size:
-            writes = np.arange(seen + 1, self.inserted + 1, dtype=np.int64)
-            written: Slots = self._recent[writes % self._recent_size]
-            current: NDArray[np.bool_] = self._number[written] == writes
-            return written[current][:limit]
-        slots = np.flatnonzero(self._number > seen)
-        numbers: NDArray[np.int64] = self._number[slots]
-        if limit is not None and limit < len(slots):
-            # Sorting all of a large buffer for each part of a snapshot would take 100 times as long.
-            early = numbers <= np.partition(numbers, limit - 1)[limit - 1]
-            slots, numbers = slots[early], numbers[early]
-        return slots[np.argsort(numbers)]
+        if self._last_writes is not None:
+            return self._last_writes.since(seen, self.inserted, limit)
+        first = max(seen, self.inserted - self.capacity)
+        end = self.inserted if limit is None else min(self.inserted, first + limit)
+        return np.arange(first, end, dtype=np.int64) % self.capacity
 
     def rows(self, slots: Slots) -> Words:
         """Export ``slots`` for :meth:`write_rows`, bit for bit: (len(slots), 3 + width) uint32, self-describing.
@@ -225,12 +252,8 @@ class Storage:
             for slot, row in zip(slots.tolist(), rows, strict=True):
                 self.words[slot] = row[STAMP_WORDS:]
         self.inserted = int(numbers[-1])
-        if not self.cyclic:
-            # ``numbers`` increase, so the maximum is the last write; a catch-up leaves gaps in the ring, which only
-            # contain slots that have been rewritten since.
-            np.maximum.at(self._number, slots, numbers)
-            last = numbers > self.inserted - self._recent_size
-            self._recent[numbers[last] % self._recent_size] = slots[last]
+        if self._last_writes is not None:
+            self._last_writes.add_all(slots, numbers)
         return slots
 
     def digest(self) -> bytes:
@@ -240,8 +263,8 @@ class Storage:
         shape = (self.capacity, layout.n_obs, layout.n_act, layout.n_behaviour, self.inserted)
         h.update(np.array(shape, "<i8").tobytes())
         h.update(self.words[: self.stored].data)
-        if not self.cyclic:
-            h.update(self._number[: self.stored].data)
+        if self._last_writes is not None:
+            h.update(self._last_writes.numbers[: self.stored].data)
         return h.digest()
 
 

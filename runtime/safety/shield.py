@@ -56,6 +56,8 @@ class Shield:
         self._rate = Rate(limits.rate_per_s, rig, period_s) if limits.rate_per_s else None
         unlimited = Rate(limits.rate_per_s, rig, period_s)
         self._jerk = Jerk(limits.jerk_per_s2, rig, period_s, self._range, unlimited) if limits.jerk_per_s2 else None
+        self.limits_changes: Final = self._rate is not None or self._jerk is not None
+        """Whether a rule depends on the output in force."""
         self._envelopes = Envelopes(limits.envelope, rig)
         self._prediction: Prediction | None = compile_prediction(limits, rig, period_s)
         self._margin_to_leave = 0.0 if limits.predicted is None else 1.0 - _required_release(limits, limits.predicted)

@@ -62,7 +62,14 @@ class Comparison:
         self.fields: Counter[str] = Counter()
         """Differences by field."""
         self.first: Difference | None = None
+        self.unverified: Counter[str] = Counter()
+        """Records not fully compared, by reason."""
         self._last_seq = -1
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether values may differ."""
+        return self._tolerance > 0.0
 
     def take(self, step: Step, record: RecordedStep, *, excluded: tuple[str, ...] = ()) -> None:
         """Compare one record, except for the fields in ``excluded``."""

@@ -22,14 +22,13 @@ from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.schedule import depends_on_episode_only
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.random_streams import device_seed
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.replay.scoring import terms_of
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.starts import drawn_start, middle_of
-from onrig.runtime.tracking import PLANT_ROLES
 from onrig.tools.replaying.comparison import Comparison
+from onrig.tools.replaying.positions import Position, Positions
 from onrig.tools.replaying.recorded import PolicyCache, RecordedStep, copy_circumstances, frame_of
 from onrig.tools.replaying.recorded_outputs import RecordedOutputs
 
@@ -47,17 +46,6 @@ _ACTION_FIELDS: Final = (*_POLICY_FIELDS, "commanded", "command", "rule", "amoun
 """Fields that are empty in the record that closes an episode."""
 
 
-class Position(NamedTuple):
-    """What the loop stored between two episodes."""
-
-    explorer: Mapping[str, float]
-    """State of the exploration; empty at the start of a run."""
-    closed: tuple[Kind, int]
-    """Kind and number of the episode that was closed last."""
-    numbered_from: tuple[int, int] | None = None
-    """Seed that a trainer gave, and the episodes before the first that follows from it."""
-
-
 class _Pending(NamedTuple):
     step: Step
     record: RecordedStep
@@ -67,26 +55,18 @@ class _Pending(NamedTuple):
 class Recomputation:
     """Recomputation of one session of the loop (from its start to its end), record by record."""
 
-    def __init__(
-        self, config: RunConfig, policies: PolicyCache, comparison: Comparison, unverified: Counter[str], tolerant: bool
-    ) -> None:
-        self._config, self._policies, self._comparison, self._unverified = config, policies, comparison, unverified
-        self._tolerant = tolerant
+    def __init__(self, config: RunConfig, policies: PolicyCache, comparison: Comparison) -> None:
+        self._config, self._policies, self._comparison = config, policies, comparison
         self._explorer = Explorer(config)
         self._tick = Tick(config, self._explorer)
-        self._historyless = depends_on_episode_only(config.exploration)
         reset = config.task.reset
         self._terms = terms_of(config, record_layout(config))
         self._reset = None if reset is None else EpisodeReset(reset, middle_of(config.task.all_starts), config.rig)
         self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
-        self._positions: dict[int, Position] = {}
-        self._seed, self._before = config.seed, 0
-        """Seed of starts and targets, and the number of episodes before the first that follows from it."""
-        self._last_closed = (Kind.TRAIN, 0)
-        """Kind and number of the last closed episode."""
+        self._positions = Positions(config.seed)
         self._state_known = True
-        self._started = self._resumes = False
-        self._next_tick = 0
+        self._resumes = False
+        self._next_tick: int | None = None
         self._pending: _Pending | None = None
         self._outputs = RecordedOutputs(self._tick.safe_counts)
         self._answered: tuple[float, ...] | None = None
@@ -99,12 +79,11 @@ class Recomputation:
 
     def add_position(self, tick: int, position: Position) -> None:
         """Add the recorded position before record number ``tick``."""
-        self._positions[tick] = position
+        self._positions.add(tick, position)
 
     def take(self, record: RecordedStep) -> None:
         """Add the next record."""
-        if not self._started:
-            self._started = True
+        if self._next_tick is None:
             self._next_tick = record.step.tick
             self._resumes = record.step.tick > 0  # the exploration's state is then recorded, or unknown
             self._state_known = record.step.tick == 0
@@ -117,7 +96,7 @@ class Recomputation:
         if self._following:
             self._follow(record)
         else:
-            self._unverified[self._lost_reason] += 1
+            self._comparison.unverified[self._lost_reason] += 1
 
     def end(self) -> None:
         """End the session: there are no more records."""
@@ -134,7 +113,7 @@ class Recomputation:
             step, record, excluded = self._pending
             step.tau_us, step.u_start, step.u_end = record.step.tau_us, record.step.u_start, record.step.u_end
             self._compare(_Pending(step, record, (*excluded, *_COMPLETED_FIELDS)))
-            self._unverified[UNFINISHED] += 1
+            self._comparison.unverified[UNFINISHED] += 1
         if self._following:
             self._following = False
             self._state_known = False
@@ -146,7 +125,7 @@ class Recomputation:
         self._set_state(record)
         self._following = True
         tick, kind = self._tick, record.step.kind
-        tick.number_from(self._seed, self._before)
+        tick.number_from(*self._positions.numbering)
         self.episodes[kind] += 1
         if kind is Kind.RESET:
             tick.begin(record.step.episode, kind, [])
@@ -157,7 +136,7 @@ class Recomputation:
                 self._reset.begin()
                 self._answer_to = begin_episode(tick, reset_act(self._reset))
             return
-        if not (self._state_known or self._historyless):
+        if not (self._state_known or depends_on_episode_only(self._config.exploration)):
             self._following, self._lost_reason = False, NO_STATE
             return
         explorer = self._explorer
@@ -187,9 +166,14 @@ class Recomputation:
         """Start state of the episode after a reset: an evaluation if due after the training episode, else the next
         training episode."""
         interval, config = self._config.evaluate_every, self._config
-        due = bool(interval) and episode > 0 and episode % interval == 0 and self._last_closed != (Kind.EVAL, episode)
+        due = (
+            bool(interval)
+            and episode > 0
+            and episode % interval == 0
+            and self._positions.last_closed != (Kind.EVAL, episode)
+        )
         kind, number = (Kind.EVAL, episode) if due else (Kind.TRAIN, episode + 1)
-        return drawn_start(config.task.all_starts, device_seed(self._seed, PLANT_ROLES[kind], number - self._before))
+        return drawn_start(config.task.all_starts, self._positions.device_seed(kind, number))
 
     def _begin_exploration(self, record: RecordedStep) -> None:
         """Start the episode's exploration; the first amplitude shows whether a silent learner restrained it."""
@@ -202,31 +186,12 @@ class Recomputation:
                 explorer.restrain(staleness.factor)
                 explorer.begin_episode(record.step.kind, record.step.episode)
 
-    def _set_numbering(self, record: RecordedStep, position: Position | None) -> None:
-        """Set the seed that the episode's draws follow from.
-
-        A log may hold only the position after this one, in front of this episode's records: its seed counts as well if
-        it was given before the episode.
-        """
-        number = record.step.episode + (record.step.kind is Kind.RESET)
-        stored = [p.numbered_from for p in (position, *self._positions.values()) if p is not None]
-        given = [numbered for numbered in stored if numbered is not None and numbered[1] < number]
-        if given:
-            self._seed, self._before = max(given, key=lambda numbered: numbered[1])
-        elif position is not None:
-            self._seed, self._before = self._config.seed, 0
-
     def _set_state(self, record: RecordedStep) -> None:
         """Compare the exploration's state with the recorded one, and continue from the latter."""
         resumed, self._resumes = self._resumes, False
-        position = self._positions.pop(record.step.tick, None)
+        position = self._positions.take(record)
         recorded_state = None if position is None else position.explorer
-        if position is not None:
-            self._last_closed = position.closed
-        self._set_numbering(record, position)
         paused = self._explorer.pause_due is not None
-        for tick in [t for t in self._positions if t < record.step.tick]:
-            del self._positions[tick]
         if recorded_state is None:
             if paused:  # the length of the pause was not recorded
                 self._state_known = False
@@ -283,11 +248,11 @@ class Recomputation:
             return
         excluded: tuple[str, ...] = ()
         if self._answered is None:
-            self._unverified[NO_POLICY if self._config.actor is UNSET else _TRAINER] += 1
+            self._comparison.unverified[NO_POLICY if self._config.actor is UNSET else _TRAINER] += 1
             excluded = _POLICY_FIELDS if self._config.stochastic else ("policy",)
             if self._config.stochastic and record.step.flags & Flag.FADED:  # the record does not hold the action drawn
                 excluded = _ACTION_FIELDS
-        elif self._tolerant:
+        elif self._comparison.tolerant:
             self._comparison.take_policy(self._answered, record)
         if record.cut_off:
             step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
@@ -306,7 +271,7 @@ class Recomputation:
         if record.step.flags & Flag.FADED:
             self._fade.begin()
         session = self._session(record)
-        if session is None or self._tolerant:
+        if session is None or self._comparison.tolerant:
             step.flags |= record.step.flags & Flag.NATIVE
         if session is None:
             step.policy_id = record.step.policy_id
@@ -315,7 +280,7 @@ class Recomputation:
             return
         self._tick.ask(step, session, record.step.policy_id)
         self._answered = step.policy
-        if self._tolerant:
+        if self._comparison.tolerant:
             _copy_answer(step, record.step)
 
     def _session(self, record: RecordedStep) -> PolicySession | None:
@@ -323,12 +288,14 @@ class Recomputation:
         if self._config.actor is not UNSET:
             return None
         native = bool(record.step.flags & Flag.NATIVE)
-        return self._policies.take(record.step.policy_id, native=native and not (self._tolerant and library() is None))
+        return self._policies.take(
+            record.step.policy_id, native=native and not (self._comparison.tolerant and library() is None)
+        )
 
     def _close(self) -> None:
         """End the episode."""
         self._following = False
-        self._last_closed = self._record.step.kind, self._record.step.episode
+        self._positions.last_closed = self._record.step.kind, self._record.step.episode
         self._explorer.end_episode()
 
     def _compare(self, pending: _Pending) -> None:

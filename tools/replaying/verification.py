@@ -19,7 +19,8 @@ from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.completeness import Counted
 from onrig.runtime.run_state.episodes import EpisodeAccounts, read_rows
 from onrig.tools.replaying.comparison import Comparison
-from onrig.tools.replaying.recomputation import Position, Recomputation
+from onrig.tools.replaying.positions import Position
+from onrig.tools.replaying.recomputation import Recomputation
 from onrig.tools.replaying.recorded import PolicyCache, recorded_step
 
 _CONFIG: Final = "config.yaml"
@@ -36,12 +37,9 @@ class Verification:
 
     def __init__(self, config: RunConfig, folder: Path, tolerance: float = 0.0) -> None:
         self._folder = folder
-        self._tolerant = tolerance > 0.0
         self._layout = record_layout(config)
         self._policies = PolicyCache(folder / "policies")
         self.comparison = Comparison(config, tolerance)
-        self.unverified: Counter[str] = Counter()
-        """Records not fully verified, by reason."""
         self.episodes: Counter[Kind] = Counter()
         self._accounts_arguments = config.task, config.rate_hz, config.rig
         self._accounts = EpisodeAccounts(*self._accounts_arguments)
@@ -58,6 +56,11 @@ class Verification:
         self._seq = -1
         self._core: Recomputation | None = None
         self._undecimated, self._library = True, "none"
+
+    @property
+    def unverified(self) -> Counter[str]:
+        """Records not fully verified, by reason."""
+        return self.comparison.unverified
 
     @property
     def missing(self) -> list[str]:
@@ -107,7 +110,7 @@ class Verification:
             except ConfigError as error:
                 message = error.problems[0].message
                 raise LogDamagedError(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
-            self._core = Recomputation(config, self._policies, self.comparison, self.unverified, self._tolerant)
+            self._core = Recomputation(config, self._policies, self.comparison)
         self._undecimated = part.metadata.get("decimation") == "1"
         self._library = part.metadata.get("library", "none")
 
@@ -130,7 +133,7 @@ class Verification:
         if core is None or not self._undecimated:
             self.unverified[_DECIMATED] += len(records)
             return
-        native = not self._tolerant and (records["flags"] & Flag.NATIVE).any()
+        native = not self.comparison.tolerant and (records["flags"] & Flag.NATIVE).any()
         if native and (difference := evaluator_difference(self._library)):
             raise OtherEvaluator(f"its policies' actions were {difference}; or accept differences with --tolerance")
         new_records = records[records["seq"] > self._seq]  # a restarted replay process logs some records again

@@ -102,6 +102,23 @@ def for_trainer(config: RunConfig) -> RunConfig:
     return run
 
 
+class _Units:
+    """Units of observations and actions: normalised by the rig's ranges, or SI."""
+
+    def __init__(self, config: RunConfig, *, si: bool) -> None:
+        self._si: Final = si
+        self._signals: Final = Normalisation.of(config.signals)
+        self.actuators: Final = Normalisation.of(config.rig.actuators)
+
+    def observation(self, values: NDArray[np.float64]) -> Observation:
+        """Convert an observation (n,) from SI units."""
+        return (values if self._si else self._signals.normalised(values)).astype(np.float32)
+
+    def action_si(self, action: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Convert an action (m,) to SI units."""
+        return action if self._si else self.actuators.si(action)
+
+
 class RigEnv(gymnasium.Env[Observation, Action]):
     """An episode is one of the task, on the device, behind the shield, recorded in a run folder.
 
@@ -132,8 +149,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self._name, self._reset_timeout_s = name, reset_timeout_s
         self._layout = record_layout(config)
         self._terms = terms_of(config, self._layout)
-        self._seen, self._acts = Normalisation.of(config.signals), Normalisation.of(config.rig.actuators)
-        self._si = si
+        self._units = _Units(config, si=si)
         self.observation_space: Any = observation_space(config, si=si)
         self.action_space: Any = action_space(config, si=si)
         self._rig: RigProcess | None = None
@@ -171,7 +187,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         if self._rig is None or self._step is None:
             raise RuntimeError("no episode: call reset() first")
         values = np.asarray(action, np.float64).reshape(len(self.config.rig.actuators))
-        wish = values if self._si else self._acts.si(values)
+        wish = self._units.action_si(values)
         timeout_s = max(_STEP_S, _STEP_PERIODS * self.config.wall_period_ns * 1e-9)
         if self.config.lockstep:
             timeout_s = self.config.barrier_timeout_s + _STEP_S
@@ -195,7 +211,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
 
     def normalised_action(self, si: NDArray[np.floating]) -> Action:
         """Normalise actions (..., m) in SI units, such as ``info["applied"]``, as a memory stores them."""
-        return self._acts.normalised(np.asarray(si)).astype(np.float32)
+        return self._units.actuators.normalised(np.asarray(si)).astype(np.float32)
 
     def render(self) -> Any:
         """Picture (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
@@ -238,8 +254,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self._taken = sample.periods, sample.reward
         step = self._shown = self._step = self._layout.step(last)
         before = self._layout.step(first) if sample.periods else None
-        values = np.array(step.input or step.observation)
-        observation = (values if self._si else self._seen.normalised(values)).astype(np.float32)
+        observation = self._units.observation(np.array(step.input or step.observation))
         if before is None:
             self._began_us = step.t_device_us
         times = {"device_us": step.t_device_us - self._began_us}

@@ -27,6 +27,56 @@ _NUMBER: Final = 0xFFFFFFFF
 _NOBODY: Final = _NUMBER
 
 
+class _Records:
+    """Records of the stored episodes: key of their rank, first slot, steps, and sum of their integers.
+
+    Arrays are (capacity,); memoryviews of them, because array items take twice as long to read and write.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.keys: Final = np.full(capacity, _ABSENT, np.uint64)
+        self.firsts: Final = np.arange(1, capacity + 1, dtype=np.uint32)
+        """First slot; for a free record, the next free record."""
+        self.sizes: Final = np.zeros(capacity, np.uint32)
+        self.totals: Final = np.zeros(capacity, np.int64)
+        self.key, self.first, self.size, self.total = (
+            self.keys.data, self.firsts.data, self.sizes.data, self.totals.data
+        )  # fmt: skip
+        self.free = self.used = 0
+        """First free record; number of records ever used."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.keys.nbytes + self.firsts.nbytes + self.sizes.nbytes + self.totals.nbytes
+
+    def smallest(self) -> int | None:
+        """Return the record with the smallest key; None if none can be chosen."""
+        record = int(self.keys[: self.used].argmin())
+        return None if self.key[record] == _ABSENT else record
+
+    def open(self) -> int:
+        """Return a free record, for an episode without steps."""
+        record = self.free
+        self.free = self.first[record]
+        self.used = max(self.used, record + 1)
+        self.size[record] = self.total[record] = 0
+        return record
+
+    def release(self, record: int) -> None:
+        """Make a record free again."""
+        self.first[record] = self.free
+        self.free = record
+
+    def rank(self, records: NDArray[np.int64], *, largest_goes: bool) -> None:
+        """Set the keys of closed episodes from their means."""
+        mean = (self.totals[records] / self.sizes[records]).astype(np.float32)
+        rank = mean.view(np.uint32).astype(np.uint64)
+        if largest_goes:
+            rank = np.uint64(INFINITE) - rank
+        self.keys[records] = rank << np.uint64(32) | self.keys[records] & np.uint64(_NUMBER)
+
+
 class ByEpisode(Keeper):
     """Evicts the episode with the smallest key: the rank of its mean, then its age.
 
@@ -48,20 +98,12 @@ class ByEpisode(Keeper):
         self._record_np: Final = np.zeros(capacity, np.uint32)
         self._next_np: Final = np.zeros(capacity, np.uint32)
         self._value_np: Final = np.zeros(capacity, np.float32)
-        # By record: key, first slot (for a free record, the next free record), steps, sum of their integers.
-        self._key_np: Final = np.full(capacity, _ABSENT, np.uint64)
-        self._first_np: Final = np.arange(1, capacity + 1, dtype=np.uint32)
-        self._size_np: Final = np.zeros(capacity, np.uint32)
-        self._total_np: Final = np.zeros(capacity, np.int64)
-        # memoryviews, because array items take twice as long to read and write.
+        # memoryviews, as in _Records.
         self._record, self._next = self._record_np.data, self._next_np.data
         self._value = self._value_np.data.cast("B").cast("f")
-        self._key, self._first = self._key_np.data, self._first_np.data
-        self._size, self._total = self._size_np.data, self._total_np.data
+        self._records: Final = _Records(capacity)
         self._most: Final = min(_MOST, (1 << 62) // capacity)
         self._unseen: Final = int(self._integers(np.full(1, self.unseen, np.float32))[0])
-        self._free = self._records = 0
-        """First free record; number of records ever used."""
         self._filled = 0
         self._current = self._going = _NOBODY
         """Records of the growing episode and of the one being evicted."""
@@ -73,8 +115,7 @@ class ByEpisode(Keeper):
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        by_slot = self._record_np.nbytes + self._next_np.nbytes + self._value_np.nbytes
-        return by_slot + self._key_np.nbytes + self._first_np.nbytes + self._size_np.nbytes + self._total_np.nbytes
+        return self._record_np.nbytes + self._next_np.nbytes + self._value_np.nbytes + self._records.nbytes
 
     def place(self) -> int:
         """Return the next free slot, or the next one of the episode being evicted.
@@ -90,64 +131,51 @@ class ByEpisode(Keeper):
         self._goes = self._next[slot]
         self._left -= 1
         if not self._left:
-            self._release(self._going)
+            self._records.release(self._going)
             self._going = _NOBODY
         return slot
 
     def _choose(self) -> bool:
         """Choose the next episode to evict; return False if only the current one is stored."""
-        record = int(self._key_np[: self._records].argmin())
-        if self._key[record] == _ABSENT:
+        records = self._records
+        record = records.smallest()
+        if record is None:
             return False
-        self._key[record] = _ABSENT
-        self._going, self._goes, self._left = record, self._first[record], self._size[record]
+        records.key[record] = _ABSENT
+        self._going, self._goes, self._left = record, records.first[record], records.size[record]
         return True
 
     def _behead(self, record: int) -> int:
-        slot = self._first[record]
-        self._first[record] = self._next[slot]
-        self._size[record] -= 1
-        self._total[record] -= int(self._integers(self._value_np[slot : slot + 1])[0])
+        records = self._records
+        slot = records.first[record]
+        records.first[record] = self._next[slot]
+        records.size[record] -= 1
+        records.total[record] -= int(self._integers(self._value_np[slot : slot + 1])[0])
         return slot
-
-    def _release(self, record: int) -> None:
-        self._first[record] = self._free
-        self._free = record
 
     def written(self, slot: int, exploration: float, episode: int) -> None:
         """Append the experience to its episode."""
         if episode != self._episode or self._current == _NOBODY:
             self._open(episode)
-        record = self._current
-        if self._size[record]:
+        records, record = self._records, self._current
+        if records.size[record]:
             self._next[self._last] = slot
         else:
-            self._first[record] = slot
+            records.first[record] = slot
         self._record[slot], self._next[slot], self._value[slot] = record, slot, self.unseen
         self._last = slot
-        self._size[record] += 1
-        self._total[record] += self._unseen
+        records.size[record] += 1
+        records.total[record] += self._unseen
 
     def _open(self, episode: int) -> None:
-        closed = self._current
-        if closed != _NOBODY and not self._size[closed]:
-            self._release(closed)
+        records, closed = self._records, self._current
+        if closed != _NOBODY and not records.size[closed]:
+            records.release(closed)
         elif closed != _NOBODY:
-            self._key[closed] = self._begun
-            self._rank(np.array([closed]))
-        self._current = record = self._free
-        self._free = self._first[record]
-        self._records = max(self._records, record + 1)
-        self._size[record] = self._total[record] = 0
+            records.key[closed] = self._begun
+            records.rank(np.array([closed]), largest_goes=self.largest_goes)
+        self._current = records.open()
         self._episode, self._begun = episode, self._begun + 1
-
-    def _rank(self, records: NDArray[np.int64]) -> None:
-        """Set the keys of closed episodes from their means."""
-        mean = (self._total_np[records] / self._size_np[records]).astype(np.float32)
-        rank = mean.view(np.uint32).astype(np.uint64)
-        if self.largest_goes:
-            rank = np.uint64(INFINITE) - rank
-        self._key_np[records] = rank << np.uint64(32) | self._key_np[records] & np.uint64(_NUMBER)
 
     def _integers(self, values: NDArray[np.float32]) -> NDArray[np.int64]:
         scaled = np.minimum(self._of_mean(values.astype(np.float64)) * _ONE, self._most)
@@ -171,13 +199,13 @@ class ByEpisode(Keeper):
         change = self._integers(values) - self._integers(self._value_np[slots])
         self._value_np[slots] = values
         records = self._record_np[slots]
-        np.add.at(self._total_np, records, change)
+        np.add.at(self._records.totals, records, change)
         touched = np.unique(records)
-        self._rank(touched[touched != self._current].astype(np.int64))
+        self._records.rank(touched[touched != self._current].astype(np.int64), largest_goes=self.largest_goes)
 
     def state(self) -> Arrays:
         """Return values and episodes by slot, and the next positions."""
-        numbers = self._key_np.astype(np.uint32)
+        numbers = self._records.keys.astype(np.uint32)
         if self._current != _NOBODY:
             numbers[self._current] = self._begun
         if self._left:
@@ -209,20 +237,21 @@ class ByEpisode(Keeper):
         self._record_np[stored] = records
         follows = self._next_np[stored]
         heads = np.setdiff1d(stored, follows[follows != stored])
-        self._first_np[:] = np.arange(1, self.capacity + 1)
-        self._first_np[self._record_np[heads]] = heads
-        self._size_np[:n] = np.bincount(records, minlength=n)
-        self._total_np.fill(0)
-        np.add.at(self._total_np, records, self._integers(self._value_np[stored]))
-        self._key_np.fill(_ABSENT)
-        self._key_np[:n] = np.arange(1, n + 1)
-        self._rank(np.arange(n))
+        table = self._records
+        table.firsts[:] = np.arange(1, self.capacity + 1)
+        table.firsts[self._record_np[heads]] = heads
+        table.sizes[:n] = np.bincount(records, minlength=n)
+        table.totals.fill(0)
+        np.add.at(table.totals, records, self._integers(self._value_np[stored]))
+        table.keys.fill(_ABSENT)
+        table.keys[:n] = np.arange(1, n + 1)
+        table.rank(np.arange(n), largest_goes=self.largest_goes)
+        table.free = table.used = n + bool(n_left)
         self._filled, self._episode, self._begun = filled, episode, n
         self._goes, self._left, self._going = goes, n_left, n if n_left else _NOBODY
-        self._free = self._records = n + bool(n_left)
         self._current = n - 1 if grows else _NOBODY
         if grows:
-            self._key[self._current] = _ABSENT
+            table.key[self._current] = _ABSENT
             ends = stored[(follows == stored) & (records == self._current)]
             self._last = int(ends[0])
 

@@ -69,7 +69,7 @@ def test_a_gate_reduces_noise_and_recorded_spread_and_is_told() -> None:
     explorer.restrain(0.25)
     explorer.begin_episode(Kind.TRAIN, 1)
     tick.begin(1, Kind.TRAIN, explorer.signal(Kind.TRAIN, 1))
-    free = begun(tick._own_noise[0][0])
+    free = begun(explorer.signal(Kind.TRAIN, 1)[0][0])
     step, whole = decided(tick, session()), decided(free, session())
     assert step.amplitude == (0.25,)
     assert step.std[0] == pytest.approx(0.25 * whole.std[0])

@@ -331,12 +331,6 @@ def test_whatever_policies_want_commands_are_whole_counts_within_the_rig_s_limit
         assert step.commanded[0] == pytest.approx(step.command[0] * 1e-4)
 
 
-def test_counts_are_rounded_inside_the_rig_s_limits() -> None:
-    tick = begun()
-    assert [tick.to_counts((v,)) for v in (0.00014, -2.99999, 3.1, -99.0)] == [(1,), (-30_000,), (30_000,), (-30_000,)]
-    assert tick.safe_counts == (0,)
-
-
 def test_the_same_frames_lead_to_the_same_decisions() -> None:
     def run() -> list[tuple[float, ...]]:
         tick, steps = begun(noise=[(0.3,), (-0.9,), (0.2,)]), []

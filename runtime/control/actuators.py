@@ -1,0 +1,65 @@
+"""A rig's outputs in SI units and in counts: commands out, and what the device reports about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from onrig.hw.messages import State, Status
+from onrig.runtime.run_config import RunConfig
+
+_SAFE: Final = int(Status.SAFE)
+"""A plain number, because an operation on an enumeration of flags takes microseconds with cold caches."""
+
+
+def _scaling(resolutions: tuple[float, ...]) -> Callable[[Sequence[int]], tuple[float, ...]]:
+    """Compile the conversion of counts to SI units; a comprehension for one actuator would cost ten times more."""
+    if len(resolutions) == 1:
+        (only,) = resolutions
+        return lambda counts: (counts[0] * only,)
+    return lambda counts: tuple([c * r for c, r in zip(counts, resolutions, strict=True)])
+
+
+class Actuators:
+    """Conversions between actions (m,) in SI units and counts, for one rig at one rate."""
+
+    def __init__(self, config: RunConfig) -> None:
+        actuators = config.rig.actuators
+        self._period_us: Final = config.period_us
+        self._resolutions: Final = tuple(a.resolution for a in actuators)
+        self._limits: Final = config.limits.counts(config.rig)
+        self.to_si: Final = _scaling(self._resolutions)
+        """Convert counts to SI units."""
+        self.safe: Final = tuple(a.safe for a in actuators)
+        """Safe output, in SI units."""
+        self.safe_counts: Final = self.to_counts(self.safe)
+
+    def to_counts(self, action: Sequence[float]) -> tuple[int, ...]:
+        """Round an action (SI units) to counts within the limits."""
+        counts = []
+        for value, resolution, (low, high) in zip(action, self._resolutions, self._limits, strict=True):
+            count = round(value / resolution)
+            counts.append(low if count < low else high if count > high else count)
+        return tuple(counts)
+
+    def outputs(self, state: State) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return outputs (m,), SI units, by a frame: the one in force since its sample, and the one a period before.
+
+        Sent commands do not count, since they may have been lost, late or clamped.  The device accepts one only while
+        the frame that it answers is the latest, so no other switch can occur in between.
+        """
+        if state.status & _SAFE:  # the history restarts at the safe output, whatever its cause
+            return self.safe, self.safe
+        in_force = self.to_si(state.u_end)
+        if state.u_start == state.u_end:
+            return in_force, in_force
+        return in_force, self.to_si(state.u_start)
+
+    def applied(self, state: State) -> tuple[int, tuple[float, ...]]:
+        """Return tau (us), the time from the start of a frame's period T to the switch from output u⁻ to u⁺, and the
+        mean output (m,), SI units, over the period: (tau u⁻ + (T - tau) u⁺) / T."""
+        period_us, tau_us = self._period_us, min(state.tau_us, self._period_us)
+        means = []
+        for a, b, r in zip(state.u_start, state.u_end, self._resolutions, strict=True):
+            means.append(r * (tau_us * a + (period_us - tau_us) * b) / period_us)
+        return tau_us, tuple(means)

@@ -1,0 +1,58 @@
+"""Preparation of an episode, before the device is armed: due pauses, a silent learner, the policy that acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from onrig.runtime.control.arming import Arming
+from onrig.runtime.control.policy_switch import PolicySwitch
+from onrig.runtime.control.staleness import LearnerWatch, expects_learner
+from onrig.runtime.control.withdrawal import Withdrawal
+from onrig.runtime.explore.explorer import Explorer, perturbed_session
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Kind
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.board import Board, Word
+
+
+class Preparation:
+    """Everything that may pause a run between two episodes, and the policies of the next one."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        board: Board,
+        arming: Arming,
+        explorer: Explorer,
+        switch: PolicySwitch,
+        keep: Callable[[], None],
+    ) -> None:
+        """``keep`` stores the loop's position."""
+        self._board, self._arming, self._explorer, self._switch, self._keep = board, arming, explorer, switch, keep
+        self._withdrawal: Final = Withdrawal(config, board, arming, explorer)
+        expected = expects_learner(config)
+        self._learner: Final = LearnerWatch(config, board, arming, explorer, switch) if expected else None
+        self.perturbed: PolicySession | None = None
+        """The next episode's policy with noise on its weights; None without such noise."""
+
+    def prepare(self, kind: Kind, episode: int, *, keep: bool) -> None:
+        """Pause for as long as spent budgets require; then check the learner, update the policy and perturb its
+        weights.
+
+        ``keep``: store the position before a pause, so that a stop during it shortens no pause, and after it.  In
+        lockstep a reset is repeated with the rest of its episode.
+        """
+        if self._explorer.pause_due is not None:
+            if keep:
+                self._keep()
+            while (pause := self._explorer.pause_due) is not None:
+                self._explorer.rest(self._arming.pause(*pause))
+            if keep:
+                self._keep()
+        self._withdrawal.apply()
+        if self._learner is not None:
+            self._learner.apply()
+        self._switch.take_newest()
+        self._board[Word.POLICY] = self._switch.policy_id
+        self.perturbed = perturbed_session(self._explorer, self._switch.active, kind, episode)

@@ -1,0 +1,52 @@
+"""Consumption of the rig's motion, tick by tick, from what the device applied and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from onrig.hw.rig import Rig
+from onrig.runtime.explore.budgets import Ledger
+from onrig.runtime.explore.settings import Budgets
+
+
+class Meter:
+    """Books the consumption of each tick in a ledger; quantities as in `Quota`."""
+
+    def __init__(self, rig: Rig, period_us: int, budgets: Budgets, ledger: Ledger) -> None:
+        self._ledger: Final = ledger
+        self._period_us: Final = period_us
+        self._actuators: Final = tuple(
+            (a.safe, max(a.high - a.safe, a.safe - a.low), a.high - a.low) for a in rig.actuators
+        )
+        """Safe output, full effort and full stroke, in SI units."""
+        sensors = {s.name: (i, s.resolution) for i, s in enumerate(rig.sensors)}
+        self._thermometer: Final = None if budgets.temperature is None else sensors[budgets.temperature.sensor]
+        self.begin_episode()
+
+    def begin_episode(self) -> None:
+        """Measure wear from the episode's first output on."""
+        self._applied: Sequence[float] | None = None
+
+    def book(
+        self, *, intervened: bool, tripped: bool, applied: Sequence[float], sensors: Sequence[int], periods: int
+    ) -> bool:
+        """Book a tick, with arguments as for ``Explorer.record_outcome``.
+
+        Returns whether the ledger's factor or pause may have changed.
+        """
+        ledger = self._ledger
+        ample = ledger.ample
+        energy, wear = 0.0, 0.0
+        for u, previous, (safe, full, stroke) in zip(applied, self._applied or applied, self._actuators, strict=True):
+            effort = (u - safe) / full
+            energy += effort * effort
+            wear += abs(u - previous) / stroke
+        self._applied = applied
+        lasted_us = periods * self._period_us
+        lasted_s = lasted_us * 1e-6
+        ledger.book((intervened, tripped, energy * lasted_s, wear, lasted_s), lasted_us)
+        if self._thermometer is not None:
+            index, resolution = self._thermometer
+            ledger.set_temperature(sensors[index] * resolution)
+        return not (ample and ledger.ample)

@@ -1,0 +1,70 @@
+"""Positions that the loop stored between two episodes, as a log holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from onrig.runtime.random_streams import device_seed
+from onrig.runtime.record import Kind
+from onrig.runtime.tracking import PLANT_ROLES
+from onrig.tools.replaying.recorded import RecordedStep
+
+
+class Position(NamedTuple):
+    """What the loop stored between two episodes."""
+
+    explorer: Mapping[str, float]
+    """State of the exploration; empty at the start of a run."""
+    closed: tuple[Kind, int]
+    """Kind and number of the episode that was closed last."""
+    numbered_from: tuple[int, int] | None = None
+    """Seed that a trainer gave, and the episodes before the first that follows from it."""
+
+
+class Positions:
+    """Recorded positions of one session, and the numbering of the draws that follows from them."""
+
+    def __init__(self, seed: int) -> None:
+        self._run_seed: Final = seed
+        self._by_tick: dict[int, Position] = {}
+        self._seed, self._before = seed, 0
+        self.last_closed = (Kind.TRAIN, 0)
+        """Kind and number of the last closed episode."""
+
+    @property
+    def numbering(self) -> tuple[int, int]:
+        """Seed of starts and targets, and the number of episodes before the first that follows from it."""
+        return self._seed, self._before
+
+    def add(self, tick: int, position: Position) -> None:
+        """Add the position recorded before record number ``tick``."""
+        self._by_tick[tick] = position
+
+    def take(self, record: RecordedStep) -> Position | None:
+        """Return the position before an episode's first record, None if none was recorded; drop earlier ones."""
+        position = self._by_tick.pop(record.step.tick, None)
+        if position is not None:
+            self.last_closed = position.closed
+        self._set_numbering(record, position)
+        for tick in [t for t in self._by_tick if t < record.step.tick]:
+            del self._by_tick[tick]
+        return position
+
+    def _set_numbering(self, record: RecordedStep, position: Position | None) -> None:
+        """Set the seed that the episode's draws follow from.
+
+        A log may hold only the position after this one, in front of this episode's records: its seed counts as well if
+        it was given before the episode.
+        """
+        number = record.step.episode + (record.step.kind is Kind.RESET)
+        stored = [p.numbered_from for p in (position, *self._by_tick.values()) if p is not None]
+        given = [numbered for numbered in stored if numbered is not None and numbered[1] < number]
+        if given:
+            self._seed, self._before = max(given, key=lambda numbered: numbered[1])
+        elif position is not None:
+            self._seed, self._before = self._run_seed, 0
+
+    def device_seed(self, kind: Kind, episode: int) -> int:
+        """Return the seed of an episode's start and plant."""
+        return device_seed(self._seed, PLANT_ROLES[kind], episode - self._before)
