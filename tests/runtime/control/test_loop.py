@@ -361,7 +361,7 @@ def test_a_disarm_that_gets_lost_is_told_safe_by_the_lease_s_frame_alone(paced: 
 
 
 def test_a_dead_line_confirms_nothing(paced: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "_LEASE_S", 0.0)
+    monkeypatch.setattr(outside, "_LEASE_END_TIMEOUT_S", 0.0)
 
     def dead(body: bytes, offset_us: int = 0) -> list[bytes]:
         return []
