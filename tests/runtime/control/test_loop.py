@@ -118,7 +118,7 @@ class Bench:
             monotonic_ns=self.clock.monotonic_ns,
             thread_time_ns=time.thread_time_ns,
         )
-        monkeypatch.setattr("onrig.runtime.control.pace._LOOK_NS", self.config.period_us * 1000)
+        monkeypatch.setattr("onrig.runtime.control.pace._POLL_NS", self.config.period_us * 1000)
         monkeypatch.setattr("onrig.runtime.explore.budgets._MINUTE_US", 2_000_000)  # pauses last "hours" of these
         for module in ("arming", "frames", "homing", "loop", "outside", "pace"):
             monkeypatch.setattr(f"onrig.runtime.control.{module}.time", virtual)

@@ -58,7 +58,7 @@ def test_no_number_of_a_device_crashes_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, lockstep: bool
 ) -> None:
     monkeypatch.setattr("onrig.runtime.control.frames._LOCKSTEP_LINK_SILENCE_NS", 1)
-    monkeypatch.setattr("onrig.runtime.control.frames._SILENCE_NS", 1)
+    monkeypatch.setattr("onrig.runtime.control.frames._MIN_LINK_SILENCE_NS", 1)
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=lockstep)
     if not lockstep:
         bench.wait_virtually(monkeypatch)
