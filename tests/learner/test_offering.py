@@ -34,7 +34,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def made(*answers: ReplyMessage) -> tuple[Any, Any, Any]:
     link: Any = Link(*answers)
     clock = SimpleNamespace(now_s=0.0)
-    agent: Any = SimpleNamespace(policies=4, updates=600, export=lambda run_id: f"{run_id}'s".encode())
+    agent: Any = SimpleNamespace(newest_policy_id=4, updates=600, export=lambda run_id: f"{run_id}'s".encode())
     return PolicyOffers(link, "learner", lambda: clock.now_s), agent, clock
 
 
