@@ -1,4 +1,4 @@
-"""Result of a race, which a run may follow: its file in the race's folder, and its entry in the run's ``meta.json``."""
+"""Result of a race: its file in the race's folder, and its entry in the ``meta.json`` of a run that uses it."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def read_advice(folder: Path) -> Advice:
 
 
 def recipe_of(folder: Path, advice: Advice) -> tuple[str, ...]:
-    """Overrides with which a run takes the advice."""
+    """Return the overrides with which a run uses the advice."""
     return () if advice.recipe is None else (f"recipe={folder / advice.recipe}",)
 
 
 def check_same_rig(folder: Path, advice: Advice, name: str, overrides: tuple[str, ...]) -> None:
-    """Raise Failure for a configuration that the advice is not for, and ConfigError for a wrong one."""
+    """Raise Failure if the advice is for another rig, task or rate, and ConfigError for an invalid configuration."""
     config = load(name, overrides)
     for what, own, advised in (
         ("rig", config.rig.name, advice.rig),
@@ -74,7 +74,7 @@ def facts_of(advice: Advice) -> dict[str, Any]:
 
 
 def advice_of(meta: Mapping[str, object]) -> Advice | None:
-    """The advice that a run follows; None without one, or for a damaged one."""
+    """Return the advice used by a run; None without one, or for a damaged one."""
     try:
         return msgspec.convert(meta[KEY], Advice)
     except (KeyError, msgspec.ValidationError):

@@ -1,7 +1,7 @@
-"""What a run begins with from an earlier one: experiences (``selection.seed_from``), networks (``learner.start_from``).
+"""Initial experiences (``selection.seed_from``) and networks (``learner.start_from``) from an earlier run.
 
-Only what this rig could have measured or learned itself is taken: same names, units, ranges and order, same rate, same
-plant and reward.
+They must be ones that this rig could have measured or learned: same names, units, ranges and order, same rate, plant
+and reward.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from onrig.tools.pretrained import FILE, MARGIN, learned, read_pretraining
 
 _SEED: Final = ("selection", "seed_from")
 _START: Final = ("learner", "start_from")
-_MOST_SHOWN: Final = 90
+_MAX_SHOWN: Final = 90
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 class CannotBegin(Failure):
-    """A run whose beginning cannot be taken from an earlier one."""
+    """The earlier run's experiences or networks cannot be used."""
 
 
 class Beginning(NamedTuple):
-    """What a run begins with."""
+    """Initial state of a run."""
 
     config: RunConfig
-    """Its configuration, with the checksums of what is taken."""
+    """Configuration, with the checksums of experiences and networks."""
     files: dict[str, bytes]
     """Files of its folder, by path."""
     facts: dict[str, object]
-    """Entry of ``meta.json``; empty for a run that begins with nothing."""
+    """Entry of ``meta.json``; empty without initial experiences and networks."""
 
 
 def beginning_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the reasons for which a run cannot begin with what it names, in so far as configurations show them."""
+    """Yield reasons against a run's initial experiences and networks, as far as the configurations show them."""
     learner, seeds = learner_settings(config.learner), config.selection.seeds
     if seeds is None and parse_strategy(config.selection.strategy).keeps_seeds:
         what = f"{config.selection.strategy} draws from experiences of an earlier run: give {'.'.join(_SEED)}"
@@ -78,13 +78,13 @@ def beginning_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def start_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the reason for which a learner elsewhere cannot begin with networks."""
+    """Yield a finding if a remote learner is to begin with networks."""
     if learner_settings(config.learner).start is not None:
         yield _START, f"only the local learner of a run begins with networks: leave it out, at {'.'.join(_START)}"
 
 
 def as_begun(config: RunConfig, run: RunConfig) -> RunConfig:
-    """``config`` with what the ``run`` that it resumes began with, where both name the same origin."""
+    """Return ``config`` with the resolved origins of the ``run`` that it resumes, where both name the same."""
     ours, theirs = config.selection.seeds, run.selection.seeds
     if ours is not None and theirs is not None and ours in (SeedFrom(theirs.path), SeedFrom(theirs.path, theirs.most)):
         selection = msgspec.structs.replace(config.selection, seed_from=run.selection.seed_from)
@@ -152,8 +152,8 @@ def _plant_difference(theirs: RunConfig, ours: RunConfig) -> str | None:
 
 def _first_difference(name: str, theirs: object, ours: object) -> str | None:
     for path, their_value, our_value in differences((name,), theirs, ours):
-        said = [msgspec.json.encode(value).decode()[:_MOST_SHOWN] for value in (their_value, our_value)]
-        return f"{format_path(path)} is {said[0]}; this one has {said[1]}"
+        shown = [msgspec.json.encode(value).decode()[:_MAX_SHOWN] for value in (their_value, our_value)]
+        return f"{format_path(path)} is {shown[0]}; this one has {shown[1]}"
     return None
 
 
@@ -179,7 +179,7 @@ def _room(config: RunConfig) -> int | None:
 
 
 def begin_with(config: RunConfig) -> Beginning:
-    """Take what a new run begins with; raises CannotBegin.
+    """Read the initial experiences and networks of a new run; raises CannotBegin.
 
     `beginning_findings` has found no problem with ``config``.
     """
@@ -207,7 +207,7 @@ def begin_with(config: RunConfig) -> Beginning:
 
 
 def _expected(folder: Path) -> dict[str, object]:
-    """Score that a pretraining leads to expect on the rig; nothing for another run."""
+    """Return a pretraining's expected score on the rig; empty for other runs."""
     if not (folder / FILE).is_file():
         return {}
     evaluations = read_pretraining(folder).evaluations
@@ -255,7 +255,7 @@ def _experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
     if not len(chosen):
         raise CannotBegin(f"selection.seed_from: '{folder}' holds no measured experiences")
     chosen_ones = Transitions._make(column[chosen] for column in found)
-    # In episodes and of a policy that are none of this run's.
+    # Numbers that no episode and no policy of this run has.
     _, episodes = np.unique(chosen_ones.episode, return_inverse=True)
     return chosen_ones._replace(
         policy_id=np.zeros(len(chosen), np.uint32), episode=(episodes + FIRST_EPISODE).astype(np.uint32)

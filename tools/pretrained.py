@@ -1,4 +1,4 @@
-"""Record of a pretraining: scores on plants that it has not learned on, and when more learning is useless.
+"""Record of a pretraining: scores on held-out plants, and the criterion for its end.
 
 If the posterior is right, the rig's plant and the held-out ones are draws from the same distribution, so the range of
 HELD_OUT scores contains the rig's with probability (HELD_OUT - 1) / (HELD_OUT + 1) = 95 %.
@@ -22,7 +22,7 @@ HELD_OUT: Final = 39
 MARGIN: Final = 0.02
 """Change of the score below which learning has settled, as a share of what has been learned."""
 PATIENCE: Final = 3
-"""Pieces over which it must have settled."""
+"""Number of pieces over which it must have settled."""
 FILE: Final = "pretraining.json"
 
 
@@ -45,10 +45,10 @@ class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Content of ``pretraining.json``: what was set, and what the policies reached."""
+    """Content of ``pretraining.json``: settings and scores."""
 
     config: str
-    """Configuration that it was started with, as named."""
+    """Configuration, as named on the command line."""
     identified: str
     """Hash of the identification, as in the configuration."""
     held_out: dict[str, tuple[float, ...]]
@@ -79,9 +79,9 @@ def learned(evaluations: Sequence[Scores]) -> Paired:
 
 
 def settled(evaluations: Sequence[Scores]) -> bool:
-    """Whether more learning would not change the score.
+    """Return whether the score has settled.
 
-    It has settled if the policy is better than the first one, and the interval of its change over the last PATIENCE
+    It has if the policy is better than the first one, and the interval of its change over the last PATIENCE
     pieces lies within MARGIN of what has been learned so far. Both are paired by plant.
     """
     recent = change(evaluations)

@@ -42,7 +42,7 @@ _TRANSITIONS: Final = 256
 _RECENT_S: Final = 10.0
 _FAULT_REPORTS: Final = ("error", "fault", "transition")
 
-Tell = Callable[..., None]
+WriteEvent = Callable[..., None]
 """Callback that writes an event: kind, and fields by name."""
 
 
@@ -62,8 +62,8 @@ class _Pending(NamedTuple):
 class PostMortem:
     """Listener to all reports of a run, which writes a post-mortem after a fault is latched."""
 
-    def __init__(self, config: RunConfig, run_folder: Path, tell: Tell) -> None:
-        self._config, self._folder, self._tell = config, run_folder / FOLDER, tell
+    def __init__(self, config: RunConfig, run_folder: Path, write_event: WriteEvent) -> None:
+        self._config, self._folder, self._write_event = config, run_folder / FOLDER, write_event
         scale = config.device.pace.scaled if isinstance(config.device.pace, Scaled) else 1.0
         self._before_ns = round(BEFORE_S / scale * 1e9)
         self._latched: str | None = None
@@ -164,9 +164,9 @@ class PostMortem:
             fresh.rename(self._folder / name)
         except OSError as error:
             shutil.rmtree(fresh, ignore_errors=True)
-            self._tell("post_mortem_failed", fault=pending.fault.value, reason=error.strerror or str(error))
+            self._write_event("post_mortem_failed", fault=pending.fault.value, reason=error.strerror or str(error))
             return
-        self._tell(
+        self._write_event(
             "post_mortem",
             fault=pending.fault.value,
             folder=f"{FOLDER}/{name}",

@@ -53,18 +53,18 @@ MAX_FAILED_STARTS: Final = 120
 class RestartableProcess:
     """A restartable process, over all its lifetimes."""
 
-    def __init__(self, name: str, launch: Callable[[], Child], hang_s: float, say: Callable[[str], object]) -> None:
+    def __init__(self, name: str, launch: Callable[[], Child], hang_s: float, warn: Callable[[str], object]) -> None:
         self.name = name
-        self._launch, self._hang_s, self._say = launch, hang_s, say
+        self._launch, self._hang_s, self._warn = launch, hang_s, warn
         self.child: Child | None = None
         self.starts = self.hangs = 0
         self._restarts = Restarts()
-        self._still = ProgressTimer()
+        self._stall = ProgressTimer()
         self._due_s: float | None = None
         self._first_sign: int | None = None
         self._furthest = self._resource_failures = self._failed_starts = 0
         self._killed = self._refused = False
-        self._worked_s = 0.0
+        self._productive_s = 0.0
         """Productive lifetime of a hung process."""
 
     @property
@@ -78,7 +78,7 @@ class RestartableProcess:
         self.starts += 1
         self._failed_starts = 0
         self._due_s = self._first_sign = None
-        self._still = ProgressTimer()
+        self._stall = ProgressTimer()
         self._killed = self._refused = False
 
     def check(self, now_s: float, *, sign: int, reached: int = 0, may_end: bool) -> None:
@@ -104,19 +104,22 @@ class RestartableProcess:
         starts = sign == self._first_sign
         used_s = child.cpu_s if starts else 0.0
         limit_s = max(self._hang_s, FIRST_HEARTBEAT_S) if starts else self._hang_s
-        still = self._still.update(now_s, (sign, int(used_s))) >= limit_s
+        still = self._stall.update(now_s, (sign, int(used_s))) >= limit_s
         if (still or used_s >= FIRST_HEARTBEAT_CPU_S) and not self._killed:
             self._killed = True
-            self._worked_s = 0.0 if starts else now_s - child.started_s - limit_s
+            self._productive_s = 0.0 if starts else now_s - child.started_s - limit_s
             self.hangs += 1
             duration_text = f"{limit_s:g} s" if still else f"{FIRST_HEARTBEAT_CPU_S:g} s of CPU time"
-            self._say(f"{self.name} has made no progress for {duration_text}; restarting it")
+            self._warn(f"{self.name} has made no progress for {duration_text}; restarting it")
             child.kill()
 
     def _ended(self, child: Child, code: int, now_s: float, reached: int) -> None:
         child.close()
         self.child = None
-        lifetime_s, progressed = (self._worked_s if self._killed else now_s - child.started_s), reached > self._furthest
+        lifetime_s, progressed = (
+            (self._productive_s if self._killed else now_s - child.started_s),
+            reached > self._furthest,
+        )
         self._furthest = max(self._furthest, reached)
         wait_s = self._restarts.ended(lifetime_s, progressed=progressed, killed=code == -signal.SIGKILL)
         if code == ExitCode.CONFIGURATION:
@@ -127,9 +130,9 @@ class RestartableProcess:
         else:
             self._resource_failures = 0
         if wait_s is None:
-            self._say(f"{self.name} ended with code {code} and is not restarted; the loop continues without it")
+            self._warn(f"{self.name} ended with code {code} and is not restarted; the loop continues without it")
             return
-        self._say(f"{self.name} ended with code {code}; restarted" + (f" in {wait_s:g} s" if wait_s else ""))
+        self._warn(f"{self.name} ended with code {code}; restarted" + (f" in {wait_s:g} s" if wait_s else ""))
         self._due_s = now_s + wait_s
         if not wait_s:
             self._start_again(now_s)
@@ -140,11 +143,11 @@ class RestartableProcess:
         except OSError as error:
             self._failed_starts += 1
             if not self._refused:
-                self._say(f"{self.name} could not be started: {error.strerror or error}; retrying")
+                self._warn(f"{self.name} could not be started: {error.strerror or error}; retrying")
             self._refused = True
             self._due_s = now_s + _RETRY_S if self._failed_starts <= MAX_FAILED_STARTS else None
             if self._due_s is None:
-                self._say(f"{self.name} could not be started {MAX_FAILED_STARTS} times; the loop continues without it")
+                self._warn(f"{self.name} could not be started {MAX_FAILED_STARTS} times; the loop continues without it")
 
 
 _NOTICE_S: Final = 1.0
@@ -163,13 +166,13 @@ class ProgressTimer:
 
     def __init__(self) -> None:
         self._sign: Hashable = None
-        self._looked_s: float | None = None
+        self._checked_s: float | None = None
         self.seconds = 0.0
 
     def update(self, now_s: float, sign: Hashable) -> float:
         """Check at ``now_s``; return the seconds for which ``sign`` has not changed."""
-        elapsed = 0.0 if self._looked_s is None else min(now_s - self._looked_s, _MAX_CHECK_INTERVAL_S)
-        self._looked_s = now_s
+        elapsed = 0.0 if self._checked_s is None else min(now_s - self._checked_s, _MAX_CHECK_INTERVAL_S)
+        self._checked_s = now_s
         self.seconds = self.seconds + elapsed if sign == self._sign else 0.0
         self._sign = sign
         return self.seconds
@@ -182,7 +185,7 @@ class Verdict(enum.Enum):
     HANGS = "hangs"
     """Hang detected; further checks return FINE until BACK or GONE."""
     BACK = "back"
-    GONE = "gone"
+    EXPIRED = "gone"
 
 
 class Watchdog:
@@ -190,7 +193,7 @@ class Watchdog:
 
     def __init__(self, wall_period_s: float) -> None:
         self._notice_s = max(_NOTICE_S, _NOTICE_PERIODS * wall_period_s)
-        self._still = ProgressTimer()
+        self._stall = ProgressTimer()
         self._hangs = False
 
     @property
@@ -200,13 +203,13 @@ class Watchdog:
 
     def check(self, now_s: float, progress: int, *, ticking: bool) -> Verdict:
         """Check the loop; ``progress``: its ticks if it is ``ticking``, otherwise its polls for requests."""
-        still_s = self._still.update(now_s, progress)
+        still_s = self._stall.update(now_s, progress)
         notice_s = self._notice_s if ticking else _NOTICE_POLLS_S
         if still_s == 0.0:
             was, self._hangs = self._hangs, False
             return Verdict.BACK if was else Verdict.FINE
         if still_s >= notice_s + GIVE_UP_S:
-            return Verdict.GONE
+            return Verdict.EXPIRED
         if still_s >= notice_s and not self._hangs:
             self._hangs = True
             return Verdict.HANGS

@@ -243,7 +243,7 @@ class Supervisor:
         elif verdict is Verdict.BACK:
             self._reports.fault = None
             self._reports.warn("the control process is making ticks again")
-        return verdict is Verdict.GONE
+        return verdict is Verdict.EXPIRED
 
     def _poll_operator(self) -> None:
         """Poll the operator; report the source of a stop request."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from onrig.learner.trials.objectives import OBJECTIVES, Values
 from onrig.tools.advice.candidates import candidates
-from onrig.tools.advice.field import Asked, curves_of, enter, spec_of
+from onrig.tools.advice.field import Subject, curves_of, enter, spec_of
 from onrig.tools.advice.plants import drawn_plants
 from onrig.tools.advice.race import RUNGS, Budget, Rules, race, standings, statistic_of
 from onrig.tools.experiments.folder import lock_folder
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--without", nargs="*", default=["V-RACER, 16000", "SAC, PER"])
     args = parser.parse_args()
-    asked = Asked(args.config, (f"episodes={args.episodes}",))
+    asked = Subject(args.config, (f"episodes={args.episodes}",))
     config = load_for_rig(*asked)
     drawn = drawn_plants(config, None)
     field = enter(asked, args.out, drawn.values, (c for c in candidates(config) if c.name not in args.without))

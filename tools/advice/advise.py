@@ -21,7 +21,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import identified_by
 from onrig.tools.advice.answer import PAGE, Answer, updates_per_s, write_answer
 from onrig.tools.advice.candidates import candidates, mutants
-from onrig.tools.advice.field import RECIPES, Asked, Field, curves_of, enter, spec_of, trips_beyond
+from onrig.tools.advice.field import RECIPES, Field, Subject, curves_of, enter, spec_of, trips_beyond
 from onrig.tools.advice.plants import PLANTS, Drawn, drawn_plants
 from onrig.tools.advice.race import RUNGS, Budget, Rules, State, race, separable, standings, statistic_of
 from onrig.tools.experiments.cost import Cost, costs_of
@@ -42,9 +42,9 @@ from onrig.tools.load import explain, load_for_rig
 from onrig.tools.terminal import complain
 
 PLAN: Final = "race.json"
-"""What a race was begun with, in its folder."""
+"""File with the plan of a race."""
 MUTANTS: Final = 4
-"""Mutants of the best candidate in the second round."""
+"""Maximum number of mutants in the second round."""
 MINUTES: Final = 20.0
 _FEWEST_MUTANTS: Final = 2
 _FIRST_ROUND: Final = 0.6
@@ -54,7 +54,7 @@ _FIRST_ROUND: Final = 0.6
 class AdviseOptions(NamedTuple):
     """Options of the verb."""
 
-    asked: Asked
+    subject: Subject
     objective: str
     minutes: float | None
     trials: int | None
@@ -63,30 +63,30 @@ class AdviseOptions(NamedTuple):
     manner: ExperimentOptions
 
     def again(self, folder: Path) -> str:
-        """Advice that ends the message of a stopped race."""
-        words = ["onrig", "advise", self.asked.name, "--out", str(folder), "--objective", self.objective]
+        """Return the command that continues a stopped race."""
+        words = ["onrig", "advise", self.subject.name, "--out", str(folder), "--objective", self.objective]
         for name, value in (("minutes", self.minutes), ("trials", self.trials)):
             words += [] if value is None else [f"--{name}", f"{value:g}"]
-        words += [word for text in self.asked.overrides for word in ("--set", text)]
+        words += [word for text in self.subject.overrides for word in ("--set", text)]
         return f"continue with `{shlex.join([*words, *self.manner.words, '--resume'])}`"
 
 
 class Plan(msgspec.Struct):
-    """What a race was begun with, and what its computing was found to cost."""
+    """Initial candidates of a race, and the measured cost of their trials."""
 
     cells: list[str]
-    """Ids of the first round."""
+    """Ids of the first round's cells."""
     costs: dict[str, Cost] = {}
     """Processor time of the first rung's pairs together, by the cell's id; empty if trials are counted."""
     pace: float = 1.0
-    """Seconds per estimated second, measured in the first rung."""
+    """Measured divided by estimated time, from the first rung."""
 
 
-def advise_shown(options: AdviseOptions) -> int:
+def show_advice(options: AdviseOptions) -> int:
     """Race candidates in a terminal, and print the answer; returns the exit code."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with _opened(options) as race_:
+        with _open_race(options) as race_:
             return race_.run()
     except ConfigError as error:
         return explain(error)
@@ -103,25 +103,25 @@ def advise_shown(options: AdviseOptions) -> int:
 
 
 @contextlib.contextmanager
-def _opened(options: AdviseOptions) -> Iterator[_Race]:
+def _open_race(options: AdviseOptions) -> Iterator[_Race]:
     """Check everything, and open the folder."""
-    asked = options.asked
+    subject = options.subject
     if options.manner.cluster:
         check_cluster(options.manner.cluster)
-    config = load_for_rig(asked.name, asked.overrides)
+    config = load_for_rig(subject.name, subject.overrides)
     _check(config)
-    drawn = drawn_plants(config, identified_by(asked.name, asked.overrides))
-    folder = options.out or (last_folder(asked.label) if options.resume else None) or next_folder(asked.label)
+    drawn = drawn_plants(config, identified_by(subject.name, subject.overrides))
+    folder = options.out or (last_folder(subject.label) if options.resume else None) or next_folder(subject.label)
     _check_folder(folder, resume=options.resume)
-    field = enter(asked, folder, drawn.values, candidates(config))
+    field = enter(subject, folder, drawn.values, candidates(config))
     if len(field.entries) < 2:
-        raise Failure(_nothing(field))
-    with lock_folder(folder, spec_of(asked.label, field.cells(), RUNGS[0]), field.cells(), "advise"):
+        raise Failure(_nothing_to_race(field))
+    with lock_folder(folder, spec_of(subject.label, field.cells(), RUNGS[0]), field.cells(), "advise"):
         check_executor(folder)
         yield _Race(options, config, drawn, folder, field)
 
 
-def _nothing(field: Field) -> str:
+def _nothing_to_race(field: Field) -> str:
     return f"nothing to race: {'; '.join(f'{name}: {why}' for name, why in field.refused.items())}"
 
 
@@ -151,7 +151,7 @@ class _Race:
         self._rules: Final = Rules(statistic_of(options.objective), rounds=2)
         self._again: Final = options.again(folder)
         self._barred: dict[str, str] = {}
-        self._plan = self._planned()
+        self._plan = self._load_plan()
         self._slots = 1
 
     def run(self) -> int:
@@ -173,7 +173,7 @@ class _Race:
         print(f"{answer.text()}\nsee {self._folder / PAGE}; `onrig report {self._folder}` draws the curves")
         return ExitCode.OK
 
-    def _planned(self) -> Plan:
+    def _load_plan(self) -> Plan:
         path, ids = self._folder / PLAN, [cell.id for cell in self._field.cells()]
         if path.exists():
             plan = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=Plan)
@@ -189,7 +189,7 @@ class _Race:
         return plan
 
     def _refuse_slow(self, costs: Mapping[str, Cost]) -> None:
-        """Refuse candidates whose updates take more than the rig's time, on one core of this machine."""
+        """Refuse candidates whose updates need more than one core of this machine in real time."""
         for name, entry in [*self._field.entries.items()]:
             cost = costs.get(entry.cell.id)
             busy = 0.0 if cost is None else updates_per_s(entry.config) * cost.update_s / RUNGS[0]
@@ -200,7 +200,7 @@ class _Race:
     def _check_budget(self) -> None:
         budget, first = self._budget(_FIRST_ROUND), dict.fromkeys(self._field.entries, RUNGS[0])
         if len(first) < 2:
-            raise Failure(_nothing(self._field))
+            raise Failure(_nothing_to_race(self._field))
         if not budget.holds(first):
             needed = budget.spent(first) / _FIRST_ROUND
             counted = self._options.trials is not None
@@ -250,7 +250,7 @@ class _Race:
         return scores
 
     def _enter_mutants(self, state: State) -> list[str]:
-        """Enter mutants of the leader, as many as the budget lets catch up with it; returns their names."""
+        """Enter as many mutants of the leader as the budget allows to catch up; returns their names."""
         if not state.active or not state.pairs[state.leader]:
             return []
         best, budget = self._field.entries[state.leader], self._budget(1.0)
@@ -259,14 +259,14 @@ class _Race:
         if number < _FEWEST_MUTANTS:
             return []
         found = mutants(self._config, best.candidate, best.config, number)
-        entered = enter(self._options.asked, self._folder, self._drawn.values, found)
+        entered = enter(self._options.subject, self._folder, self._drawn.values, found)
         self._field.refused.update(entered.refused)
         self._field.entries.update(entered.entries)
         if self._options.trials is None:  # an update of a mutant takes as long as one of its parent
             self._plan.costs |= {cell.id: self._plan.costs[best.cell.id] for cell in entered.cells()}
         _save(self._folder, self._plan)
         write_cells(self._folder, self._field.cells())
-        write_atomically(self._folder / SPEC, spec_of(self._options.asked.label, self._field.cells(), RUNGS[0]))
+        write_atomically(self._folder / SPEC, spec_of(self._options.subject.label, self._field.cells(), RUNGS[0]))
         return list(entered.entries)
 
     def _run_trials(self, workers: Workers, wanted: Mapping[str, int]) -> None:
@@ -290,23 +290,23 @@ class _Race:
 
     def _answer(self, state: State, scores: Mapping[str, Values]) -> Answer:
         table = standings(state, scores, self._rules)
-        pairs = _pairs_of_twice(self._budget(2.0), state)
+        pairs = _pairs_of_double_budget(self._budget(2.0), state)
         return Answer(
-            name=self._options.asked.name,
+            name=self._options.subject.name,
             objective=self._options.objective,
             plants=self._drawn.source,
             state=state,
             table=table,
             entries=self._field.entries,
             out={**self._field.refused, **self._barred},
-            twice=(pairs, separable([one for one in table if one.left], pairs, self._rules)),
+            double_budget=(pairs, separable([one for one in table if one.left], pairs, self._rules)),
             scores=scores[state.leader][: state.pairs[state.leader]],
             costs=self._plan.costs,
         )
 
 
-def _pairs_of_twice(budget: Budget, state: State) -> int:
-    """Pairs of all candidates left that a budget holds, at least those of the leader."""
+def _pairs_of_double_budget(budget: Budget, state: State) -> int:
+    """Return the number of pairs of all remaining candidates within a budget, at least that of the leader."""
     fit = [n for n in RUNGS if budget.holds({**state.pairs, **dict.fromkeys(state.left, n)})]
     return max([*fit, state.pairs[state.leader]])
 

@@ -27,7 +27,7 @@ from onrig.tools.reports.sheet import Sheet
 
 ADVISED: Final = "advised.yaml"
 PAGE: Final = "advice.html"
-_ENDS: Final = {
+_END_REASONS: Final = {
     "one left": "all others are worse, settled",
     "alone": "its closest rivals are worse, settled",
     "equal": "all that are left are equal for practice",
@@ -38,22 +38,22 @@ _ENDS: Final = {
 
 
 class Answer(NamedTuple):
-    """What is known after a rung."""
+    """Result after a rung."""
 
     name: str
     """Configuration, as named."""
     objective: str
     plants: str
-    """Where the plants are from."""
+    """Origin of the plants."""
     state: State
     table: Sequence[Standing]
     entries: Mapping[str, Entry]
     out: Mapping[str, str]
-    """Candidates that did not race to the end, and why."""
-    twice: tuple[int, Sequence[str]]
-    """Pairs that twice the budget would hold, and candidates that they would separate from the leader."""
+    """Reasons of candidates that were excluded, by name."""
+    double_budget: tuple[int, Sequence[str]]
+    """Number of pairs with twice the budget, and candidates that they would separate from the leader."""
     scores: Values
-    """The leader's."""
+    """Scores of the leader."""
     costs: Mapping[str, Cost]
     """Cost of a first rung's trials together, by the cell's id; empty if trials are counted."""
 
@@ -64,7 +64,7 @@ class Answer(NamedTuple):
 
     @property
     def advice(self) -> Advice:
-        """The best candidate, and the score to expect of a run of it."""
+        """The best candidate and the expected score of a run with it."""
         config, top, n = self.best.config, self.table[0], len(self.scores)
         spread = max(FLOOR, float(self.scores.std(ddof=1))) * math.sqrt(1.0 + 1.0 / n)
         reach, mean = student_quantile(0.5 + 0.5 * COVERAGE, n - 1) * spread, float(self.scores.mean())
@@ -121,27 +121,27 @@ class Answer(NamedTuple):
         return "undecided" if one.name in self.state.active else "undecided, paused"
 
     def sentences(self) -> Iterator[str]:
-        """What to know beside the table."""
+        """Yield the findings that the table does not show."""
         advice, best = self.advice, self.best.candidate
-        yield f"{best.name}: {best.reason}; {_ENDS[self.state.ended]}."
+        yield f"{best.name}: {best.reason}; {_END_REASONS[self.state.ended]}."
         yield (
-            f"Expect of a run of it a score of {advice.run_low:.2f} to {advice.run_high:.2f} (95 %, over seeds and "
+            f"Expected score of a run with it: {advice.run_low:.2f} to {advice.run_high:.2f} (95 %, over seeds and "
             f"plants drawn {self.plants})."
         )
         if undecided := self.state.left[1:]:
             yield f"Undecided: {', '.join(undecided)}."
-            pairs, separated = self.twice
+            pairs, separated = self.double_budget
             what = f"would separate {', '.join(separated)} from it" if separated else "would separate none of them"
-            yield f"Twice the budget, {pairs} pairs, {what}, if differences and spreads stay as they are."
+            yield f"Twice the budget, {pairs} pairs, {what}, if differences and spreads remain the same."
         for name, why in self.out.items():
-            yield f"Out: {name}: {why}."
+            yield f"Excluded: {name}: {why}."
 
     def text(self) -> str:
-        """For a terminal."""
+        """Return the answer as text for a terminal."""
         return "\n".join((self.sheet().text(), "", *self.sentences()))
 
     def yaml(self) -> str:
-        """The configuration with the best candidate's settings, reasons as comments."""
+        """Return the configuration with the best candidate's settings and the reasons as comments."""
         config, best = self.best.config, self.best.candidate
         data, top = written(config), self.table[0]
         first = {key: data.pop(key) for key in ("learner", "selection", "exploration")}
@@ -152,7 +152,7 @@ class Answer(NamedTuple):
         ]
         behind = [f"  {one.name}: {_figure(one.behind, signed=True)} ({self._verdict(one)})" for one in self.table[1:]]
         lines = [f"# {line}" for line in (*head, *(["Behind it:", *behind] if behind else []))]
-        rest = f"# Rig, task, limits and all else are those of {self.name}."
+        rest = f"# Rig, task, limits and all other settings are those of {self.name}."
         return "\n".join((*lines, dump(first).rstrip(), rest, dump(data)))
 
     def page(self) -> Page:
@@ -168,7 +168,7 @@ class Answer(NamedTuple):
 
 
 def updates_per_s(config: RunConfig) -> float:
-    """Updates of a run in a second of the rig's time."""
+    """Return a run's updates per second of device time."""
     learner = learner_settings(config.learner)
     if learner.updates_per_episode is not None:
         return learner.updates_per_episode / episode_steps(config.task, config.rate_hz) * config.rate_hz

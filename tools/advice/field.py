@@ -1,4 +1,4 @@
-"""The field of a race: candidates as cells of an experiment, in whose folder their trials are kept."""
+"""Field of a race: candidates as cells of an experiment, whose folder contains their trials."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from onrig.tools.load import load_for_rig
 RECIPES: Final = "candidates"
 """Folder of the candidates' recipes."""
 _LEARNING: Final = ("learner", "selection", "exploration", "recipe", "seed", "policy")
-"""What the command line may override that is no part of the world."""
+"""Sections that an override may change without a change of the world."""
 
 
-class Asked(NamedTuple):
-    """What to advise on."""
+class Subject(NamedTuple):
+    """Configuration to advise on."""
 
     name: str
     """Path or shipped name of the configuration."""
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 
     @property
     def settings(self) -> dict[str, object]:
-        """Overrides that the world has, by path."""
+        """Overrides of the world's settings, by path."""
         return {
             path.strip(): override(parse_document("{}", ""), f"it={value}").data["it"]  # type: ignore[index, call-overload]
             for path, _, value in (text.partition("=") for text in self.overrides)
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
 
 
 class Field(NamedTuple):
-    """Candidates that can run, and why others cannot."""
+    """Candidates that can run, and the reasons of those that cannot."""
 
     entries: dict[str, Entry]
     refused: dict[str, str]
@@ -78,26 +78,26 @@ class Field(NamedTuple):
         return [entry.cell for entry in self.entries.values()]
 
 
-def enter(asked: Asked, folder: Path, plants: Mapping[str, Any], found: Iterable[Candidate]) -> Field:
+def enter(subject: Subject, folder: Path, plants: Mapping[str, Any], found: Iterable[Candidate]) -> Field:
     """Write the recipes of candidates and check each as a run and as trials.  Raises OSError."""
     recipes = folder / RECIPES
     recipes.mkdir(parents=True, exist_ok=True)
     field = Field({}, {})
     ids: dict[str, str] = {}
     for one in found:
-        overrides = list(asked.overrides)
+        overrides = list(subject.overrides)
         if one.recipe is not None:
             write_atomically(recipes / one.file, one.text.encode())
             overrides.append(f"recipe={recipes / one.file}")
         try:
-            config = load_for_rig(asked.name, overrides)
-            run = trial_of(config, asked.world, {"set": asked.settings, "plants": plants})
+            config = load_for_rig(subject.name, overrides)
+            run = trial_of(config, subject.world, {"set": subject.settings, "plants": plants})
         except ConfigError as error:
             field.refused[one.name] = "; ".join(problem.message for problem in error.problems)
         except Untranslatable as error:
             field.refused[one.name] = str(error)
         else:
-            cell = WorldCell(cell_id(run, run_of_world(run)), {"world": asked.name, CALLED: one.name}, run)
+            cell = WorldCell(cell_id(run, run_of_world(run)), {"world": subject.name, CALLED: one.name}, run)
             if cell.id in ids:
                 field.refused[one.name] = f"the same as {ids[cell.id]}"
                 continue
@@ -107,7 +107,7 @@ def enter(asked: Asked, folder: Path, plants: Mapping[str, Any], found: Iterable
 
 
 def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
-    """The cells as an experiment's spec."""
+    """Return the cells as an experiment's spec."""
     first = cells[0].config
     blocks = []
     for cell in cells:
@@ -130,7 +130,7 @@ def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
 
 
 def curves_of(folder: Path, entry: Entry, pairs: int) -> Values:
-    """Normalised curves (n, P) of the first n pairs that are finished, ``pairs`` at most."""
+    """Return the normalised curves (n, P) of the first n finished pairs, at most ``pairs``."""
     trials = read_trials(folder, entry.cell)
     at = {seed: row for row, seed in enumerate(trials.seeds.tolist())}
     n = next((k for k in range(pairs) if k not in at), pairs)
@@ -140,7 +140,7 @@ def curves_of(folder: Path, entry: Entry, pairs: int) -> Values:
 
 
 def trips_beyond(folder: Path, entry: Entry, pairs: int) -> str | None:
-    """How a candidate's first pairs exceed the trips that the configuration allows, or None."""
+    """Describe how a candidate's first pairs exceed the permitted trips; None if they do not."""
     budgets, trials = entry.config.exploration.budgets, read_trials(folder, entry.cell)
     if trials.shield is None:
         return None

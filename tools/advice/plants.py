@@ -1,4 +1,4 @@
-"""Plants of a race: pair k of all candidates has plant k, from what is known of the rig's parameters."""
+"""Plants of a race, drawn from the uncertainty of the rig's parameters; pair k of every candidate has plant k."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from onrig.sim.twin.options import TwinOptions
 from onrig.tools.advice.race import RUNGS
 
 PLANTS: Final = max(RUNGS)
-"""Plants drawn for every race, whatever its budget: a race with more pairs goes on with those after."""
+"""Number of plants drawn for every race, independent of its budget."""
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
 _NO_INTERVALS: Final = (
-    "nothing says how far the rig may be from its twin: run `onrig identify CONFIG` and set identified: FILE, or give "
+    "the uncertainty of the plant is unknown: run `onrig identify CONFIG` and set identified: FILE, or give "
     "limits.predicted a spread"
 )
 
 
 class Drawn(NamedTuple):
-    """Plants, and where they are from."""
+    """Plants and their origin."""
 
     values: dict[str, tuple[float, ...]]
     """Values of each varied parameter, by name."""
     source: str
-    """One line for the answer."""
+    """Description in one line."""
 
 
 def drawn_plants(config: RunConfig, identified: Path | None) -> Drawn:
-    """Draw plants from the joint samples of an identification, or else uniformly from the shield's plants; raises
-    Failure where neither says anything."""
+    """Draw plants from the joint samples of an identification, otherwise uniformly from the shield's plants; raises
+    Failure without either."""
     if identified is not None:
         return _of_identification(config, identified)
     box = config.limits.predicted

@@ -1,10 +1,10 @@
 """Race of candidates over paired trials of full length: scores in, decisions out; no I/O, no clock, no randomness.
 
-After every rung of pairs, a candidate leaves only if the upper bound of its paired difference from the leader is below
-0, by Student's t with Bonferroni's correction over rungs and candidates (a t-race: Birattari et al. 2002, López-Ibáñez
-et al. 2016).  Nobody leaves by its rank or after shorter trials, which would select candidates that start early.  Where
-the budget does not take all of them further, the leader and its closest rivals run on, and the others are paused:
-undecided, not worse.
+After every rung of pairs, a candidate is eliminated only if the upper bound of its paired difference from the leader is
+below 0, by Student's t with Bonferroni's correction over rungs and candidates (a t-race: Birattari et al. 2002,
+López-Ibáñez et al. 2016).  Elimination by rank or after shorter trials would select candidates that learn early.  If
+the budget does not suffice for all, the leader and its closest rivals continue, and the others are paused: undecided,
+not worse.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from onrig.learner.trials.intervals import COVERAGE, student_quantile
 Values = NDArray[np.float64]
 
 RUNGS: Final = (4, 6, 9, 14, 21, 32, 48, 64)
-"""Pairs at which a race decides: each half more than the one before."""
+"""Numbers of pairs after which a race decides, in steps of about a half."""
 MARGIN: Final = 0.02
-"""Difference of scores below which candidates are equal for practice."""
+"""Difference of scores below which candidates count as equal."""
 FLOOR: Final = 0.01
-"""Least standard deviation assumed: a few pairs that happen to be equal decide nothing."""
+"""Minimum standard deviation, so that a few equal pairs decide nothing."""
 _ROUNDING: Final = 1e-9
-"""Of a budget that is used up exactly."""
+"""Relative tolerance of a budget that is used up exactly."""
 
 
 class Interval(NamedTuple):
@@ -48,13 +48,13 @@ class Statistic(Protocol):
 
     @property
     def fewest(self) -> int:
-        """Pairs below which it decides nothing."""
+        """Minimum number of pairs for a decision."""
 
     def of(self, scores: Values, tail: float) -> Interval:
-        """Summary of ``scores`` (n,); each bound fails with probability ``tail``."""
+        """Summarise ``scores`` (n,); each bound fails with probability ``tail``."""
 
     def difference(self, scores: Values, others: Values, tail: float) -> Interval:
-        """Difference of the summaries of paired scores, (n,) each."""
+        """Return the difference of the summaries of paired scores, (n,) each."""
 
 
 class Mean:
@@ -100,12 +100,12 @@ class LowTenth:
 
 
 def statistic_of(objective: str) -> Statistic:
-    """How scores of an objective (``onrig.learner.trials.objectives``) are summarised over pairs."""
+    """Return the summary over pairs for an objective (``onrig.learner.trials.objectives``)."""
     return LowTenth() if objective == "robust" else Mean()
 
 
 class Rules(NamedTuple):
-    """How a race decides."""
+    """Rules by which a race decides."""
 
     statistic: Statistic
     rounds: int = 1
@@ -114,34 +114,34 @@ class Rules(NamedTuple):
     margin: float = MARGIN
 
     def elimination_tail(self, pairs: int, compared: int) -> float:
-        """Probability with which one of the comparisons at a rung may fail: those of all rungs and rounds together fail
-        with 1 - COVERAGE at most, half of it at the first rung that decides, a quarter at the second, and so on."""
+        """Return the error probability of one comparison at a rung.  Over all rungs and rounds it adds up to at most
+        1 - COVERAGE: half of it at the first rung that decides, a quarter at the second, and so on."""
         decided = sum(self.statistic.fewest <= rung <= pairs for rung in self.rungs)
         return (1.0 - COVERAGE) / (self.rounds * 2.0**decided * max(1, compared))
 
     def stated_tail(self, left: int) -> float:
-        """Probability with which one of the two bounds of one of the ``left`` candidates may fail."""
+        """Return the error probability of one of the two bounds of one of ``left`` candidates."""
         return (1.0 - COVERAGE) / (2 * max(1, left))
 
 
 class Budget(NamedTuple):
-    """What a race may cost."""
+    """Budget of a race."""
 
     total: float
     each: Mapping[str, float]
     """Cost of one trial of each candidate, in the unit of ``total``: 1 where trials are counted."""
 
     def spent(self, pairs: Mapping[str, int]) -> float:
-        """Cost of so many pairs of each candidate."""
+        """Return the cost of these numbers of pairs."""
         return sum(self.each[name] * n for name, n in pairs.items())
 
     def holds(self, pairs: Mapping[str, int]) -> bool:
-        """Whether it is enough for so many pairs of each candidate."""
+        """Return whether it suffices for these numbers of pairs."""
         return self.spent(pairs) <= self.total * (1.0 + _ROUNDING)
 
 
 class Exit(NamedTuple):
-    """Why a candidate has left."""
+    """Elimination of a candidate."""
 
     behind: Interval
     """Its paired difference from the leader."""
@@ -152,17 +152,17 @@ class State(NamedTuple):
     """A race after its last complete rung."""
 
     active: tuple[str, ...]
-    """Candidates that run on, the best first."""
+    """Candidates that continue, best first."""
     paused: tuple[str, ...]
-    """Candidates that are not worse with certainty, but would cost the budget that the closest rivals need."""
+    """Undecided candidates that are paused to leave the budget to the closest rivals."""
     pairs: Mapping[str, int]
-    """Pairs of each candidate, those that have left included."""
+    """Number of pairs by candidate, eliminated ones included."""
     exits: Mapping[str, Exit]
     ended: str
     """Why the race is over: ``one left``, ``alone`` (others are paused), ``equal``, ``budget``, ``pairs`` or ``none
-    left``; empty if it goes on."""
+    left``; empty if it continues."""
     wanted: Mapping[str, int]
-    """Pairs that the next rung needs, by candidate; empty if the race is over."""
+    """Number of pairs for the next rung, by candidate; empty if the race is over."""
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -180,9 +180,9 @@ class Standing(NamedTuple):
 
     name: str
     figure: Interval
-    """Its summary; the bounds of all that are left hold at 95 % together."""
+    """Its summary; simultaneous 95 % bounds over all candidates that are left."""
     behind: Interval
-    """Paired difference from the leader; so do these bounds."""
+    """Paired difference from the leader; simultaneous 95 % bounds."""
     pairs: int
     left: bool
     """Whether it may still be the best."""
@@ -200,11 +200,11 @@ def race(
     before: State | None = None,
     barred: Collection[str] = (),
 ) -> State:
-    """Run a race as far as the scores go.
+    """Run a race as far as there are scores.
 
-    ``before``: race over that the newcomers join.  They begin with the first rung, and are compared at each with the
-    leader over the same pairs; they are active only once they have caught up.  ``barred``: candidates that are out
-    after the first rung, whatever their scores.
+    ``before``: finished race that the newcomers join.  They begin with the first rung, and are compared with the leader
+    over the same pairs at each; they become active when they have caught up.  ``barred``: candidates excluded after the
+    first rung, regardless of their scores.
     """
     exits, paused = (dict(before.exits), list(before.paused)) if before else ({}, [])
     pairs = {**(before.pairs if before else {}), **dict.fromkeys(newcomers, 0)}
@@ -213,7 +213,7 @@ def race(
     for i, rung in enumerate(rules.rungs):
         chosen = active
         if i:
-            chosen = _within(budget, active, pairs, scores, rules, i)
+            chosen = _affordable(budget, active, pairs, scores, rules, i)
         elif not budget.holds(_after(pairs, active, rung)):
             chosen = []
         if not chosen:
@@ -224,8 +224,8 @@ def race(
         if any(len(scores.get(name, ())) < rung for name in wanted):
             return _state(active, paused, pairs, exits, before, "", wanted)
         pairs = _after(pairs, active, rung)
-        active, gone = _eliminate([name for name in active if name not in barred], scores, rung, rules)
-        exits |= gone
+        active, eliminated = _eliminate([name for name in active if name not in barred], scores, rung, rules)
+        exits |= eliminated
         if all(pairs[name] < reached for name in active):  # newcomers have beaten all others
             reached = 0
         if rung >= reached and (why := _ended(active, paused, scores, rung, rules)):
@@ -242,7 +242,7 @@ def _state(
     ended: str,
     wanted: dict[str, int],
 ) -> State:
-    """State of a race; newcomers that have fewer pairs than those ``before`` cannot lead, nor change their order."""
+    """Build the state; newcomers with fewer pairs than those ``before`` cannot lead or change their order."""
     old = [name for name in before.active if name in active] if before else []
     behind = [name for name in active if old and pairs[name] < pairs[old[0]]]
     level = old if behind else active
@@ -253,13 +253,13 @@ def _after(pairs: Mapping[str, int], active: Sequence[str], rung: int) -> dict[s
     return {**pairs, **{name: max(rung, pairs[name]) for name in active}}
 
 
-def _within(
+def _affordable(
     budget: Budget, active: list[str], pairs: Mapping[str, int], scores: Scores, rules: Rules, i: int
 ) -> list[str]:
-    """Choose who runs on to rung ``i``: as many as the budget would take to the rung after it, too, but at least two
-    that it takes to this one; the leader, and those that may still be closest to it or ahead.
+    """Choose the candidates that continue to rung ``i``; the others are paused.
 
-    Nobody leaves by this: the others are paused.
+    These are the leader and those with the highest optimistic scores: as many as the budget would take one rung
+    further, but at least two that it takes to rung ``i``.
     """
     rungs = rules.rungs
     before, target = rungs[i - 1], rungs[min(i + 1, len(rungs) - 1)] if i > 1 else rungs[i]
@@ -277,17 +277,17 @@ def _within(
 
 
 def _eliminate(active: list[str], scores: Scores, pairs: int, rules: Rules) -> tuple[list[str], dict[str, Exit]]:
-    """Rank candidates by their figures over the same pairs; those that are worse with certainty leave."""
+    """Rank candidates by their figures over the same pairs, and eliminate those that are significantly worse."""
     figures = {name: rules.statistic.of(scores[name][:pairs], 0.25).value for name in active}
     ranked = sorted(active, key=lambda name: -figures[name])
-    gone: dict[str, Exit] = {}
+    eliminated: dict[str, Exit] = {}
     if ranked and pairs >= rules.statistic.fewest:
         leader, tail = ranked[0], rules.elimination_tail(pairs, len(ranked) - 1)
         for name in ranked[1:]:
             behind = rules.statistic.difference(scores[name][:pairs], scores[leader][:pairs], tail)
             if behind.high < 0.0:
-                gone[name] = Exit(behind, leader)
-    return [name for name in ranked if name not in gone], gone
+                eliminated[name] = Exit(behind, leader)
+    return [name for name in ranked if name not in eliminated], eliminated
 
 
 def _ended(active: list[str], paused: Sequence[str], scores: Scores, pairs: int, rules: Rules) -> str:
@@ -303,7 +303,7 @@ def _ended(active: list[str], paused: Sequence[str], scores: Scores, pairs: int,
 
 
 def standings(state: State, scores: Scores, rules: Rules) -> list[Standing]:
-    """Every candidate that has run: those left, the leader first, then the others, those that came closest first."""
+    """Return all candidates that have run: first those left, with the leader, then the eliminated, closest first."""
     found, tail = [], rules.stated_tail(len(state.left))
     for name in state.left:
         if not (n := state.pairs[name]):
@@ -312,15 +312,15 @@ def standings(state: State, scores: Scores, rules: Rules) -> list[Standing]:
         if name != state.leader:
             behind = rules.statistic.difference(scores[name][:n], scores[state.leader][:n], tail)
         found.append(Standing(name, rules.statistic.of(scores[name][:n], tail), behind, n, left=True))
-    for name, gone in sorted(state.exits.items(), key=lambda item: -item[1].behind.value):
+    for name, eliminated in sorted(state.exits.items(), key=lambda item: -item[1].behind.value):
         n = state.pairs[name]
         figure = rules.statistic.of(scores[name][:n], rules.stated_tail(1))
-        found.append(Standing(name, figure, gone.behind, n, left=False))
+        found.append(Standing(name, figure, eliminated.behind, n, left=False))
     return found
 
 
 def separable(left: Sequence[Standing], pairs: int, rules: Rules) -> list[str]:
-    """Candidates that ``pairs`` pairs would separate from the leader, if differences and spreads stay as they are."""
+    """Return the candidates that ``pairs`` pairs would eliminate if differences and spreads remain the same."""
     tail = rules.elimination_tail(pairs, len(left) - 1)
     eliminating = student_quantile(1.0 - tail, pairs - 1) / math.sqrt(pairs)
     found = []

@@ -18,23 +18,24 @@ from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
 
 EVALUATIONS: Final = 50
-"""Evaluations of a trial, at most: points of its curve."""
+"""Maximum number of evaluations per trial."""
 
 
 class Untranslatable(Exception):
-    """Trials cannot have these settings; the message says which and what to do."""
+    """Trials do not support these settings; the message names them and the remedy."""
 
 
 def trial_of(config: RunConfig, world: str, options: Mapping[str, object]) -> StepRun:
-    """Translate a run, of which the configuration ``world`` describes rig, task and plant, to trials of its length.
+    """Translate a run to trials of its length; the configuration ``world`` describes rig, task and plant.
 
-    As many of the last episodes are left out as make the evaluations equally far apart.  ``options`` are those of the
-    plant's world.  What needs a rig is left out: gates and budgets of the exploration, which only ever reduce it.
-    Raises Untranslatable.
+    The length is rounded down to evenly spaced evaluations.  ``options`` are those of the plant's world.  Gates and
+    budgets of the exploration are omitted: they need a rig, and only reduce the amplitude.  Raises Untranslatable.
     """
     learner, selection = learner_settings(config.learner), config.selection
     if selection.seeds is not None or learner.start is not None:
-        raise Untranslatable("trials begin with nothing: leave out selection.seed_from and learner.start_from")
+        raise Untranslatable(
+            "trials have no initial experiences or networks: omit selection.seed_from and learner.start_from"
+        )
     steps = episode_steps(config.task, config.rate_hz)
     every = math.ceil(config.episodes / EVALUATIONS)
     full = parse_strategy(selection.strategy).keeper.keeps_all

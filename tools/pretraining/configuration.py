@@ -21,7 +21,7 @@ from onrig.tools.twin_findings import uncovered_findings
 _PIECE_STEPS: Final = 5000
 """Approximate length of a piece: starting the processes takes as long as a few hundred steps."""
 _MIN_DRAWN: Final = 100
-"""Fewest samples within the shield's box."""
+"""Minimum number of samples within the shield's box."""
 
 Columns = dict[str, tuple[float, ...]]
 
@@ -32,11 +32,11 @@ class Plants(NamedTuple):
     learned: Columns
     held_out: Columns
     uncovered: int
-    """Samples left out because the shield does not cover them."""
+    """Number of samples dropped because the shield does not cover them."""
 
 
 def plants_of(result: Result, config: RunConfig, file: str) -> Plants:
-    """Split the samples of an identification; raises Failure if they are useless."""
+    """Split the samples of an identification; raises Failure if they are not usable."""
     if len(result.samples) < _MIN_DRAWN:
         remedy = "identify the rig again (onrig identify)"
         raise Failure(f"{file} holds {len(result.samples)} samples, at least {_MIN_DRAWN} are needed: {remedy}")
@@ -65,9 +65,9 @@ def _is_covered(options: TwinOptions, config: RunConfig) -> bool:
 
 
 def pretraining_config(config: RunConfig, result: Result, learned: Columns, episodes: int) -> RunConfig:
-    """Configuration of the first piece: limits, task, noise and learner are the rig's.
+    """Return the configuration of the first piece, with the limits, task, noise and learner of the rig.
 
-    Budgets, which count the wear of a rig, connections and the log are left out; evaluations take place between pieces.
+    It has no budgets (they limit a rig's wear), no connections and no log; evaluations take place between pieces.
     """
     exploration = msgspec.structs.replace(config.exploration, budgets=Budgets())
     return msgspec.structs.replace(

@@ -26,14 +26,14 @@ from onrig.tools.running import Plan, opened, supervise
 from onrig.tools.terminal import unwritable_folder
 
 MINUTES: Final = 10.0
-MOST_EPISODES: Final = 10_000
+MAX_EPISODES: Final = 10_000
 
-Told = Callable[[RunConfig, Scores], object]
+OnEvaluation = Callable[[RunConfig, Scores], object]
 """Receives the scores of each evaluation."""
 
 
 class Stopped(Failure):
-    """A pretraining that a person or a fault stopped before its end."""
+    """A pretraining was stopped by the user or by a fault."""
 
 
 def pretrain(
@@ -42,13 +42,13 @@ def pretrain(
     *,
     out: Path,
     minutes: float = MINUTES,
-    episodes: int = MOST_EPISODES,
-    told: Told = lambda config, scores: None,
+    episodes: int = MAX_EPISODES,
+    on_evaluation: OnEvaluation = lambda config, scores: None,
     signals: bool = False,
 ) -> Pretraining:
-    """Learn on plants drawn from the identification that a configuration names, until the score has settled.
+    """Learn on plants drawn from a configuration's identification until the score has settled.
 
-    ``minutes`` and ``episodes`` limit it. Writes a run folder with ``pretraining.json``, ``identified.yaml`` and
+    ``minutes`` and ``episodes`` are limits.  Writes a run folder with ``pretraining.json``, ``identified.yaml`` and
     ``start.yaml`` to ``out``. Raises ConfigError, Failure, and Stopped.
     """
     config = load_for_rig(name, overrides)
@@ -74,15 +74,17 @@ def pretrain(
         write_pretraining(folder, record)
 
     _run_piece(Plan(name, first, out, None), begin, signals=signals)
-    return _continue(out, told, signals=signals)
+    return _continue(out, on_evaluation, signals=signals)
 
 
-def resume(folder: Path, *, told: Told = lambda config, scores: None, signals: bool = False) -> Pretraining:
+def resume(
+    folder: Path, *, on_evaluation: OnEvaluation = lambda config, scores: None, signals: bool = False
+) -> Pretraining:
     """Continue a pretraining to its end, however it was stopped; raises Failure and Stopped."""
     record = read_pretraining(folder)
     if record.ended:
         raise Failure(f"the pretraining in '{folder}' has ended: {record.ended}")
-    return _continue(folder, told, signals=signals)
+    return _continue(folder, on_evaluation, signals=signals)
 
 
 def _occupied(out: Path) -> str | None:
@@ -95,7 +97,7 @@ def _occupied(out: Path) -> str | None:
     return f"'{out}' {why}; choose another folder" if why else unwritable_folder("out", out)
 
 
-def _continue(folder: Path, told: Told, *, signals: bool) -> Pretraining:
+def _continue(folder: Path, on_evaluation: OnEvaluation, *, signals: bool) -> Pretraining:
     """Run and evaluate pieces until the pretraining has ended."""
     started_s = time.monotonic()
     record = read_pretraining(folder)
@@ -109,7 +111,7 @@ def _continue(folder: Path, told: Told, *, signals: bool) -> Pretraining:
         evaluations = [*record.evaluations]
         for at in new:
             evaluations.append(Scores(at, held_out_scores(config, folder, record.held_out, first=at == 0)))
-            told(config, evaluations[-1])
+            on_evaluation(config, evaluations[-1])
         now_s = time.monotonic()
         seconds, started_s = record.seconds + now_s - started_s, now_s
         record = msgspec.structs.replace(record, evaluations=tuple(evaluations), seconds=round(seconds, 1))
@@ -121,7 +123,7 @@ def _continue(folder: Path, told: Told, *, signals: bool) -> Pretraining:
 
 
 def _end(record: Pretraining) -> str:
-    """Why a pretraining ends after its latest evaluation; empty if it goes on."""
+    """Return why a pretraining ends after its latest evaluation; "" if it continues."""
     if settled(record.evaluations):
         return "settled"
     if record.evaluations[-1].episode >= record.episodes:
@@ -130,7 +132,7 @@ def _end(record: Pretraining) -> str:
 
 
 def _plan(folder: Path, episode: int) -> Plan | None:
-    """The piece that ends with ``episode``; None if it is complete."""
+    """Return the piece that ends with ``episode``; None if it is complete."""
     if _done(folder) >= episode:
         return None
     try:
@@ -143,7 +145,7 @@ def _plan(folder: Path, episode: int) -> Plan | None:
 
 
 def _done(folder: Path) -> int:
-    """Training episodes of the pieces that are complete."""
+    """Return the number of training episodes in complete pieces."""
     summary = read_fields(folder / "summary.json")
     episodes = summary.get("episodes")
     return episodes if summary.get("exit_reason") == "completed" and isinstance(episodes, int) else 0

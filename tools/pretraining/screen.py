@@ -1,4 +1,4 @@
-"""A pretraining in a terminal: a line for each evaluation, the expected score, and how a run begins with it."""
+"""A pretraining in a terminal: a line per evaluation, the expected score, the command for a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.tools.load import explain
 from onrig.tools.pretrained import HELD_OUT, Scores
-from onrig.tools.pretraining.pretrain import MINUTES, MOST_EPISODES, Stopped, pretrain, resume
+from onrig.tools.pretraining.pretrain import MAX_EPISODES, MINUTES, Stopped, pretrain, resume
 from onrig.tools.quantity import bounded
 from onrig.tools.terminal import complain
 
 
-def pretrain_shown(
+def show_pretraining(
     name: str | None,
     overrides: Sequence[str],
     out: Path | None,
@@ -33,11 +33,11 @@ def pretrain_shown(
 
     try:
         if resumed is not None:
-            record = resume(resumed, told=show, signals=True)
+            record = resume(resumed, on_evaluation=show, signals=True)
         else:
             record = pretrain(
-                str(name), overrides, out=folder, minutes=minutes or MINUTES, episodes=episodes or MOST_EPISODES,
-                told=show, signals=True,
+                str(name), overrides, out=folder, minutes=minutes or MINUTES, episodes=episodes or MAX_EPISODES,
+                on_evaluation=show, signals=True,
             )  # fmt: skip
     except ConfigError as error:
         return explain(error)

@@ -1,4 +1,4 @@
-"""What a run takes from a pretraining: ``start.yaml``, a recipe that names its networks and experiences."""
+"""Recipe ``start.yaml`` with which a run uses a pretraining's networks and experiences."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[s
 
 
 def _later(amplitude: Any, episodes: int) -> Any:
-    """Schedule of a run that begins where another one is after ``episodes``."""
+    """Shift a schedule to a run that begins ``episodes`` later."""
     if isinstance(amplitude, dict):
         return {name: _later(points, episodes) for name, points in amplitude.items()}
     return [[max(1.0, x - episodes), y] for x, y in amplitude]

@@ -45,14 +45,14 @@ def main(options: Options) -> int:
         return complain("advise", "a budget is either of --minutes or of --trials: leave out one")
     if options.minutes is not None and not 0.0 < options.minutes <= 1e6:
         return complain("advise", f"--minutes: expected more than 0, got {options.minutes:g}")
-    from onrig.tools.advice.advise import AdviseOptions, advise_shown
-    from onrig.tools.advice.field import Asked
+    from onrig.tools.advice.advise import AdviseOptions, show_advice
+    from onrig.tools.advice.field import Subject
     from onrig.tools.experiments.options import ExperimentOptions
 
     manner = ExperimentOptions(options.workers, options.cluster)
     if fault := manner.problem(costs=False):
         return complain("advise", fault)
-    asked = Asked(options.config, options.set)
-    return advise_shown(
-        AdviseOptions(asked, options.objective, options.minutes, options.trials, options.out, options.resume, manner)
+    subject = Subject(options.config, options.set)
+    return show_advice(
+        AdviseOptions(subject, options.objective, options.minutes, options.trials, options.out, options.resume, manner)
     )

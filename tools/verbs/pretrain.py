@@ -45,6 +45,6 @@ def main(options: Options) -> int:
         return complain("pretrain", f"--minutes: expected more than 0, got {options.minutes:g}")
     if options.episodes is not None and options.episodes < 1:
         return complain("pretrain", f"--episodes: expected 1 or more, got {options.episodes}")
-    from onrig.tools.pretraining.screen import pretrain_shown
+    from onrig.tools.pretraining.screen import show_pretraining
 
-    return pretrain_shown(options.config, options.set, options.out, options.minutes, options.episodes, options.resume)
+    return show_pretraining(options.config, options.set, options.out, options.minutes, options.episodes, options.resume)

@@ -263,7 +263,7 @@ def test_a_loop_that_stands_is_told_of_once_and_is_back_with_its_next_tick() -> 
 
 def test_a_loop_that_does_not_come_back_is_given_up() -> None:
     verdicts = looks(Watchdog(0.02), 0.0, GIVE_UP_S + 2.0, 7)
-    assert [v for v in verdicts if v is not Verdict.FINE][:2] == [Verdict.HANGS, Verdict.GONE]
+    assert [v for v in verdicts if v is not Verdict.FINE][:2] == [Verdict.HANGS, Verdict.EXPIRED]
 
 
 def test_slow_rigs_have_more_time() -> None:
@@ -274,7 +274,7 @@ def test_slow_rigs_have_more_time() -> None:
 def test_a_loop_that_no_longer_polls_hangs_in_a_state_without_ticks_too() -> None:
     assert set(looks(Watchdog(0.02), 0.0, 9.0, 7, ticking=False)) == {Verdict.FINE}
     verdicts = looks(Watchdog(0.02), 0.0, 11.0 + GIVE_UP_S, 7, ticking=False)
-    assert [v for v in verdicts if v is not Verdict.FINE][:2] == [Verdict.HANGS, Verdict.GONE]
+    assert [v for v in verdicts if v is not Verdict.FINE][:2] == [Verdict.HANGS, Verdict.EXPIRED]
 
 
 def test_time_in_which_the_supervisor_slept_itself_does_not_count() -> None:

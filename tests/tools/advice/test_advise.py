@@ -136,7 +136,7 @@ def test_another_objective_or_a_larger_budget_goes_on_from_the_finished_trials(
     trials = len(list(folder.rglob("*.npz")))
     more = ["--trials", "60", "--objective", "regret", "--resume"]
     assert main(["advise", str(run), "--out", str(folder), *more]) == 0
-    assert "Out: wrong: " in capsys.readouterr().out
+    assert "Excluded: wrong: " in capsys.readouterr().out
     assert trials < len(list(folder.rglob("*.npz"))) <= trials + 60
 
 
@@ -164,4 +164,4 @@ def test_a_candidate_with_more_trips_than_allowed_is_out(
 ) -> None:
     monkeypatch.setattr(advise, "trips_beyond", lambda folder, entry, pairs: "4 trips" if "few" in str(entry) else None)
     assert advised(run, "race") == 0
-    assert "Out: few: 4 trips." in capsys.readouterr().out
+    assert "Excluded: few: 4 trips." in capsys.readouterr().out

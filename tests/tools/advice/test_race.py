@@ -56,7 +56,7 @@ def test_those_that_are_worse_with_certainty_leave_and_the_best_is_left() -> Non
     rules = Rules(Mean())
     state = race([*"abcd"], scores, rules, budget([*"abcd"]))
     assert (state.active, state.ended) == (("b",), "one left")
-    assert all(gone.leader == "b" and gone.behind.high < 0 for gone in state.exits.values())
+    assert all(eliminated.leader == "b" and eliminated.behind.high < 0 for eliminated in state.exits.values())
     assert state.pairs["b"] == max(state.pairs.values())
 
 

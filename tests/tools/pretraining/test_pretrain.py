@@ -38,7 +38,7 @@ class Trained:
             if scores.episode == 3:
                 shutil.copytree(self.out, self.killed)
 
-        self.record: Pretraining = pretrain("pendulum", self.settings, out=self.out, episodes=6, told=copy)
+        self.record: Pretraining = pretrain("pendulum", self.settings, out=self.out, episodes=6, on_evaluation=copy)
 
 
 @pytest.fixture(scope="module")
