@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_word
 from onrig.runtime import registry
 from onrig.runtime.config.problem import collect_problems, unknown_name
-from onrig.runtime.config.registered import WithRegistered, chosen
+from onrig.runtime.config.registered import WithRegistered, build_registered
 from onrig.runtime.input_transforms import AnyForm, InputTransform, ScalarFunction
 
 MAX_LAG: Final = 15
@@ -52,7 +52,7 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
 def _named(form: str) -> InputTransform:
     """Return a transform with default settings; raises ValueError in the format of msgspec's errors."""
     try:
-        transform: InputTransform = chosen(registry.INPUT_TRANSFORMS, {"kind": form}, "$.form")
+        transform: InputTransform = build_registered(registry.INPUT_TRANSFORMS, {"kind": form}, "$.form")
     except ValueError as error:
         raise ValueError(str(error).replace("$.form.kind", "$.form")) from None
     return transform

@@ -13,15 +13,15 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
-from onrig.runtime.config.document import Document, find, load_document, origin_of, override, parse_content, problem_at
+from onrig.runtime.config.document import Document, find_config, load_document, origin_of, override, parse_content, problem_at
 from onrig.runtime.config.identified import KEY, identified_file, with_identified
 from onrig.runtime.config.pieces import KEY as PYTHON
-from onrig.runtime.config.pieces import with_copies, with_files, with_pieces
+from onrig.runtime.config.pieces import with_copies, with_files, with_plugins
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
 from onrig.runtime.config.tables import with_tables
-from onrig.runtime.config.yaml_nodes import Data, dump, value_at
+from onrig.runtime.config.yaml_nodes import Data, dump_yaml, value_at
 from onrig.runtime.config_kinds import RIG, TASK, advice, kind_of, shipped_kind
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import Device, RunConfig, written
@@ -58,7 +58,7 @@ def load_run(
     Raises ConfigError with every problem found.
     """
     try:
-        path = find(name)
+        path = find_config(name)
     except FileNotFoundError as error:
         kind = shipped_kind(name)
         raise ConfigError([Problem(name, START, advice(kind, name) if kind else str(error))]) from None
@@ -100,7 +100,7 @@ def load_run(
         parts[TASK] = with_tables(parts[TASK], (), Path(parts[TASK].file).parent)
     else:
         document = with_tables(document, (TASK,), path.parent)
-    document = with_files(with_pieces(document, path.parent), path.parent)
+    document = with_files(with_plugins(document, path.parent), path.parent)
     return _checked(document, parts, sections or dict, rules or Rules())
 
 
@@ -109,7 +109,7 @@ def identified_by(name: str, overrides: Sequence[str] = ()) -> Path | None:
 
     `load_run` has found no problem with the configuration.
     """
-    path = find(name)
+    path = find_config(name)
     document = load_document(path)
     for assignment in overrides:
         if assignment.split("=", 1)[0].strip() == KEY:
@@ -131,12 +131,12 @@ def load_started(path: Path) -> RunConfig:
 
 
 def _resolved(path: Path) -> Document:
-    return with_copies(with_pieces(load_document(path), None), path.parent)
+    return with_copies(with_plugins(load_document(path), None), path.parent)
 
 
 def read_resolved(text: bytes, file: str, sections: Sections | None = None) -> RunConfig:
     """Read the resolved configuration of a run from its text; ``file`` names it in messages; raises ConfigError."""
-    return _checked(with_pieces(parse_content(text, file), None), {}, sections or dict, Rules())
+    return _checked(with_plugins(parse_content(text, file), None), {}, sections or dict, Rules())
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:
@@ -146,7 +146,7 @@ def save_resolved(config: RunConfig, path: Path) -> None:
 
 def resolved_text(config: RunConfig) -> str:
     """Return a configuration as YAML with its named parts expanded."""
-    return dump(written(config))
+    return dump_yaml(written(config))
 
 
 def _named_part(document: Document, key: str, folder: str, base: Path) -> Document | None:
@@ -155,7 +155,7 @@ def _named_part(document: Document, key: str, folder: str, base: Path) -> Docume
         return None
     name = str(document.data[key])
     try:
-        part = load_document(find(name, folder, base))
+        part = load_document(find_config(name, folder, base))
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (key,), f"{error} at {key}")]) from None
     kind = kind_of(part.data)

@@ -24,7 +24,7 @@ from onrig.hw import messages as m
 from onrig.hw.messages import Op, Result
 from onrig.hw.rig import Rig, rig_problems
 from onrig.runtime.config.conversion import convert
-from onrig.runtime.config.document import find, load_document
+from onrig.runtime.config.document import find_config, load_document
 from onrig.runtime.config.tables import with_tables
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.inputs import composition_of, policy_signals
@@ -174,7 +174,7 @@ def _load(folder: str, source: _Config | str | Path, type_: type[_Config]) -> _C
     """Return a value unchanged; read a path, or a shipped configuration by name."""
     if isinstance(source, type_):
         return source
-    path = find(str(source), folder)
+    path = find_config(str(source), folder)
     return convert(with_tables(load_document(path), (), path.parent), (), type_)
 
 

@@ -28,7 +28,7 @@ def resynthesiser_for(config: RunConfig, run_folder: Path) -> Resynthesiser | No
 def step_check_for(config: RunConfig) -> StepCheck | None:
     """Comparison with the plants of the promise; None for a promise without, or a rig that does not show its state."""
     box = config.limits.predicted
-    if box is None or not promise_of(config.limits).word.has_plants:
+    if box is None or not promise_of(config.limits).basis.has_plants:
         return None
     from onrig.sim.barrier.one_step import OneStep
 

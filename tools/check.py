@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from onrig.runtime.config.document import find, load_document
+from onrig.runtime.config.document import find_config, load_document
 from onrig.runtime.config.problem import ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.lease import worth
@@ -65,7 +65,7 @@ def _experiment(name: str) -> Path | None:
     """Path of an experiment's spec; None if ``name`` does not name an experiment."""
     for folder in ("", "experiments"):
         try:
-            path = find(name, folder)
+            path = find_config(name, folder)
             data = load_document(path).data
         except FileNotFoundError:
             continue

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from onrig.hw.line import Line, Serial
 from onrig.hw.transport import LinkError
-from onrig.runtime.config.document import find
+from onrig.runtime.config.document import find_config
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.shm.segment import create_folder, remove_folder
@@ -51,7 +51,7 @@ def names_config(device: str) -> bool:
     if Path(device).suffix in (".yaml", ".yml"):
         return True
     try:
-        find(device)
+        find_config(device)
     except FileNotFoundError:
         return False
     return not Path(device).is_char_device()

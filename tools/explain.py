@@ -15,7 +15,7 @@ from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
-from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, guaranteed_by
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, guaranteed_observations
 from onrig.runtime.safety.promise import promise_of
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.scoring import early_end, measure_of
@@ -176,7 +176,7 @@ def _envelope(config: RunConfig) -> Table:
         rows.append(("none", "", "only a non-finite action triggers the fallback", ""))
     plants = limits.predicted
     if plants is not None:
-        guaranteed = ", ".join(guaranteed_by(plants, limits.envelope))
+        guaranteed = ", ".join(guaranteed_observations(plants, limits.envelope))
         box = f"the fallback can keep this limit, for {_plants_covered(plants)} ('onrig safety')"
         rows.append(("predicted", "", f"{guaranteed}: {box}", ""))
     promise = promise_of(limits)

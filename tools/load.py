@@ -26,7 +26,7 @@ from onrig.runtime.registry import is_foreign
 from onrig.runtime.run_checks import findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import Rules, load_run
-from onrig.runtime.safety.limits import prediction_trial
+from onrig.runtime.safety.limits import prediction_findings
 from onrig.runtime.safety.plant_box import box_name
 from onrig.runtime.scoring import early_end
 from onrig.runtime.task import episode_steps
@@ -232,7 +232,7 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
     if plants is not None and is_foreign(plants) and not problems and not any(findings(config)):
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
         path: NodePath = ("limits", "predicted")
-        yield from collect_findings(lambda: prediction_trial(limits, rig, period_s), box_name(plants), path)
+        yield from collect_findings(lambda: prediction_findings(limits, rig, period_s), box_name(plants), path)
     if not problems and not any(findings(config)):
         yield from foreign_findings(config)
 

@@ -74,7 +74,7 @@ class Tick:
         self._resolutions = tuple(a.resolution for a in rig.actuators)
         self._to_si = _scaling(self._resolutions)
         self._safe = tuple(a.safe for a in rig.actuators)
-        self._limits = config.limits.counts(rig)
+        self._limits = config.limits.count_ranges(rig)
         self.safe_counts = self.to_counts(self._safe)
         self._zeros = (0.0,) * len(rig.actuators)
         self._ones = (1.0,) * len(rig.actuators)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.problem import did_you_mean, listed
+from onrig.runtime.config.problem import did_you_mean, format_choices
 from onrig.runtime.expressions.tokens import ExpressionError, Token, error_at, tokenise
 
 MAX_DEPTH: Final = 40
@@ -184,7 +184,7 @@ class _Parser:
         name = token.text
         if name not in self._names:
             written = [_written(known) for known in self._names]
-            close, known = did_you_mean(name, [*written, *_CONSTANTS]), listed(written)
+            close, known = did_you_mean(name, [*written, *_CONSTANTS]), format_choices(written)
             raise self._error(f"unknown name {token}, {close or f'expected {known}'}", token.at)
         if self._names.count(name) > 1:
             raise self._error(f"{name!r} is both an observation and an actuator; rename one of them", token.at)
@@ -193,7 +193,7 @@ class _Parser:
     def _call(self, function: Token) -> Node:
         name = function.text
         if name not in FUNCTIONS:
-            close = did_you_mean(name, FUNCTIONS) or f"expected {listed(list(FUNCTIONS))}"
+            close = did_you_mean(name, FUNCTIONS) or f"expected {format_choices(list(FUNCTIONS))}"
             raise self._error(f"unknown function {function}, {close}", function.at)
         self._expect("(")
         arguments: list[Node] = []

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.registry import describe_exception
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.promise import Promise, Word, promise_of
+from onrig.runtime.safety.promise import Promise, Basis, promise_of
 from onrig.runtime.shm.board import Board
 from onrig.runtime.shm.board import Word as BoardWord
 
@@ -162,7 +162,7 @@ class PromiseWatch:
 
 def claimed_share(box: object) -> float:
     """Share of steps beyond every plant that a box claims for an episode: what the test of its table found, else 0."""
-    if getattr(box, "promise", None) != Word.SAMPLED:
+    if getattr(box, "promise", None) != Basis.SAMPLED:
         return 0.0
     try:
         tested = box.barrier().header.tested  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ from onrig.runtime.safety.plant_box import (
     Setting,
     actuators_of,
     error_bound,
-    judged_by,
+    evaluated_observations,
     max_acceleration_of,
     units_of,
 )
@@ -53,7 +53,7 @@ def guarded_observations(setting: Setting, box: PlantBox | None) -> list[str]:
             names.append(observation)
         case Hold(position=position, velocity=velocity):
             names += [position, velocity]
-    return list(dict.fromkeys([*names, *(() if box is None else judged_by(box, setting.rig))]))
+    return list(dict.fromkeys([*names, *(() if box is None else evaluated_observations(box, setting.rig))]))
 
 
 def _envelopes(setting: Setting) -> Iterator[Finding]:

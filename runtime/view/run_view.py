@@ -25,7 +25,7 @@ from onrig.runtime.replay.accounts.figures import Counts, Timing
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row, read_rows
-from onrig.runtime.run_state.running import Running, running_in
+from onrig.runtime.run_state.running import Running, find_running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import ViewReader
@@ -70,7 +70,7 @@ class RunView:
 
     def find(self) -> Running | None:
         """Find the run in shared memory; None before its start and after its end."""
-        return running_in(self.folder)
+        return find_running(self.folder)
 
     def attach(self, running: Running) -> None:
         """Map its shared memory; raises SegmentError if it has ended, or belongs to another version."""

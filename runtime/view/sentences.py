@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.printable import printable
-from onrig.runtime.run_state.events import COUNT, times
+from onrig.runtime.run_state.events import COUNT_FIELD, n_occurrences
 
 Fields = Mapping[str, object]
 
@@ -46,7 +46,7 @@ class Event(NamedTuple):
     @property
     def times(self) -> int:
         """Number of events in the line."""
-        return times(self.fields)
+        return n_occurrences(self.fields)
 
 
 class Sentence(NamedTuple):
@@ -154,7 +154,7 @@ def _reason(fields: Fields) -> str:
 
 def in_fields(fields: Fields) -> str:
     """Format the fields by name, for an event without its own sentence."""
-    return ", ".join(f"{k} {v}" for k, v in fields.items() if k != COUNT and v is not None and v != "")
+    return ", ".join(f"{k} {v}" for k, v in fields.items() if k != COUNT_FIELD and v is not None and v != "")
 
 
 def _tick(fields: Fields) -> Sentence:

@@ -70,7 +70,7 @@ def test_a_condition_that_fails_ends_the_episode_with_a_fault_that_nothing_re_ar
     assert (terminated, over) == (False, True)
     assert failure(tick).startswith("the termination 'mine' ")
     assert re.search(said, failure(tick))
-    assert FAULTS[FaultName.TICK_CODE_FAILED].rearm is Rearm.NOBODY
+    assert FAULTS[FaultName.TICK_CODE_FAILED].rearm is Rearm.NEVER
 
 
 def test_an_overrun_counts_in_real_time_alone() -> None:

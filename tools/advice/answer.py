@@ -12,7 +12,7 @@ import msgspec
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.intervals import COVERAGE, Bounds, student_quantile
 from onrig.learner.trials.objectives import OBJECTIVES, Values
-from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.config.yaml_nodes import dump_yaml
 from onrig.runtime.run_config import RunConfig, written
 from onrig.runtime.task import episode_steps
 from onrig.tools.advice.field import RECIPES, Entry
@@ -153,7 +153,7 @@ class Answer(NamedTuple):
         behind = [f"  {one.name}: {_figure(one.behind, signed=True)} ({self._verdict(one)})" for one in self.table[1:]]
         lines = [f"# {line}" for line in (*head, *(["Behind it:", *behind] if behind else []))]
         rest = f"# Rig, task, limits and all else are those of {self.name}."
-        return "\n".join((*lines, dump(first).rstrip(), rest, dump(data)))
+        return "\n".join((*lines, dump_yaml(first).rstrip(), rest, dump_yaml(data)))
 
     def page(self) -> Page:
         """The answer as a page."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from onrig.hw.line import Serial
 from onrig.hw.transport import DEFAULT_BAUD_RATE
-from onrig.runtime.config.document import MAX_BYTES, find
+from onrig.runtime.config.document import MAX_BYTES, find_config
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_file
@@ -183,12 +183,12 @@ def describe(
     if config.link.keys is not None:
         _check_keys(config.link.keys, user)
     return Service(
-        name=service_name(find(name).absolute()),
+        name=service_name(find_config(name).absolute()),
         rig=config.rig.name,
         user=user,
         group=facts.group if facts is not None and facts.group != "root" else _DEFAULT_GROUP,
         python=sys.executable,
-        config=find(name).absolute(),
+        config=find_config(name).absolute(),
         overrides=tuple(overrides),
         trusted=trusted,
         folder=Path.cwd(),

@@ -157,7 +157,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self._step = None
         sample = self._rig.begin(seed, timeout_s)
         _, observation, info = self._take(sample)
-        if sample.over:
+        if sample.is_over:
             raise RunEnded(f"the episode ended before it began: {'; '.join(self._rig.messages[-2:])}")
         return observation, info
 
@@ -181,7 +181,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         before, observation, info = self._take(sample)
         info["periods"] = sample.periods - taken
         flags = 0
-        if sample.over:
+        if sample.is_over:
             assert self._step is not None
             flags, self._step = self._step.flags, None
             info["messages"] = self._rig.messages[-4:]
@@ -191,7 +191,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         elif before is not None and info["periods"] == 1:
             reward = before.reward  # without the rounding of the sum
         terminated = bool(flags & Flag.TERMINATED)
-        return observation, reward, terminated, sample.over and not terminated, info
+        return observation, reward, terminated, sample.is_over and not terminated, info
 
     def normalised_action(self, si: NDArray[np.floating]) -> Action:
         """Normalise actions (..., m) in SI units, such as ``info["applied"]``, as a memory stores them."""

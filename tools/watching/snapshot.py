@@ -138,7 +138,7 @@ def _actuators(actuators: Actuators) -> str:
     """Describe the actuators in a few words; *safe* if the device's newest frame shows it."""
     if actuators.safe_ns:
         return "safe by its frame"
-    return "not used yet" if actuators.unused else "not shown safe"
+    return "not used yet" if actuators.is_unused else "not shown safe"
 
 
 def _now(records: NDArray[np.void]) -> Now:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onrig.learner.export import Spread, export_policy, export_recurrent_policy
 from onrig.learner.refer_settings import VracerConfig
 from onrig.learner.settings import learner_settings
-from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.config.yaml_nodes import dump_yaml
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.server import LinkServer, TcpAccess
@@ -64,7 +64,7 @@ class RigEnd:
         self.desk = LearnerRequests(
             self.memory,
             policies,
-            RunIdentity("", "bench", dump(written(config)).encode()),
+            RunIdentity("", "bench", dump_yaml(written(config)).encode()),
             succession(config),
             event,
             self.server.is_disconnected,
