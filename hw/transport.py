@@ -82,9 +82,9 @@ class DescriptorTransport:
         except BlockingIOError:
             return b""
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._lost_error(error) from error
         if not data:
-            raise self._lost(None)
+            raise self._lost_error(None)
         return data
 
     def write(self, data: bytes) -> int:
@@ -94,7 +94,7 @@ class DescriptorTransport:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._lost_error(error) from error
 
     def close(self) -> None:
         """Close the descriptor; closing twice is harmless."""
@@ -104,7 +104,7 @@ class DescriptorTransport:
 
     def _wait(self, timeout_ns: int) -> None:
         if self._fd < 0:
-            raise self._lost(None)
+            raise self._lost_error(None)
         # poll has a resolution of 1 ms, one period at 1 kHz; select is accurate to microseconds.
         whole_ms, rest_ns = divmod(timeout_ns, _NS_PER_MS)
         if whole_ms and self._poll.poll(whole_ms):
@@ -114,7 +114,7 @@ class DescriptorTransport:
         elif rest_ns:
             self._poll.poll(1)
 
-    def _lost(self, error: OSError | None) -> LinkError:
+    def _lost_error(self, error: OSError | None) -> LinkError:
         if self._fd < 0:
             return LinkError(f"{self._name}: the port was closed by this process")
         reason = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""

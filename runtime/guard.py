@@ -13,7 +13,7 @@ BUDGET_SHARE: Final = 0.1
 MAX_BUDGET_NS: Final = 2_000_000
 
 T = TypeVar("T")
-Given = ParamSpec("Given")
+P = ParamSpec("Given")
 
 
 def budget_ns(period_us: int) -> int:
@@ -28,11 +28,11 @@ class Guard:
         """``clock`` in ns measures overruns; None, as in virtual time and in replays, disables this check."""
         self._failed, self._budget_ns, self._clock = failed, budget_ns, clock
 
-    def wrap(self, name: str, call: Callable[Given, T], fallback: T) -> Callable[Given, T]:
+    def wrap(self, name: str, call: Callable[P, T], fallback: T) -> Callable[P, T]:
         """Wrap ``call``; after a failure the result is ``fallback``."""
         failed, max_ns, clock = self._failed, self._budget_ns, self._clock or _no_clock
 
-        def guarded(*provided: Given.args, **named: Given.kwargs) -> T:
+        def guarded(*provided: P.args, **named: P.kwargs) -> T:
             start_ns = clock()
             try:
                 result = call(*provided, **named)
@@ -51,7 +51,7 @@ def _no_clock() -> int:
     return 0
 
 
-def measured_ns(call: Callable[[], object], calls: int = 200) -> int:
+def measure_ns(call: Callable[[], object], calls: int = 200) -> int:
     """Measure the 99th percentile (ns) of ``calls`` consecutive calls, after as many warm-up calls."""
     for _ in range(calls):
         call()

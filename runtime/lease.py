@@ -10,7 +10,7 @@ from msgspec import UNSET
 from onrig.runtime.config.problem import Finding
 from onrig.runtime.run_config import RunConfig
 
-_FEEDINGS: Final = 2
+_MIN_FEEDINGS: Final = 2
 """Minimum number of samples within a watchdog's timeout; it is fed once per sample."""
 
 
@@ -33,7 +33,7 @@ def longest_hold_ns(config: RunConfig) -> int:
     return 0 if config.lockstep else lease_ns(config) + round((watchdog_s or 0.0) * 1e9)
 
 
-def worth(config: RunConfig) -> str:
+def describe_lease(config: RunConfig) -> str:
     """Describe in one sentence what the lease guarantees on this device."""
     held = f"safe within {lease_ns(config) * 1e-9:.3g} s of the last command"
     device = config.device
@@ -65,9 +65,9 @@ def driver_findings(config: RunConfig) -> Iterator[Finding]:
         if device.attended is not UNSET:
             message = "only a driver without a watchdog needs this, and this one has a watchdog, at device.attended"
             yield ("device", "attended"), message
-        if watchdog_s < _FEEDINGS * period_s:
+        if watchdog_s < _MIN_FEEDINGS * period_s:
             message = (
-                f"{watchdog_s:g} s are less than {_FEEDINGS} periods of {period_s:g} s, and it is fed once in each"
+                f"{watchdog_s:g} s are less than {_MIN_FEEDINGS} periods of {period_s:g} s, and it is fed once in each"
             )
             yield ("device", "driver", "watchdog_s"), f"{message}, at device.driver.watchdog_s"
     elif device.attended is not True:

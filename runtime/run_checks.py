@@ -13,7 +13,7 @@ from onrig.hw.rig import rig_problems
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.schedule import depends_on_episode_only, least_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise, exploration_findings
-from onrig.runtime.lease import driver_findings, worth
+from onrig.runtime.lease import driver_findings, describe_lease
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.memory.settings import selection_findings
 from onrig.runtime.reset.schema import Draw
@@ -32,8 +32,8 @@ MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
 _MAX_LEASE_S: Final = 10.0
 """One period at the lowest rate."""
-_SAME_PLACE_M: Final = 1e-6
-_MAX_NOISE: Final = 10_000_000
+_SAME_POSITION_TOLERANCE_M: Final = 1e-6
+_MAX_NOISE_VALUES: Final = 10_000_000
 """Limit on steps per episode times actuators, because an episode's noise is held in memory."""
 
 
@@ -99,7 +99,7 @@ def _start_findings(config: RunConfig) -> Iterator[Finding]:
     yield from dict.fromkeys(_moving_start_findings(config, corners))
     magnets = getattr(limits.predicted, "magnets", {})
     for name, position in reset.coils.items() if isinstance(reset, Draw) else ():
-        if name in magnets and not isclose(position, magnets[name], abs_tol=_SAME_PLACE_M):
+        if name in magnets and not isclose(position, magnets[name], abs_tol=_SAME_POSITION_TOLERANCE_M):
             message = f"{name} is at {magnets[name]:g} m in limits.predicted, but at {position:g} m here"
             yield ("task", "reset", "coils", name), f"{message}, at task.reset.coils.{name}"
 
@@ -151,7 +151,7 @@ def _steps(config: RunConfig) -> int:
 
 
 def _max_steps(config: RunConfig) -> int:
-    return _MAX_NOISE // max(1, len(config.rig.actuators))
+    return _MAX_NOISE_VALUES // max(1, len(config.rig.actuators))
 
 
 def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
@@ -162,7 +162,7 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
         yield (
             ("selection", "synthetic"),
             "synthetic experiences need a twin, whose plant computes them; this device is on "
-            f"{config.device.place} at selection.synthetic",
+            f"{config.device.address} at selection.synthetic",
         )
     if config.input_names:
         yield (
@@ -256,7 +256,7 @@ def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
         after = "" if _may_be_hardware(config) else "; a rig on a port requires one, unless limits.unguarded is true"
         yield ("limits", "envelope"), f"{_subject(config)}{after}, at limits.envelope"
     if config.device.attended is True:
-        yield ("device", "attended"), f"{worth(config)}, at device.attended"
+        yield ("device", "attended"), f"{describe_lease(config)}, at device.attended"
     if _may_be_hardware(config) and config.task.reset is None:
         yield (
             ("task", "reset"),
@@ -271,6 +271,6 @@ def _may_be_hardware(config: RunConfig) -> bool:
 
 def _subject(config: RunConfig) -> str:
     device = config.device
-    description = "this twin" if device.twin is not None else f"the rig on {device.place}"
+    description = "this twin" if device.twin is not None else f"the rig on {device.address}"
     ends = "" if config.task.terminates else ", nor does its episode end early"
     return f"{description} has no envelope: no fallback acts on its state{ends}"

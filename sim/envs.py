@@ -30,8 +30,8 @@ from onrig.runtime.control.observe import Observer
 from onrig.runtime.inputs import composition_of, policy_signals
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import target_stream
-from onrig.runtime.targets import drawn_values
-from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps
+from onrig.runtime.targets import draw_values
+from onrig.runtime.task import Task, compile_reward, compile_termination, episode_steps
 from onrig.runtime.task_checks import task_problems
 from onrig.runtime.tracking import tracking_rig
 from onrig.sim.twin.device import TwinDevice
@@ -86,7 +86,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._device = TwinDevice(self.rig, options, self.task.all_starts, time_scale=0.0)
         self._observer = Observer(self.rig, 1.0 / rate_hz)
         self._reward = compile_reward(self.task, self.rig)
-        self._terminated = compile_terminated(self.task, self.rig)
+        self._terminated = compile_termination(self.task, self.rig)
         self._state = m.StateLayout(len(self.rig.sensors), len(self.rig.actuators))
         self._command = m.CommandLayout(len(self.rig.actuators))
         self._request_id = 0
@@ -96,7 +96,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._in_force: tuple[float, ...] = ()
         self._composition = composition_of(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
-        self._observations, self._actions = Normalisation.of(signals), Normalisation.of(self.rig.actuators)
+        self._observations, self._actions = Normalisation.from_signals(signals), Normalisation.from_signals(self.rig.actuators)
         self._resolution = np.array([a.resolution for a in self.rig.actuators])
         self.observation_space = gymnasium.spaces.Box(
             -OBSERVATION_BOUND, OBSERVATION_BOUND, (len(signals),), np.float32
@@ -116,7 +116,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         noise_seed = int(self.np_random.integers(2**64, dtype=np.uint64))
         self._request(Op.RESET, m.RESET_LAYOUT.pack(noise_seed))
         if self._targets:
-            self._course = drawn_values(
+            self._course = draw_values(
                 self._targets, self.episode_steps, 1.0 / self.rate_hz, lambda i: target_stream(noise_seed, i)
             )
         self._observer.reset()
@@ -133,7 +133,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         """
         if not np.all(np.isfinite(action)):
             raise ValueError(f"action {action} is non-finite")
-        applied = self._actions.si(np.clip(action, -1.0, 1.0))
+        applied = self._actions.to_si(np.clip(action, -1.0, 1.0))
         counts = tuple(np.rint(applied / self._resolution).astype(int).tolist())
         self._device.handle(self._command.encode(self._device.frame, counts))
         if not self._device.sample_due:
@@ -160,7 +160,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         if self._composition is not None:
             self._history = [observed, *self._history[: self._composition.history]]
             values = np.array(self._composition(self._history))
-        return self._observations.normalised(values).astype(np.float32), info, observed, action_si
+        return self._observations.normalise(values).astype(np.float32), info, observed, action_si
 
     def _request(self, op: Op, payload: bytes = b"") -> None:
         self._request_id = self._request_id % 65535 + 1

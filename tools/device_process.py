@@ -67,6 +67,6 @@ def _path(child: Child, config: RunConfig, log: Path) -> str:
             message = report.message
         if has_ended:
             cause = message or (log.read_text(errors="replace").strip().splitlines() or ["it ended"])[-1]
-            raise LinkError(f"{config.device.place}: {cause}")
+            raise LinkError(f"{config.device.address}: {cause}")
         time.sleep(0.005)
-    raise LinkError(f"{config.device.place}: the process did not start within {_START_S:g} s")
+    raise LinkError(f"{config.device.address}: the process did not start within {_START_S:g} s")

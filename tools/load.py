@@ -22,7 +22,7 @@ from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import MOST_CAPACITY, machine_bytes
 from onrig.runtime.memory.strategy import bytes_of, parse_strategy
-from onrig.runtime.registry import is_foreign
+from onrig.runtime.registry import is_third_party
 from onrig.runtime.run_checks import findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import Rules, load_run
@@ -157,7 +157,7 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
 def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
     steps = episode_steps(config.task, config.rate_hz)
     end = early_end(config.task, config.rig, steps, gamma)
-    if not end.pays:
+    if not end.is_profitable:
         return
     comparison = "random actions earn" if config.task.normalization is not None else "the start state earns"
     message = (
@@ -229,7 +229,7 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
     yield from coverage_findings(config)
     plants = config.limits.predicted
     # Built-in families take tenths of a second to build, and are covered by tests.
-    if plants is not None and is_foreign(plants) and not problems and not any(findings(config)):
+    if plants is not None and is_third_party(plants) and not problems and not any(findings(config)):
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
         path: NodePath = ("limits", "predicted")
         yield from collect_findings(lambda: prediction_findings(limits, rig, period_s), box_name(plants), path)

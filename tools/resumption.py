@@ -12,7 +12,7 @@ from onrig.hw.native import difference_here, executor
 from onrig.learner.states import States, state_fault, state_name
 from onrig.runtime.files import read_fields
 from onrig.runtime.replay.evidence import Evidence, Fault, Grade, evidence_of, faults
-from onrig.runtime.run_changes import changes
+from onrig.runtime.run_changes import compare_configs
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run, read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
@@ -62,7 +62,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
         run = on_port(run, on_device)
     config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
     config = as_begun(config, run)
-    changed = changes(run, config)
+    changed = compare_configs(run, config)
     if changed.refused:
         differences = [str(difference) for difference in changed.refused]
         more = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""

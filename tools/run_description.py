@@ -17,7 +17,7 @@ def describe_run(config: RunConfig) -> str:
         f"rig {config.rig.name}",
         f"task {config.task.name}",
         f"{config.episodes} episodes of {steps} steps at {config.rate_hz:g} Hz",
-        f"{pace_of(config)} twin" if device.twin is not None else f"device on {device.place}",
+        f"{pace_of(config)} twin" if device.twin is not None else f"device on {device.address}",
     )
     return ", ".join(parts)
 

@@ -151,9 +151,9 @@ def plan_run(
     if config.actor is not UNSET:
         raise Failure("actor: a Python program acts in this run; start it from there, with onrig.make")
     if device is not None and config.device.line is None:
-        raise Failure(f"--device: the run to resume uses {config.device.place}; omit --device")
+        raise Failure(f"--device: the run to resume uses {config.device.address}; omit --device")
     line = config.device.line
-    port = None if line is None else line.place
+    port = None if line is None else line.address
     if port is not None and isinstance(line, Serial):
         missing = missing_port(port)
         if missing is not None:

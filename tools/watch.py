@@ -36,7 +36,7 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
     from onrig.tools.watching.snapshot import Watcher
 
     try:
-        with RunView.of(selected) as view:
+        with RunView.from_running(selected) as view:
             watcher = Watcher(view)
             if once:
                 return _lines(watcher, lambda: False)

@@ -17,7 +17,7 @@ from onrig.hw.device.protocol import Offer, ProtocolDevice
 from onrig.hw.messages import Fault
 from onrig.hw.rig import Rig, Sensor
 
-_LEASE_MAX: Final = 255
+_MAX_LEASE_PERIODS: Final = 255
 
 
 class PythonDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
@@ -89,7 +89,7 @@ class DrivenDevice(ProtocolDevice):
         self._fed_ns = 0
         """Time at which the controller's watchdog was last armed or fed."""
         self._in_force: Setpoint | None = None
-        offer = Offer(boot_id, settings.period_min_us, settings.period_max_us, _LEASE_MAX)
+        offer = Offer(boot_id, settings.period_min_us, settings.period_max_us, _MAX_LEASE_PERIODS)
         super().__init__(rig, offer, settings.latency_us)
         self._update_output(0)
 

@@ -1,6 +1,6 @@
 """Onrig's C library and the selection of its variant for this processor; every function also has a Python form."""
 
-from onrig.hw.native.library import ABI, COST, State, builtin, library, state, torch_device, usable, variant
+from onrig.hw.native.library import ABI, COST_WITHOUT_LIBRARY, State, builtin, library, state, torch_device, usable_variants, variant
 from onrig.hw.native.provenance import (
     Executor,
     difference,

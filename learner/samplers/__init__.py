@@ -166,7 +166,7 @@ class Registered(Sampler, Protocol):
 def sampler_class(name: str) -> type[Registered]:
     """Load the sampler class registered under a name."""
     description = sampling_of(name)
-    found: type[Registered] = registry.home(description, description.home)
+    found: type[Registered] = registry.import_home(description, description.home)
     return found
 
 

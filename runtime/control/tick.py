@@ -24,7 +24,7 @@ from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, is_unfit
 from onrig.runtime.safety.shield import Shield
-from onrig.runtime.task import compile_form, compile_terminated, episode_steps
+from onrig.runtime.task import compile_form, compile_termination, episode_steps
 from onrig.runtime.terminations import ScalarTest
 
 # Plain numbers, because an operation on an enumeration of flags takes microseconds with cold caches.
@@ -68,7 +68,7 @@ class Tick:
             return guard.wrap(name, test, False)
 
         self._reward = compile_form(config.task, rig, watch)
-        self._terminated = compile_terminated(config.task, rig, watch)
+        self._terminated = compile_termination(config.task, rig, watch)
         self._centres = tuple(a.centre for a in rig.actuators)
         self._halves = tuple(a.half_range for a in rig.actuators)
         self._resolutions = tuple(a.resolution for a in rig.actuators)

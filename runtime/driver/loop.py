@@ -10,7 +10,7 @@ from onrig.hw.device.driven import DrivenDevice
 from onrig.hw.device.line import SocketLine
 from onrig.hw.framing import FrameReader, encode_frame
 
-_IDLE_NS: Final = 20_000_000
+_IDLE_TIMEOUT_NS: Final = 20_000_000
 
 
 class DriverLoop:
@@ -34,7 +34,7 @@ class DriverLoop:
         if device.configurations != self._configurations:
             self._configurations, self._sampled_ns = device.configurations, now
         period_ns = device.period_us * 1000
-        due_ns = self._sampled_ns + period_ns if period_ns else now + _IDLE_NS
+        due_ns = self._sampled_ns + period_ns if period_ns else now + _IDLE_TIMEOUT_NS
         if period_ns and now >= due_ns:
             self._sample(due_ns, (now - due_ns) // period_ns, period_ns)
             return

@@ -15,7 +15,7 @@ from onrig.hw.roles import (
     measured_range,
     observation_of,
     place_problems,
-    rate_of_problem,
+    derivative_problem,
     rate_problem,
     speed_problem,
 )
@@ -79,7 +79,7 @@ def _fallback_roles(setting: Setting) -> Iterator[Finding]:
             ]
         case Hold(position=place, velocity=velocity, magnets=magnets, brake_below=brake_below):
             problems = [
-                ("velocity", rate_of_problem(rig, place, velocity)),
+                ("velocity", derivative_problem(rig, place, velocity)),
                 ("brake_below", speed_problem(rig, velocity, brake_below)),
             ]
             yield from (((*path, "magnets", name), message) for name, message in place_problems(rig, place, magnets))
@@ -91,7 +91,7 @@ def _prediction_roles(setting: Setting, box: PlantBox) -> Iterator[Finding]:
     units, covered, place = units_of(box), actuators_of(box), observation_of(rig, box.place)
     if units is not None and place is not None and not same_unit(place.unit, units.place):
         yield path, f"these plants move in {units.place!r}, but '{box.place}' is in {place.unit!r}"
-    elif problem := rate_of_problem(rig, box.place, box.velocity):
+    elif problem := derivative_problem(rig, box.place, box.velocity):
         yield (*path, "velocity"), problem
     driving = [a for a in rig.actuators if a.name in covered]
     for a in driving:

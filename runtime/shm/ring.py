@@ -111,7 +111,7 @@ class RingReader(_Ring):
         for seq in range(first, first + n):
             start = (seq % self.capacity) * size
             raw = bytes(self._records[start : start + size])
-            if not self._layout.sealed(memoryview(raw)) or int.from_bytes(raw[:8], "little") != seq:
+            if not self._layout.has_valid_crc(memoryview(raw)) or int.from_bytes(raw[:8], "little") != seq:
                 break  # not yet fully visible: read in the next call
             data += raw
         return np.frombuffer(bytes(data), dtype=self._layout.dtype)
@@ -146,6 +146,6 @@ class RingHistory(_Ring):
         for number in range(first, head):
             start = (number % self.capacity) * size
             raw = bytes(self._records[start : start + size])
-            if self._layout.sealed(memoryview(raw)) and int.from_bytes(raw[:8], "little") == number:
+            if self._layout.has_valid_crc(memoryview(raw)) and int.from_bytes(raw[:8], "little") == number:
                 data += raw
         return np.frombuffer(bytes(data), dtype=self._layout.dtype)

@@ -199,7 +199,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
 def _log_resumption(folder: Path, resumption: Resumption) -> None:
     events = EventFile(folder / "events.jsonl")
     for change in resumption.changes:
-        previous, now = (msgspec.json.encode(value).decode() for value in (change.run, change.wanted))
+        previous, now = (msgspec.json.encode(value).decode() for value in (change.run, change.requested))
         events.write("configuration_changed", setting=format_path(change.path), before=previous, now=now)
     for name in resumption.damaged:
         events.write("file_damaged", file=name)

@@ -39,7 +39,7 @@ def test_a_reward_of_the_page_is_a_task(block: tuple[str, str, str, str]) -> Non
     task = convert({"name": "page", "episode_s": 4.0, "start": {}, **yaml.safe_load(block[3])}, Task)
     assert task_problems(task, rig) == []
     if task.terminates:
-        assert not early_end(task, rig, 200, 0.95).pays
+        assert not early_end(task, rig, 200, 0.95).is_profitable
 
 
 def test_the_page_has_three_rewards_and_tells_the_language() -> None:

@@ -103,9 +103,9 @@ class RunData:
         self.folder: Final = folder
         self.config: Final = config
         """Resolved configuration."""
-        self.observations: Final = Normalisation.of(config.signals)
+        self.observations: Final = Normalisation.from_signals(config.signals)
         """Map between SI units and the memory's units of the policy inputs: ``.si(experiences["observation"])``."""
-        self.actions: Final = Normalisation.of(config.rig.actuators)
+        self.actions: Final = Normalisation.from_signals(config.rig.actuators)
         """The same map for the actions."""
 
     def __repr__(self) -> str:
@@ -225,7 +225,7 @@ class RunData:
         columns = {
             "t_unix_s": np.array([e.t_unix_s for e in events_read], "<f8"),
             "kind": np.array([e.kind for e in events_read], "O"),
-            "count": np.array([e.times for e in events_read], "<i8"),
+            "count": np.array([e.n_occurrences for e in events_read], "<i8"),
             "fields": np.array([*(e.fields for e in events_read), None], "O")[:-1],
         }
         return Table(EVENT_SCHEMA, columns)

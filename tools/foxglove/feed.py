@@ -75,7 +75,7 @@ class Feed:
 
     def _find(self) -> None:
         """Attach to the run's present session, whose ring counts from 0 and whose files may have been cut."""
-        found = self._view.find()
+        found = self._view.find_running()
         if found == self._view.running:
             return
         self._view.detach()

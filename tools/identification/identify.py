@@ -233,8 +233,8 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
     from onrig.tools.identification.driving import DeviceFault
 
     config = experiment.config
-    line, place = config.device.line, config.device.place
-    if line is not None and not line.identifies:
+    line, place = config.device.line, config.device.address
+    if line is not None and not line.allows_identification:
         raise Failure(f"{place}: a transport that identification cannot use")
     missing = missing_port(line.path) if isinstance(line, Serial) else None
     if missing is not None:

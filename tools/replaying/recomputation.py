@@ -27,7 +27,7 @@ from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.replay.scoring import terms_of
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_config import RunConfig, record_layout
-from onrig.runtime.starts import drawn_start, middle_of
+from onrig.runtime.starts import draw_start, middle_of
 from onrig.runtime.tracking import PLANT_ROLES
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.recorded import PolicyCache, RecordedStep, copy_circumstances, frame_of
@@ -153,7 +153,7 @@ class Recomputation:
             if self._reset is None:
                 self._following, self._lost_reason = False, "the configuration has no reset controller"
             else:
-                self._reset.head_for(self._start_after(record.step.episode))
+                self._reset.set_start(self._start_after(record.step.episode))
                 self._reset.begin()
                 self._answer_to = begin_episode(tick, by_reset(self._reset))
             return
@@ -189,7 +189,7 @@ class Recomputation:
         interval, config = self._config.evaluate_every, self._config
         due = bool(interval) and episode > 0 and episode % interval == 0 and self._last_closed != (Kind.EVAL, episode)
         kind, number = (Kind.EVAL, episode) if due else (Kind.TRAIN, episode + 1)
-        return drawn_start(config.task.all_starts, device_seed(self._seed, PLANT_ROLES[kind], number - self._before))
+        return draw_start(config.task.all_starts, device_seed(self._seed, PLANT_ROLES[kind], number - self._before))
 
     def _begin_exploration(self, record: RecordedStep) -> None:
         """Start the episode's exploration; the first amplitude shows whether a silent learner restrained it."""
@@ -268,7 +268,7 @@ class Recomputation:
                 self._terms.complete(pending.step, step)
             self._compare(pending)
         if step.kind is Kind.RESET:
-            resetting = self._reset is not None and self._reset.progress is Progress.GOING
+            resetting = self._reset is not None and self._reset.progress is Progress.DRIVING
             if resetting and not answer.over:
                 self._pending = _Pending(step, record, ())
             else:

@@ -18,7 +18,7 @@ from onrig.runtime.config.document import MAX_BYTES, find_config
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_file
-from onrig.runtime.lease import worth
+from onrig.runtime.lease import describe_lease
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.machine import Machine
@@ -176,7 +176,7 @@ def describe(
     if port is None and config.device.twin is not None:
         raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
     if config.device.attended is True:
-        raise Refused(f"{name}: a service runs unattended, and {worth(config)} (device.attended)")
+        raise Refused(f"{name}: a service runs unattended, and {describe_lease(config)} (device.attended)")
     if config.lockstep:
         raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
     facts = None if port is None else _port_facts(port, machine)

@@ -132,7 +132,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self._name, self._reset_timeout_s = name, reset_timeout_s
         self._layout = record_layout(config)
         self._terms = terms_of(config, self._layout)
-        self._seen, self._acts = Normalisation.of(config.signals), Normalisation.of(config.rig.actuators)
+        self._seen, self._acts = Normalisation.from_signals(config.signals), Normalisation.from_signals(config.rig.actuators)
         self._si = si
         self.observation_space: Any = observation_space(config, si=si)
         self.action_space: Any = action_space(config, si=si)
@@ -171,7 +171,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         if self._rig is None or self._step is None:
             raise RuntimeError("no episode: call reset() first")
         values = np.asarray(action, np.float64).reshape(len(self.config.rig.actuators))
-        wish = values if self._si else self._acts.si(values)
+        wish = values if self._si else self._acts.to_si(values)
         timeout_s = max(_STEP_S, _STEP_PERIODS * self.config.wall_period_ns * 1e-9)
         if self.config.lockstep:
             timeout_s = self.config.barrier_timeout_s + _STEP_S
@@ -195,7 +195,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
 
     def normalised_action(self, si: NDArray[np.floating]) -> Action:
         """Normalise actions (..., m) in SI units, such as ``info["applied"]``, as a memory stores them."""
-        return self._acts.normalised(np.asarray(si)).astype(np.float32)
+        return self._acts.normalise(np.asarray(si)).astype(np.float32)
 
     def render(self) -> Any:
         """Picture (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
@@ -228,7 +228,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         line = config.device.line
         write_run_folder(folder, config, record_pieces(pieces_of(config)))
         self.run_dir = folder
-        return RigProcess(folder, None if line is None else line.place, self._layout)
+        return RigProcess(folder, None if line is None else line.address, self._layout)
 
     def _take(self, sample: Sample) -> tuple[Step | None, Observation, Info]:
         """Take a sample: step of the period before it (None at an episode's start), observation and info."""
@@ -239,7 +239,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         step = self._shown = self._step = self._layout.step(last)
         before = self._layout.step(first) if sample.periods else None
         values = np.array(step.input or step.observation)
-        observation = (values if self._si else self._seen.normalised(values)).astype(np.float32)
+        observation = (values if self._si else self._seen.normalise(values)).astype(np.float32)
         if before is None:
             self._began_us = step.t_device_us
         times = {"device_us": step.t_device_us - self._began_us}

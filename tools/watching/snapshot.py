@@ -18,7 +18,7 @@ from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.run_view import RunView
-from onrig.runtime.view.sentences import Event, counted, sentence
+from onrig.runtime.view.sentences import Event, with_count, sentence
 from onrig.tools.run_facts import RunFacts, of_figures
 
 _MAX_RECORDS: Final = 400
@@ -131,7 +131,7 @@ def event_line(event: Event) -> EventLine | None:
     if text is None:
         return None
     clock = time.strftime("%H:%M:%S", time.localtime(event.t_unix_s))
-    return EventLine(clock, counted(event, text.text), text.level)
+    return EventLine(clock, with_count(event, text.text), text.level)
 
 
 def _actuators(actuators: Actuators) -> str:

@@ -75,7 +75,7 @@ class Producer:
 
     def find(self) -> Running | None:
         """The run in shared memory; None before it has begun and once it is over."""
-        return self._view.find()
+        return self._view.find_running()
 
     def close(self) -> None:
         """Let go of the run's memory."""

@@ -50,13 +50,13 @@ class Examination:
     def __init__(self, wanted: PolicyContract, limits: AdmissionLimits, seed: int) -> None:
         self._wanted, self._limits = wanted, limits
         self._probes = desk_probes(wanted, seed)
-        self._observations = Normalisation.of(wanted.observations)
+        self._observations = Normalisation.from_signals(wanted.observations)
 
     def examine(self, model: bytes, recorded: NDArray[np.float32] | None = None) -> Admitted | Refused:
         """Check the bytes of a policy; ``recorded``: (k, n) normalised observations, used as further probe states."""
         probes = self._probes
         if recorded is not None:
-            recorded_si = self._observations.si(recorded[:_RECORDED])
+            recorded_si = self._observations.to_si(recorded[:_RECORDED])
             probes = np.concatenate([probes, recorded_si.astype(np.float32)])
         return admit(model, self._wanted, probes, self._limits)
 

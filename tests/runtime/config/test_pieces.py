@@ -70,11 +70,11 @@ def test_its_object_has_the_rights_of_any_other(write: Write) -> None:
     with_plugins(named(), Path())
     keeper = registry.load(registry.RETENTIONS, "Mine")
     assert keeper.name == "Mine"
-    assert registry.is_foreign(keeper)
+    assert registry.is_third_party(keeper)
     origin = registry.origin_of(registry.RETENTIONS, "Mine")
     assert origin is not None
     assert origin.source.endswith("mine.py")
-    assert registry.home(keeper, ":Mine") is keeper
+    assert registry.import_home(keeper, ":Mine") is keeper
     assert registry.load(registry.RETENTIONS, "Mine") is keeper
 
 

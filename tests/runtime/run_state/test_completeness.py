@@ -70,7 +70,7 @@ def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("change", "reproducible"),
-    [({"departures": 1}, False), ({"lost": 1}, False), ({"waiting": 5}, True), ({"departures": None}, None)],
+    [({"departures": 1}, False), ({"lost": 1}, False), ({"unread": 5}, True), ({"departures": None}, None)],
 )
 def test_what_a_resumed_run_makes_again_is_reproducible(change: dict[str, int | None], reproducible: bool) -> None:
     whole = judge(WHOLE._replace(**change), FOUND)  # type: ignore[arg-type]
