@@ -38,7 +38,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         raise NotImplementedError
 
     def with_address(self, address: str) -> Line:
-        """The connection to a device found at ``address``; returns itself if its settings already contain the address."""
+        """Return the connection to a device found at ``address``; itself if its settings already contain one."""
         return self
 
     def duration_us(self, sizes: list[int]) -> float:

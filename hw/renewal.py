@@ -96,7 +96,9 @@ def stop(session: DeviceSession, rig: Rig, period_us: int, clock: Clock) -> bool
     session.disarm()
     if hello is not None and not hello.time_scale:
         session.reset(0)  # without it, time stands still
-    limit_ns = clock.monotonic_ns() + max(_CONFIRM_TIMEOUT_NS, round(_CONFIRM_TIMEOUT_PERIODS * period_us * 1000 / scale))
+    limit_ns = clock.monotonic_ns() + max(
+        _CONFIRM_TIMEOUT_NS, round(_CONFIRM_TIMEOUT_PERIODS * period_us * 1000 / scale)
+    )
     while (state := session.wait_state(limit_ns)) is not None:
         if shows_safe(state, rig.safe_counts):
             return True

@@ -13,7 +13,7 @@ BUDGET_SHARE: Final = 0.1
 MAX_BUDGET_NS: Final = 2_000_000
 
 T = TypeVar("T")
-P = ParamSpec("Given")
+P = ParamSpec("P")
 
 
 def budget_ns(period_us: int) -> int:

@@ -39,7 +39,9 @@ class DurationHistogram:
             return
         # frexp is exact; a logarithm may round 2**k ns into the octave below.
         mantissa, exponent = np.frexp(np.maximum(durations_ns.astype(np.float64), 1.0))
-        bins = (exponent.astype(np.int64) - 1) * _PARTS_PER_OCTAVE + ((mantissa - 0.5) * (2 * _PARTS_PER_OCTAVE)).astype(np.int64)
+        bins = (exponent.astype(np.int64) - 1) * _PARTS_PER_OCTAVE + (
+            (mantissa - 0.5) * (2 * _PARTS_PER_OCTAVE)
+        ).astype(np.int64)
         self._counts += np.bincount(np.minimum(bins, len(self._counts) - 1), minlength=len(self._counts))
         self._max_ns = max(self._max_ns, int(durations_ns.max()))
 

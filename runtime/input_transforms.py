@@ -68,7 +68,11 @@ class Value(InputTransform, frozen=True, forbid_unknown_fields=True, tag="value"
 class _AngleTransform(InputTransform, frozen=True, forbid_unknown_fields=True):
     def problems(self, observation: Observation) -> Problems:
         if observation.unit != _ANGLE_UNIT:
-            yield "", f"expected 'value', because '{observation.name}' is not an angle in {_ANGLE_UNIT} but in {observation.unit}"
+            yield (
+                "",
+                f"expected 'value', because '{observation.name}' is not an angle in {_ANGLE_UNIT} "
+                f"but in {observation.unit}",
+            )
 
     def signal(self, observation: Observation) -> Observation:
         return Observation(f"{self.__struct_config__.tag}_{observation.name}", "1", -1.0, 1.0)

@@ -21,8 +21,8 @@ from onrig.runtime.rewards import (
     Values,
     actuator_index,
     cost_of,
-    unknown_name_problems,
     observation_index,
+    unknown_name_problems,
 )
 
 Decrease = Literal["gaussian", "linear", "quadratic", "cosine"]

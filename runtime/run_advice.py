@@ -71,9 +71,8 @@ def _scales(config: RunConfig) -> Iterator[Finding]:
             counts = f"{(o.high - o.low) / sensor.resolution:.2g} counts of {sensor.resolution:g} {sensor.unit}"
             yield ("rig", "observations", i), f"the range of '{o.name}' is only {counts}: check units and resolution"
         if o.derivative_of is None and sensor.wrap and o.high - o.low > _MAX_ANGLE_RANGE:
-            message = (
-                f"'{o.name}' is wrapped into one turn, {_MAX_ANGLE_RANGE / 2:.3g} rad, but has a range of {o.high - o.low:g}"
-            )
+            one_turn = f"one turn, {_MAX_ANGLE_RANGE / 2:.3g} rad"
+            message = f"'{o.name}' is wrapped into {one_turn}, but has a range of {o.high - o.low:g}"
             yield ("rig", "observations", i), f"{message}: check its unit"
         e = config.limits.envelope.get(o.name)
         if e is not None and e.high - e.low < _MIN_ENVELOPE_SHARE * (o.high - o.low):

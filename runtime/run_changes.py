@@ -73,7 +73,9 @@ class Difference(NamedTuple):
     requested: object
 
     def __str__(self) -> str:
-        text = f"{format_path(self.path)} is {_format_value(self.run)} in the run and {_format_value(self.requested)} here"
+        text = (
+            f"{format_path(self.path)} is {_format_value(self.run)} in the run and {_format_value(self.requested)} here"
+        )
         return f"{text}; it may only become stricter" if _rule(self.path) is not None else text
 
 

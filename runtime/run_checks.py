@@ -13,7 +13,7 @@ from onrig.hw.rig import rig_problems
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.schedule import depends_on_episode_only, least_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise, exploration_findings
-from onrig.runtime.lease import driver_findings, describe_lease
+from onrig.runtime.lease import describe_lease, driver_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.memory.settings import selection_findings
 from onrig.runtime.reset.schema import Draw
@@ -272,5 +272,5 @@ def _may_be_hardware(config: RunConfig) -> bool:
 def _subject(config: RunConfig) -> str:
     device = config.device
     description = "this twin" if device.twin is not None else f"the rig on {device.address}"
-    ends = "" if config.task.terminates else ", nor does its episode end early"
+    ends = "" if config.task.may_terminate else ", nor does its episode end early"
     return f"{description} has no envelope: no fallback acts on its state{ends}"

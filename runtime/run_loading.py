@@ -13,7 +13,15 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
-from onrig.runtime.config.document import Document, find_config, load_document, origin_of, override, parse_content, problem_at
+from onrig.runtime.config.document import (
+    Document,
+    find_config,
+    load_document,
+    origin_of,
+    override,
+    parse_content,
+    problem_at,
+)
 from onrig.runtime.config.identified import KEY, identified_file, with_identified
 from onrig.runtime.config.pieces import KEY as PYTHON
 from onrig.runtime.config.pieces import with_copies, with_files, with_plugins

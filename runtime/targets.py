@@ -181,7 +181,9 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
     def draw(self, times: Values, rng: Generator) -> Values:
         """The table's values."""
         row_times, values = _parse_table(self.content or "")
-        return np.interp(times, row_times, values) if self.between == "linear" else _hold_values(times, row_times, values)
+        return (
+            np.interp(times, row_times, values) if self.between == "linear" else _hold_values(times, row_times, values)
+        )
 
 
 def _hold_values(times: Values, row_times: Values, values: Values) -> Values:

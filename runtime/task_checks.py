@@ -139,7 +139,7 @@ def _form_problems(task: Task, rig: Rig) -> Problems:
         if value is not UNSET and not math.isfinite(value):
             problems.append((f"reward.{name}", "must be a finite number"))
     terminals = [f"terms.{name}" for name, term in (reward.terms or {}).items() if isinstance(term, Terminal)]
-    for path in ([] if reward.terminal is UNSET else ["terminal"]) + terminals if not task.terminates else ():
+    for path in ([] if reward.terminal is UNSET else ["terminal"]) + terminals if not task.may_terminate else ():
         problems.append((f"reward.{path}", "the task never terminates: set terminate, or remove this"))
     return problems
 

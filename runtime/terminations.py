@@ -16,9 +16,9 @@ from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
 from onrig.runtime.config.registered import registered
-from onrig.runtime.expressions.evaluation import UndefinedValueError, evaluate_batch, compile_scalar
+from onrig.runtime.expressions.evaluation import UndefinedValueError, compile_scalar, evaluate_batch
 from onrig.runtime.expressions.syntax import expression_problems, parse
-from onrig.runtime.rewards import Bools, Problems, Values, unknown_name_problems, observation_index
+from onrig.runtime.rewards import Bools, Problems, Values, observation_index, unknown_name_problems
 
 ScalarTest = Callable[[Sequence[float]], bool]
 BatchedTest = Callable[[Values], Bools]
@@ -107,7 +107,9 @@ class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True
     def build_undefined(self, rig: Rig) -> BatchedTest:
         """Build the test for points at which the condition compares non-finite values."""
         node = parse(self.value, _names(rig), condition=True)
-        return lambda observations: np.asarray(evaluate_batch(node, lambda slot: observations[..., slot]).undefined, np.bool_)
+        return lambda observations: np.asarray(
+            evaluate_batch(node, lambda slot: observations[..., slot]).undefined, np.bool_
+        )
 
     def build_scalar(self, rig: Rig) -> ScalarTest:
         """Evaluate the condition on floats."""

@@ -96,7 +96,10 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._in_force: tuple[float, ...] = ()
         self._composition = composition_of(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
-        self._observations, self._actions = Normalisation.from_signals(signals), Normalisation.from_signals(self.rig.actuators)
+        self._observations, self._actions = (
+            Normalisation.from_signals(signals),
+            Normalisation.from_signals(self.rig.actuators),
+        )
         self._resolution = np.array([a.resolution for a in self.rig.actuators])
         self.observation_space = gymnasium.spaces.Box(
             -OBSERVATION_BOUND, OBSERVATION_BOUND, (len(signals),), np.float32

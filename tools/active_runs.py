@@ -12,7 +12,14 @@ from typing import Final
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_state.actuators import SAFE_TEXT, UNCONFIRMED_TEXT, UNUSED_TEXT, Actuators
-from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing, running_rigs, stop_by_signal
+from onrig.runtime.run_state.running import (
+    RemoteControl,
+    Running,
+    SegmentError,
+    SegmentMissing,
+    running_rigs,
+    stop_by_signal,
+)
 from onrig.runtime.run_state.states import State
 from onrig.tools.terminal import complain
 

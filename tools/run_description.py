@@ -32,7 +32,7 @@ def pace_of(config: RunConfig) -> str:
 
 def describe_bounds(config: RunConfig) -> str:
     """Envelope that the shield enforces, each bound with its basis: the rig's promise, or the measured state."""
-    predicted, word = config.limits.predicted, promise_of(config.limits).word
+    predicted, word = config.limits.predicted, promise_of(config.limits).basis
     guaranteed = () if predicted is None else guaranteed_observations(predicted, config.limits.envelope)
     units = {o.name: unit_text(o.unit) for o in config.rig.signals}
     bounds = []
@@ -47,4 +47,4 @@ def describe_bounds(config: RunConfig) -> str:
 def describe_promise(config: RunConfig, *, withdrawn: bool = False) -> str:
     """The rig's promise in words."""
     promise = promise_of(config.limits)
-    return f"{promise.word}, withdrawn: the rig's own data contradict it" if withdrawn else str(promise)
+    return f"{promise.basis}, withdrawn: the rig's own data contradict it" if withdrawn else str(promise)

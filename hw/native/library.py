@@ -112,7 +112,9 @@ def supported_variants(machine: str, flags: Set[str]) -> list[str]:
     """Return the variants that a processor supports, best first; empty if its features are unknown."""
     if machine == "aarch64":
         return ["aarch64"]
-    return [name for name, required_flags in VARIANT_CPU_FLAGS.items() if machine == "x86_64" and required_flags <= flags]
+    return [
+        name for name, required_flags in VARIANT_CPU_FLAGS.items() if machine == "x86_64" and required_flags <= flags
+    ]
 
 
 def cpu_flags(lines: Iterable[str] | None = None) -> frozenset[str]:

@@ -181,7 +181,7 @@ def _drop(out: Tensor, rate: float, use: int, a: Tensor, seed: Tensor) -> Kernel
     threshold, factor, nothing = int(rate * 2.0**32), 1.0 / (1.0 - rate), _nothing(out)
 
     def kernel() -> None:
-        valid = torch.where((seed >= 0.0) & (seed < SEEDS), seed, nothing).long_lease()
+        valid = torch.where((seed >= 0.0) & (seed < SEEDS), seed, nothing).long()
         bits = _mixed((elements + _mixed(valid ^ use_hash)) & word)
         torch.where(bits >= threshold, a * factor, nothing, out=out)
 

@@ -53,7 +53,10 @@ class PolicyInputs:
         """Number of inputs."""
         self.history: Final = 0 if self._composition is None else self._composition.history
         """Number of earlier observations needed."""
-        self._inputs, self._signals = Normalisation.from_signals(config.signals), Normalisation.from_signals(config.rig.signals)
+        self._inputs, self._signals = (
+            Normalisation.from_signals(config.signals),
+            Normalisation.from_signals(config.rig.signals),
+        )
 
     def of(self, seen: Values) -> Values:
         """Return the inputs (..., k) for normalised signals (r, ..., n + q), the present ones first."""
@@ -84,7 +87,10 @@ class Instruments:
         names = self.plant.state_names
         self._state_indices = [names.index(o.sensor or o.name) for o in rig.observations]
         self.inputs: Final = PolicyInputs(config)
-        self._observations, self._actions = Normalisation.from_signals(rig.observations), Normalisation.from_signals(rig.actuators)
+        self._observations, self._actions = (
+            Normalisation.from_signals(rig.observations),
+            Normalisation.from_signals(rig.actuators),
+        )
         self._signals: Final = Normalisation.from_signals(rig.signals)
         wrapped = {s.name for s in rig.sensors if s.wrap}
         turns = 2.0 * np.pi / self._observations.half_range

@@ -12,7 +12,7 @@ from onrig.runtime.config.document import Document, problem_at
 from onrig.runtime.config.expectation import format_value
 from onrig.runtime.config.mismatch import explain, is_optional
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, format_path, suggestion
-from onrig.runtime.config.yaml_nodes import with_value, value_at, without_key
+from onrig.runtime.config.yaml_nodes import value_at, with_value, without_key
 
 T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -111,7 +111,9 @@ def read_sections(
 ) -> Reading[dict[str, object]]:
     """Convert each top-level key to its type, like `read`; ``optional`` keys may be missing."""
     if not isinstance(document.data, dict):
-        expected = f"expected settings, one per line ({_shorten_list(list(sections))}), got {format_value(document.data)}"
+        expected = (
+            f"expected settings, one per line ({_shorten_list(list(sections))}), got {format_value(document.data)}"
+        )
         return Reading(None, [problem_at(document, (), expected)])
     problems: list[Problem] = []
     mended: list[NodePath] = []

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from onrig.runtime.config.expectation import format_value
 from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path, hint
-from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, end_mark, read_tree, with_value, value_at
+from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, end_mark, read_tree, value_at, with_value
 from onrig.runtime.files import read_file
 from onrig.runtime.printable import printable
 
@@ -121,7 +121,7 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
 
 
 def with_value_from(document: Document, source: Document, node_path: NodePath) -> Document:
-    """Copy the value (and positions) ``node_path`` a path from ``source`` into the document; all parents must be mappings."""
+    """Copy the value at ``node_path`` with its positions from ``source``; all parents must be mappings."""
 
     def within(marks: Mapping[NodePath, Mark]) -> dict[NodePath, Mark]:
         return {place: mark for place, mark in marks.items() if place[: len(node_path)] == node_path}

@@ -18,7 +18,7 @@ from onrig.runtime.config.bounds import Bounds, format_number
 from onrig.runtime.config.expectation import expectation, format_value
 from onrig.runtime.config.problem import NodePath, did_you_mean, format_choices, suggestion
 from onrig.runtime.config.registered import possible_structs
-from onrig.runtime.config.yaml_nodes import Data, with_value, value_at
+from onrig.runtime.config.yaml_nodes import Data, value_at, with_value
 
 _ERROR_LOCATION = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
 _STEP = re.compile(r"(?P<any>\[\.\.\.\])|\[(?P<index>\d+)\]|\.(?P<field>[^.\[]+)")
@@ -78,7 +78,9 @@ def _describe_unexpected(type_: object, data: Data, path: NodePath, at_key: bool
         types = [t for owner in owners if isinstance(owner, inspect.DictType) for t in _flatten_union(owner.key_type)]
     else:
         types = _types_at(type_, data, path)
-    words, remedy = expectation(types, value) if types else (format_choices(_allowed_values(type_, data, path, at_key)), "")
+    words, remedy = (
+        expectation(types, value) if types else (format_choices(_allowed_values(type_, data, path, at_key)), "")
+    )
     return Mismatch(path, at_key, f"expected {words}, got {format_value(value)}", path, remedy)
 
 
@@ -126,7 +128,11 @@ def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
 
 def _merge_paths(raw: str) -> str:
     """Merge the paths of an error in a nested registered section (``onrig.runtime.config.registered``)."""
-    while (outer := _ERROR_LOCATION.fullmatch(raw)) and not outer["key"] and (inner := _ERROR_LOCATION.fullmatch(outer["text"])):
+    while (
+        (outer := _ERROR_LOCATION.fullmatch(raw))
+        and not outer["key"]
+        and (inner := _ERROR_LOCATION.fullmatch(outer["text"]))
+    ):
         raw = f"{inner['text']} - at {inner['key'] or ''}`${outer['path']}{inner['path']}`"
     return raw
 
@@ -134,7 +140,9 @@ def _merge_paths(raw: str) -> str:
 def _allowed_values(type_: object, data: Data, path: NodePath, at_key: bool) -> list[str]:
     if at_key:
         owners = _types_at(type_, data, path[:-1])
-        return _choices(t for owner in owners if isinstance(owner, inspect.DictType) for t in _flatten_union(owner.key_type))
+        return _choices(
+            t for owner in owners if isinstance(owner, inspect.DictType) for t in _flatten_union(owner.key_type)
+        )
     choices = _choices(_types_at(type_, data, path))
     choices = choices or _tags(_types_at(type_, data, path), "kind")
     if choices or not path:
@@ -221,6 +229,8 @@ def _types_with_descriptions(type_: object, data: Data, path: NodePath) -> Itera
         if isinstance(t, inspect.UnionType):
             here += t.types
         elif isinstance(t, inspect.Metadata):
-            yield from ((inner, str((t.extra_json_schema or {}).get("description", ""))) for inner in _flatten_union(t.type))
+            yield from (
+                (inner, str((t.extra_json_schema or {}).get("description", ""))) for inner in _flatten_union(t.type)
+            )
         else:
             yield t, ""

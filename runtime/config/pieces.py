@@ -16,7 +16,7 @@ import msgspec
 from onrig.runtime import registry
 from onrig.runtime.config.document import MAX_BYTES, Document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, hint
-from onrig.runtime.config.yaml_nodes import Data, with_value, value_at
+from onrig.runtime.config.yaml_nodes import Data, value_at, with_value
 from onrig.runtime.files import read_file
 from onrig.runtime.python_files import NotTrusted, python_file
 

@@ -118,7 +118,7 @@ def collect_problems(find: Callable[[], Iterable[tuple[str, str]]], owner: str) 
 
 
 def collect_findings(find: Callable[[], Iterable[Finding]], owner: str, node_path: NodePath) -> Iterator[Finding]:
-    """Collect the findings of a possibly third-party plugin; an exception in its code becomes a finding at ``node_path``."""
+    """Collect the findings of a possibly third-party plugin; an exception in its code becomes one at ``node_path``."""
     try:
         yield from find()
     except Exception as error:

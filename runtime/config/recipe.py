@@ -58,7 +58,9 @@ def with_recipe(document: Document, base: Path) -> Document:
 
 def _drop_incompatible_noise(document: Document, recipe: Document) -> Document:
     """Drop the run's noise settings if the recipe has another process, since ``friction`` has two meanings."""
-    own, new = (value_at(d.data, _EXPLORATION_PATH) if _is_mapping(d, _EXPLORATION_PATH) else {} for d in (document, recipe))
+    own, new = (
+        value_at(d.data, _EXPLORATION_PATH) if _is_mapping(d, _EXPLORATION_PATH) else {} for d in (document, recipe)
+    )
     assert isinstance(own, dict)
     assert isinstance(new, dict)
     if "process" in new and new["process"] != own.get("process"):

@@ -120,7 +120,9 @@ def _cached_type_info(type_: type) -> inspect.Type:
 def convert(data: object, type_: Any) -> Any:
     """Convert like ``msgspec.convert``, to a type with ``registered`` parts outside any ``WithRegistered``."""
     value = msgspec.convert(data, type_)
-    described = _cached_type_info(type_) if isinstance(type_, type) else inspect.type_info(type_)  # others may have no hash
+    described = (
+        _cached_type_info(type_) if isinstance(type_, type) else inspect.type_info(type_)
+    )  # others may have no hash
     try:
         return _build_value(described, value, "$") if _has_registered_parts(described) else value
     except ValueError as error:

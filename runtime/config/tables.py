@@ -9,7 +9,7 @@ from typing import Final
 
 from onrig.runtime.config.document import Document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
-from onrig.runtime.config.yaml_nodes import with_value, value_at
+from onrig.runtime.config.yaml_nodes import value_at, with_value
 from onrig.runtime.files import read_file
 
 MAX_BYTES: Final = 1 << 18

@@ -229,7 +229,9 @@ class _Builder:
             node_path = (*path, key)
             if key in result:
                 first = self.key_marks[node_path]
-                self._add_problem(key_node, f"duplicate key {key!r}, first used in line {first.line}, column {first.column}")
+                self._add_problem(
+                    key_node, f"duplicate key {key!r}, first used in line {first.line}, column {first.column}"
+                )
                 continue
             self.key_marks[node_path] = _mark(key_node.start_mark)
             result[key] = self.build(value_node, node_path)

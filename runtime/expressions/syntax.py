@@ -121,7 +121,9 @@ class _Parser:
             raise self._error(f"nested more than {MAX_DEPTH} levels deep")
         start = self._token.offset
         node = self._operand()
-        while self._token.kind in ("sign", "word") and (power := _BINARY_POWERS.get(self._token.text, -1)) >= max(minimum, 0):
+        while self._token.kind in ("sign", "word") and (power := _BINARY_POWERS.get(self._token.text, -1)) >= max(
+            minimum, 0
+        ):
             operator = self._take_token()
             if operator.text == "**":
                 node = self._power(node, start, operator)

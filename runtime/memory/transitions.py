@@ -101,7 +101,10 @@ class TransitionBuilder:
     def __init__(self, rig: Rig, signals: Sequence[Observation] | None = None) -> None:
         """``signals``: inputs of policies, by default the rig's observations."""
         signals = rig.signals if signals is None else signals
-        self._observations, self._actions = Normalisation.from_signals(signals), Normalisation.from_signals(rig.actuators)
+        self._observations, self._actions = (
+            Normalisation.from_signals(signals),
+            Normalisation.from_signals(rig.actuators),
+        )
         self._carried: NDArray[np.void] | None = None
         self.began = (-1, -1, 0)
         """Episode and kind of the last record, and the tick of their first record received."""

@@ -41,15 +41,15 @@ _CONSTANTS: Final = {"value": _A_TENSOR, "value_float": _A_FLOAT, "value_int": _
 OPERATORS: Final[Mapping[str, Operator]] = {
     **{op: Operator(rules.elementwise, {}, (2, 2)) for op in ("Add", "Sub", "Mul", "Div")},
     **{op: Operator(rules.elementwise, {}, (1, MAX_PARTS)) for op in ("Min", "Max")},
-    **{op: Operator(rules.grouped_by, {}) for op in ("Identity", "Relu", "Neg", "Abs", "Sqrt", "Softsign")},
+    **{op: Operator(rules.same, {}) for op in ("Identity", "Relu", "Neg", "Abs", "Sqrt", "Softsign")},
     **{op: Operator(rules.transcendental, {}) for op in ("Tanh", "Sigmoid", "Exp", "Erf", "Sin", "Cos", "Softplus")},
     "Constant": Operator(rules.constant, _CONSTANTS, (0, 0)),
     "Softmax": Operator(rules.softmax, _AXIS),
-    "LeakyRelu": Operator(rules.grouped_by, {"alpha": _A_FLOAT}),
+    "LeakyRelu": Operator(rules.same, {"alpha": _A_FLOAT}),
     "Elu": Operator(rules.transcendental, {"alpha": _A_FLOAT}),
     "Selu": Operator(rules.transcendental, {"alpha": _A_FLOAT, "gamma": _A_FLOAT}),
     "Gelu": Operator(rules.transcendental, {"approximate": _A_STRING}, since=20),
-    "HardSwish": Operator(rules.grouped_by, {}, since=14),
+    "HardSwish": Operator(rules.same, {}, since=14),
     "Mish": Operator(rules.transcendental, {}, since=18),
     "LayerNormalization": Operator(
         rules.layer_normalization, {"axis": _AN_INT, "epsilon": _A_FLOAT, "stash_type": _AN_INT}, (2, 3), since=17

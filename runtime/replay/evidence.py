@@ -19,7 +19,15 @@ from onrig.runtime.replay.checkpoint.manifest import manifest_numbers, read_mani
 from onrig.runtime.replay.learners.policy_watch import FILE_NAME as ROLLED_BACK
 from onrig.runtime.replay.learners.policy_watch import RolledBack
 from onrig.runtime.replay.recovery import Point, decode_point
-from onrig.runtime.run_state.checksums import EMPTY_EXTENT, CHECKSUM_FILE, SUMMARY_FILE, FileList, difference, measure, read_list
+from onrig.runtime.run_state.checksums import (
+    CHECKSUM_FILE,
+    EMPTY_EXTENT,
+    SUMMARY_FILE,
+    FileList,
+    difference,
+    measure,
+    read_list,
+)
 from onrig.runtime.run_state.completeness import sequence_gap
 from onrig.runtime.run_state.episodes import read_rows
 from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX

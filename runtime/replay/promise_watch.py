@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.registry import describe_exception
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.promise import Promise, Basis, promise_of
+from onrig.runtime.safety.promise import Basis, Promise, promise_of
 from onrig.runtime.shm.board import Board
 from onrig.runtime.shm.board import Word as BoardWord
 
@@ -87,7 +87,7 @@ class PromiseWatch:
         withdrawn: bool = False,
     ) -> None:
         """``claimed``: share of steps beyond every plant that an episode may have; ``withdrawn``: was so before."""
-        self._word, self._check, self._event, self._withdraw = promise.word, check, event, withdraw
+        self._word, self._check, self._event, self._withdraw = promise.basis, check, event, withdraw
         self._test = SlidingTest(claimed)
         self._waiting: list[NDArray[np.void]] = []
         self._n_waiting = self._outside = self._steps = 0

@@ -21,7 +21,7 @@ from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.learners.policy_watch import RolledBack
 from onrig.runtime.run_state.checksums import EMPTY_EXTENT, SUMMARY_FILE, Extent
-from onrig.runtime.run_state.episodes import EpisodeRow, StoredRows, EpisodeSums, read_rows, truncate_rows
+from onrig.runtime.run_state.episodes import EpisodeRow, EpisodeSums, StoredRows, read_rows, truncate_rows
 from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import truncate_index
 

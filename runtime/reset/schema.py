@@ -13,7 +13,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
-from onrig.hw.roles import place_problems, derivative_problem, rate_problem, speed_problem
+from onrig.hw.roles import derivative_problem, place_problems, rate_problem, speed_problem
 from onrig.runtime import registry
 from onrig.runtime.braking import one_sided
 from onrig.runtime.config.problem import unknown_name

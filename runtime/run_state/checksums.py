@@ -42,8 +42,8 @@ def extent_of(data: bytes | memoryview) -> Extent:
 def measure(path: Path, start: Extent = EMPTY_EXTENT, end: int | None = None, *, whole_lines: bool = False) -> Extent:
     """Extend a checksum over the bytes of a file that follow ``start``, up to offset ``end`` (None: its end).
 
-    ``whole_lines``: only up to the last line break, because a line may be incomplete.  Returns a shorter extent if the file
-    ends before ``end``.  Raises OSError.
+    ``whole_lines``: only up to the last line break, because a line may be incomplete.  Returns a shorter extent if the
+    file ends before ``end``.  Raises OSError.
     """
     offset, crc = start.bytes, start.crc32
     with open_file(path, None) as file:

@@ -222,7 +222,11 @@ def summary_line(completeness: Completeness) -> str:
     if not completeness.complete:
         return f"DATA INCOMPLETE: {'; '.join(completeness.lost)}" + _reproducibility_note(completeness)
     parts = [f"{completeness.rows.present} rows"]
-    for name, count in (("records", completeness.experiences), ("policies", completeness.policies), ("logged", completeness.log)):
+    for name, count in (
+        ("records", completeness.experiences),
+        ("policies", completeness.policies),
+        ("logged", completeness.log),
+    ):
         if count is not None:
             parts.append(f"{count.present} {name}")
     return f"data complete: {', '.join(parts)}" + _reproducibility_note(completeness)

@@ -153,7 +153,10 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     gain = _span_around(box.gain_per_v_s2, box.spread)
     case = Case(
         box=Box(
-            _span_around(box.gravity_per_s2, box.spread), _span_around(box.damping_per_s, box.spread), gain, dead_band_of(box)
+            _span_around(box.gravity_per_s2, box.spread),
+            _span_around(box.damping_per_s, box.spread),
+            gain,
+            dead_band_of(box),
         ),
         command=Span(low, high),
         limit=setting.envelope[box.velocity].high,

@@ -169,7 +169,7 @@ def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
 
 
 def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Iterator[Finding]:
-    """List the problems of the members common to all families; ``position_field``: the family's name for the position."""
+    """List the problems of the members common to all families; ``position_field``: its name of the position."""
     rig, place, velocity = setting.rig, box.place, box.velocity
     period_us = round(setting.period_s * 1e6)
     for field, name in ((position_field, place), ("velocity", velocity)):

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from onrig.hw.roles import (
+    derivative_problem,
     lag_s,
     measured_range,
     observation_of,
     place_problems,
-    derivative_problem,
     rate_problem,
     speed_problem,
 )

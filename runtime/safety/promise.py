@@ -29,10 +29,10 @@ class Basis(enum.StrEnum):
 
 
 _SENTENCES: Final = {
-    Basis.PROVED: "for every plant of the stated box and every policy, the velocity provably stays inside its envelope, "
-    "even if the host dies",
-    Basis.SAMPLED: "plants drawn from the stated uncertainty stay inside the envelope, even if the host dies, according "
-    "to a table computed from some of them and tested on others",
+    Basis.PROVED: "for every plant of the stated box and every policy, the velocity provably stays inside its "
+    "envelope, even if the host dies",
+    Basis.SAMPLED: "plants drawn from the stated uncertainty stay inside the envelope, even if the host dies, "
+    "according to a table computed from some of them and tested on others",
     Basis.MEASURED: "the fallback acts once the measured state has left the envelope; how far it goes beyond is not "
     "known in advance",
     Basis.NONE: "no envelope: only the bounds on commands, the device's limits and its lease guard this rig",

@@ -94,7 +94,9 @@ class _End:
         self._requests = Latest(self._segment.body[split:], _request_struct(layout).size)
         self._layout, self._request_struct = layout, _request_struct(layout)
         # Open for reading and writing: neither open nor write depends on the other side.
-        self._receive_fd, self._send_fd = (os.open(folder / name, os.O_RDWR | os.O_NONBLOCK) for name in (receive_name, send_name))
+        self._receive_fd, self._send_fd = (
+            os.open(folder / name, os.O_RDWR | os.O_NONBLOCK) for name in (receive_name, send_name)
+        )
         self._poll = select.poll()
         self._poll.register(self._receive_fd, select.POLLIN)
 
@@ -125,7 +127,7 @@ class LoopEnd(_End):
     """The loop's end."""
 
     def __init__(self, folder: Path, layout: RecordLayout) -> None:
-        super().__init__(folder, layout, heard=_TO_LOOP, told=_TO_TRAINER)
+        super().__init__(folder, layout, receive_name=_TO_LOOP, send_name=_TO_TRAINER)
         self._last_version = 0
         self._last_request: TrainerRequest | None = None
 
@@ -150,7 +152,7 @@ class TrainerEnd(_End):
     """The trainer's end."""
 
     def __init__(self, folder: Path, layout: RecordLayout) -> None:
-        super().__init__(folder, layout, heard=_TO_TRAINER, told=_TO_LOOP)
+        super().__init__(folder, layout, receive_name=_TO_TRAINER, send_name=_TO_LOOP)
 
     def send(self, request: TrainerRequest) -> None:
         """Publish an order; without an action its place is zero."""

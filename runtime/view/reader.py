@@ -110,8 +110,8 @@ class ViewReader:
         return Actuators.read(self._board)
 
     def records(self, first_seq: int, limit: int) -> tuple[int, NDArray[np.void]]:
-        """Return step records from number ``first_seq`` on, at most the newest ``limit`` (the ring has at least the last
-        8192).
+        """Return step records from number ``first_seq`` on, at most the newest ``limit`` (the ring has at least
+        the last 8192).
 
         Returns the number for the next call, and the records (dtype ``layout.dtype``, SI units), ascending.
         """

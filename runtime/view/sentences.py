@@ -21,7 +21,13 @@ VERDICTS: Final = {
     "policy_reinstated": "admitted",
 }
 """Outcome of a policy, by the kind of the event."""
-_ROUTINE_KINDS: Final = ("policy_admitted", "policy_probation_passed", "policy_reinstated", "policy_warning", "push_passed")
+_ROUTINE_KINDS: Final = (
+    "policy_admitted",
+    "policy_probation_passed",
+    "policy_reinstated",
+    "policy_warning",
+    "push_passed",
+)
 _RULE_SENTENCES: Final = {
     "finite": "the policy's output was not a number; the fallback acted",
     "range": "the command was limited to its range",

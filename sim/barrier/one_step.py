@@ -14,7 +14,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.maths import BATCHED
 from onrig.runtime.record import Flag
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, separate_parameters, dead_band_of, error_bound
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, error_bound, separate_parameters
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import nominal_plant, observed
 from onrig.sim.plants.integrate import Array, advance

@@ -130,7 +130,7 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     problems = [problem for problem in model_problems(rig, plant) if problem.startswith(UNSEEN)]
     if uses_previous_action(task.reward.terms, rig):
         problems.append("the reward depends on the previous action")
-    if task.terminates:
+    if task.may_terminate:
         problems.append("the task terminates")
     if task.targets:
         problems.append("the task has targets, which are not states of the plant")
@@ -194,7 +194,7 @@ def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> 
         active[active] = ~over
         if not active.any():
             break
-    if not model.task.terminates:
+    if not model.task.may_terminate:
         means = total / model.steps
         return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(episodes)))
     mean = float(total.sum() / n_steps.sum())

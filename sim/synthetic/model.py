@@ -42,7 +42,10 @@ class PlantModel:
         self._state_columns = tuple(index[name] for name in plant.state_names)
         self._previous_command = rig.previous_command
         self._names = tuple(o.sensor or o.name for o in rig.observations)
-        self._observations, self._actions = Normalisation.from_signals(rig.signals), Normalisation.from_signals(rig.actuators)
+        self._observations, self._actions = (
+            Normalisation.from_signals(rig.signals),
+            Normalisation.from_signals(rig.actuators),
+        )
         self._reward = batched_reward(task, rig)
         self._terminated = batched_termination(task, rig)
 

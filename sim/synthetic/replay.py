@@ -35,7 +35,10 @@ class FiledPolicies:
 
     def __init__(self, rig: Rig, folder: Path) -> None:
         self._folder, self._n_act = folder, len(rig.actuators)
-        self._observations, self._actions = Normalisation.from_signals(rig.signals), Normalisation.from_signals(rig.actuators)
+        self._observations, self._actions = (
+            Normalisation.from_signals(rig.signals),
+            Normalisation.from_signals(rig.actuators),
+        )
         self._sessions: dict[int, PolicySession | None] = {}
 
     def actions(self, policy_ids: NDArray[np.uint32], observations: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -101,7 +101,7 @@ class TwinDevice(ProtocolDevice):
 
     def _move_plant(self, until_us: int) -> None:
         offsets = self._sensing.actuator_offsets()
-        pieces = self._output.pieces(until_us)
+        pieces = self._output.intervals(until_us)
         for duration_us, counts in pieces if self._delay is None else self._delay.shift(pieces):
             if counts is None:
                 plant, action = self._released, (0.0,) * len(offsets)

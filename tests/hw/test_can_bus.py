@@ -143,5 +143,5 @@ def test_interfaces_of_the_kernel_are_found(tmp_path: Path, monkeypatch: pytest.
     for name, kind in (("can0", 280), ("eth0", 1), ("vcan1", 280)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "type").write_text(f"{kind}\n")
-    monkeypatch.setattr(can_bus, "_NETWORKS", tmp_path)
+    monkeypatch.setattr(can_bus, "_NETWORK_FOLDER", tmp_path)
     assert list(Can.find_addresses()) == ["socketcan:can0", "socketcan:vcan1"]

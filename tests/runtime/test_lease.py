@@ -10,7 +10,7 @@ import pytest
 
 from onrig.hw.device.driven import PythonDevice
 from onrig.hw.line import Serial
-from onrig.runtime.lease import driver_findings, longest_hold_ns, describe_lease
+from onrig.runtime.lease import describe_lease, driver_findings, longest_hold_ns
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import load
 from onrig.tools.machine import Machine
@@ -34,7 +34,10 @@ def found(config: RunConfig) -> Mapping[str, str]:
 
 
 def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -> None:
-    assert describe_lease(CONFIG) == "safe within 0.12 s of the last command, by the device itself, whatever this machine does"
+    assert (
+        describe_lease(CONFIG)
+        == "safe within 0.12 s of the last command, by the device itself, whatever this machine does"
+    )
     assert longest_hold_ns(CONFIG) == 120_000_000
     assert not found(CONFIG)
 

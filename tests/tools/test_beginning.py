@@ -197,7 +197,9 @@ def test_a_run_resumes_under_the_configuration_that_it_was_started_with(source: 
     assert compare_configs(run, as_begun(config, run)) == ([], [])
     assert compare_configs(run, as_begun(run, run)) == ([], [])
     other = load_for_rig("pendulum", [*words, f"selection.seed_from={{path: {source.folder}, most: 9}}"])
-    [refused] = [d for d in compare_configs(run, as_begun(other, run)).refused if d.path[:2] == ("selection", "seed_from")][:1]
+    [refused] = [
+        d for d in compare_configs(run, as_begun(other, run)).refused if d.path[:2] == ("selection", "seed_from")
+    ][:1]
     assert "selection.seed_from" in str(refused)
 
 

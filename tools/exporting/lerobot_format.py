@@ -61,7 +61,7 @@ class Feature(NamedTuple):
 
     @property
     def arrow(self) -> pyarrow.DataType:
-        """Arrow type: a list of fixed length, but a plain value for a single component, as LeRobot stores shape (1,)."""
+        """Arrow type: a list of fixed length, but a plain value for one component, as LeRobot stores shape (1,)."""
         import pyarrow
 
         kind = pyarrow.bool_() if self.dtype == "bool" else pyarrow.from_numpy_dtype(np.dtype(self.dtype))

@@ -22,7 +22,7 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, separate_parameters, dead_band_of
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, separate_parameters
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice

@@ -34,7 +34,7 @@ def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[flo
             actuators = remote.actuators
             if actuators.is_confirmed_safe(request_ns):
                 return True
-            if actuators.ended:
+            if actuators.loop_has_ended:
                 return actuators.is_unused
             sleep(_POLL_S)
     return False

@@ -132,7 +132,10 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self._name, self._reset_timeout_s = name, reset_timeout_s
         self._layout = record_layout(config)
         self._terms = terms_of(config, self._layout)
-        self._seen, self._acts = Normalisation.from_signals(config.signals), Normalisation.from_signals(config.rig.actuators)
+        self._seen, self._acts = (
+            Normalisation.from_signals(config.signals),
+            Normalisation.from_signals(config.rig.actuators),
+        )
         self._si = si
         self.observation_space: Any = observation_space(config, si=si)
         self.action_space: Any = action_space(config, si=si)

@@ -17,7 +17,7 @@ from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_state.running import find_running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, TrainerRequest, Sample, TrainerEnd
+from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, Sample, TrainerEnd, TrainerRequest
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.runtime.supervise.child import Child

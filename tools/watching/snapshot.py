@@ -18,7 +18,7 @@ from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.run_view import RunView
-from onrig.runtime.view.sentences import Event, with_count, sentence
+from onrig.runtime.view.sentences import Event, sentence, with_count
 from onrig.tools.run_facts import RunFacts, of_figures
 
 _MAX_RECORDS: Final = 400

@@ -14,7 +14,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.task import episode_steps
 from onrig.runtime.view.run_view import RunView
-from onrig.runtime.view.sentences import VERDICTS, Event, with_count, reason_of, sentence
+from onrig.runtime.view.sentences import VERDICTS, Event, reason_of, sentence, with_count
 
 LIMIT: Final = 2000
 Row = list[float | int | None]

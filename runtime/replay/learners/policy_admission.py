@@ -77,7 +77,7 @@ class PolicyAdmission:
         if newest.policy_id > self._folder.newest:  # the previous process was killed before filing this one
             self._file(newest.policy_id, newest.model)
         _keep(self._admitted, digest_of(newest.model), newest.policy_id)
-        _keep(self._native, newest.policy_id, newest.native)
+        _keep(self._native, newest.policy_id, newest.is_native)
         self.active_id = newest.policy_id
 
     @property

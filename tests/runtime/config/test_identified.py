@@ -60,7 +60,9 @@ def test_what_it_says_of_one_sensor_s_error_leaves_that_of_another(tmp_path: Pat
     ):
         run = tmp_path / "run.yaml"
         text = (
-            find_config("pendulum").read_text().replace("    spread: 0.3\n", f"    spread: 0.3\n    sensor_error: {before}\n")
+            find_config("pendulum")
+            .read_text()
+            .replace("    spread: 0.3\n", f"    spread: 0.3\n    sensor_error: {before}\n")
         )
         run.write_text(f"{text}identified: off.yaml\n")
         box = load_run(str(run)).limits.predicted

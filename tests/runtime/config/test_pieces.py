@@ -29,7 +29,7 @@ Write = Callable[[str], Path]
 def nothing_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that has read no configuration, in a folder of its own."""
     monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
-    monkeypatch.setattr(python_files, "_all_trusted", False)
+    monkeypatch.setattr(python_files, "_trusts_everything", False)
     monkeypatch.setenv("ONRIG_TRUST", "")
     monkeypatch.chdir(tmp_path)
 
@@ -111,7 +111,7 @@ def test_what_another_machine_sends_runs_without_a_file_here(write: Write, monke
     place = resolved(named())
     sent = python_files.allowed_contents()
     path.unlink()
-    for name in ("_allowed", "_received"):
+    for name in ("_allowed_by_digest", "_received_by_digest"):
         monkeypatch.setattr(python_files, name, {})
     monkeypatch.setenv("ONRIG_TRUST", "")
     assert "cannot be read" in said(named(place), base=None)

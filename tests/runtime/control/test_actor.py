@@ -14,7 +14,7 @@ from onrig.runtime.control.actor import ByTrainer
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Word
-from onrig.runtime.shm.exchange import NO_SEED, TrainerRequest, Sample
+from onrig.runtime.shm.exchange import NO_SEED, Sample, TrainerRequest
 from tests.runtime.samples import PENDULUM
 
 LEASE = PENDULUM.rig.lease_periods

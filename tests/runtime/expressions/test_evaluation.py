@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onrig.runtime.expressions.evaluation import UndefinedValueError, evaluate_batch, compile_scalar
+from onrig.runtime.expressions.evaluation import UndefinedValueError, compile_scalar, evaluate_batch
 from onrig.runtime.expressions.syntax import FUNCTIONS, parse
 from onrig.runtime.expressions.tokens import ExpressionError
 

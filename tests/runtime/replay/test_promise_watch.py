@@ -18,7 +18,7 @@ from onrig.runtime.replay.promise_watch import (
     false_alarm_rate,
 )
 from onrig.runtime.run_config import record_layout
-from onrig.runtime.safety.promise import Promise, Basis
+from onrig.runtime.safety.promise import Basis, Promise
 from tests.runtime.samples import PENDULUM
 
 

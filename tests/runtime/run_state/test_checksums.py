@@ -18,7 +18,7 @@ from onrig.runtime.run_state.checksums import (
     read_list,
     write_list,
 )
-from onrig.runtime.run_state.policy_index import PolicyIndex, truncate_index, read_index
+from onrig.runtime.run_state.policy_index import PolicyIndex, read_index, truncate_index
 
 
 @given(st.lists(st.binary(max_size=50), max_size=5))

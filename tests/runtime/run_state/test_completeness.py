@@ -9,8 +9,8 @@ import pytest
 from onrig.runtime.run_state.checksums import Extent, measure
 from onrig.runtime.run_state.completeness import (
     Account,
-    ItemCount,
     FolderContents,
+    ItemCount,
     LogAccount,
     assess,
     assess_without_account,

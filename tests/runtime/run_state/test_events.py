@@ -12,14 +12,14 @@ from onrig.runtime.run_state.events import (
     MAX_WINDOW_S,
     MAX_WINDOWS,
     MIN_WINDOW_S,
-    EventFile,
-    PendingEvent,
     EventAggregator,
-    Value,
+    EventFile,
     Origin,
+    PendingEvent,
+    Value,
     kind_of,
-    shorten_texts,
     n_occurrences,
+    shorten_texts,
 )
 
 

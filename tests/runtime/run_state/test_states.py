@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.run_state.faults import FAULTS, FaultName
-from onrig.runtime.run_state.states import MOVES, Action, Event, State, StateMachine, Transition, next_move, describe
+from onrig.runtime.run_state.states import MOVES, Action, Event, State, StateMachine, Transition, describe, next_move
 
 ARMED = {State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING}
 """States in which the device takes commands."""
@@ -66,7 +66,9 @@ def test_every_state_has_a_way_out_at_once_and_a_way_to_fault(state: State) -> N
 
 
 def test_nothing_but_rearming_leads_from_a_fault_back_to_work() -> None:
-    back = {event for event in Event if MOVES[State.FAULT].get(event, next_move(State.FAULT, event)).state is State.READY}
+    back = {
+        event for event in Event if MOVES[State.FAULT].get(event, next_move(State.FAULT, event)).state is State.READY
+    }
     assert back == {Event.REARM}
     assert next_move(State.FAULT, Event.REARM).actions == (Action.CLEAR_FAULT,)
 

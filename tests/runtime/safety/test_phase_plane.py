@@ -112,7 +112,9 @@ def test_a_command_that_passes_leads_into_the_safe_set_at_every_moment_of_its_pe
     command = c.command.low + (c.command.high - c.command.low) * level / (N_LEVELS - 1)
     for _ in range(8):
         state, _ = simulate(plant, state, felt(command, part * c.box.dead_band), c.period_s / 8)
-        assert state[1] <= np.interp(state[0], np.linspace(-math.pi, math.pi, N_NODES + 1), [*sides.safe, sides.safe[0]])
+        assert state[1] <= np.interp(
+            state[0], np.linspace(-math.pi, math.pi, N_NODES + 1), [*sides.safe, sides.safe[0]]
+        )
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -176,7 +178,7 @@ def test_a_finer_grid_gives_no_smaller_promise(output: str, monkeypatch: pytest.
     """What is taken off for the grid covers its error: four times as many nodes and steps only widen the set."""
     c = case("pendulum-hardware", output=output)
     coarse = upper_side(c).safe
-    monkeypatch.setattr(phase_plane, "NODES", 4 * N_NODES)
+    monkeypatch.setattr(phase_plane, "N_NODES", 4 * N_NODES)
     monkeypatch.setattr(phase_plane, "_STEP_S", phase_plane._STEP_S / 4)
     fine = phase_plane._curves.__wrapped__(c)[2][::4]
     assert np.all(fine >= coarse)

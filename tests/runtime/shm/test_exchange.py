@@ -9,12 +9,12 @@ import pytest
 
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.shm.exchange import (
-    SEGMENT_NAME,
     NO_SEED,
+    SEGMENT_NAME,
     LoopEnd,
-    TrainerRequest,
     Sample,
     TrainerEnd,
+    TrainerRequest,
     exchange_bytes,
     exchange_schema,
     make_fifos,

@@ -24,7 +24,7 @@ def row(episode: int, kind: str = "train", steps: int = 200) -> str:
 
 def test_a_run_is_found_attached_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LiveRun(tmp_path / "run", tmp_path / "shm") as live:
-        monkeypatch.setattr(module, "running_in", lambda folder: live.running)
+        monkeypatch.setattr(module, "find_running", lambda folder: live.running)
         view = RunView(live.folder, live.config)
         assert (view.state, view.word(Word.TICK)) == (None, 0)
         found = view.find_running()

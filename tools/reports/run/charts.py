@@ -15,7 +15,7 @@ from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
-from onrig.runtime.view.run_view import RunFiles, Values, count_by_episode, episode_columns, to_number, read_episodes
+from onrig.runtime.view.run_view import RunFiles, Values, count_by_episode, episode_columns, read_episodes, to_number
 from onrig.runtime.view.sentences import Event
 from onrig.tools.quantity import duration
 from onrig.tools.reports.style import (

@@ -14,7 +14,7 @@ from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
-from onrig.runtime.view.run_view import RunFiles, to_number, read_run
+from onrig.runtime.view.run_view import RunFiles, read_run, to_number
 from onrig.tools.experiments.store import write_atomically
 from onrig.tools.reports.page import (
     Badge,
