@@ -179,7 +179,7 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         return CanTransport(bus, self.address, send_id, receive_id, extended=self.extended, fd=self.fd)
 
     def _kernel_filters(self, receive_id: int) -> list[can.typechecking.CanFilter] | None:
-        """Filters for a bus whose kernel applies them; with python-can's own, each dropped message would end a read."""
+        """Receive filters applied by the kernel; with python-can's own, each dropped message would end a read."""
         mask = (1 << 29) - 1 if self.extended else _STANDARD_IDS - 1
         filters: list[can.typechecking.CanFilter] = [
             {"can_id": receive_id, "can_mask": mask, "extended": self.extended}

@@ -27,7 +27,7 @@ class Clock(Protocol):
 
 
 class VirtualClock:
-    """Clock that advances only when told to."""
+    """Clock that advances only by `advance`."""
 
     def __init__(self, start_ns: int = 0) -> None:
         self.now_ns = start_ns

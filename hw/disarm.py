@@ -119,7 +119,7 @@ class _States:
 
     @property
     def problem(self) -> str:
-        """Problem with the frames of a device that answered DISARM, as the end of a sentence."""
+        """Defect of the frames of a device that answered DISARM, as the end of a sentence."""
         if self._contradictory is not None:
             start, end = self._contradictory.u_start, self._contradictory.u_end
             outputs = f"outputs of {start} and {end} counts (safe: {tuple(self._safe)})"
@@ -129,7 +129,7 @@ class _States:
 
 
 def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_TIMEOUT_S) -> Disarmed:
-    """Disarm the device at the other end and wait for the confirming frame; raises LinkError if none arrives.
+    """Disarm the connected device and wait for the confirming frame; raises LinkError if none arrives.
 
     A device that sends no frames (not configured since power-up, or a simulator whose time has stopped) is configured,
     which also disarms it.

@@ -16,11 +16,11 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     """Description of a connection; a subclass adds its settings as fields and its name as the tag."""
 
     may_reconnect: ClassVar[bool] = True
-    """Whether a lost device can return under the same address; a run in real time waits for it."""
+    """Whether a lost device may reconnect under the same address; a run in real time waits for it."""
     allows_disarm: ClassVar[bool] = True
     """Whether ``onrig disarm`` may open it when no run uses it."""
     allows_identification: ClassVar[bool] = True
-    """Whether ``onrig identify`` may drive the device behind it."""
+    """Whether ``onrig identify`` may drive the connected device."""
 
     @property
     def address(self) -> str:

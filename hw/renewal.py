@@ -20,7 +20,7 @@ POLICY_BYTES: Final = 8
 _LAYOUT: Final = struct.Struct(f"<BI{POLICY_BYTES}s")
 _SILENCE_TIMEOUT_NS: Final = 1_000_000_000
 _SILENCE_TIMEOUT_PERIODS: Final = 10
-"""As long as a run waits for a frame (``hw/PROTOCOL.md`` §6)."""
+"""The larger one applies, as for the frames of a run (``hw/PROTOCOL.md`` §6)."""
 _CONFIRM_TIMEOUT_NS: Final = 300_000_000
 _CONFIRM_TIMEOUT_PERIODS: Final = 3
 
@@ -95,7 +95,7 @@ def stop(session: DeviceSession, rig: Rig, period_us: int, clock: Clock) -> bool
     scale = (hello.time_scale if hello is not None else 1.0) or 1.0
     session.disarm()
     if hello is not None and not hello.time_scale:
-        session.reset(0)  # without it, time stands still
+        session.reset(0)  # without it, virtual time does not advance
     limit_ns = clock.monotonic_ns() + max(
         _CONFIRM_TIMEOUT_NS, round(_CONFIRM_TIMEOUT_PERIODS * period_us * 1000 / scale)
     )

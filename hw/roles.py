@@ -21,7 +21,7 @@ def observation_of(rig: Rig, name: str) -> Observation | None:
 
 
 def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
-    """Readable range of an observation: that of its sensor if stated, otherwise its own [low, high]."""
+    """Readable range of an observation: that of its sensor if stated, otherwise the observation's [low, high]."""
     if observation.derivative_of is None:
         for s in rig.sensors:
             if s.name == (observation.sensor or observation.name) and not (

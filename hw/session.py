@@ -223,7 +223,7 @@ class DeviceSession:
     def wait_state(self, deadline_ns: int) -> State | None:
         """Return the newest state frame, waiting for it until ``deadline_ns``; None if none has arrived by then.
 
-        A hello that shows a reboot ends the wait.  Anything else that arrives is counted and raises nothing.  Raises
+        A hello that shows a reboot ends the wait.  Other frames are counted and cause no error.  Raises
         LinkError once the link is closed.
         """
         read, feed, now, intake = self._transport.read, self._reader.feed, self._now, self._intake

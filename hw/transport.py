@@ -27,7 +27,7 @@ class LinkError(Exception):
 
 
 class LineClosed(LinkError):
-    """Connection whose other end is gone: an unplugged cable, a device without power, an ended twin."""
+    """Connection closed by the peer: an unplugged cable, a device without power, an ended twin."""
 
 
 class Transport(Protocol):
@@ -152,7 +152,7 @@ class LoopbackTransport:
         return -1
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return data sent by the other end; if there is none yet, let it run for up to ``timeout_ns``."""
+        """Return data sent by the other end; if none is available, run that end for up to ``timeout_ns``."""
         if self._closed:
             raise LinkError(f"{self._name}: the port was closed by this process")
         waiting = self._waiting
@@ -180,7 +180,7 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
     """
     if _is_socket(path):
         return _open_socket(path)
-    import termios  # here: checking a configuration opens no port, and works where there is no termios
+    import termios  # imported here: a configuration can be checked on systems without termios
 
     import serial
 

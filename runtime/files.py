@@ -117,7 +117,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
-    """Replace a file in a folder writable only by this user (such as a run's), through a temporary file next to it.
+    """Replace a file in a folder writable only by this user (such as a run's), via a temporary file in that folder.
 
     ``durable``: after a power failure the file has its old or its new content.  Raises OSError without a partial file.
     """

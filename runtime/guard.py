@@ -1,4 +1,4 @@
-"""Guard for foreign Python code in the tick: exceptions, unusable results and overruns become a fault."""
+"""Guard for third-party Python code in the tick: exceptions, unusable results and overruns become a fault."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, ParamSpec, TypeVar
 from onrig.runtime import registry
 
 BUDGET_SHARE: Final = 0.1
-"""Maximum share of the sampling period per foreign call."""
+"""Maximum share of the sampling period per third-party call."""
 MAX_BUDGET_NS: Final = 2_000_000
 
 T = TypeVar("T")
@@ -17,12 +17,12 @@ P = ParamSpec("P")
 
 
 def budget_ns(period_us: int) -> int:
-    """Return the time budget of one foreign call per tick."""
+    """Return the time budget of one third-party call per tick."""
     return min(round(BUDGET_SHARE * 1e3 * period_us), MAX_BUDGET_NS)
 
 
 class Guard:
-    """Guard around the foreign calls of a tick; reports the first failure of an episode to ``failed``."""
+    """Guard around the third-party calls of a tick; reports the first failure of an episode to ``failed``."""
 
     def __init__(self, failed: Callable[[str], None], budget_ns: int, clock: Callable[[], int] | None) -> None:
         """``clock`` in ns measures overruns; None, as in virtual time and in replays, disables this check."""

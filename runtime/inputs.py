@@ -75,13 +75,13 @@ def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
 def _signal(term: PolicyInput, observation: Observation) -> Observation:
     try:
         signal = term.transform.signal(observation)
-    except Exception:  # ``input_problems`` reports errors in foreign code
+    except Exception:  # ``input_problems`` reports errors in third-party code
         signal = observation
     return msgspec.structs.replace(signal, name=f"{signal.name}-{term.lag}") if term.lag else signal
 
 
 Watch = Callable[[str, ScalarFunction], ScalarFunction]
-"""Wraps a foreign transform, given its name, in a guard."""
+"""Wraps a third-party transform, given its name, in a guard."""
 
 
 class Composition:
@@ -102,7 +102,7 @@ class Composition:
     def __call__(self, observations: Sequence[Sequence[float]]) -> tuple[float, ...]:
         """Compose the inputs (k,) from observations (n,) in SI units, newest first.
 
-        The oldest one is repeated if there are fewer than ``history`` previous ones.
+        The oldest one is repeated while fewer than ``history`` previous ones exist.
         """
         oldest = len(observations) - 1
         return tuple([form(observations[lag if lag < oldest else oldest]) for lag, form in self._scalar_functions])

@@ -1,7 +1,7 @@
 """Functions for a plant's physics, for floats and for numpy arrays, with identical results for both.
 
 Plants are written once with them.  Another array library is supported by supplying the same functions.  Outside a
-function's domain the result is NaN or infinite for floats too, as in numpy: a diverging plant raises nothing.
+function's domain the result is NaN or infinite for floats too, as in numpy: a diverging plant causes no error.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _GROUPS_WITHOUT_OWN: Final = frozenset({DEVICES})
 _FORMER_NAMES: Final = {"onrig.plant_boxes": BOXES}
 _OWN_PACKAGE: Final = "onrig"
 _SKIPPED_PACKAGES: Final = ("onrig", "numpy", "importlib")
-"""Packages skipped in the search for an exception's origin: foreign code calls them or is called by them."""
+"""Packages skipped in the search for an exception's origin: they call third-party code or are called by it."""
 
 
 class _Entry(NamedTuple):
@@ -193,7 +193,7 @@ def is_third_party(plugin: object) -> bool:
 
 
 def describe_exception(error: BaseException) -> str:
-    """Format an exception: type, message, and line of foreign code, or its own line if none was involved."""
+    """Format an exception: type, message, and line of third-party code, or the raising line if none was involved."""
     steps = list(traceback.walk_tb(error.__traceback__))
     foreign = [step for step in steps if str(step[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES]
     text = " ".join(str(error).split())

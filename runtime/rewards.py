@@ -183,7 +183,7 @@ def uses_previous_action(terms: Terms, rig: Rig) -> bool:
 def _uses_previous_action(term: RewardTerm, rig: Rig) -> bool:
     try:
         return term.uses_previous_action(rig)
-    except Exception:  # error in foreign code, reported when the term is built
+    except Exception:  # error in third-party code, reported when the term is built
         return False
 
 

@@ -159,7 +159,7 @@ def _models(config: RunConfig) -> Iterator[Finding]:
         message = f"no command is certain to take effect: the largest is {largest:g}"
         yield (*path, "dead_band"), message
     if box.spread < _MIN_SPREAD and not covers_all(box):
-        yield (*path, "spread"), f"rarely is a plant known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
+        yield (*path, "spread"), f"a plant is rarely known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
     if isinstance(box, PendulumBox):
         pushed, pulled = box.gain_per_v_s2 * largest, box.gravity_per_s2
         if pulled > 0 and not 1.0 / _MAX_ACCELERATION_RATIO < pushed / pulled < _MAX_ACCELERATION_RATIO:

@@ -77,7 +77,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _trainer_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report what does not go with a trainer that acts: it explores, learns and evaluates by itself."""
+    """Report settings that conflict with an acting trainer, which explores, learns and evaluates on its own."""
     if config.actor is UNSET:
         return
     wanted = {
@@ -228,7 +228,7 @@ def reset_findings(config: RunConfig) -> Iterator[Finding]:
     """Report a reset controller that cannot reach random starts, for devices that cannot reset themselves."""
     reset = config.task.reset
     if reset is not None and not reset.reaches_any_start and are_drawn(config.task.all_starts):
-        message = f"'{reset.__struct_config__.tag}' leads to the rig's rest position, not to a random start"
+        message = f"'{reset.__struct_config__.tag}' drives to the rig's rest position, not to a random start"
         yield ("task", "reset", "kind"), f"{message}: give numbers, or another reset, at task.reset.kind"
 
 
@@ -265,12 +265,12 @@ def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _may_be_hardware(config: RunConfig) -> bool:
-    """Return whether the device may be real hardware; a scaled or lockstep port leads to a twin."""
+    """Return whether the device may be real hardware; a scaled or lockstep port belongs to a twin."""
     return config.device.twin is None and config.device.pace == "realtime"
 
 
 def _subject(config: RunConfig) -> str:
     device = config.device
     description = "this twin" if device.twin is not None else f"the rig on {device.address}"
-    ends = "" if config.task.may_terminate else ", nor does its episode end early"
+    ends = "" if config.task.may_terminate else ", and its episodes never end early"
     return f"{description} has no envelope: no fallback acts on its state{ends}"

@@ -70,7 +70,7 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     twin: Section | None = None
     port: Port | None = None
     pace: Pace = "realtime"
-    """Pace of the twin, local or behind the port; hardware always runs in real time."""
+    """Pace of the twin, local or at the port; hardware always runs in real time."""
     reconnect_s: Seconds | msgspec.UnsetType = msgspec.UNSET
     """Time for which a run in real time waits for a device whose connection has closed (default 60); 0: the run ends at
     once."""
@@ -143,7 +143,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     policy: str | None = None
     """Initial policy (ONNX file); without one the run waits for the learner's first policy."""
     actor: Literal["trainer"] | msgspec.UnsetType = msgspec.UNSET
-    """Who acts; unset: the policies. ``trainer``: a Python program, through the environment of ``onrig.make``, which
+    """Source of the actions; unset: the policies. ``trainer``: a Python program, through the environment of ``onrig.make``, which
     sets it."""
     evaluator: Literal["auto", "onnxruntime"] = "auto"
     """Evaluator of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""

@@ -65,7 +65,7 @@ def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], 
     if task.normalization is None:
         return lambda observation: 0.0
     random_reward, common = task.normalization.random_reward, _common_ends(task)
-    guard = Guard(lambda detail: None, 0, None)  # the tick has already reported failures in foreign code
+    guard = Guard(lambda detail: None, 0, None)  # the tick has already reported failures in third-party code
 
     def watch(name: str, test: ScalarTest) -> ScalarTest:
         return guard.wrap(name, test, False)

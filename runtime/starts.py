@@ -23,7 +23,7 @@ _MAX_CORNERS: Final = 64
 
 
 def rows_of(starts: Starts) -> Sequence[Start]:
-    """Return the list of start states; a single one gives a list of one."""
+    """Return the list of start states; a single one becomes a list of one."""
     return (starts,) if isinstance(starts, Mapping) else starts
 
 
@@ -49,7 +49,7 @@ def draw_start(starts: Starts, reset_seed: int) -> dict[str, float]:
 
 
 def middle_of(starts: Starts) -> dict[str, float]:
-    """Return the middle of the intervals, or of the first entry of a list; a number stands for itself."""
+    """Return the middle of the intervals, or of the first entry of a list; a number is its own middle."""
     ends = {name: _ends(place) for name, place in rows_of(starts)[0].items()}
     return {name: low if low == high else 0.5 * (low + high) for name, (low, high) in ends.items()}
 

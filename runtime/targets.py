@@ -233,7 +233,7 @@ def signal_of(name: str, target: Target, unit: str | None) -> Observation:
     """Return name, unit and range of a target as a signal; a default range if its settings give none."""
     try:
         low, high = target.span()
-    except Exception:  # invalid settings or foreign code, reported by the checks
+    except Exception:  # invalid settings or third-party code, reported by the checks
         low, high = -1.0, 1.0
     return Observation(name=name, unit=unit or _UNITLESS, low=low, high=high if high > low else low + 1.0)
 

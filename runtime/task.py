@@ -292,7 +292,7 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
 def compile_termination(task: Task, rig: Rig, watch: Watch | None = None) -> ScalarTest:
     """Build ``terminated(observation) -> bool`` for the tick (SI units); a NaN terminates.
 
-    ``watch`` wraps foreign conditions.
+    ``watch`` wraps third-party conditions.
     """
     index = observation_index(rig)
     bounds = tuple((index[name], low, high) for name, (low, high) in task.terminate.items())

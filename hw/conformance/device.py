@@ -41,7 +41,7 @@ class DeviceConformance(
     period_us: int = 10_000
 
     def connect(self) -> Host:
-        """Connect to the device in whatever state it is; the tests disarm it and close the connection afterwards."""
+        """Connect to the device in any state; the tests disarm it and close the connection afterwards."""
         raise NotImplementedError
 
     def armed_by(self, host: Host) -> Host:
@@ -134,7 +134,7 @@ class DeviceConformance(
             bytes([MessageType.RESPONSE, 1, 0, Op.DISARM, 0]),
             bytes([MessageType.STATE]) + bytes(36),
         )
-        assert armed.result(Op.DESCRIBE, b"\0") == Result.OK  # replies come in order, so everything has been answered
+        assert armed.result(Op.DESCRIBE, b"\0") == Result.OK  # replies arrive in order, so everything has been answered
         kinds = [body[0] for body in armed.wire.bodies[n_before:] if body[0] != MessageType.STATE]
         assert kinds == [MessageType.RESPONSE]
         armed.act(armed.latest_state(), armed.setpoint(4))

@@ -61,7 +61,8 @@ class EvaluationConformance:
         wrong = [self.renewal((state.frame + off) % 2**32) for off in (-lease, -lease - 1, 5000, 2**31)]
         wrong += [encode_renewal(Renewal(state.frame, other)), right[:-1], right + b"\0", *([] if arm else [right])]
         host.send(*wrong)
-        assert host.result(Op.DESCRIBE, b"\0") == Result.OK  # replies come in order, so everything has been judged
+        # Replies arrive in order, so every frame has been processed.
+        assert host.result(Op.DESCRIBE, b"\0") == Result.OK
         later = host.fresh_state()
         assert (later.u_start, later.u_end, later.answers) == (host.safe, host.safe, 0)
 

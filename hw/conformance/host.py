@@ -109,7 +109,7 @@ class Host:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether time passes only by waiting, so that durations are exact."""
+        """Whether the clock is virtual: time advances only by waiting, so durations are exact."""
         return isinstance(self._clock, VirtualClock)
 
     @property
@@ -156,13 +156,13 @@ class Host:
         )
 
     def setpoint(self, divisor: int) -> Counts:
-        """A setpoint between the safe output and the farther end of the reach (2: half way)."""
+        """A setpoint between the safe output and the farther end of the command range (2: half way)."""
         reaches = zip(self.actuators, self.command_ranges, strict=True)
         ends = [high if high - a.safe >= a.safe - low else low for a, (low, high) in reaches]
         return tuple(a.safe + (end - a.safe) // divisor for a, end in zip(self.actuators, ends, strict=True))
 
     def opposite_setpoint(self, divisor: int) -> Counts:
-        """A setpoint as far from the safe output as `part`, but on its other side, within the reach."""
+        """A setpoint as far from the safe output as `setpoint`, on the opposite side, within the command ranges."""
         pairs = zip(self.setpoint(divisor), self.actuators, self.command_ranges, strict=True)
         return tuple(min(max(2 * a.safe - count, low), high) for count, a, (low, high) in pairs)
 
@@ -266,7 +266,7 @@ class Host:
     def replies(self) -> list[bytes]:
         """Return all frames other than states that arrive before the answer to a HELLO_REQUEST sent now.
 
-        Answers come in order, so a message without an answer by then has been ignored.  That HELLO itself is left out,
+        Answers arrive in order, so a message not answered by then has been ignored.  That HELLO itself is left out,
         and so are answers to the session's requests, which are repeated when host or device is late.
         """
         start = len(self.wire.bodies)

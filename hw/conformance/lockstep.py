@@ -1,4 +1,4 @@
-"""Conformance of a device in lockstep, whose time stands still between commands (``hw/PROTOCOL.md`` §5)."""
+"""Conformance of a device in lockstep, whose time advances only with commands (``hw/PROTOCOL.md`` §5)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onrig.hw.messages import MessageType, Op, Result, Status
 
 
 class LockstepConformance(DeviceConformance):
-    """A twin whose time stands still until the host acts (§5)."""
+    """A twin whose time advances only when the host acts (§5)."""
 
     def latch(self, host: Host) -> None:
         host.begin(self.period_us, host.long_lease)

@@ -16,7 +16,7 @@ _MAX_TRIES = 50
 
 
 class PacedConformance(DeviceConformance):
-    """Hardware, or a twin whose time advances by itself."""
+    """Hardware, or a twin in real or scaled time."""
 
     lease: int = 5
 

@@ -149,7 +149,7 @@ class DrivenDevice(ProtocolDevice):
             return None
 
     def _check_watchdog(self) -> None:
-        """Latch LEASE if the watchdog has starved: it has made the actuators safe by itself, whatever the command."""
+        """Latch LEASE if the watchdog has expired: the motor controller has then made the actuators safe."""
         watchdog_s = self._settings.watchdog_s
         if self._feeds and watchdog_s is not None and self._now_ns() - self._fed_ns >= watchdog_s * 1e9:
             self._feeds = False
@@ -157,7 +157,7 @@ class DrivenDevice(ProtocolDevice):
             self._output.restart()
 
     def poll_estop(self, offset_us: int = 0) -> None:
-        """Poll the e-stop between samples; `sample` polls it by itself."""
+        """Poll the e-stop between samples; `sample` also polls it."""
         if self.failure is not None:
             return
         try:

@@ -66,7 +66,7 @@ def variant() -> str:
 
 
 def torch_device() -> str:
-    """Return the device on which torch runs the learner's programs instead of the library; empty for none."""
+    """Return the device on which torch runs the learner's programs instead of the library; empty if unknown."""
     return os.environ.get("ONRIG_TORCH", "")
 
 

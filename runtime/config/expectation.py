@@ -21,7 +21,7 @@ _DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+")
 
 
 class Expectation(NamedTuple):
-    """Expected value (``a number, such as 0.5``) and, if known, a remedy for the given value."""
+    """Description of the expected value (``a number, such as 0.5``) and, if known, a remedy for the given value."""
 
     words: str
     remedy: str

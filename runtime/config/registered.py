@@ -31,7 +31,7 @@ def group_of(type_: inspect.Type) -> str | None:
 
 
 def resolve_later(type_of: Callable[[], type[msgspec.Struct]]) -> msgspec.Meta:
-    """Return the annotation of a field whose struct type is known only at reading, because of its registered
+    """Return the annotation of a field whose struct type is known only when a run is read, because it has registered
     sections."""
     return msgspec.Meta(extra={"later": type_of})
 

@@ -29,7 +29,7 @@ class DriverLoop:
         self.samples = self.skipped = 0
 
     def step(self) -> None:
-        """Take a sample that is due, or wait for a message until the next one is."""
+        """Take the sample if it is due; otherwise wait for a message until then."""
         device, now = self._device, self._now_ns()
         if device.configurations != self._configurations:
             self._configurations, self._sampled_ns = device.configurations, now

@@ -22,7 +22,7 @@ from onrig.runtime.maths import BATCHED, SCALAR
 Values = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Scalar = Callable[[Sequence[float]], Any]
-"""Value of an expression, or of a part of it, from the values of its names; raises UndefinedValueError."""
+"""Function from the values of the names to the value of an expression or of a part; raises UndefinedValueError."""
 Column = Callable[[int], Values]
 """Values (...) of a name, by its slot."""
 

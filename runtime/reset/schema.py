@@ -47,7 +47,7 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     home: ClassVar[str]
     """Module and class (settings, start, rig) of its ``Driver``."""
     reaches_any_start: ClassVar[bool] = True
-    """Whether it leads to each start; False if only to the rig's rest position."""
+    """Whether it can reach every start; False if only to the rig's rest position."""
 
     within: dict[str, Positive]
     """Tolerance around the start, by observation name."""

@@ -132,7 +132,7 @@ class EpisodeAccounts:
             cut_off_steps = max(0, self._whole - max(sums.passed, sums.steps)) if ended else 0
             reward = self._cut_off_reward(closing["observation"].tolist()) if cut_off_steps else 0.0
             rows.append(sums.row(self._task, int(closing["t_mono_ns"]), cut_off_steps, reward))
-            self._open = []  # an attempt that a fault cut short counts for nothing
+            self._open = []  # an attempt cut short by a fault is not counted
             start = end
         self._take(records[start:])
         return rows

@@ -210,7 +210,7 @@ class EventFile:
         self._dropped_reported = 0
 
     def write(self, kind: str, **fields: Value) -> None:
-        """Append one event, or count it; never raises.  On a full disk it is retried later."""
+        """Append one event, or count it; never raises.  On a full disk the write is retried later."""
         now_s = time.monotonic()
         for event in self._repeats.add(kind, fields, now_s, time.time()):
             self._put(event)

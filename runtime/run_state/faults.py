@@ -15,14 +15,14 @@ from onrig.runtime.exit_codes import ExitCode
 
 
 class Rearm(enum.Enum):
-    """Who may release a latched fault, from easiest to hardest."""
+    """Party that may release a latched fault, from easiest to hardest."""
 
     RUN = "run"
     """The run itself, between episodes and a bounded number of times."""
     PERSON = "person"
     """An operator: key ``r``, or ``onrig resume`` from another terminal."""
     NEVER = "nobody"
-    """No one: the run is over."""
+    """It cannot be released: the run ends."""
 
 
 class FaultEntry(NamedTuple):

@@ -1,6 +1,6 @@
 """Check that only the user of the run can write to a folder, so that no other user can redirect its files.
 
-In a folder writable by others, any name may be a symbolic link to another place. A run therefore writes only to a
+In a folder writable by others, any name may be a symbolic link. A run therefore writes only to a
 folder of its user that no one else can write to and that contains only the user's files and folders, and no links.
 Links on the path to the folder are accepted if they belong to the user or root, so that `runs` may be on another disk.
 """

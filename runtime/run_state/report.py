@@ -28,7 +28,7 @@ _uses_plain_output = False
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One line: source, kind, and a short text or figures."""
+    """One line: source, kind, and a short text or values."""
 
     source: str
     kind: str

@@ -50,7 +50,7 @@ def running_rigs() -> list[Running]:
         try:
             folder = Path(os.fsdecode((shm / _FOLDER_FILE).read_bytes().removesuffix(b"\n")))
         except OSError:
-            continue  # just starting or ending: nothing moves
+            continue  # just starting or ending: the rig does not move
         rigs.append(Running(pid, shm, folder))
     return rigs
 

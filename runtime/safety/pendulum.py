@@ -1,4 +1,4 @@
-"""Prediction for pendulums: a command passes only if it leads into the safe set (``phase_plane``)."""
+"""Prediction for pendulums: a command is accepted only if it leads into the safe set (``phase_plane``)."""
 
 from __future__ import annotations
 

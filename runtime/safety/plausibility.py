@@ -63,8 +63,8 @@ def _envelopes(setting: Setting) -> Iterator[Finding]:
         if e.low < low or e.high > high:
             yield (
                 ("limits", "envelope", name),
-                f"[{e.low:g}, {e.high:g}] is wider than the readings of '{name}', [{low:g}, {high:g}], and guards "
-                "nothing beyond them: narrow it, or state the sensor's range (rig.sensors: low, high)",
+                f"[{e.low:g}, {e.high:g}] is wider than the readings of '{name}', [{low:g}, {high:g}], so "
+                "it never acts: narrow it, or state the sensor's range (rig.sensors: low, high)",
             )
 
 

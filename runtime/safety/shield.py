@@ -1,8 +1,8 @@
 """The shield: checks that every command must pass before it is sent.
 
-Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness comes first because NaN passes ``min``,
+Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness is checked first because NaN passes ``min``,
 ``max`` and comparisons.  Range, rate and jerk bound the command.  The fallback controller replaces an invalid command,
-a command in a state outside the envelope, and one that leads out of the predicted envelope, in the same tick.  It acts
+a command in a state outside the envelope, and one predicted to leave the envelope, in the same tick.  It acts
 until a dwell time has passed and both the state and the desired command are well inside again (reverse switching).
 """
 

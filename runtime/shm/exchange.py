@@ -27,7 +27,7 @@ NO_TICK: Final = -1
 
 
 class TrainerRequest(NamedTuple):
-    """Newest wish of the trainer."""
+    """Newest request of the trainer."""
 
     episodes: int
     """Episodes requested so far; one more than before asks for the next one."""
@@ -101,17 +101,17 @@ class _End:
         self._poll.register(self._receive_fd, select.POLLIN)
 
     def fileno(self) -> int:
-        """Descriptor that becomes readable when the other side has sent something."""
+        """Descriptor that becomes readable when the other side has sent a message."""
         return self._receive_fd
 
     def wait(self, timeout_ns: int) -> None:
-        """Wait until the other side has sent something since the last call, at most ``timeout_ns``."""
+        """Wait until the other side has sent a message since the last call, at most ``timeout_ns``."""
         if self._poll.poll(max(timeout_ns, 0) / 1e6):
             with contextlib.suppress(BlockingIOError):
                 os.read(self._receive_fd, _MAX_DRAIN_BYTES)
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: the other side has not read for long, and will wake up
+        with contextlib.suppress(BlockingIOError):  # full: unread bytes will wake the other side up anyway
             os.write(self._send_fd, b"\0")
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class LoopEnd(_End):
 
     @property
     def request(self) -> TrainerRequest | None:
-        """Newest valid order; None before the first."""
+        """Newest valid request; None before the first."""
         if self._requests.version != self._last_version:
             newest = self._requests.read()
             if newest is not None and len(newest.content) == self._request_struct.size:
@@ -155,7 +155,7 @@ class TrainerEnd(_End):
         super().__init__(folder, layout, receive_name=_TO_TRAINER, send_name=_TO_LOOP)
 
     def send(self, request: TrainerRequest) -> None:
-        """Publish an order; without an action its place is zero."""
+        """Publish a request; a missing action is sent as zeros."""
         action = request.action or (0.0,) * self._layout.n_actions
         self._requests.put(self._request_struct.pack(*request[:-1], *action))
         self._wake()

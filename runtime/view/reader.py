@@ -151,7 +151,7 @@ class ViewReader:
 
     @property
     def sample_version(self) -> int:
-        """Number of samples of the memory; unchanged if there is nothing new."""
+        """Number of samples of the memory; unchanged without new records."""
         return self._parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:

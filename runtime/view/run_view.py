@@ -122,7 +122,7 @@ class RunView:
         return {}
 
     def memory(self, max_bytes: int = _MAX_MEMORY_BYTES) -> Memory | str:
-        """Restore the memory from the newest valid checkpoint, or return the reason why there is none."""
+        """Restore the memory from the newest valid checkpoint, or return the reason for its absence."""
         from onrig.runtime.replay.checkpoint.blocks import CheckpointError
         from onrig.runtime.replay.checkpoint.manifest import identity_of
         from onrig.runtime.replay.checkpoint.restore import restore

@@ -159,7 +159,7 @@ def _reason(fields: Fields) -> str:
 
 
 def format_fields(fields: Fields) -> str:
-    """Format the fields by name, for an event without its own sentence."""
+    """Format the fields by name, for an event that has no sentence here."""
     return ", ".join(f"{k} {v}" for k, v in fields.items() if k != COUNT_FIELD and v is not None and v != "")
 
 

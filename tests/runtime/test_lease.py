@@ -36,7 +36,7 @@ def found(config: RunConfig) -> Mapping[str, str]:
 def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -> None:
     assert (
         describe_lease(CONFIG)
-        == "safe within 0.12 s of the last command, by the device itself, whatever this machine does"
+        == "safe within 0.12 s of the last command: the device itself sees to it, even if this machine fails"
     )
     assert longest_hold_ns(CONFIG) == 120_000_000
     assert not found(CONFIG)
@@ -58,7 +58,7 @@ def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
     assert found(driven(None, attended=False)) == alone
     attended = driven(None, attended=True)
     assert not found(attended)
-    assert "no watchdog: nothing makes the rig safe once the driver has stopped" in describe_lease(attended)
+    assert "no watchdog: the rig does not become safe once the driver has stopped" in describe_lease(attended)
 
 
 def test_nobody_attends_a_service() -> None:

@@ -105,6 +105,6 @@ def test_the_ends_of_every_interval_are_among_the_corners_however_many_there_are
 def test_a_reset_that_only_lets_the_rig_settle_is_refused_for_drawn_starts() -> None:
     settles = ["task.start={angle: [-0.2, 0.2], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
     (found,) = [said for at, said in guard_findings(load_run("pendulum", settles)) if at[0] == "task"]
-    assert "'settle' leads to the rig's rest position, not to a random start" in found
+    assert "'settle' drives to the rig's rest position, not to a random start" in found
     draws = ["task.start={position: [0, 0.02], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
     assert not [said for at, said in guard_findings(load_run("magman", draws)) if at[0] == "task"]
