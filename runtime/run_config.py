@@ -143,8 +143,8 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     policy: str | None = None
     """Initial policy (ONNX file); without one the run waits for the learner's first policy."""
     actor: Literal["trainer"] | msgspec.UnsetType = msgspec.UNSET
-    """Source of the actions; unset: the policies. ``trainer``: a Python program, through the environment of ``onrig.make``, which
-    sets it."""
+    """Source of the actions; unset: the policies. ``trainer``: a Python program, through the environment of
+    ``onrig.make``, which sets it."""
     evaluator: Literal["auto", "onnxruntime"] = "auto"
     """Evaluator of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0

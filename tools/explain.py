@@ -180,7 +180,7 @@ def _envelope(config: RunConfig) -> Table:
         box = f"the fallback can keep this limit, for {_plants_covered(plants)} ('onrig safety')"
         rows.append(("predicted", "", f"{guaranteed}: {box}", ""))
     promise = promise_of(limits)
-    rows.append(("promise", "", promise.word, promise.sentence))
+    rows.append(("promise", "", promise.basis, promise.sentence))
     dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
     rows.append(
         ("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell} ticks) or more")
@@ -288,7 +288,7 @@ def _learning(config: RunConfig) -> Table:
 
 def _early_end(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]]:
     """Value of a termination for the learner, if the task has one."""
-    if config.task.terminates:
+    if config.task.may_terminate:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
         alternatives = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
         yield "an early end", f"earns {end.ending:.4g}", f"continuing {alternatives}, discounted by gamma"

@@ -139,7 +139,7 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
     learner = learner_settings(config.learner)
     yield from twin_warnings(config)
-    if _learns(config) and config.task.terminates:
+    if _learns(config) and config.task.may_terminate:
         yield from _early_end_warnings(config, learner.selected.gamma)
     batch_steps, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
     if _learns(config) and steps < batch_steps:

@@ -101,7 +101,7 @@ class Continuity:
             is_covered=self.covered,
             log=log
             and log._replace(
-                given=ring.taken + self._given_before,
+                offered=ring.taken + self._given_before,
                 missing=log.missing + self.unlogged_before,
                 reason=log.reason or "before the run was resumed",
             ),

@@ -1,4 +1,4 @@
-"""Prediction from a sampled barrier: a command is accepted if it has a margin in the table of ``onrig safety --barrier``.
+"""Prediction from a sampled barrier: a command needs a margin in the table of ``onrig safety --barrier``.
 
 The table covers any plant of up to four states; its promise rests on plants drawn from the stated uncertainty, not on a
 proof (``runtime/SAFETY.md``).

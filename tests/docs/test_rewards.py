@@ -38,7 +38,7 @@ def test_a_reward_of_the_page_is_a_task(block: tuple[str, str, str, str]) -> Non
     rig = rig_of(*block[:3])
     task = convert({"name": "page", "episode_s": 4.0, "start": {}, **yaml.safe_load(block[3])}, Task)
     assert task_problems(task, rig) == []
-    if task.terminates:
+    if task.may_terminate:
         assert not early_end(task, rig, 200, 0.95).is_profitable
 
 

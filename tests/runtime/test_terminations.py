@@ -33,8 +33,8 @@ def test_bounds_and_conditions_end_an_episode_alike_for_one_and_for_many() -> No
     observations = np.array([[0.0, 0.0], [0.0, 6.0], [2.5, 0.0], [-3.1, 0.0], [0.0, np.nan]])
     many, one = batched_termination(task, RIG)(observations), compile_termination(task, RIG)
     assert many.tolist() == [one(row) for row in observations.tolist()] == [False, True, True, True, True]
-    assert task.terminates
-    assert not PENDULUM.task.terminates
+    assert task.may_terminate
+    assert not PENDULUM.task.may_terminate
 
 
 def test_a_terminal_reward_may_rely_on_a_condition() -> None:

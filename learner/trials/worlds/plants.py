@@ -126,7 +126,7 @@ class PlantWorld:
         indices = {o.name: i for i, o in enumerate(config.rig.observations)}
         envelope = config.limits.envelope if options.end_outside else {}
         self._ends = [(indices[name], e.low, e.high) for name, e in envelope.items()]
-        self._terminates: Final = bool(config.task.terminates or self._ends)
+        self._terminates: Final = bool(config.task.may_terminate or self._ends)
         references = config.task.normalization if options.cut_off else None
         self._cut_off = None if references is None else lowest_cut_off_reward(config.task, references.random_reward)
         """Reward that evaluations count for each step after a termination."""

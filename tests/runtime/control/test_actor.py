@@ -124,5 +124,5 @@ def test_a_seed_numbers_episodes_from_there_on(real: Trainer) -> None:
     real.request = real.request._replace(episodes=2, seed=99)
     assert real.acting.await_episode(lambda condition, *rest: None)
     assert real.acting.numbered_from == (99, 4)
-    real.request = real.request._replace(episodes=3, seed=NO_SEED, closes=True)
+    real.request = real.request._replace(episodes=3, seed=NO_SEED, is_closing=True)
     assert not real.acting.await_episode(lambda condition, *rest: None)

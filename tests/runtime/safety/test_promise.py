@@ -20,7 +20,7 @@ class Unsaid(msgspec.Struct, frozen=True, tag="unsaid", tag_field="kind"):
 
 @pytest.mark.parametrize("name", ["pendulum", "pendulum-hardware", "magman", "pendulum-overnight"])
 def test_the_shipped_boxes_are_proved(name: str) -> None:
-    assert promise_of(load(name).limits).word is Basis.PROVED
+    assert promise_of(load(name).limits).basis is Basis.PROVED
 
 
 def test_an_envelope_alone_is_measured_and_none_promises_nothing() -> None:

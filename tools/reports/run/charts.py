@@ -99,7 +99,7 @@ def episodes_chart(m: RunFiles) -> Picture | None:
         title(axes, name)
     _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
     normalised = "Normalised reward: 0 for random actions, 1 for the reference controller"
-    if m.config.task.terminates:
+    if m.config.task.may_terminate:
         normalised += ", steps cut off by an early end counted as random or as the terminal reward"
     if m.config.task.normalization is None:
         normalised = "Return: sum of an episode's rewards in raw units; the task has no references"

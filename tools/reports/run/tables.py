@@ -90,7 +90,7 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
         lines.append("The learner's mirror differed from the rig's memory.")
     if m.meta.get("git_dirty"):
         lines.append("The program had uncommitted changes: its revision does not identify it.")
-    hides_ends = m.config.task.terminates and m.config.task.normalization is not None
+    hides_ends = m.config.task.may_terminate and m.config.task.normalization is not None
     if hides_ends and to_number(m.meta.get("score_format")) < FORMAT:
         early = "its normalised rewards are means over the completed steps, which hides early ends"
         lines.append(f"This run began with an earlier version: {early}.")
