@@ -109,7 +109,7 @@ class PacedConformance(DeviceConformance):
     @rules("P422", "P423")
     def test_without_renewals_the_policy_acts_until_the_lease_expires_and_no_longer(self, host: Host) -> None:
         self.with_policy(host, self.lease)
-        acted = self.renewed(host, host.latest_state())
+        acted = self.renew_until_active(host, host.latest_state())
         fault = self.wait_until_fault(host)
         since = [s for s in host.wire.states if acted.frame <= s.frame <= fault.frame]
         assert len(since) <= 1 + self.lease
@@ -124,7 +124,7 @@ class PacedConformance(DeviceConformance):
     def test_a_late_renewal_counts_from_the_frame_that_it_answers(self, host: Host) -> None:
         self.with_policy(host, self.lease)
         for _ in range(_MAX_TRIES):
-            acted = self.renewed(host, host.latest_state())
+            acted = self.renew_until_active(host, host.latest_state())
             seen = acted.frame
             while host.latest_state().frame < seen + 2:
                 host.wait()
