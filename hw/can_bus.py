@@ -17,22 +17,22 @@ from onrig.hw.transport import READ_BYTES, LineClosed, LinkError, Transport
 if TYPE_CHECKING:
     import can
 
-_SIZES: Final = (*range(9),)
-_FD_SIZES: Final = (*range(9), 12, 16, 20, 24, 32, 48, 64)
+_PAYLOAD_SIZES: Final = (*range(9),)
+_FD_PAYLOAD_SIZES: Final = (*range(9), 12, 16, 20, 24, 32, 48, 64)
 _STANDARD_IDS: Final = 1 << 11
 _FRAME_BITS: Final = 135
 _EXTENDED_FRAME_BITS: Final = 160
 """Maximum bits of a classical frame with eight bytes (11-bit id; 29-bit id), with stuff bits and interframe gap."""
 _FRAME_BYTES: Final = 8
-_NETWORKS: Final = Path("/sys/class/net")
-_CAN_TYPE: Final = "280"
+_NETWORK_FOLDER: Final = Path("/sys/class/net")
+_CAN_DEVICE_TYPE: Final = "280"
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 29) - 1)]
-_NS: Final = 1_000_000_000
+_NS_PER_S: Final = 1_000_000_000
 
 
-def pieces(data: bytes, *, fd: bool) -> Iterator[bytes]:
+def split_payloads(data: bytes, *, fd: bool) -> Iterator[bytes]:
     """Split bytes into payloads whose lengths CAN (8 bytes) or CAN FD (64) can carry without padding."""
-    sizes = _FD_SIZES if fd else _SIZES
+    sizes = _FD_PAYLOAD_SIZES if fd else _PAYLOAD_SIZES
     while data:
         size = max(size for size in sizes if size <= len(data))
         yield data[:size]
@@ -61,10 +61,10 @@ class CanTransport:
     def read(self, timeout_ns: int) -> bytes:
         """Return the payloads that have arrived, in order; raises the errors of ``Transport.read``."""
         read, deadline_ns = b"", time.monotonic_ns() + timeout_ns
-        while len(read) <= READ_BYTES - _FD_SIZES[-1]:
+        while len(read) <= READ_BYTES - _FD_PAYLOAD_SIZES[-1]:
             left_ns = 0 if read or timeout_ns <= 0 else max(deadline_ns - time.monotonic_ns(), 0)
             try:
-                message = self._open_bus().recv(left_ns / _NS)
+                message = self._open_bus().recv(left_ns / _NS_PER_S)
             except (OSError, _can_error()) as error:
                 raise self._closed_error(error) from error
             if message is None:
@@ -80,7 +80,7 @@ class CanTransport:
         import can
 
         bus, n_sent = self._open_bus(), 0
-        for payload in pieces(data, fd=self._fd):
+        for payload in split_payloads(data, fd=self._fd):
             message = can.Message(
                 arbitration_id=self._id, is_extended_id=self._extended, is_fd=self._fd, data=payload, check=False
             )
@@ -152,18 +152,18 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
             raise ValueError(f"{max(self.command_id, self.state_id):#x} has more than 11 bits: set extended")
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"{self.interface}:{self.channel}"
 
     def open(self) -> Transport:
-        return self.end(self.command_id, self.state_id)
+        return self.open_end(self.command_id, self.state_id)
 
-    def end(self, send_id: int, receive_id: int) -> CanTransport:
+    def open_end(self, send_id: int, receive_id: int) -> CanTransport:
         """Open one end of the connection: the host's, or, with the ids swapped, a device's; raises LinkError."""
         try:
             import can
         except ImportError as error:
-            raise LinkError(f"{self.place}: python-can is missing: pip install 'onrig[can]'") from error
+            raise LinkError(f"{self.address}: python-can is missing: pip install 'onrig[can]'") from error
         options: dict[str, Any] = {} if self.bitrate is msgspec.UNSET else {"bitrate": self.bitrate}
         options |= {"fd": True} if self.fd else {}
         try:
@@ -175,11 +175,11 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
                 **self.options,  # type: ignore[arg-type]
             )
         except (OSError, ValueError, TypeError, ImportError, NotImplementedError, can.CanError) as error:
-            raise LinkError(f"{self.place}: cannot be opened ({error}); check interface and channel") from error
-        return CanTransport(bus, self.place, send_id, receive_id, extended=self.extended, fd=self.fd)
+            raise LinkError(f"{self.address}: cannot be opened ({error}); check interface and channel") from error
+        return CanTransport(bus, self.address, send_id, receive_id, extended=self.extended, fd=self.fd)
 
     def _kernel_filters(self, receive_id: int) -> list[can.typechecking.CanFilter] | None:
-        """Filters for a bus whose kernel applies them; with python-can's own, each dropped message would end a read."""
+        """Receive filters applied by the kernel; with python-can's own, each dropped message would end a read."""
         mask = (1 << 29) - 1 if self.extended else _STANDARD_IDS - 1
         filters: list[can.typechecking.CanFilter] = [
             {"can_id": receive_id, "can_mask": mask, "extended": self.extended}
@@ -194,9 +194,9 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         return 1e6 * sum(math.ceil(size / _FRAME_BYTES) for size in sizes) * bits / self.bitrate
 
     @classmethod
-    def found(cls) -> Iterator[str]:
+    def find_addresses(cls) -> Iterator[str]:
         """CAN interfaces of the kernel."""
-        for network in sorted(_NETWORKS.glob("*")):
+        for network in sorted(_NETWORK_FOLDER.glob("*")):
             with contextlib.suppress(OSError):
-                if (network / "type").read_text().strip() == _CAN_TYPE:
+                if (network / "type").read_text().strip() == _CAN_DEVICE_TYPE:
                     yield f"socketcan:{network.name}"

@@ -27,7 +27,7 @@ class Clock(Protocol):
 
 
 class VirtualClock:
-    """Clock that advances only when told to."""
+    """Clock that advances only by `advance`."""
 
     def __init__(self, start_ns: int = 0) -> None:
         self.now_ns = start_ns
@@ -45,7 +45,7 @@ class VirtualClock:
 _NS_PER_US: Final = 1000
 _MIN_SPAN_NS: Final = 2_000_000_000
 """Shortest span for a slope estimate; below it jitter dominates, and the nominal rate is used."""
-_REFIT_EVERY: Final = 16
+_MAX_REFIT_INTERVAL: Final = 16
 
 
 class _LowerHull:
@@ -102,7 +102,7 @@ class ClockSync:
         self._refit_at = 1
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether any sample has been added."""
         return self._last_us >= 0
 
@@ -146,7 +146,7 @@ class ClockSync:
     def _fit(self) -> None:
         hull = self._old
         xs, ys = hull.xs, hull.ys
-        self._refit_at = hull.count + min(hull.count, _REFIT_EVERY)
+        self._refit_at = hull.count + min(hull.count, _MAX_REFIT_INTERVAL)
         if (xs[-1] - xs[0]) * self._nominal < _MIN_SPAN_NS:
             self._rate = self._nominal
             lowest = min(range(len(xs)), key=lambda i: ys[i] - self._nominal * xs[i])

@@ -34,16 +34,16 @@ from onrig.hw.messages import (
 )
 from onrig.hw.transport import LinkError, Transport
 
-HELLO_S: Final = 5.0
+HELLO_TIMEOUT_S: Final = 5.0
 """Start-up time of boards that reboot when the port opens (``hw/PROTOCOL.md`` §6)."""
-_RETRY_NS: Final = 100_000_000
-_ANSWER_S: Final = 1.0
-_FRAME_S: Final = 0.5
-_PERIODS: Final = 3
+_RETRY_INTERVAL_NS: Final = 100_000_000
+_ANSWER_TIMEOUT_S: Final = 1.0
+_MIN_FRAME_TIMEOUT_S: Final = 0.5
+_N_AWAITED_PERIODS: Final = 3
 """Number of periods to wait, in which at least one frame must arrive."""
-_PERIOD_US: Final = 20_000
+_DEFAULT_PERIOD_US: Final = 20_000
 """Sampling period (within its bounds) for an unconfigured device, or for one slower than ``_LONGEST_S``."""
-_LONGEST_S: Final = 5.0
+_MAX_FRAME_TIMEOUT_S: Final = 5.0
 """Longest wait for a frame."""
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class _Conversation:
         while (now_ns := clock.monotonic_ns()) < limit_ns:
             if frame:
                 self._transport.write(frame)
-            retry_ns = min(limit_ns, now_ns + _RETRY_NS)
+            retry_ns = min(limit_ns, now_ns + _RETRY_INTERVAL_NS)
             while pending or (left_ns := retry_ns - clock.monotonic_ns()) > 0:
                 if not pending:
                     data = self._transport.read(left_ns)
@@ -93,7 +93,7 @@ class _Conversation:
         """Return the payload of the answer to a request; raises LinkError if none arrives."""
         id_ = next(self._ids)
         frame = encode_frame(encode_request(Request(id_, op, payload)))
-        answer = self.ask(frame, _ANSWER_S, lambda body: _answer(body, id_, op))
+        answer = self.ask(frame, _ANSWER_TIMEOUT_S, lambda body: _answer(body, id_, op))
         if answer is None:
             raise LinkError(f"{self._transport.name}: the device '{rig}' did not answer {op.name}")
         return answer
@@ -119,7 +119,7 @@ class _States:
 
     @property
     def problem(self) -> str:
-        """Problem with the frames of a device that answered DISARM, as the end of a sentence."""
+        """Defect of the frames of a device that answered DISARM, as the end of a sentence."""
         if self._contradictory is not None:
             start, end = self._contradictory.u_start, self._contradictory.u_end
             outputs = f"outputs of {start} and {end} counts (safe: {tuple(self._safe)})"
@@ -128,8 +128,8 @@ class _States:
         return f", but of its state frames, {problem_text}"
 
 
-def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disarmed:
-    """Disarm the device at the other end and wait for the confirming frame; raises LinkError if none arrives.
+def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_TIMEOUT_S) -> Disarmed:
+    """Disarm the connected device and wait for the confirming frame; raises LinkError if none arrives.
 
     A device that sends no frames (not configured since power-up, or a simulator whose time has stopped) is configured,
     which also disarms it.
@@ -146,7 +146,7 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
     if device.ask(b"", _frames_s(hello, hello.period_max_us), states.take) is not None:
         return Disarmed(rig, configured=False)
     if states.last is None:
-        period_us = min(max(_PERIOD_US, hello.period_min_us), hello.period_max_us)
+        period_us = min(max(_DEFAULT_PERIOD_US, hello.period_min_us), hello.period_max_us)
         device.request(rig, Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, 1))
         if hello.capabilities & Capability.RESET and not hello.time_scale:
             device.request(rig, Op.RESET, RESET_LAYOUT.pack(0))
@@ -158,7 +158,7 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
 def _frames_s(hello: Hello, period_us: int) -> float:
     """Time within which frames must arrive."""
     slower = 1.0 / hello.time_scale if hello.time_scale > 0 else 1.0
-    return min(max(_FRAME_S, _PERIODS * period_us * 1e-6 * slower), _LONGEST_S)
+    return min(max(_MIN_FRAME_TIMEOUT_S, _N_AWAITED_PERIODS * period_us * 1e-6 * slower), _MAX_FRAME_TIMEOUT_S)
 
 
 def _hello(body: bytes) -> Hello | None:

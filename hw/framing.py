@@ -56,12 +56,12 @@ def encode_frame(body: bytes) -> bytes:
     The leading delimiter terminates noise or a truncated frame before this one, which would otherwise be lost with it.
     Raises FrameError if the body is empty, FrameTooLongError if it is too long.
     """
-    return (_encoded(body) if _encoded is not None else b"") or encode_in_python(body)
+    return (_native_encode(body) if _native_encode is not None else b"") or encode_in_python(body)
 
 
 def decode_frame(chunk: bytes) -> bytes:
     """Decode the bytes between two delimiters to a body; raises FrameError with the reason."""
-    return (_decoded(chunk) if _decoded is not None else b"") or decode_in_python(chunk)
+    return (_native_decode(chunk) if _native_decode is not None else b"") or decode_in_python(chunk)
 
 
 def encode_in_python(body: bytes) -> bytes:
@@ -103,8 +103,8 @@ def decode_in_python(chunk: bytes) -> bytes:
     return body
 
 
-_encoded: Final = builtin("frame_encode")
-_decoded: Final = builtin("frame_decode")
+_native_encode: Final = builtin("frame_encode")
+_native_decode: Final = builtin("frame_decode")
 
 
 class FrameReader:

@@ -15,15 +15,15 @@ _BITS_PER_BYTE = 10
 class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
     """Description of a connection; a subclass adds its settings as fields and its name as the tag."""
 
-    returns: ClassVar[bool] = True
-    """Whether a lost device can return under the same address; a run in real time waits for it."""
-    disarms: ClassVar[bool] = True
+    may_reconnect: ClassVar[bool] = True
+    """Whether a lost device may reconnect under the same address; a run in real time waits for it."""
+    allows_disarm: ClassVar[bool] = True
     """Whether ``onrig disarm`` may open it when no run uses it."""
-    identifies: ClassVar[bool] = True
-    """Whether ``onrig identify`` may drive the device behind it."""
+    allows_identification: ClassVar[bool] = True
+    """Whether ``onrig identify`` may drive the connected device."""
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Address of the device in messages, in one line."""
         raise NotImplementedError
 
@@ -37,8 +37,8 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         """
         raise NotImplementedError
 
-    def at(self, place: str) -> Line:
-        """The connection to a device found at ``place``; returns itself if its settings already contain the address."""
+    def with_address(self, address: str) -> Line:
+        """Return the connection to a device found at ``address``; itself if its settings already contain one."""
         return self
 
     def duration_us(self, sizes: list[int]) -> float:
@@ -46,7 +46,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         return 0.0
 
     @classmethod
-    def found(cls) -> Iterator[str]:
+    def find_addresses(cls) -> Iterator[str]:
         """Addresses on this machine at which devices may be, for ``onrig ports``; finding them opens none."""
         return iter(())
 
@@ -60,14 +60,14 @@ class Serial(Line, frozen=True, forbid_unknown_fields=True, tag="serial"):
     """Baud rate; default: that of the twin on a serial port."""
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return self.path
 
     def open(self) -> Transport:
         return open_port(self.path, self.baud)
 
-    def at(self, place: str) -> Serial:
-        return msgspec.structs.replace(self, path=place)
+    def with_address(self, address: str) -> Serial:
+        return msgspec.structs.replace(self, path=address)
 
     def duration_us(self, sizes: list[int]) -> float:
         """Duration with a start bit, eight data bits and a stop bit per byte."""

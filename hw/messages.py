@@ -167,15 +167,15 @@ def shows_safe(state: State, safe: Sequence[float]) -> bool:
     return state.status & _ARMED_OR_SAFE == _SAFE and _is_at(state.u_end, safe)
 
 
-def contradicts_safe(state: State, before: State | None, safe: Sequence[float]) -> bool:
-    """Whether a frame's outputs contradict the safe output that this frame, or the one just ``before`` it, reports.
+def contradicts_safe(state: State, previous: State | None, safe: Sequence[float]) -> bool:
+    """Whether a frame's outputs contradict the safe output that this frame, or the one just ``previous`` it, reports.
 
     A fault that latches at the sample makes the output safe from then on, so its frame may still report another value
     in ``u_end``; the next frame starts at the safe output.  safe: as in ``shows_safe``.
     """
     if state.status & _SAFE_OR_FAULT == _SAFE and not _is_at(state.u_end, safe):
         return True
-    return before is not None and bool(before.status & _SAFE) and not _is_at(state.u_start, safe)
+    return previous is not None and bool(previous.status & _SAFE) and not _is_at(state.u_start, safe)
 
 
 def _is_at(counts: Sequence[int], safe: Sequence[float]) -> bool:

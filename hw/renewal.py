@@ -18,11 +18,11 @@ from onrig.hw.transport import LinkError
 
 POLICY_BYTES: Final = 8
 _LAYOUT: Final = struct.Struct(f"<BI{POLICY_BYTES}s")
-_SILENT_NS: Final = 1_000_000_000
-_SILENT_PERIODS: Final = 10
-"""As long as a run waits for a frame (``hw/PROTOCOL.md`` §6)."""
-_CONFIRM_NS: Final = 300_000_000
-_CONFIRM_PERIODS: Final = 3
+_SILENCE_TIMEOUT_NS: Final = 1_000_000_000
+_SILENCE_TIMEOUT_PERIODS: Final = 10
+"""The larger one applies, as for the frames of a run (``hw/PROTOCOL.md`` §6)."""
+_CONFIRM_TIMEOUT_NS: Final = 300_000_000
+_CONFIRM_TIMEOUT_PERIODS: Final = 3
 
 
 class Renewal(NamedTuple):
@@ -69,7 +69,7 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
         session.reset(0)
     acted, armed = False, False
     scale = hello.time_scale or 1.0
-    silent_ns = _SILENT_NS + round(_SILENT_PERIODS * period_us * 1000 / scale)
+    silent_ns = _SILENCE_TIMEOUT_NS + round(_SILENCE_TIMEOUT_PERIODS * period_us * 1000 / scale)
     while True:
         state = session.wait_state(clock.monotonic_ns() + silent_ns)
         if session.rebooted:
@@ -95,8 +95,10 @@ def stop(session: DeviceSession, rig: Rig, period_us: int, clock: Clock) -> bool
     scale = (hello.time_scale if hello is not None else 1.0) or 1.0
     session.disarm()
     if hello is not None and not hello.time_scale:
-        session.reset(0)  # without it, time stands still
-    limit_ns = clock.monotonic_ns() + max(_CONFIRM_NS, round(_CONFIRM_PERIODS * period_us * 1000 / scale))
+        session.reset(0)  # without it, virtual time does not advance
+    limit_ns = clock.monotonic_ns() + max(
+        _CONFIRM_TIMEOUT_NS, round(_CONFIRM_TIMEOUT_PERIODS * period_us * 1000 / scale)
+    )
     while (state := session.wait_state(limit_ns)) is not None:
         if shows_safe(state, rig.safe_counts):
             return True

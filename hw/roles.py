@@ -21,7 +21,7 @@ def observation_of(rig: Rig, name: str) -> Observation | None:
 
 
 def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
-    """Readable range of an observation: that of its sensor if stated, otherwise its own [low, high]."""
+    """Readable range of an observation: that of its sensor if stated, otherwise the observation's [low, high]."""
     if observation.derivative_of is None:
         for s in rig.sensors:
             if s.name == (observation.sensor or observation.name) and not (
@@ -37,7 +37,7 @@ def rate_problem(rig: Rig, name: str) -> str | None:
     return None if o is None or is_rate(o.unit) else f"expected a velocity, but '{name}' is in {o.unit!r}"
 
 
-def rate_of_problem(rig: Rig, place: str, velocity: str) -> str | None:
+def derivative_problem(rig: Rig, place: str, velocity: str) -> str | None:
     """Message for a velocity that does not belong to the position; None if it does, or for an unknown name."""
     p, v = observation_of(rig, place), observation_of(rig, velocity)
     if p is None or v is None or same_unit(v.unit, per_second(p.unit)):

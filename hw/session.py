@@ -39,8 +39,8 @@ from onrig.hw.messages import (
 from onrig.hw.rig import Rig
 from onrig.hw.transport import LinkError, Transport
 
-RETRY_S: Final = 0.1
-ATTEMPTS: Final = 10
+RETRY_INTERVAL_S: Final = 0.1
+MAX_ATTEMPTS: Final = 10
 _FRAME_OVERHEAD_BYTES: Final = 7
 _MAX_DRAIN_READS: Final = 64
 """Limit on reads when draining a port that is never silent; more than the kernel's serial buffers hold."""
@@ -72,8 +72,8 @@ class DeviceSession:
         rig: Rig,
         clock: Clock,
         *,
-        retry_s: float = RETRY_S,
-        attempts: int = ATTEMPTS,
+        retry_s: float = RETRY_INTERVAL_S,
+        attempts: int = MAX_ATTEMPTS,
         tap: Tap | None = None,
     ) -> None:
         self.counters = LinkCounters()
@@ -214,7 +214,7 @@ class DeviceSession:
             self.request_hello()
             while not self.rebooted and (bodies := self._receive(deadline_ns)) is not None:
                 for body in bodies:
-                    self._take_other(body)
+                    self._handle_unrequested(body)
         except LinkError:
             pass
         return self.rebooted
@@ -222,7 +222,7 @@ class DeviceSession:
     def wait_state(self, deadline_ns: int) -> State | None:
         """Return the newest state frame, waiting for it until ``deadline_ns``; None if none has arrived by then.
 
-        A hello that shows a reboot ends the wait.  Anything else that arrives is counted and raises nothing.  Raises
+        A hello that shows a reboot ends the wait.  Other frames are counted and cause no error.  Raises
         LinkError once the link is closed.
         """
         read, feed, now, intake = self._transport.read, self._reader.feed, self._now, self._intake
@@ -240,7 +240,7 @@ class DeviceSession:
                     else:
                         if self._tap is not None:
                             self._tap(self._read_ns, body)
-                        self._take_other(body)
+                        self._handle_unrequested(body)
             state = intake.newest
             # A read of at most one frame has emptied the buffer, so the usual case needs no second read.
             is_buffer_empty = state is not None and len(data) <= self._one_frame_bytes
@@ -319,10 +319,10 @@ class DeviceSession:
                 except WireError:
                     self.counters.unreadable += 1
             else:
-                self._take_other(body)
+                self._handle_unrequested(body)
         return responses
 
-    def _take_other(self, body: bytes) -> None:
+    def _handle_unrequested(self, body: bytes) -> None:
         if body[0] != MessageType.HELLO:
             self.counters.unexpected += 1
             return

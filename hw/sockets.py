@@ -30,13 +30,13 @@ class _Networked(Line, frozen=True, forbid_unknown_fields=True):
     """Port on which the device listens."""
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def _connect(self, kind: socket.SocketKind, limit_s: float) -> socket.socket:
-        """Connect within ``limit_s``, name resolution included; raises LinkError."""
-        deadline_s, error = time.monotonic() + limit_s, OSError(f"its name was not found within {limit_s:g} s")
-        for family, address in _resolve(self.host, self.port, kind, limit_s, self.place):
+    def _connect(self, kind: socket.SocketKind, timeout_s: float) -> socket.socket:
+        """Connect within ``timeout_s``, name resolution included; raises LinkError."""
+        deadline_s, error = time.monotonic() + timeout_s, OSError(f"its name was not found within {timeout_s:g} s")
+        for family, address in _resolve(self.host, self.port, kind, timeout_s, self.address):
             line = socket.socket(family, kind)
             try:
                 line.settimeout(max(deadline_s - time.monotonic(), 1e-3))
@@ -47,15 +47,15 @@ class _Networked(Line, frozen=True, forbid_unknown_fields=True):
             else:
                 line.setblocking(False)
                 return line
-        raise _unreachable(self.place, error)
+        raise _unreachable(self.address, error)
 
 
-def _unreachable(place: str, error: OSError) -> LinkError:
+def _unreachable(address: str, error: OSError) -> LinkError:
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-    return LinkError(f"{place}: {reason}; check that the device is on and reachable")
+    return LinkError(f"{address}: {reason}; check that the device is on and reachable")
 
 
-def _resolve(host: str, port: int, kind: socket.SocketKind, limit_s: float, place: str) -> _Addresses:
+def _resolve(host: str, port: int, kind: socket.SocketKind, timeout_s: float, address: str) -> _Addresses:
     """Resolve a host's addresses; if the resolver does not answer in time, its thread is abandoned."""
     addresses: _Addresses = []
     errors: list[OSError | UnicodeError] = []
@@ -68,10 +68,10 @@ def _resolve(host: str, port: int, kind: socket.SocketKind, limit_s: float, plac
 
     thread = threading.Thread(target=resolve, daemon=True)
     thread.start()
-    thread.join(limit_s)
+    thread.join(timeout_s)
     if errors:
         reason = getattr(errors[0], "strerror", None) or errors[0]
-        raise LinkError(f"{place}: {reason}; check the device's name") from errors[0]
+        raise LinkError(f"{address}: {reason}; check the device's name") from errors[0]
     return list(addresses)
 
 
@@ -98,7 +98,7 @@ class Tcp(_Networked, frozen=True, forbid_unknown_fields=True, tag="tcp"):
             ):
                 line.setsockopt(socket.IPPROTO_TCP, option, value)
             line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return DescriptorTransport(line.detach(), self.place)
+        return DescriptorTransport(line.detach(), self.address)
 
 
 class DatagramTransport(DescriptorTransport):
@@ -116,7 +116,7 @@ class DatagramTransport(DescriptorTransport):
             except BlockingIOError:
                 break
             except OSError as error:
-                raise self._lost(error) from error
+                raise self._lost_error(error) from error
         return read
 
 
@@ -130,7 +130,7 @@ class Udp(_Networked, frozen=True, forbid_unknown_fields=True, tag="udp"):
     """Timeout of the name resolution."""
 
     def open(self) -> Transport:
-        return DatagramTransport(self._connect(socket.SOCK_DGRAM, self.look_up_s).detach(), self.place)
+        return DatagramTransport(self._connect(socket.SOCK_DGRAM, self.look_up_s).detach(), self.address)
 
 
 class Unix(Line, frozen=True, forbid_unknown_fields=True, tag="unix"):
@@ -140,7 +140,7 @@ class Unix(Line, frozen=True, forbid_unknown_fields=True, tag="unix"):
     """Path of the socket."""
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return self.path
 
     def open(self) -> Transport:

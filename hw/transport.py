@@ -27,7 +27,7 @@ class LinkError(Exception):
 
 
 class LineClosed(LinkError):
-    """Connection whose other end is gone: an unplugged cable, a device without power, an ended twin."""
+    """Connection closed by the peer: an unplugged cable, a device without power, an ended twin."""
 
 
 class Transport(Protocol):
@@ -82,9 +82,9 @@ class DescriptorTransport:
         except BlockingIOError:
             return b""
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._lost_error(error) from error
         if not data:
-            raise self._lost(None)
+            raise self._lost_error(None)
         return data
 
     def write(self, data: bytes) -> int:
@@ -94,7 +94,7 @@ class DescriptorTransport:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._lost_error(error) from error
 
     def close(self) -> None:
         """Close the descriptor; closing twice is harmless."""
@@ -104,7 +104,7 @@ class DescriptorTransport:
 
     def _wait(self, timeout_ns: int) -> None:
         if self._fd < 0:
-            raise self._lost(None)
+            raise self._lost_error(None)
         # poll has a resolution of 1 ms, one period at 1 kHz; select is accurate to microseconds.
         whole_ms, rest_ns = divmod(timeout_ns, _NS_PER_MS)
         if whole_ms and self._poll.poll(whole_ms):
@@ -114,7 +114,7 @@ class DescriptorTransport:
         elif rest_ns:
             self._poll.poll(1)
 
-    def _lost(self, error: OSError | None) -> LinkError:
+    def _lost_error(self, error: OSError | None) -> LinkError:
         if self._fd < 0:
             return LinkError(f"{self._name}: the port was closed by this process")
         reason = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
@@ -152,7 +152,7 @@ class LoopbackTransport:
         return -1
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return data sent by the other end; if there is none yet, let it run for up to ``timeout_ns``."""
+        """Return data sent by the other end; if none is available, run that end for up to ``timeout_ns``."""
         if self._closed:
             raise LinkError(f"{self._name}: the port was closed by this process")
         waiting = self._waiting
@@ -180,7 +180,7 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
     """
     if _is_socket(path):
         return _open_socket(path)
-    import termios  # here: checking a configuration opens no port, and works where there is no termios
+    import termios  # imported here: a configuration can be checked on systems without termios
 
     import serial
 

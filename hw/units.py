@@ -24,8 +24,8 @@ _ALIASES: Final = {
     **dict.fromkeys(("volt", "volts"), "V"),
     **dict.fromkeys(("meter", "meters", "metre", "metres"), "m"),
 }
-_COMPOUND: Final = {"rpm": {"rev": 1, "min": -1}, "Hz": {"s": -1}}
-_TIMES: Final = ("s", "ms", "us", "µs", "min", "h")
+_COMPOUND_UNITS: Final = {"rpm": {"rev": 1, "min": -1}, "Hz": {"s": -1}}
+_TIME_UNITS: Final = ("s", "ms", "us", "µs", "min", "h")
 
 
 @lru_cache(maxsize=256)
@@ -48,7 +48,7 @@ def powers(unit: str) -> Powers:
         elif token["symbol"]:
             power = sign * int(token["power"] or {"²": 2, "³": 3}.get(token["raised"] or "", 1))
             name = _ALIASES.get(token["symbol"], token["symbol"])
-            for symbol, exponent in _COMPOUND.get(name, {name: 1}).items():
+            for symbol, exponent in _COMPOUND_UNITS.get(name, {name: 1}).items():
                 exponents[symbol] = exponents.get(symbol, 0) + power * exponent
             divides = False
         elif token[0] == "1":
@@ -68,4 +68,4 @@ def per_second(unit: str) -> str:
 
 def is_rate(unit: str) -> bool:
     """Whether a unit is that of a velocity: a quantity per time."""
-    return any(powers(unit).get(time) == -1 for time in _TIMES)
+    return any(powers(unit).get(time) == -1 for time in _TIME_UNITS)

@@ -118,7 +118,7 @@ def export_discrete_policy(
     if atoms is not None:
         values = graph.expected_values(values, len(levels), atoms)
     best = graph.add("ArgMax", [values], "best", axis=1)
-    centre, half_range = Normalisation.of(contract.actions)
+    centre, half_range = Normalisation.from_signals(contract.actions)
     level = graph.add("Gather", [graph.constant("levels", centre + half_range * levels), best], "level")
     # Zero times the values is 0 if all are finite, else NaN, which the sum passes on to the action.
     graph.add("Gemm", [values, graph.constant("zeros", np.zeros((len(levels), 1))), level], "finite")
@@ -182,7 +182,7 @@ class _Graph:
 
     def scale_actions(self, value: str, contract: PolicyContract) -> None:
         """Map actions on [-1, 1] to SI units."""
-        centre, half_range = Normalisation.of(contract.actions)
+        centre, half_range = Normalisation.from_signals(contract.actions)
         for op, array, name in (("Mul", half_range, "half_range"), ("Add", centre, "centre")):
             # Symmetric and unit ranges need no separate kernel.
             if np.any(array != (op == "Mul")):
@@ -196,7 +196,7 @@ class _Graph:
 
     def standardise(self, input_filter: InputFilter, contract: PolicyContract) -> str:
         """Add the observation filter (in SI units); returns its output."""
-        centre, half_range = Normalisation.of(contract.observations)
+        centre, half_range = Normalisation.from_signals(contract.observations)
         scale = 1.0 / (half_range * input_filter.std)
         shift = -(centre / half_range + input_filter.mean) / input_filter.std
         scaled = self.add("Mul", [INPUT_NAME, self.constant("filter_scale", scale)], "filter_scaled")
@@ -223,7 +223,7 @@ class _Graph:
         if not layers or widths[-1] != outputs or shapes != list(itertools.pairwise(widths)):
             raise ValueError(f"layers of shape {shapes} do not lead from {n} observations to {outputs} outputs")
         if input_filter is None:
-            centre, half_range = Normalisation.of(contract.observations)
+            centre, half_range = Normalisation.from_signals(contract.observations)
             weight, bias = layers[0]
             first = weight / half_range[:, None]
             value, layers = INPUT_NAME, [(first, bias - centre @ first), *layers[1:]]
@@ -250,7 +250,7 @@ class _Graph:
 
     def cells(self, cells: Layers, units: Sequence[int], contract: PolicyContract) -> str:
         """Add LSTM cells that receive the observation (SI units); returns the output of the last one."""
-        centre, half_range = Normalisation.of(contract.observations)
+        centre, half_range = Normalisation.from_signals(contract.observations)
         n, (weight, bias) = len(contract.observations), cells[0]
         scaled = weight[:n] / half_range[:, None]
         first = (np.concatenate((scaled, weight[n:])), bias - centre @ scaled)

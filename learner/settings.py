@@ -143,7 +143,7 @@ def learner_settings(section: Mapping[str, object]) -> LearnerSettings:
 def settings_type() -> type[LearnerSettings]:
     """Return the type of the section, including sections from other packages and files; raises ValueError for an
     invalid file."""
-    return _extended(*(registry.foreign_names(group) for group in _GROUPS))
+    return _extended(*(registry.third_party_names(group) for group in _GROUPS))
 
 
 @cache

@@ -14,7 +14,7 @@ RESET_SHARE: Final = 0.2
 
 
 class Brake:
-    """Command of one actuator between its safe value, the point of rest, and either end of its range."""
+    """Command of one actuator from its safe value (no effort) to either end of its range (full effort)."""
 
     def __init__(self, actuator: Actuator, effort: float = 1.0) -> None:
         self._rest = actuator.safe

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.document import is_file, shipped
+from onrig.runtime.config.document import is_file, shipped_names
 from onrig.runtime.config.recipe import SECTIONS
 from onrig.runtime.config.yaml_nodes import Data
 from onrig.runtime.task import Task
@@ -52,4 +52,4 @@ def advice(kind: str, name: str, path: Path | None = None) -> str:
 
 def shipped_kind(name: str) -> str | None:
     """Return the kind of a shipped configuration that is not a run; None for an unknown name."""
-    return next((kind for folder, kind in _FOLDERS.items() if name in shipped(folder)), None)
+    return next((kind for folder, kind in _FOLDERS.items() if name in shipped_names(folder)), None)

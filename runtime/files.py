@@ -17,14 +17,14 @@ MAX_JSON_BYTES: Final = 64 << 20
 """Size limit of a JSON file of a run or an experiment."""
 MAX_TABLE_BYTES: Final = 256 << 20
 """Size limit of a file of rows (CSV, JSON lines): some million episodes."""
-_KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
+_IRREGULAR_KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),
     (stat.S_ISSOCK, "a socket"),
 )
 
 
-_READING: Final = os.O_RDONLY | sum(
+_READ_FLAGS: Final = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 )
 """Flags of a file opened for reading; not every system has all of them."""
@@ -46,7 +46,7 @@ def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
     """
     try:
         _check_regular(os.stat(path), path)
-        fd = os.open(path, _READING)
+        fd = os.open(path, _READ_FLAGS)
     except ValueError:
         raise OSError(errno.EINVAL, "a name with a NUL byte", str(path)) from None
     try:
@@ -71,7 +71,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 def _check_regular(status: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "a device")
+        kind = next((name for is_kind, name in _IRREGULAR_KINDS if is_kind(status.st_mode)), "a device")
         raise NotRegularFile(errno.EINVAL, f"{kind}, not a regular file", str(path))
 
 
@@ -117,7 +117,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
-    """Replace a file in a folder writable only by this user (such as a run's), through a temporary file next to it.
+    """Replace a file in a folder writable only by this user (such as a run's), via a temporary file in that folder.
 
     ``durable``: after a power failure the file has its old or its new content.  Raises OSError without a partial file.
     """
@@ -155,7 +155,7 @@ def read_fields(path: Path) -> dict[str, object]:
     return {}
 
 
-_READ_BYTES: Final = 1 << 20
+_MAX_READ_BYTES: Final = 1 << 20
 _MAX_LINE_BYTES: Final = 1 << 20
 """Maximum length of a line."""
 
@@ -163,30 +163,30 @@ _MAX_LINE_BYTES: Final = 1 << 20
 class LineTail:
     """Tail of a file that other processes append to, and that may not exist yet."""
 
-    def __init__(self, path: Path, *, from_end: bool = False, read_bytes: int = _READ_BYTES) -> None:
+    def __init__(self, path: Path, *, from_end: bool = False, read_bytes: int = _MAX_READ_BYTES) -> None:
         """``from_end``: skip the current content.  ``read_bytes``: maximum read per call."""
-        self._path, self._at_once_bytes = path, read_bytes
-        self._at = path.stat().st_size if from_end and path.exists() else 0
-        self._rest = b""
+        self._path, self._max_read_bytes = path, read_bytes
+        self._offset = path.stat().st_size if from_end and path.exists() else 0
+        self._partial_line = b""
 
     def lines(self) -> list[bytes]:
         """Return the new lines since the last call, without line ends; none if the file cannot be read."""
         try:
             size = self._path.stat().st_size
-            if self._at - len(self._rest) <= size < self._at:  # the file was truncated within a line
-                self._rest = self._rest[: len(self._rest) - (self._at - size)]
-                self._at = size
-            elif size < self._at:  # a new file of the same name, in a recreated run folder
-                self._at, self._rest = 0, b""
-            if size == self._at:
+            if self._offset - len(self._partial_line) <= size < self._offset:  # the file was truncated within a line
+                self._partial_line = self._partial_line[: len(self._partial_line) - (self._offset - size)]
+                self._offset = size
+            elif size < self._offset:  # a new file of the same name, in a recreated run folder
+                self._offset, self._partial_line = 0, b""
+            if size == self._offset:
                 return []
             with open_file(self._path, None) as file:
-                file.seek(self._at)
-                data = file.read(self._at_once_bytes)
+                file.seek(self._offset)
+                data = file.read(self._max_read_bytes)
         except OSError:
             return []
-        self._at += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _MAX_LINE_BYTES:
-            self._rest = b""
+        self._offset += len(data)
+        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
+        if len(self._partial_line) > _MAX_LINE_BYTES:
+            self._partial_line = b""
         return lines

@@ -1,4 +1,4 @@
-"""Guard for foreign Python code in the tick: exceptions, unusable results and overruns become a fault."""
+"""Guard for third-party Python code in the tick: exceptions, unusable results and overruns become a fault."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Final, ParamSpec, TypeVar
 from onrig.runtime import registry
 
 BUDGET_SHARE: Final = 0.1
-"""Maximum share of the sampling period per foreign call."""
+"""Maximum share of the sampling period per third-party call."""
 MAX_BUDGET_NS: Final = 2_000_000
 
 T = TypeVar("T")
-Given = ParamSpec("Given")
+P = ParamSpec("P")
 
 
 def budget_ns(period_us: int) -> int:
-    """Return the time budget of one foreign call per tick."""
+    """Return the time budget of one third-party call per tick."""
     return min(round(BUDGET_SHARE * 1e3 * period_us), MAX_BUDGET_NS)
 
 
 class Guard:
-    """Guard around the foreign calls of a tick; reports the first failure of an episode to ``failed``."""
+    """Guard around the third-party calls of a tick; reports the first failure of an episode to ``failed``."""
 
     def __init__(self, failed: Callable[[str], None], budget_ns: int, clock: Callable[[], int] | None) -> None:
         """``clock`` in ns measures overruns; None, as in virtual time and in replays, disables this check."""
         self._failed, self._budget_ns, self._clock = failed, budget_ns, clock
 
-    def wrap(self, name: str, call: Callable[Given, T], fallback: T) -> Callable[Given, T]:
+    def wrap(self, name: str, call: Callable[P, T], fallback: T) -> Callable[P, T]:
         """Wrap ``call``; after a failure the result is ``fallback``."""
         failed, max_ns, clock = self._failed, self._budget_ns, self._clock or _no_clock
 
-        def guarded(*provided: Given.args, **named: Given.kwargs) -> T:
+        def guarded(*provided: P.args, **named: P.kwargs) -> T:
             start_ns = clock()
             try:
                 result = call(*provided, **named)
@@ -51,7 +51,7 @@ def _no_clock() -> int:
     return 0
 
 
-def measured_ns(call: Callable[[], object], calls: int = 200) -> int:
+def measure_ns(call: Callable[[], object], calls: int = 200) -> int:
     """Measure the 99th percentile (ns) of ``calls`` consecutive calls, after as many warm-up calls."""
     for _ in range(calls):
         call()

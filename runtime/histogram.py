@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_PARTS: Final = 128
-_OCTAVES: Final = 40  # 1 ns to 18 minutes
+_PARTS_PER_OCTAVE: Final = 128
+_N_OCTAVES: Final = 40  # 1 ns to 18 minutes
 
 
 class Bins(NamedTuple):
@@ -30,7 +30,7 @@ class DurationHistogram:
     """Histogram of durations in ns; negative ones (rounding of a clock estimate) count as zero."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(_PARTS * _OCTAVES, np.int64)
+        self._counts = np.zeros(_PARTS_PER_OCTAVE * _N_OCTAVES, np.int64)
         self._max_ns = 0
 
     def add(self, durations_ns: NDArray[np.integer]) -> None:
@@ -39,7 +39,9 @@ class DurationHistogram:
             return
         # frexp is exact; a logarithm may round 2**k ns into the octave below.
         mantissa, exponent = np.frexp(np.maximum(durations_ns.astype(np.float64), 1.0))
-        bins = (exponent.astype(np.int64) - 1) * _PARTS + ((mantissa - 0.5) * (2 * _PARTS)).astype(np.int64)
+        bins = (exponent.astype(np.int64) - 1) * _PARTS_PER_OCTAVE + (
+            (mantissa - 0.5) * (2 * _PARTS_PER_OCTAVE)
+        ).astype(np.int64)
         self._counts += np.bincount(np.minimum(bins, len(self._counts) - 1), minlength=len(self._counts))
         self._max_ns = max(self._max_ns, int(durations_ns.max()))
 
@@ -92,25 +94,25 @@ class DurationHistogram:
 
 def _edges_ns(first: int, last: int) -> NDArray[np.float64]:
     """Lower edges of the bins ``first`` to ``last``, both included."""
-    octave, part = np.divmod(np.arange(first, last + 1), _PARTS)
-    return np.ldexp(1.0 + part / _PARTS, octave.astype(np.int32))
+    octave, part = np.divmod(np.arange(first, last + 1), _PARTS_PER_OCTAVE)
+    return np.ldexp(1.0 + part / _PARTS_PER_OCTAVE, octave.astype(np.int32))
 
 
 BINS_PER_OCTAVE: Final = 8
-COARSE_BINS: Final = _OCTAVES * BINS_PER_OCTAVE
+N_COARSE_BINS: Final = _N_OCTAVES * BINS_PER_OCTAVE
 """Number of coarse bins; bin b covers 2^(b/8) ns to 2^((b+1)/8) ns."""
 
 
 def coarse_counts(durations_ns: NDArray[np.integer]) -> NDArray[np.int64]:
     """Count durations (n,) in coarse bins; those below 1 ns fall into the first."""
     clipped = np.maximum(durations_ns.astype(np.float64), 1.0)
-    indices = np.minimum((np.log2(clipped) * BINS_PER_OCTAVE).astype(np.int64), COARSE_BINS - 1)
-    return np.bincount(indices, minlength=COARSE_BINS).astype(np.int64)
+    indices = np.minimum((np.log2(clipped) * BINS_PER_OCTAVE).astype(np.int64), N_COARSE_BINS - 1)
+    return np.bincount(indices, minlength=N_COARSE_BINS).astype(np.int64)
 
 
 def coarse_edges_us() -> NDArray[np.float64]:
     """Edges of the coarse bins in us, (bins + 1,)."""
-    edges: NDArray[np.float64] = 2.0 ** (np.arange(COARSE_BINS + 1) / BINS_PER_OCTAVE) / 1000
+    edges: NDArray[np.float64] = 2.0 ** (np.arange(N_COARSE_BINS + 1) / BINS_PER_OCTAVE) / 1000
     return edges
 
 

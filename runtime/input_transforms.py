@@ -17,7 +17,7 @@ from onrig.runtime import registry
 from onrig.runtime.config.registered import registered
 from onrig.runtime.rewards import Problems, Values
 
-_ANGLE: Final = "rad"
+_ANGLE_UNIT: Final = "rad"
 
 ScalarFunction = Callable[[Sequence[float]], float]
 BatchFunction = Callable[[Values], Values]
@@ -26,76 +26,80 @@ BatchFunction = Callable[[Values], Values]
 class InputTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
     """Base of input transforms; a subclass declares its settings as fields and its name as the tag."""
 
-    def problems(self, of: Observation) -> Problems:
+    def problems(self, observation: Observation) -> Problems:
         """List the reasons why the transform cannot be applied to an observation."""
         return iter(())
 
-    def signal(self, of: Observation) -> Observation:
+    def signal(self, observation: Observation) -> Observation:
         """Return name, unit and range of the result; [low, high] maps to [-1, 1]."""
         raise NotImplementedError
 
-    def build(self, at: int, rig: Rig) -> BatchFunction:
+    def build(self, index: int, rig: Rig) -> BatchFunction:
         """Build the stateless function from observations (..., n) in SI units, in the order of ``rig.signals``, to
         (...).
 
-        ``at`` is the index of its observation. It must use numpy throughout, so that single and batched results are
+        ``index`` is the index of its observation. It must use numpy throughout, so that single and batched results are
         equal.
         """
         raise NotImplementedError
 
-    def build_scalar(self, at: int, rig: Rig) -> ScalarFunction:
+    def build_scalar(self, index: int, rig: Rig) -> ScalarFunction:
         """Build the function for one observation (n,) of floats; by default through an array, which takes a few µs."""
-        form = self.build(at, rig)
+        form = self.build(index, rig)
         return lambda observation: float(form(np.array(observation, np.float64)))
 
 
 class Value(InputTransform, frozen=True, forbid_unknown_fields=True, tag="value"):
     """Identity: the observation itself."""
 
-    def signal(self, of: Observation) -> Observation:
+    def signal(self, observation: Observation) -> Observation:
         """Return the observation's signal."""
-        return Observation(of.name, of.unit, of.low, of.high)
+        return Observation(observation.name, observation.unit, observation.low, observation.high)
 
-    def build(self, at: int, rig: Rig) -> BatchFunction:
+    def build(self, index: int, rig: Rig) -> BatchFunction:
         """Select the column."""
-        return lambda observations: observations[..., at]
+        return lambda observations: observations[..., index]
 
-    def build_scalar(self, at: int, rig: Rig) -> ScalarFunction:
+    def build_scalar(self, index: int, rig: Rig) -> ScalarFunction:
         """Select the value."""
-        return lambda observation: float(observation[at])
+        return lambda observation: float(observation[index])
 
 
-class _OfAngle(InputTransform, frozen=True, forbid_unknown_fields=True):
-    def problems(self, of: Observation) -> Problems:
-        if of.unit != _ANGLE:
-            yield "", f"expected 'value', because '{of.name}' is not an angle in {_ANGLE} but in {of.unit}"
+class _AngleTransform(InputTransform, frozen=True, forbid_unknown_fields=True):
+    def problems(self, observation: Observation) -> Problems:
+        if observation.unit != _ANGLE_UNIT:
+            yield (
+                "",
+                f"expected 'value', because '{observation.name}' is not an angle in {_ANGLE_UNIT} "
+                f"but in {observation.unit}",
+            )
 
-    def signal(self, of: Observation) -> Observation:
-        return Observation(f"{self.__struct_config__.tag}_{of.name}", "1", -1.0, 1.0)
+    def signal(self, observation: Observation) -> Observation:
+        return Observation(f"{self.__struct_config__.tag}_{observation.name}", "1", -1.0, 1.0)
 
 
-class Cosine(_OfAngle, frozen=True, forbid_unknown_fields=True, tag="cos"):
+class Cosine(_AngleTransform, frozen=True, forbid_unknown_fields=True, tag="cos"):
     """Cosine of an angle."""
 
-    def build(self, at: int, rig: Rig) -> BatchFunction:
+    def build(self, index: int, rig: Rig) -> BatchFunction:
         """Use numpy, whose result may differ from ``math`` by rounding."""
-        return lambda observations: np.asarray(np.cos(observations[..., at]))
+        return lambda observations: np.asarray(np.cos(observations[..., index]))
 
-    def build_scalar(self, at: int, rig: Rig) -> ScalarFunction:
+    def build_scalar(self, index: int, rig: Rig) -> ScalarFunction:
         """Use ``math``."""
-        return lambda observation: math.cos(observation[at])
+        return lambda observation: math.cos(observation[index])
 
 
-class Sine(_OfAngle, frozen=True, forbid_unknown_fields=True, tag="sin"):
+class Sine(_AngleTransform, frozen=True, forbid_unknown_fields=True, tag="sin"):
     """Sine of an angle."""
 
-    def build(self, at: int, rig: Rig) -> BatchFunction:
+    def build(self, index: int, rig: Rig) -> BatchFunction:
         """Use numpy, whose result may differ from ``math`` by rounding."""
-        return lambda observations: np.asarray(np.sin(observations[..., at]))
+        return lambda observations: np.asarray(np.sin(observations[..., index]))
 
-    def build_scalar(self, at: int, rig: Rig) -> ScalarFunction:
+    def build_scalar(self, index: int, rig: Rig) -> ScalarFunction:
         """Use ``math``."""
-        return lambda observation: math.sin(observation[at])
+        return lambda observation: math.sin(observation[index])
 
 
 if TYPE_CHECKING:

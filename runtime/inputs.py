@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_word
 from onrig.runtime import registry
 from onrig.runtime.config.problem import collect_problems, unknown_name
-from onrig.runtime.config.registered import WithRegistered, chosen
+from onrig.runtime.config.registered import WithRegistered, build_registered
 from onrig.runtime.input_transforms import AnyForm, InputTransform, ScalarFunction
 
 MAX_LAG: Final = 15
@@ -37,8 +37,8 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         """Check the transform against the registry; raises ValueError."""
         if isinstance(self.form, str):
-            transform = _named(self.form)
-            if registry.is_foreign(transform):  # record the settings, because its defaults may change
+            transform = _transform_by_name(self.form)
+            if registry.is_third_party(transform):  # record the settings, because its defaults may change
                 msgspec.structs.force_setattr(self, "form", transform)
         else:
             super().__post_init__()
@@ -46,13 +46,13 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     @property
     def transform(self) -> InputTransform:
         """Description of the transform."""
-        return _named(self.form) if isinstance(self.form, str) else self.form
+        return _transform_by_name(self.form) if isinstance(self.form, str) else self.form
 
 
-def _named(form: str) -> InputTransform:
+def _transform_by_name(form: str) -> InputTransform:
     """Return a transform with default settings; raises ValueError in the format of msgspec's errors."""
     try:
-        transform: InputTransform = chosen(registry.INPUT_TRANSFORMS, {"kind": form}, "$.form")
+        transform: InputTransform = build_registered(registry.INPUT_TRANSFORMS, {"kind": form}, "$.form")
     except ValueError as error:
         raise ValueError(str(error).replace("$.form.kind", "$.form")) from None
     return transform
@@ -72,16 +72,16 @@ def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
     return tuple(_signal(term, of[term.observation]) for term in inputs if term.observation in of)
 
 
-def _signal(term: PolicyInput, of: Observation) -> Observation:
+def _signal(term: PolicyInput, observation: Observation) -> Observation:
     try:
-        signal = term.transform.signal(of)
-    except Exception:  # ``input_problems`` reports errors in foreign code
-        signal = of
+        signal = term.transform.signal(observation)
+    except Exception:  # ``input_problems`` reports errors in third-party code
+        signal = observation
     return msgspec.structs.replace(signal, name=f"{signal.name}-{term.lag}") if term.lag else signal
 
 
 Watch = Callable[[str, ScalarFunction], ScalarFunction]
-"""Wraps a foreign transform, given its name, in a guard."""
+"""Wraps a third-party transform, given its name, in a guard."""
 
 
 class Composition:
@@ -91,7 +91,7 @@ class Composition:
         """``watch`` wraps third-party transforms."""
         index_of = {o.name: i for i, o in enumerate(rig.signals)}
         self._scalar_functions: Final = tuple(
-            (term.lag, _one(term, index_of[term.observation], rig, watch)) for term in inputs
+            (term.lag, _compile_input(term, index_of[term.observation], rig, watch)) for term in inputs
         )
         self._batch_functions: Final = tuple(
             (term.lag, term.transform.build(index_of[term.observation], rig)) for term in inputs
@@ -102,7 +102,7 @@ class Composition:
     def __call__(self, observations: Sequence[Sequence[float]]) -> tuple[float, ...]:
         """Compose the inputs (k,) from observations (n,) in SI units, newest first.
 
-        The oldest one is repeated if there are fewer than ``history`` previous ones.
+        The oldest one is repeated while fewer than ``history`` previous ones exist.
         """
         oldest = len(observations) - 1
         return tuple([form(observations[lag if lag < oldest else oldest]) for lag, form in self._scalar_functions])
@@ -114,9 +114,9 @@ class Composition:
         return np.stack([form(observations[min(lag, oldest)]) for lag, form in self._batch_functions], axis=-1)
 
 
-def _one(term: PolicyInput, index: int, rig: Rig, watch: Watch | None) -> ScalarFunction:
+def _compile_input(term: PolicyInput, index: int, rig: Rig, watch: Watch | None) -> ScalarFunction:
     form = term.transform.build_scalar(index, rig)
-    if watch is None or not registry.is_foreign(term.transform):
+    if watch is None or not registry.is_third_party(term.transform):
         return form
 
     def checked(observation: Sequence[float]) -> float:
@@ -158,8 +158,8 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
     return problems
 
 
-def _form_problems(transform: InputTransform, of: Observation) -> Iterator[tuple[str, str]]:
-    yield from transform.problems(of)
-    signal = transform.signal(of)
+def _form_problems(transform: InputTransform, observation: Observation) -> Iterator[tuple[str, str]]:
+    yield from transform.problems(observation)
+    signal = transform.signal(observation)
     if not is_word(signal.name):
         yield "", f"expected a plain word as the name of its result, got {signal.name!r}"

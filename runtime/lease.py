@@ -10,7 +10,7 @@ from msgspec import UNSET
 from onrig.runtime.config.problem import Finding
 from onrig.runtime.run_config import RunConfig
 
-_FEEDINGS: Final = 2
+_MIN_FEEDINGS: Final = 2
 """Minimum number of samples within a watchdog's timeout; it is fed once per sample."""
 
 
@@ -26,22 +26,22 @@ def lease_ns(config: RunConfig) -> int:
 def longest_hold_ns(config: RunConfig) -> int:
     """Return ``lease_ns``, plus the watchdog's timeout if a driver may have stopped as well.
 
-    0 in lockstep, where time stands still between commands.
+    0 in lockstep, where virtual time stops between commands.
     """
     driver = config.device.driver
     watchdog_s = None if driver is UNSET else driver.watchdog_s
     return 0 if config.lockstep else lease_ns(config) + round((watchdog_s or 0.0) * 1e9)
 
 
-def worth(config: RunConfig) -> str:
-    """Describe in one sentence what the lease guarantees on this device."""
+def describe_lease(config: RunConfig) -> str:
+    """Describe the guarantee of the lease on this device in one sentence."""
     held = f"safe within {lease_ns(config) * 1e-9:.3g} s of the last command"
     device = config.device
     if device.driver is UNSET:
-        return f"{held}, by the device itself, whatever this machine does"
+        return f"{held}: the device itself sees to it, even if this machine fails"
     watchdog_s = device.driver.watchdog_s
     if watchdog_s is None:
-        return f"{held} while the driver runs; no watchdog: nothing makes the rig safe once the driver has stopped"
+        return f"{held} while the driver runs; no watchdog: the rig does not become safe once the driver has stopped"
     return f"{held} while the driver runs; once it has stopped, within {watchdog_s:.3g} s by the controller's watchdog"
 
 
@@ -55,7 +55,7 @@ def driver_findings(config: RunConfig) -> Iterator[Finding]:
     if device.pace != "realtime":
         yield ("device", "pace"), "a driver controls hardware: expected real time, at device.pace"
     if config.limits.predicted is not None:
-        message = "the prediction requires a device that becomes safe by itself within its lease, unlike a driver"
+        message = "the prediction requires a device that enforces its own lease, which a driver does not"
         yield (
             ("limits", "predicted"),
             f"{message}: set it to null; the envelope on the measured state remains, at limits.predicted",
@@ -65,14 +65,14 @@ def driver_findings(config: RunConfig) -> Iterator[Finding]:
         if device.attended is not UNSET:
             message = "only a driver without a watchdog needs this, and this one has a watchdog, at device.attended"
             yield ("device", "attended"), message
-        if watchdog_s < _FEEDINGS * period_s:
+        if watchdog_s < _MIN_FEEDINGS * period_s:
             message = (
-                f"{watchdog_s:g} s are less than {_FEEDINGS} periods of {period_s:g} s, and it is fed once in each"
+                f"{watchdog_s:g} s are less than {_MIN_FEEDINGS} periods of {period_s:g} s, and it is fed once in each"
             )
             yield ("device", "driver", "watchdog_s"), f"{message}, at device.driver.watchdog_s"
     elif device.attended is not True:
         message = (
-            "once the driver has stopped, nothing makes this rig safe: give the timeout of the motor controller's own "
+            "this rig does not become safe once the driver has stopped: give the timeout of the motor controller's own "
             "watchdog, or confirm with device.attended: true that a person watches the complete run"
         )
         yield ("device", "driver", "watchdog_s"), f"{message}, at device.driver.watchdog_s"

@@ -1,7 +1,7 @@
 """Functions for a plant's physics, for floats and for numpy arrays, with identical results for both.
 
 Plants are written once with them.  Another array library is supported by supplying the same functions.  Outside a
-function's domain the result is NaN or infinite for floats too, as in numpy: a diverging plant raises nothing.
+function's domain the result is NaN or infinite for floats too, as in numpy: a diverging plant causes no error.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Maths(Protocol[V]):
         """``where(condition, a, b)``: a if the condition holds, otherwise b; both are computed."""
 
 
-def _of_floats(ufunc: Callable[..., Any]) -> Any:
+def _with_python_floats(ufunc: Callable[..., Any]) -> Any:
     """Scalar version of a numpy function whose results differ from those of ``math`` in the last bit."""
 
     def function(*values: float) -> float:
@@ -111,7 +111,7 @@ def _of_floats(ufunc: Callable[..., Any]) -> Any:
     return staticmethod(function)
 
 
-def _within_domain(function: Callable[[float], float]) -> Any:
+def _nan_outside_domain(function: Callable[[float], float]) -> Any:
     """Scalar version of a function with identical results in ``math`` and numpy, with NaN outside its domain."""
 
     def inside(x: float) -> float:
@@ -125,20 +125,20 @@ def _within_domain(function: Callable[[float], float]) -> Any:
 
 class _Scalar:
     # ``math`` is several times as fast as numpy for one value; the tests compare the results bit for bit.
-    sin = _within_domain(math.sin)
-    cos = _within_domain(math.cos)
-    sqrt = _within_domain(math.sqrt)
-    tan = _of_floats(np.tan)
-    asin = _of_floats(np.arcsin)
-    acos = _of_floats(np.arccos)
-    atan = _of_floats(np.arctan)
-    atan2 = _of_floats(np.arctan2)
-    hypot = _of_floats(np.hypot)
-    exp = _of_floats(np.exp)
-    log = _of_floats(np.log)
-    sinh = _of_floats(np.sinh)
-    cosh = _of_floats(np.cosh)
-    tanh = _of_floats(np.tanh)
+    sin = _nan_outside_domain(math.sin)
+    cos = _nan_outside_domain(math.cos)
+    sqrt = _nan_outside_domain(math.sqrt)
+    tan = _with_python_floats(np.tan)
+    asin = _with_python_floats(np.arcsin)
+    acos = _with_python_floats(np.arccos)
+    atan = _with_python_floats(np.arctan)
+    atan2 = _with_python_floats(np.arctan2)
+    hypot = _with_python_floats(np.hypot)
+    exp = _with_python_floats(np.exp)
+    log = _with_python_floats(np.log)
+    sinh = _with_python_floats(np.sinh)
+    cosh = _with_python_floats(np.cosh)
+    tanh = _with_python_floats(np.tanh)
     abs = staticmethod(math.fabs)
 
     @staticmethod

@@ -32,15 +32,15 @@ class Normalisation(NamedTuple):
     """(k,) SI size of one normalised unit."""
 
     @classmethod
-    def of(cls, signals: Sequence[Ranged]) -> Normalisation:
+    def from_signals(cls, signals: Sequence[Ranged]) -> Normalisation:
         """Return the map for these signals, in their order."""
         low, high = (np.array([getattr(s, end) for s in signals], np.float64) for end in ("low", "high"))
         return cls(0.5 * (low + high), 0.5 * (high - low))
 
-    def normalised(self, values: NDArray[np.floating]) -> Values:
+    def normalise(self, values: NDArray[np.floating]) -> Values:
         """Normalise SI values (..., k)."""
         return np.asarray((values - self.centre) / self.half_range)
 
-    def si(self, normalised: NDArray[np.floating]) -> Values:
+    def to_si(self, normalised: NDArray[np.floating]) -> Values:
         """Convert normalised values (..., k) to SI units."""
         return np.asarray(self.centre + self.half_range * normalised)

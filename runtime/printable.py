@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import Final
 
-LONGEST: Final = 2000
+MAX_LENGTH: Final = 2000
 """Default maximum length of a text."""
-_LAYOUT: Final = frozenset("\n\t")
+_LAYOUT_CHARACTERS: Final = frozenset("\n\t")
 
 
-def printable(text: str, longest: int = LONGEST) -> str:
-    """Return a text as one line of printable characters, cut to ``longest`` of them."""
-    cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in cut)
+def printable(text: str, max_length: int = MAX_LENGTH) -> str:
+    """Return a text as one line of printable characters, cut to ``max_length`` of them."""
+    cut = text if len(text) <= max_length else f"{text[: max_length - 1]}…"
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in cut)
 
 
 def printable_lines(text: str) -> str:
     """Escape all but newlines, tabs and printable characters in a text of any length."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in _LAYOUT else _escaped(c) for c in text)
+    return "".join(c if c.isprintable() or c in _LAYOUT_CHARACTERS else _escape(c) for c in text)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

@@ -11,8 +11,8 @@ from onrig.hw.bounds import Count, Seconds, Share
 MAX_CPUS: Final = 1024
 """Size of the kernel's CPU set."""
 # Unset rather than defaults: settings added later must not appear in config.yaml, whose digest identifies runs.
-_HANG_S: Final = 30.0
-_FROZEN_S: Final = 2.0
+_DEFAULT_HANG_LIMIT_S: Final = 30.0
+_DEFAULT_FROZEN_LIMIT_S: Final = 2.0
 
 
 class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,12 +58,12 @@ class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def hang_limit_s(self) -> float:
         """``hang_s``, or its default."""
-        return _HANG_S if self.hang_s is msgspec.UNSET else self.hang_s
+        return _DEFAULT_HANG_LIMIT_S if self.hang_s is msgspec.UNSET else self.hang_s
 
     @property
     def frozen_limit_s(self) -> float:
         """``frozen_s``, or its default."""
-        return _FROZEN_S if self.frozen_s is msgspec.UNSET else self.frozen_s
+        return _DEFAULT_FROZEN_LIMIT_S if self.frozen_s is msgspec.UNSET else self.frozen_s
 
 
 class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

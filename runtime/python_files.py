@@ -19,13 +19,13 @@ from typing import Final, NamedTuple
 from onrig.runtime.files import read_file
 
 MAX_BYTES: Final = 1 << 20
-_WRITTEN: Final = re.compile(r"(?P<path>[^\0]+\.py):(?P<name>[A-Za-z_]\w*)(?:#sha256:(?P<digest>[0-9a-f]{64}))?")
-_TRUST: Final = "ONRIG_TRUST"
+_REFERENCE: Final = re.compile(r"(?P<path>[^\0]+\.py):(?P<name>[A-Za-z_]\w*)(?:#sha256:(?P<digest>[0-9a-f]{64}))?")
+_TRUST_VARIABLE: Final = "ONRIG_TRUST"
 """Environment variable with the digests of the files that this process and its children may run."""
-_all_trusted = False
-_allowed: dict[str, bytes] = {}
+_trusts_everything = False
+_allowed_by_digest: dict[str, bytes] = {}
 """Contents of the files that this process has read and may run, by digest."""
-_received: dict[str, bytes] = {}
+_received_by_digest: dict[str, bytes] = {}
 """Contents sent by another machine, which replace files, by digest."""
 
 
@@ -66,7 +66,7 @@ def python_file(text: str, base: Path | None) -> PythonFile:
     its parent process trusts its digest. Raises NotTrusted; raises ValueError if the name is invalid, or the file is
     missing or has changed since it was resolved.
     """
-    match = _WRITTEN.fullmatch(text)
+    match = _REFERENCE.fullmatch(text)
     if match is None:
         raise ValueError(f"'{text}' does not name a plugin in a file: expected FILE.py:NAME")
     path, digest = Path(match["path"]), match["digest"]
@@ -84,45 +84,45 @@ def python_file(text: str, base: Path | None) -> PythonFile:
     file = PythonFile(path, match["name"], content_digest)
     if digest is None and base is not None and base.resolve().is_relative_to(Path.cwd()):
         trust(content_digest)
-    if not (_all_trusted or content_digest in trusted_digests()):
+    if not (_trusts_everything or content_digest in trusted_digests()):
         raise NotTrusted(path)
     trust(content_digest)
-    _allowed[content_digest] = content
+    _allowed_by_digest[content_digest] = content
     return file
 
 
 def _content(path: Path, digest: str | None) -> bytes:
-    received = _received.get(digest or "")
+    received = _received_by_digest.get(digest or "")
     return read_file(path, MAX_BYTES) if received is None else received
 
 
 def allowed_contents() -> dict[str, bytes]:
     """Return the contents of the files that this process may run, by digest, for ``receive`` on another machine."""
-    return dict(_allowed)
+    return dict(_allowed_by_digest)
 
 
 def receive(contents: Mapping[str, bytes]) -> None:
     """Allow files sent by another machine to run, and use them in place of those at their paths here."""
     for content in contents.values():
         digest = hashlib.sha256(content).hexdigest()
-        _received[digest] = content
+        _received_by_digest[digest] = content
         trust(digest)
 
 
 def trust(digest: str) -> None:
     """Trust a file in this process and its child processes."""
-    os.environ[_TRUST] = ",".join(sorted({*trusted_digests(), digest}))
+    os.environ[_TRUST_VARIABLE] = ",".join(sorted({*trusted_digests(), digest}))
 
 
 def trust_everything() -> None:
     """Trust every file named in a configuration (``--trust``)."""
-    global _all_trusted
-    _all_trusted = True
+    global _trusts_everything
+    _trusts_everything = True
 
 
 def trusted_digests() -> set[str]:
     """Return the digests of the trusted files."""
-    return set(filter(None, os.environ.get(_TRUST, "").split(",")))
+    return set(filter(None, os.environ.get(_TRUST_VARIABLE, "").split(",")))
 
 
 def import_file(file: PythonFile) -> ModuleType:

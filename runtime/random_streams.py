@@ -23,9 +23,9 @@ class Role(enum.IntEnum):
     TARGETS_EVAL = 10
 
 
-_START: Final = 2
-_TARGETS: Final = 3
-_PLANT: Final = 4
+_START_CHILD: Final = 2
+_TARGETS_CHILD: Final = 3
+_PLANT_CHILD: Final = 4
 """Children of a reset's seed; the preceding children drive the noise of the twin's sensors and actuators."""
 
 
@@ -43,14 +43,14 @@ def device_seed(seed: int, role: Role, episode: int) -> int:
 
 def start_stream(reset_seed: int) -> np.random.Generator:
     """Return the generator of the start state for a reset with this seed (``device_seed``)."""
-    return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_START,)))
+    return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_START_CHILD,)))
 
 
 def target_stream(reset_seed: int, number: int) -> np.random.Generator:
     """Return the generator of the target with this number, for an episode identified only by its reset's seed."""
-    return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_TARGETS, number)))
+    return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_TARGETS_CHILD, number)))
 
 
 def plant_stream(reset_seed: int) -> np.random.Generator:
     """Return the generator of a twin's plant for a reset with this seed, if the twin draws its plants."""
-    return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_PLANT,)))
+    return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_PLANT_CHILD,)))

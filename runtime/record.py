@@ -105,7 +105,7 @@ Code = Literal["u1", "u2", "u4", "u8", "i4", "i8", "f4", "f8"]
 """Storage type of a number, by its numpy code; little-endian."""
 Per = Literal["tick", "stage", "sensor", "signal", "input", "actuator"]
 Source = Literal["frame", "loop", "decision"]
-_STRUCT: Final = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
+_STRUCT_CODES: Final = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
 
 
 class Stored(NamedTuple):
@@ -203,13 +203,13 @@ CRC: Final = Field("crc", int, Stored(38, "u4", "loop"))
 """CRC-32 of the record's preceding bytes."""
 
 
-def _declared() -> Iterator[Field]:
+def _declared_fields() -> Iterator[Field]:
     for name, hint in get_type_hints(Step, include_extras=True).items():
         for stored in getattr(hint, "__metadata__", ()):
             yield Field(name, hint.__origin__, stored)
 
 
-FIELDS: Final = tuple(_declared())
+FIELDS: Final = tuple(_declared_fields())
 """Fields of the step in the order of declaration, including those of stochastic policies."""
 
 
@@ -258,7 +258,7 @@ class RecordLayout:
             raise AssertionError(f"record layouts disagree: {self.dtype.itemsize} and {self.size} bytes")
 
     @classmethod
-    def of(cls, rig: Rig, *, behaviour: bool = False, n_inputs: int = 0) -> RecordLayout:
+    def for_rig(cls, rig: Rig, *, behaviour: bool = False, n_inputs: int = 0) -> RecordLayout:
         """Return the layout of a rig's records."""
         widths = len(rig.sensors), len(rig.signals), len(rig.actuators)
         return cls(*widths, behaviour=behaviour, n_inputs=n_inputs)
@@ -268,7 +268,7 @@ class RecordLayout:
 
     def _code(self, field: Field) -> str:
         width = "" if field.stored.per == "tick" else str(self._widths[field.stored.per])
-        return width + _STRUCT[field.stored.code]
+        return width + _STRUCT_CODES[field.stored.code]
 
     @property
     def schema(self) -> str:
@@ -282,7 +282,7 @@ class RecordLayout:
         end = offset + body.size
         self._crc.pack_into(buffer, end, zlib.crc32(buffer[offset:end]))
 
-    def sealed(self, raw: memoryview) -> bool:
+    def has_valid_crc(self, raw: memoryview) -> bool:
         """Return whether the bytes of a record match its CRC."""
         end = self._body.size
         crc: int = self._crc.unpack_from(raw, end)[0]

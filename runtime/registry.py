@@ -53,12 +53,12 @@ GROUPS: Final = (
     *(ALGORITHMS, SAMPLERS, RETENTIONS, PLANTS, BOXES, DRAWINGS),
     *(REWARDS, TERMINATIONS, TARGETS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS, DEVICES),
 )
-_WITHOUT_OWN: Final = frozenset({DEVICES})
+_GROUPS_WITHOUT_OWN: Final = frozenset({DEVICES})
 """Groups without plugins of Onrig's own."""
 _FORMER_NAMES: Final = {"onrig.plant_boxes": BOXES}
 _OWN_PACKAGE: Final = "onrig"
 _SKIPPED_PACKAGES: Final = ("onrig", "numpy", "importlib")
-"""Packages skipped in the search for an exception's origin: foreign code calls them or is called by them."""
+"""Packages skipped in the search for an exception's origin: they call third-party code or are called by it."""
 
 
 class _Entry(NamedTuple):
@@ -83,7 +83,7 @@ def key_of(group: str) -> str:
 
 
 @cache
-def _registered() -> list[_Entry]:
+def _entry_points() -> list[_Entry]:
     """Return the entry points of all groups, from every installed package."""
     # Not `entry_points`: if two distributions have the same name (leftovers of a build), it returns only the first.
     entries = []
@@ -99,13 +99,13 @@ def _registered() -> list[_Entry]:
 def _entries(group: str) -> dict[str, _Entry]:
     """Return entry points by name, Onrig's own first; raises ValueError if two packages register the same name."""
     by_name: dict[str, _Entry] = {}
-    entries = [entry for entry in _registered() if _FORMER_NAMES.get(entry.point.group, entry.point.group) == group]
+    entries = [entry for entry in _entry_points() if _FORMER_NAMES.get(entry.point.group, entry.point.group) == group]
     for entry in sorted(entries, key=lambda entry: entry.package != _OWN_PACKAGE):
         first = by_name.setdefault(entry.point.name, entry)
         if first.package != entry.package:
             both = f"{first.package} and {entry.package}"
             raise ValueError(f"{both} both register '{entry.point.name}' in {group}: uninstall one of them")
-    if group not in _WITHOUT_OWN and not any(entry.package == _OWN_PACKAGE for entry in entries):
+    if group not in _GROUPS_WITHOUT_OWN and not any(entry.package == _OWN_PACKAGE for entry in entries):
         raise ValueError(f"the installation is older than the code and has no {group}; reinstall it (`make setup`)")
     return by_name
 
@@ -133,7 +133,7 @@ def own_names(group: str) -> tuple[str, ...]:
     return tuple(name for name, entry in _entries(group).items() if entry.package == _OWN_PACKAGE)
 
 
-def foreign_names(group: str) -> tuple[str, ...]:
+def third_party_names(group: str) -> tuple[str, ...]:
     """Return the names of plugins from other packages and from files."""
     return tuple(name for name in names(group) if name not in own_names(group))
 
@@ -156,11 +156,11 @@ def load(group: str, name: str) -> Any:
     """Load the object registered under a name. Raises KeyError if the name is unknown, and ValueError with the package
     or file if loading fails."""
     file = _files[group].get(name)
-    return _loaded(group, name) if file is None else _from_file(file, group, name)
+    return _load_cached(group, name) if file is None else _from_file(file, group, name)
 
 
 @cache
-def _loaded(group: str, name: str) -> Any:
+def _load_cached(group: str, name: str) -> Any:
     package, point = _entries(group)[name]
     try:
         return point.load()
@@ -179,21 +179,21 @@ def _from_file(file: PythonFile, group: str, name: str) -> Any:
         ) from error
 
 
-def home(description: object, place: str) -> Any:
+def import_home(description: object, location: str) -> Any:
     """Import an object named in a description: ``MODULE:NAME``, or ``:NAME`` in the description's module."""
-    module, _, name = place.partition(":")
+    module, _, name = location.partition(":")
     owner = description if isinstance(description, type) else type(description)
     return getattr(importlib.import_module(module or owner.__module__), name)
 
 
-def is_foreign(piece: object) -> bool:
+def is_third_party(plugin: object) -> bool:
     """Return whether a class, or an object's class, comes from another package or a file."""
-    owner = piece if isinstance(piece, type) else type(piece)
+    owner = plugin if isinstance(plugin, type) else type(plugin)
     return owner.__module__.split(".")[0] != _OWN_PACKAGE
 
 
 def describe_exception(error: BaseException) -> str:
-    """Format an exception: type, message, and line of foreign code, or its own line if none was involved."""
+    """Format an exception: type, message, and line of third-party code, or the raising line if none was involved."""
     steps = list(traceback.walk_tb(error.__traceback__))
     foreign = [step for step in steps if str(step[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES]
     text = " ".join(str(error).split())

@@ -11,7 +11,7 @@ import numpy as np
 
 from onrig.hw.bounds import NotNegative, Quantity
 from onrig.hw.rig import Rig, targets_of
-from onrig.runtime.expressions.evaluation import batched
+from onrig.runtime.expressions.evaluation import evaluate_batch
 from onrig.runtime.expressions.syntax import expression_problems, parse, slots_of
 from onrig.runtime.rewards import (
     Cost,
@@ -21,8 +21,8 @@ from onrig.runtime.rewards import (
     Values,
     actuator_index,
     cost_of,
-    missing,
     observation_index,
+    unknown_name_problems,
 )
 
 Decrease = Literal["gaussian", "linear", "quadratic", "cosine"]
@@ -48,7 +48,7 @@ class Tolerance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="tolera
 
     def problems(self, rig: Rig) -> Problems:
         """Report a missing observation, crossed bounds, and a gaussian without a value at the margin."""
-        yield from missing("observation", self.observation, rig)
+        yield from unknown_name_problems("observation", self.observation, rig)
         low, high = self.bounds
         if not low <= high:
             yield "bounds", f"needs low <= high, got {low} and {high}"
@@ -71,18 +71,18 @@ class Tolerance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="tolera
         return tolerance
 
 
-def decrease_of(shape: Decrease, at_margin: float) -> Callable[[Values], Values]:
-    """Build the decrease from 1 at distance 0 to ``at_margin`` at distance 1, (...,) to (...,)."""
+def decrease_of(shape: Decrease, value_at_margin: float) -> Callable[[Values], Values]:
+    """Build the decrease from 1 at distance 0 to ``value_at_margin`` at distance 1, (...,) to (...,)."""
     if shape == "gaussian":
-        rate = -2.0 * math.log(at_margin) if at_margin > 0.0 else math.inf
+        rate = -2.0 * math.log(value_at_margin) if value_at_margin > 0.0 else math.inf
         return lambda d: np.exp(-0.5 * rate * (d * d))
     if shape == "linear":
-        slope = 1.0 - at_margin
+        slope = 1.0 - value_at_margin
         return lambda d: np.where(slope * d < 1.0, 1.0 - slope * d, 0.0)
     if shape == "quadratic":
-        curvature = 1.0 - at_margin
+        curvature = 1.0 - value_at_margin
         return lambda d: np.where(curvature * (d * d) < 1.0, 1.0 - curvature * (d * d), 0.0)
-    turn = math.acos(2.0 * at_margin - 1.0)
+    turn = math.acos(2.0 * value_at_margin - 1.0)
     return lambda d: np.where(turn * d < math.pi, 0.5 * (1.0 + np.cos(turn * d)), 0.0)
 
 
@@ -101,7 +101,7 @@ class ActionChange(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="act
 
     def problems(self, rig: Rig) -> Problems:
         """Report a missing actuator."""
-        yield from missing("actuator", self.actuator, rig)
+        yield from unknown_name_problems("actuator", self.actuator, rig)
 
     def uses_previous_action(self, rig: Rig) -> bool:
         return True
@@ -152,7 +152,7 @@ class AtWall(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="wall"):
 
     def problems(self, rig: Rig) -> Problems:
         """Report a missing observation, crossed stops, and margins that overlap."""
-        yield from missing("observation", self.observation, rig)
+        yield from unknown_name_problems("observation", self.observation, rig)
         if not self.low < self.high:
             yield "", f"needs low < high, got {self.low} and {self.high}"
         elif not 2.0 * self.margin < self.high - self.low:
@@ -201,7 +201,7 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
                 )
                 return of[..., position]
 
-            outcome = batched(node, column)
+            outcome = evaluate_batch(node, column)
             return np.where(outcome.undefined, np.nan, outcome.value)
 
         return expression

@@ -93,7 +93,7 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
 
     def problems(self, rig: Rig) -> Problems:
         """Report a missing observation, and a ``delta`` that is missing or has no effect."""
-        yield from missing("observation", self.observation, rig)
+        yield from unknown_name_problems("observation", self.observation, rig)
         if isinstance(self.target, str):
             yield from self._target_problems(self.target, rig)
         if self.shape == "huber" and self.delta is msgspec.UNSET:
@@ -138,7 +138,7 @@ class Effort(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="effort"):
 
     def problems(self, rig: Rig) -> Problems:
         """Report a missing actuator."""
-        yield from missing("actuator", self.actuator, rig)
+        yield from unknown_name_problems("actuator", self.actuator, rig)
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted effort."""
@@ -168,7 +168,7 @@ def actuator_index(rig: Rig) -> dict[str, int]:
     return {a.name: j for j, a in enumerate(rig.actuators)}
 
 
-def missing(kind: str, name: str, rig: Rig) -> Problems:
+def unknown_name_problems(kind: str, name: str, rig: Rig) -> Problems:
     """Report a name that is not an ``observation`` or ``actuator`` of a rig."""
     names = [a.name for a in rig.actuators] if kind == "actuator" else [o.name for o in rig.signals]
     if name not in names:
@@ -183,7 +183,7 @@ def uses_previous_action(terms: Terms, rig: Rig) -> bool:
 def _uses_previous_action(term: RewardTerm, rig: Rig) -> bool:
     try:
         return term.uses_previous_action(rig)
-    except Exception:  # error in foreign code, reported when the term is built
+    except Exception:  # error in third-party code, reported when the term is built
         return False
 
 
@@ -193,7 +193,7 @@ def term_reward(terms: Terms, rig: Rig) -> Callable[[Transitions, Values], Value
     """
     if terms is msgspec.UNSET or not terms:
         return None
-    built = [(name, _built(name, term, rig)) for name, term in terms.items()]
+    built = [(name, _build_term(name, term, rig)) for name, term in terms.items()]
 
     def add(transitions: Transitions, rewards: Values) -> Values:
         for name, term in built:
@@ -206,7 +206,7 @@ def term_reward(terms: Terms, rig: Rig) -> Callable[[Transitions, Values], Value
     return add
 
 
-def _built(name: str, term: RewardTerm, rig: Rig) -> Callable[[Transitions], Values]:
+def _build_term(name: str, term: RewardTerm, rig: Rig) -> Callable[[Transitions], Values]:
     try:
         return term.build(rig)
     except Exception as error:

@@ -26,20 +26,20 @@ from onrig.runtime.tracking import followers
 if TYPE_CHECKING:
     from onrig.runtime.run_config import RunConfig
 
-_FEW_COUNTS: Final = 50
+_MIN_COUNTS: Final = 50
 """Number of counts over an observation's range below which unit or resolution are probably wrong."""
-_TURNS: Final = 4.0 * math.pi
-_NARROW: Final = 0.01
+_MAX_ANGLE_RANGE: Final = 4.0 * math.pi
+_MIN_ENVELOPE_SHARE: Final = 0.01
 """Share of an observation's range below which its envelope is probably wrong."""
-_NOISE_COUNTS: Final = 4
-_LEASE_S: Final = 1.0
-_LEASE_PERIODS: Final = 5
-_MAX_RATIO: Final = 50.0
+_MIN_FULL_EFFORT_COUNTS: Final = 4
+_MAX_USUAL_LEASE_S: Final = 1.0
+_USUAL_LEASE_PERIODS: Final = 5
+_MAX_ACCELERATION_RATIO: Final = 50.0
 """Ratio of a plant's accelerations above which a unit is probably wrong."""
 _MIN_SPREAD: Final = 0.01
-_RESET_ERROR: Final = 0.3
+_MAX_MODEL_DEVIATION: Final = 0.3
 """Deviation of a coil's model that a reset tolerates."""
-_SEEN_PERIODS: Final = 0.5
+_MIN_DELAY_PERIODS: Final = 0.5
 """Delay from which policies need the command in force as an input."""
 
 
@@ -56,7 +56,7 @@ def unobserved_delay(config: RunConfig, delay_s: float) -> str | None:
         observed = config.rig.previous_command
     else:
         observed = any(term.observation.startswith("previous_") for term in inputs)
-    if observed or delay_s * config.rate_hz < _SEEN_PERIODS:
+    if observed or delay_s * config.rate_hz < _MIN_DELAY_PERIODS:
         return None
     share = f"{delay_s * 1e3:.3g} ms of a period of {1e3 / config.rate_hz:.3g} ms"
     ways = "set rig.previous_command: true (and name it in task.inputs), or lower rate_hz"
@@ -67,17 +67,16 @@ def _scales(config: RunConfig) -> Iterator[Finding]:
     rig = config.rig
     for i, o in enumerate(rig.observations):
         sensor = next(s for s in rig.sensors if s.name == (o.derivative_of or o.sensor or o.name))
-        if o.derivative_of is None and (o.high - o.low) / sensor.resolution < _FEW_COUNTS:
+        if o.derivative_of is None and (o.high - o.low) / sensor.resolution < _MIN_COUNTS:
             counts = f"{(o.high - o.low) / sensor.resolution:.2g} counts of {sensor.resolution:g} {sensor.unit}"
             yield ("rig", "observations", i), f"the range of '{o.name}' is only {counts}: check units and resolution"
-        if o.derivative_of is None and sensor.wrap and o.high - o.low > _TURNS:
-            message = (
-                f"'{o.name}' is wrapped into one turn, {_TURNS / 2:.3g} rad, but has a range of {o.high - o.low:g}"
-            )
+        if o.derivative_of is None and sensor.wrap and o.high - o.low > _MAX_ANGLE_RANGE:
+            one_turn = f"one turn, {_MAX_ANGLE_RANGE / 2:.3g} rad"
+            message = f"'{o.name}' is wrapped into {one_turn}, but has a range of {o.high - o.low:g}"
             yield ("rig", "observations", i), f"{message}: check its unit"
         e = config.limits.envelope.get(o.name)
-        if e is not None and e.high - e.low < _NARROW * (o.high - o.low):
-            message = f"less than {_NARROW:.0%} of the range of '{o.name}': check units and ranges"
+        if e is not None and e.high - e.low < _MIN_ENVELOPE_SHARE * (o.high - o.low):
+            message = f"less than {_MIN_ENVELOPE_SHARE:.0%} of the range of '{o.name}': check units and ranges"
             yield ("limits", "envelope", o.name), message
 
 
@@ -94,7 +93,7 @@ def _fallback(config: RunConfig) -> Iterator[Finding]:
         )
     count = next(s.resolution for s in rig.sensors if s.name == (o.derivative_of or o.sensor or o.name))
     count /= config.period_us * 1e-6 if o.derivative_of is not None else 1.0
-    if fallback.full_at < _NOISE_COUNTS * count:
+    if fallback.full_at < _MIN_FULL_EFFORT_COUNTS * count:
         yield node_path, f"it brakes with full effort at {fallback.full_at:g}, where a count is {count:.2g} {o.unit}"
 
 
@@ -102,7 +101,7 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
     limits, rig, box = config.limits, config.rig, config.limits.predicted
     period_s = config.period_us * 1e-6
     lease_s = rig.lease_periods * period_s
-    if lease_s > _LEASE_S and rig.lease_periods > _LEASE_PERIODS:
+    if lease_s > _MAX_USUAL_LEASE_S and rig.lease_periods > _USUAL_LEASE_PERIODS:
         message = f"the device holds the last command of a dead host for {lease_s:g} s: use fewer periods"
         yield ("rig", "lease_periods"), message
     for name in guarded_observations(limits.setting(rig, period_s), box):
@@ -126,7 +125,7 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
 def _wire_us(config: RunConfig) -> float:
     """Time of a state frame and its command on a UART; 0 if the connection has no baud rate."""
     line, rig = config.device.line, config.rig
-    if line is None or config.device.pace != "realtime" or "ttyACM" in os.path.realpath(line.place):
+    if line is None or config.device.pace != "realtime" or "ttyACM" in os.path.realpath(line.address):
         return 0.0
     bodies = StateLayout(len(rig.sensors), len(rig.actuators)).size, CommandLayout(len(rig.actuators)).size
     return line.duration_us([len(encode_frame(bytes(size))) for size in bodies])
@@ -160,16 +159,16 @@ def _models(config: RunConfig) -> Iterator[Finding]:
         message = f"no command is certain to take effect: the largest is {largest:g}"
         yield (*path, "dead_band"), message
     if box.spread < _MIN_SPREAD and not covers_all(box):
-        yield (*path, "spread"), f"rarely is a plant known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
+        yield (*path, "spread"), f"a plant is rarely known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
     if isinstance(box, PendulumBox):
         pushed, pulled = box.gain_per_v_s2 * largest, box.gravity_per_s2
-        if pulled > 0 and not 1.0 / _MAX_RATIO < pushed / pulled < _MAX_RATIO:
+        if pulled > 0 and not 1.0 / _MAX_ACCELERATION_RATIO < pushed / pulled < _MAX_ACCELERATION_RATIO:
             message = f"{largest:g} V accelerate by {pushed:.3g} rad/s^2, gravity by {pulled:.3g}: check their units"
             yield (*path, "gain_per_v_s2"), message
     reset = config.task.reset
     if isinstance(box, MagmanBox) and isinstance(reset, Draw):
         pairs = ("strength", reset.strength, box.pull_m6_per_a2_s2), ("reach", reset.reach, box.c2_m2)
         for field, own, assumed in pairs:
-            if abs(own / assumed - 1.0) > _RESET_ERROR:
+            if abs(own / assumed - 1.0) > _MAX_MODEL_DEVIATION:
                 message = f"{own:g}, but limits.predicted has {assumed:g} for the same coils"
                 yield ("task", "reset", field), message

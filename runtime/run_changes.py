@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from onrig.runtime.config.problem import NodePath, format_path
-from onrig.runtime.run_config import RunConfig, written
+from onrig.runtime.run_config import RunConfig, to_plain_data
 
-_FREE: Final[frozenset[NodePath]] = frozenset(
+_CHANGEABLE: Final[frozenset[NodePath]] = frozenset(
     {
         ("episodes",),
         ("evaluate_every",),
@@ -36,33 +36,33 @@ Allowed = Callable[[Any, Any], bool]
 """Predicate of a permitted change, from the run's to the requested value (None if absent)."""
 
 
-def _within(run: Any, wanted: Any) -> bool:
-    return wanted is not None and (run is None or (run[0] <= wanted[0] and wanted[1] <= run[1]))
+def _is_within(run: Any, requested: Any) -> bool:
+    return requested is not None and (run is None or (run[0] <= requested[0] and requested[1] <= run[1]))
 
 
-def _not_above(run: Any, wanted: Any) -> bool:
-    return wanted is not None and (run is None or wanted <= run)
+def _is_not_above(run: Any, requested: Any) -> bool:
+    return requested is not None and (run is None or requested <= run)
 
 
-def _narrower(run: Any, wanted: Any) -> bool:
-    if run is None or wanted is None:
-        return wanted is not None
-    bounds = [(envelope["low"], envelope["high"]) for envelope in (run, wanted)]
-    return _within(*bounds) and wanted["release"] <= run["release"]
+def _is_narrower(run: Any, requested: Any) -> bool:
+    if run is None or requested is None:
+        return requested is not None
+    bounds = [(envelope["low"], envelope["high"]) for envelope in (run, requested)]
+    return _is_within(*bounds) and requested["release"] <= run["release"]
 
 
-_TIGHTER: Final[dict[NodePath, Allowed]] = {
-    ("limits", "range", "*"): _within,
-    ("limits", "rate_per_s", "*"): _not_above,
-    ("limits", "jerk_per_s2", "*"): _not_above,
-    ("limits", "envelope", "*"): _narrower,
+_STRICTER_ONLY: Final[dict[NodePath, Allowed]] = {
+    ("limits", "range", "*"): _is_within,
+    ("limits", "rate_per_s", "*"): _is_not_above,
+    ("limits", "jerk_per_s2", "*"): _is_not_above,
+    ("limits", "envelope", "*"): _is_narrower,
     ("limits", "predicted"): lambda run, wanted: run is None,
     ("limits", "unguarded"): lambda run, wanted: not wanted,
 }
 """Settings that may only become stricter; ``*`` matches any last name of a path."""
 
 
-_LINES: Final = (("device", "port"), ("device", "transport"))
+_CONNECTION_PATHS: Final = (("device", "port"), ("device", "transport"))
 
 
 class Difference(NamedTuple):
@@ -70,10 +70,12 @@ class Difference(NamedTuple):
 
     path: NodePath
     run: object
-    wanted: object
+    requested: object
 
     def __str__(self) -> str:
-        text = f"{format_path(self.path)} is {_shown(self.run)} in the run and {_shown(self.wanted)} here"
+        text = (
+            f"{format_path(self.path)} is {_format_value(self.run)} in the run and {_format_value(self.requested)} here"
+        )
         return f"{text}; it may only become stricter" if _rule(self.path) is not None else text
 
 
@@ -84,37 +86,37 @@ class Changes(NamedTuple):
     permitted: list[Difference]
 
 
-def changes(run: RunConfig, wanted: RunConfig) -> Changes:
+def compare_configs(run: RunConfig, requested: RunConfig) -> Changes:
     """Compare a run's configuration with the one that resumes it."""
-    found = Changes([], [])
-    for difference in differences((), written(run), written(wanted)):
-        found.permitted.append(difference) if _is_permitted(difference) else found.refused.append(difference)
-    return found
+    result = Changes([], [])
+    for difference in differences((), to_plain_data(run), to_plain_data(requested)):
+        result.permitted.append(difference) if _is_permitted(difference) else result.refused.append(difference)
+    return result
 
 
-def differences(node_path: NodePath, run: object, wanted: object) -> Iterator[Difference]:
+def differences(node_path: NodePath, run: object, requested: object) -> Iterator[Difference]:
     """List the values that differ between two sections at a path, in plain data."""
-    if isinstance(run, Mapping) and isinstance(wanted, Mapping) and (*node_path[:-1], "*") not in _TIGHTER:
-        for key in dict.fromkeys((*run, *wanted)):
-            yield from differences((*node_path, str(key)), run.get(key), wanted.get(key))
-    elif run != wanted and not (run != run and wanted != wanted):
-        yield Difference(node_path, run, wanted)
+    if isinstance(run, Mapping) and isinstance(requested, Mapping) and (*node_path[:-1], "*") not in _STRICTER_ONLY:
+        for key in dict.fromkeys((*run, *requested)):
+            yield from differences((*node_path, str(key)), run.get(key), requested.get(key))
+    elif run != requested and not (run != run and requested != requested):
+        yield Difference(node_path, run, requested)
 
 
 def _is_permitted(difference: Difference) -> bool:
-    path, run, wanted = difference
-    if path[:2] in _LINES:  # another port may lead to the same device, a twin is a different one
-        return not (len(path) == 2 and None in (run, wanted))
-    if any(path[:n] in _FREE for n in range(1, len(path) + 1)):
+    path, run, requested = difference
+    if path[:2] in _CONNECTION_PATHS:  # another port may lead to the same device, a twin is a different one
+        return not (len(path) == 2 and None in (run, requested))
+    if any(path[:n] in _CHANGEABLE for n in range(1, len(path) + 1)):
         return True
     rule = _rule(path)
-    return rule is not None and rule(run, wanted)
+    return rule is not None and rule(run, requested)
 
 
 def _rule(path: NodePath) -> Allowed | None:
-    return _TIGHTER.get(path) or _TIGHTER.get((*path[:-1], "*"))
+    return _STRICTER_ONLY.get(path) or _STRICTER_ONLY.get((*path[:-1], "*"))
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = "absent" if value is None else msgspec.json.encode(value).decode()
     return text if len(text) <= 60 else f"{text[:57]}..."

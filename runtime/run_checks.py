@@ -14,7 +14,7 @@ from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.checks import exploration_findings
 from onrig.runtime.explore.schedule import depends_on_episode_only, least_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise
-from onrig.runtime.lease import driver_findings, worth
+from onrig.runtime.lease import describe_lease, driver_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.memory.settings import selection_findings
 from onrig.runtime.reset.schema import Draw
@@ -33,8 +33,8 @@ MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
 _MAX_LEASE_S: Final = 10.0
 """One period at the lowest rate."""
-_SAME_PLACE_M: Final = 1e-6
-_MAX_NOISE: Final = 10_000_000
+_SAME_POSITION_TOLERANCE_M: Final = 1e-6
+_MAX_NOISE_VALUES: Final = 10_000_000
 """Limit on steps per episode times actuators, because an episode's noise is held in memory."""
 
 
@@ -78,7 +78,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _trainer_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report what does not go with a trainer that acts: it explores, learns and evaluates by itself."""
+    """Report settings that conflict with an acting trainer, which explores, learns and evaluates on its own."""
     if config.actor is UNSET:
         return
     wanted = {
@@ -100,7 +100,7 @@ def _start_findings(config: RunConfig) -> Iterator[Finding]:
     yield from dict.fromkeys(_moving_start_findings(config, corners))
     magnets = getattr(limits.predicted, "magnets", {})
     for name, position in reset.coils.items() if isinstance(reset, Draw) else ():
-        if name in magnets and not isclose(position, magnets[name], abs_tol=_SAME_PLACE_M):
+        if name in magnets and not isclose(position, magnets[name], abs_tol=_SAME_POSITION_TOLERANCE_M):
             message = f"{name} is at {magnets[name]:g} m in limits.predicted, but at {position:g} m here"
             yield ("task", "reset", "coils", name), f"{message}, at task.reset.coils.{name}"
 
@@ -152,7 +152,7 @@ def _steps(config: RunConfig) -> int:
 
 
 def _max_steps(config: RunConfig) -> int:
-    return _MAX_NOISE // max(1, len(config.rig.actuators))
+    return _MAX_NOISE_VALUES // max(1, len(config.rig.actuators))
 
 
 def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
         yield (
             ("selection", "synthetic"),
             "synthetic experiences need a twin, whose plant computes them; this device is on "
-            f"{config.device.place} at selection.synthetic",
+            f"{config.device.address} at selection.synthetic",
         )
     if config.input_names:
         yield (
@@ -229,7 +229,7 @@ def reset_findings(config: RunConfig) -> Iterator[Finding]:
     """Report a reset controller that cannot reach random starts, for devices that cannot reset themselves."""
     reset = config.task.reset
     if reset is not None and not reset.reaches_any_start and are_drawn(config.task.all_starts):
-        message = f"'{reset.__struct_config__.tag}' leads to the rig's rest position, not to a random start"
+        message = f"'{reset.__struct_config__.tag}' drives to the rig's rest position, not to a random start"
         yield ("task", "reset", "kind"), f"{message}: give numbers, or another reset, at task.reset.kind"
 
 
@@ -257,7 +257,7 @@ def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
         after = "" if _may_be_hardware(config) else "; a rig on a port requires one, unless limits.unguarded is true"
         yield ("limits", "envelope"), f"{_subject(config)}{after}, at limits.envelope"
     if config.device.attended is True:
-        yield ("device", "attended"), f"{worth(config)}, at device.attended"
+        yield ("device", "attended"), f"{describe_lease(config)}, at device.attended"
     if _may_be_hardware(config) and config.task.reset is None:
         yield (
             ("task", "reset"),
@@ -266,12 +266,12 @@ def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _may_be_hardware(config: RunConfig) -> bool:
-    """Return whether the device may be real hardware; a scaled or lockstep port leads to a twin."""
+    """Return whether the device may be real hardware; a scaled or lockstep port belongs to a twin."""
     return config.device.twin is None and config.device.pace == "realtime"
 
 
 def _subject(config: RunConfig) -> str:
     device = config.device
-    description = "this twin" if device.twin is not None else f"the rig on {device.place}"
-    ends = "" if config.task.terminates else ", nor does its episode end early"
+    description = "this twin" if device.twin is not None else f"the rig on {device.address}"
+    ends = "" if config.task.may_terminate else ", and its episodes never end early"
     return f"{description} has no envelope: no fallback acts on its state{ends}"

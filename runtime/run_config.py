@@ -31,7 +31,7 @@ from onrig.runtime.tracking import tracking_rig
 Section = dict[str, object]
 Pieces = dict[str, dict[str, str]]
 """Plugins in Python files: location by group (without ``onrig.``) and name."""
-_RECONNECT_S: Final = 60.0
+_DEFAULT_RECONNECT_S: Final = 60.0
 # Unset rather than defaults: settings added later must not appear in config.yaml, whose digest identifies runs.
 MAX_EPISODES: Final = 10_000_000
 """Maximum number of episodes: a year of four-second ones."""
@@ -70,7 +70,7 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     twin: Section | None = None
     port: Port | None = None
     pace: Pace = "realtime"
-    """Pace of the twin, local or behind the port; hardware always runs in real time."""
+    """Pace of the twin, local or at the port; hardware always runs in real time."""
     reconnect_s: Seconds | msgspec.UnsetType = msgspec.UNSET
     """Time for which a run in real time waits for a device whose connection has closed (default 60); 0: the run ends at
     once."""
@@ -90,18 +90,18 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
         return None if self.port is None else Serial(self.port.path, self.port.baud)
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Location of the device, in messages."""
         if self.line is not None:
-            return self.line.place
+            return self.line.address
         return "a twin" if self.driver is msgspec.UNSET else f"driver '{self.driver.__struct_config__.tag}'"
 
     @property
     def reconnect_limit_s(self) -> float:
         """``reconnect_s`` or its default; 0 for a twin or driver started by the run, and in lockstep."""
-        if self.line is None or not self.line.returns or self.pace == "lockstep":
+        if self.line is None or not self.line.may_reconnect or self.pace == "lockstep":
             return 0.0
-        return _RECONNECT_S if self.reconnect_s is msgspec.UNSET else self.reconnect_s
+        return _DEFAULT_RECONNECT_S if self.reconnect_s is msgspec.UNSET else self.reconnect_s
 
 
 class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,8 +143,8 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     policy: str | None = None
     """Initial policy (ONNX file); without one the run waits for the learner's first policy."""
     actor: Literal["trainer"] | msgspec.UnsetType = msgspec.UNSET
-    """Who acts; unset: the policies. ``trainer``: a Python program, through the environment of ``onrig.make``, which
-    sets it."""
+    """Source of the actions; unset: the policies. ``trainer``: a Python program, through the environment of
+    ``onrig.make``, which sets it."""
     evaluator: Literal["auto", "onnxruntime"] = "auto"
     """Evaluator of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
@@ -195,7 +195,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
         return round(1e9 / (self.rate_hz * scale))
 
 
-def written(config: RunConfig) -> dict[str, Any]:
+def to_plain_data(config: RunConfig) -> dict[str, Any]:
     """Return a configuration as plain data, in the form of files; the targets belong to the task, not to the rig."""
     plain = {"rig": with_targets(config.rig, ())}
     return {
@@ -207,7 +207,7 @@ def written(config: RunConfig) -> dict[str, Any]:
 
 def record_layout(config: RunConfig) -> RecordLayout:
     """Return the layout of the run's step records."""
-    return RecordLayout.of(config.rig, behaviour=config.stochastic, n_inputs=len(config.input_names))
+    return RecordLayout.for_rig(config.rig, behaviour=config.stochastic, n_inputs=len(config.input_names))
 
 
 def capacity_of(config: RunConfig) -> int:

@@ -13,21 +13,29 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
-from onrig.runtime.config.document import Document, find, load_document, origin_of, override, parse_content, problem_at
+from onrig.runtime.config.document import (
+    Document,
+    find_config,
+    load_document,
+    origin_of,
+    override,
+    parse_content,
+    problem_at,
+)
 from onrig.runtime.config.identified import KEY, identified_file, with_identified
 from onrig.runtime.config.pieces import KEY as PYTHON
-from onrig.runtime.config.pieces import with_copies, with_files, with_pieces
+from onrig.runtime.config.pieces import with_copies, with_files, with_plugins
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
 from onrig.runtime.config.tables import with_tables
-from onrig.runtime.config.yaml_nodes import Data, dump, value_at
+from onrig.runtime.config.yaml_nodes import Data, dump_yaml, value_at
 from onrig.runtime.config_kinds import RIG, TASK, advice, kind_of, shipped_kind
 from onrig.runtime.run_checks import findings
-from onrig.runtime.run_config import Device, RunConfig, written
+from onrig.runtime.run_config import Device, RunConfig, to_plain_data
 from onrig.runtime.task import Task
 
-_NAMED: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {RIG: ("rigs", Rig), TASK: ("tasks", Task)}
+_NAMED_PARTS: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {RIG: ("rigs", Rig), TASK: ("tasks", Task)}
 
 Sections = Callable[[], Mapping[NodePath, type]]
 """Returns the section types of other packages by path; called after the configuration's plugins are registered."""
@@ -58,7 +66,7 @@ def load_run(
     Raises ConfigError with every problem found.
     """
     try:
-        path = find(name)
+        path = find_config(name)
     except FileNotFoundError as error:
         kind = shipped_kind(name)
         raise ConfigError([Problem(name, START, advice(kind, name) if kind else str(error))]) from None
@@ -66,12 +74,12 @@ def load_run(
     if kind := kind_of(document.data):
         raise ConfigError([Problem(str(path), START, advice(kind, name, path))])
     # Overrides within a named rig or task need its mapping, so names are resolved in between.
-    early = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED, KEY, RECIPE)]
+    early = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED_PARTS, KEY, RECIPE)]
     for assignment in early:
         document = override(document, assignment)
     parts: dict[str, Document] = {}
     problems: list[Problem] = []
-    for key, (folder, _) in _NAMED.items():
+    for key, (folder, _) in _NAMED_PARTS.items():
         try:
             part = _named_part(document, key, folder, path.parent)
         except ConfigError as error:
@@ -100,16 +108,16 @@ def load_run(
         parts[TASK] = with_tables(parts[TASK], (), Path(parts[TASK].file).parent)
     else:
         document = with_tables(document, (TASK,), path.parent)
-    document = with_files(with_pieces(document, path.parent), path.parent)
-    return _checked(document, parts, sections or dict, rules or Rules())
+    document = with_files(with_plugins(document, path.parent), path.parent)
+    return _check_config(document, parts, sections or dict, rules or Rules())
 
 
-def identified_by(name: str, overrides: Sequence[str] = ()) -> Path | None:
+def find_identification(name: str, overrides: Sequence[str] = ()) -> Path | None:
     """Return the result of `onrig identify` that a configuration names, None without one; raises ConfigError.
 
     `load_run` has found no problem with the configuration.
     """
-    path = find(name)
+    path = find_config(name)
     document = load_document(path)
     for assignment in overrides:
         if assignment.split("=", 1)[0].strip() == KEY:
@@ -119,7 +127,7 @@ def identified_by(name: str, overrides: Sequence[str] = ()) -> Path | None:
 
 def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
     """Load the resolved configuration of a run folder; raises ConfigError."""
-    return _checked(_resolved(path), {}, sections or dict, Rules())
+    return _check_config(_read_resolved_document(path), {}, sections or dict, Rules())
 
 
 def load_started(path: Path) -> RunConfig:
@@ -127,16 +135,16 @@ def load_started(path: Path) -> RunConfig:
 
     The supervisor has checked it; here only its types and bounds are, because some checks take a tenth of a second.
     """
-    return _checked(_resolved(path), {}, dict, Rules(common=lambda config: ()))
+    return _check_config(_read_resolved_document(path), {}, dict, Rules(common=lambda config: ()))
 
 
-def _resolved(path: Path) -> Document:
-    return with_copies(with_pieces(load_document(path), None), path.parent)
+def _read_resolved_document(path: Path) -> Document:
+    return with_copies(with_plugins(load_document(path), None), path.parent)
 
 
 def read_resolved(text: bytes, file: str, sections: Sections | None = None) -> RunConfig:
     """Read the resolved configuration of a run from its text; ``file`` names it in messages; raises ConfigError."""
-    return _checked(with_pieces(parse_content(text, file), None), {}, sections or dict, Rules())
+    return _check_config(with_plugins(parse_content(text, file), None), {}, sections or dict, Rules())
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:
@@ -146,7 +154,7 @@ def save_resolved(config: RunConfig, path: Path) -> None:
 
 def resolved_text(config: RunConfig) -> str:
     """Return a configuration as YAML with its named parts expanded."""
-    return dump(written(config))
+    return dump_yaml(to_plain_data(config))
 
 
 def _named_part(document: Document, key: str, folder: str, base: Path) -> Document | None:
@@ -155,7 +163,7 @@ def _named_part(document: Document, key: str, folder: str, base: Path) -> Docume
         return None
     name = str(document.data[key])
     try:
-        part = load_document(find(name, folder, base))
+        part = load_document(find_config(name, folder, base))
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (key,), f"{error} at {key}")]) from None
     kind = kind_of(part.data)
@@ -178,12 +186,12 @@ def _apply(document: Document, parts: dict[str, Document], assignment: str) -> t
     return override(document, assignment), parts
 
 
-def _checked(document: Document, parts: Mapping[str, Document], sections: Sections, rules: Rules) -> RunConfig:
+def _check_config(document: Document, parts: Mapping[str, Document], sections: Sections, rules: Rules) -> RunConfig:
     problems: list[Problem] = []
     mended: list[NodePath] = []
     section_values: dict[str, object] = {}
     for key, part in parts.items():
-        named = read_by_section(part, _NAMED[key][1])
+        named = read_by_section(part, _NAMED_PARTS[key][1])
         section_values[key] = named.value
         problems += named.problems
         mended += ((key, *node_path) for node_path in named.repaired)
@@ -213,17 +221,17 @@ def _checked(document: Document, parts: Mapping[str, Document], sections: Sectio
     others = [
         f
         for f in (*rules.common(config), *rules.refuse(config))
-        if not any(_under(f[0], node_path) for node_path in mended)
+        if not any(_is_under(f[0], node_path) for node_path in mended)
     ]
-    problems = _sorted(document, (*problems, *_to_problems(document, parts, others)))
+    problems = _sort_problems(document, (*problems, *_to_problems(document, parts, others)))
     if problems:
         raise ConfigError(problems)
-    for problem in _sorted(document, _to_problems(document, parts, rules.warn(config))):
+    for problem in _sort_problems(document, _to_problems(document, parts, rules.warn(config))):
         rules.on_warning(problem._replace(message=f"warning: {problem.message}"))
     return config
 
 
-def _under(path: NodePath, node_path: NodePath) -> bool:
+def _is_under(path: NodePath, node_path: NodePath) -> bool:
     return path[: len(node_path)] == node_path
 
 
@@ -235,7 +243,7 @@ def _to_problems(document: Document, parts: Mapping[str, Document], findings: It
         yield problem_at(part, remainder, message)
 
 
-def _sorted(document: Document, problems: Iterable[Problem]) -> list[Problem]:
+def _sort_problems(document: Document, problems: Iterable[Problem]) -> list[Problem]:
     """Sort problems by file and position."""
     return sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark))
 

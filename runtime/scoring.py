@@ -14,7 +14,7 @@ from onrig.runtime.guard import Guard
 from onrig.runtime.reward_terms import Terminal
 from onrig.runtime.rewards import probe_points, term_reward
 from onrig.runtime.starts import middle_of
-from onrig.runtime.task import Task, compile_reward, compile_terminated, conditions_of
+from onrig.runtime.task import Task, compile_reward, compile_termination, conditions_of
 from onrig.runtime.terminations import ScalarTest
 
 FORMAT: Final = 2
@@ -34,13 +34,13 @@ class Measure(NamedTuple):
     """Number format."""
 
 
-_NORMALIZED: Final = Measure("normalized", "normalised reward", "0 random, 1 reference", ".2f")
-_RETURN: Final = Measure("return", "return", "raw units, no references in the task", ".6g")
+_NORMALIZED_MEASURE: Final = Measure("normalized", "normalised reward", "0 random, 1 reference", ".2f")
+_RETURN_MEASURE: Final = Measure("return", "return", "raw units, no references in the task", ".6g")
 
 
 def measure_of(task: Task) -> Measure:
     """Return normalised performance, or the return for a task without references."""
-    return _RETURN if task.normalization is None else _NORMALIZED
+    return _RETURN_MEASURE if task.normalization is None else _NORMALIZED_MEASURE
 
 
 def normalized(
@@ -65,13 +65,13 @@ def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], 
     if task.normalization is None:
         return lambda observation: 0.0
     random_reward, common = task.normalization.random_reward, _common_ends(task)
-    guard = Guard(lambda detail: None, 0, None)  # the tick has already reported failures in foreign code
+    guard = Guard(lambda detail: None, 0, None)  # the tick has already reported failures in third-party code
 
     def watch(name: str, test: ScalarTest) -> ScalarTest:
         return guard.wrap(name, test, False)
 
     paid = [(float(amount), test) for amount, test in conditions_of(task, rig, watch) if amount is not UNSET]
-    ends = compile_terminated(task, rig, watch)
+    ends = compile_termination(task, rig, watch)
 
     def cut_off_reward(observation: Sequence[float]) -> float:
         own = [amount for amount, test in paid if test(observation)]
@@ -113,7 +113,7 @@ class EarlyEnd(NamedTuple):
     """Discounted return of continuing in the worst non-terminal state, under the most expensive action."""
 
     @property
-    def pays(self) -> bool:
+    def is_profitable(self) -> bool:
         """Whether an early end pays for an untrained policy."""
         return self.ending > self.typical
 

@@ -19,11 +19,11 @@ Start = Mapping[str, Place]
 """Initial value of each state of the plant, by name (SI units)."""
 Starts = Start | Sequence[Start]
 """A start state, or a list of them."""
-_MOST_CORNERS: Final = 64
+_MAX_CORNERS: Final = 64
 
 
 def rows_of(starts: Starts) -> Sequence[Start]:
-    """Return the list of start states; a single one gives a list of one."""
+    """Return the list of start states; a single one becomes a list of one."""
     return (starts,) if isinstance(starts, Mapping) else starts
 
 
@@ -33,7 +33,7 @@ def are_drawn(starts: Starts) -> bool:
     return len(rows) > 1 or any(isinstance(place, tuple) for row in rows for place in row.values())
 
 
-def drawn_start(starts: Starts, reset_seed: int) -> dict[str, float]:
+def draw_start(starts: Starts, reset_seed: int) -> dict[str, float]:
     """Return the start state of the episode whose reset has this seed (``onrig.runtime.random_streams.device_seed``).
 
     A twin, which receives the seed, draws the same state, and so do trials and the host of a rig with a reset
@@ -49,7 +49,7 @@ def drawn_start(starts: Starts, reset_seed: int) -> dict[str, float]:
 
 
 def middle_of(starts: Starts) -> dict[str, float]:
-    """Return the middle of the intervals, or of the first entry of a list; a number stands for itself."""
+    """Return the middle of the intervals, or of the first entry of a list; a number is its own middle."""
     ends = {name: _ends(place) for name, place in rows_of(starts)[0].items()}
     return {name: low if low == high else 0.5 * (low + high) for name, (low, high) in ends.items()}
 
@@ -68,7 +68,7 @@ def corners_of(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
     for path, start in paths_of(starts):
         ends = [place if isinstance(place, tuple) else (place,) for place in start.values()]
         extremes = [tuple(end[0] for end in ends), tuple(end[-1] for end in ends)]
-        combinations = itertools.islice(itertools.product(*ends), _MOST_CORNERS)
+        combinations = itertools.islice(itertools.product(*ends), _MAX_CORNERS)
         for values in dict.fromkeys([*extremes, *combinations]):
             yield path, dict(zip(start, values, strict=True))
 

@@ -30,7 +30,7 @@ Generator = np.random.Generator
 Problems = Iterator[tuple[str, str]]
 Stream = Callable[[int], Generator]
 """Random stream of the target with this number."""
-MOST_TARGETS: Final = 16
+MAX_TARGETS: Final = 16
 _UNITLESS: Final = "1"
 _SAME_TIME_S: Final = 1e-9
 """Rounding tolerance of a step's time, so that rounding cannot delay a level by a step."""
@@ -122,7 +122,7 @@ class Steps(Target, frozen=True, forbid_unknown_fields=True, tag="steps", kw_onl
     def draw(self, times: Values, rng: Generator) -> Values:
         """The level in force."""
         if self.levels:
-            return _held(times, *np.array(self.levels, np.float64).T)
+            return _hold_values(times, *np.array(self.levels, np.float64).T)
         number = np.floor((times + _SAME_TIME_S) / (self.every_s or 1.0)).astype(np.int64)
         return rng.uniform(*self.span(), int(number[-1]) + 1)[number]
 
@@ -169,29 +169,31 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
         if self.sha256 is not UNSET and self.sha256 != hash_of(self.content):
             yield "content", "does not match its sha256: remove both to read the file again"
         try:
-            _table(self.content)
+            _parse_table(self.content)
         except ValueError as error:
             yield "file", f"{self.file}: {error}"
 
     def span(self) -> tuple[float, float]:
         """From the smallest to the largest value."""
-        values = _table(self.content or "")[1]
+        values = _parse_table(self.content or "")[1]
         return float(values.min()), float(values.max())
 
     def draw(self, times: Values, rng: Generator) -> Values:
         """The table's values."""
-        row_times, values = _table(self.content or "")
-        return np.interp(times, row_times, values) if self.between == "linear" else _held(times, row_times, values)
+        row_times, values = _parse_table(self.content or "")
+        return (
+            np.interp(times, row_times, values) if self.between == "linear" else _hold_values(times, row_times, values)
+        )
 
 
-def _held(times: Values, at: Values, values: Values) -> Values:
+def _hold_values(times: Values, row_times: Values, values: Values) -> Values:
     """Value of the latest row at each time; before the first row, the first one's."""
-    held: Values = values[np.maximum(np.searchsorted(at, times + _SAME_TIME_S, side="right") - 1, 0)]
+    held: Values = values[np.maximum(np.searchsorted(row_times, times + _SAME_TIME_S, side="right") - 1, 0)]
     return held
 
 
 @lru_cache(maxsize=8)
-def _table(content: str) -> tuple[Values, Values]:
+def _parse_table(content: str) -> tuple[Values, Values]:
     """Return times and values of a table, read-only; raises ValueError with the line."""
     rows = csv.DictReader(io.StringIO(content))
     if not {"t", "value"}.issubset(rows.fieldnames or ()):
@@ -231,7 +233,7 @@ def signal_of(name: str, target: Target, unit: str | None) -> Observation:
     """Return name, unit and range of a target as a signal; a default range if its settings give none."""
     try:
         low, high = target.span()
-    except Exception:  # invalid settings or foreign code, reported by the checks
+    except Exception:  # invalid settings or third-party code, reported by the checks
         low, high = -1.0, 1.0
     return Observation(name=name, unit=unit or _UNITLESS, low=low, high=high if high > low else low + 1.0)
 
@@ -241,7 +243,7 @@ def sample_times(steps: int, period_s: float) -> Values:
     return np.asarray(np.arange(steps + 1) * period_s, np.float64)
 
 
-def drawn_values(targets: Sequence[Target], steps: int, period_s: float, streams: Stream) -> Values:
+def draw_values(targets: Sequence[Target], steps: int, period_s: float, streams: Stream) -> Values:
     """Return values (steps + 1, q) of q targets at the samples of one episode; raises TargetFailed."""
     times = sample_times(steps, period_s)
     drawn = np.empty((len(times), len(targets)))

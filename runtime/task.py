@@ -82,7 +82,7 @@ class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     """Further terms, by name."""
 
     @property
-    def at_end(self) -> float:
+    def terminal_reward(self) -> float:
         """Reward added by a termination."""
         return 0.0 if self.terminal is UNSET else self.terminal
 
@@ -134,7 +134,7 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
         return self.start if self.starts is UNSET else self.starts
 
     @property
-    def terminates(self) -> bool:
+    def may_terminate(self) -> bool:
         """Whether an episode may end early."""
         return bool(self.terminate or self.terminations)
 
@@ -196,7 +196,7 @@ def _with_bonuses(cost: Form, task: Task, rig: Rig, watch: Watch | None) -> Form
     if task.reward.alive is UNSET and task.reward.terminal is UNSET and not paid:
         return cost
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
-    at_end, ends = task.reward.at_end, compile_terminated(task, rig, watch)
+    at_end, ends = task.reward.terminal_reward, compile_termination(task, rig, watch)
 
     def reward(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
         r = cost(observation, action) + alive
@@ -213,7 +213,7 @@ def _with_bonuses(cost: Form, task: Task, rig: Rig, watch: Watch | None) -> Form
 def compile_reward(task: Task, rig: Rig) -> ScalarReward:
     """Build the reward of one transition; building and evaluation raise TermFailed for an exception in a term."""
     form, add = compile_form(task, rig), term_reward(task.reward.terms, rig)
-    ends, safe = compile_terminated(task, rig), tuple(a.safe for a in rig.actuators)
+    ends, safe = compile_termination(task, rig), tuple(a.safe for a in rig.actuators)
 
     def reward(
         observation: Sequence[float],
@@ -251,7 +251,7 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     paid = [(t.reward, t.build(rig)) for t in (task.terminations or {}).values() if t.reward is not UNSET]
     has_bonuses = bool(task.reward.alive is not UNSET or task.reward.terminal is not UNSET or paid)
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
-    at_end, terminated = task.reward.at_end, batched_terminated(task, rig)
+    at_end, terminated = task.reward.terminal_reward, batched_termination(task, rig)
     add, safe = term_reward(task.reward.terms, rig), np.array([a.safe for a in rig.actuators])
 
     def reward(
@@ -289,10 +289,10 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     return reward
 
 
-def compile_terminated(task: Task, rig: Rig, watch: Watch | None = None) -> ScalarTest:
+def compile_termination(task: Task, rig: Rig, watch: Watch | None = None) -> ScalarTest:
     """Build ``terminated(observation) -> bool`` for the tick (SI units); a NaN terminates.
 
-    ``watch`` wraps foreign conditions.
+    ``watch`` wraps third-party conditions.
     """
     index = observation_index(rig)
     bounds = tuple((index[name], low, high) for name, (low, high) in task.terminate.items())
@@ -312,13 +312,13 @@ def conditions_of(task: Task, rig: Rig, watch: Watch | None) -> Iterator[tuple[f
     """Yield reward and test of each named condition."""
     for name, termination in (task.terminations or {}).items():
         condition = termination.build_scalar(rig)
-        foreign = watch is not None and registry.is_foreign(termination)
+        foreign = watch is not None and registry.is_third_party(termination)
         if watch is not None and foreign:
             condition = watch(f"the termination '{name}'", condition)
         yield termination.reward, condition
 
 
-def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
+def batched_termination(task: Task, rig: Rig) -> BatchedTest:
     """Build ``terminated(observations)`` for batches, ``(..., n)`` to ``(...)``; equal to the scalar form."""
     index = observation_index(rig)
     bounds = [(index[name], low, high) for name, (low, high) in task.terminate.items()]

@@ -16,7 +16,7 @@ from onrig.runtime.inputs import input_problems
 from onrig.runtime.reset.schema import reset_problems
 from onrig.runtime.reward_terms import Terminal
 from onrig.runtime.starts import corners_of, paths_of, rows_of
-from onrig.runtime.targets import MOST_TARGETS, Target
+from onrig.runtime.targets import MAX_TARGETS, Target
 from onrig.runtime.task import Task, Wall
 
 Problems = list[tuple[str, str]]
@@ -37,7 +37,7 @@ def task_problems(task: Task, rig: Rig) -> Problems:
         for name, piece in chosen.items():
             piece_problems = collect_problems(partial(piece.problems, rig), f"'{name}'")
             problems += [(".".join(filter(None, (section, name, path))), message) for path, message in piece_problems]
-    problems += _unknown("terminate", task.terminate, observations, "observation", rig)
+    problems += _unknown_name_problems("terminate", task.terminate, observations, "observation", rig)
     for name, (low, high) in task.terminate.items():
         if not low < high:
             problems.append((f"terminate.{name}", f"needs low < high, got {low} and {high}"))
@@ -53,12 +53,12 @@ def task_problems(task: Task, rig: Rig) -> Problems:
     return [*dict.fromkeys(problems), *_reference_problems(task)]
 
 
-def _unknown(path: str, names: Iterable[str], known: Sequence[str], kind: str, rig: Rig) -> Problems:
+def _unknown_name_problems(path: str, names: Iterable[str], allowed: Sequence[str], kind: str, rig: Rig) -> Problems:
     owner = f"rig '{rig.name}'"
-    return [(f"{path}.{name}", unknown_name(owner, kind, name, known)) for name in names if name not in known]
+    return [(f"{path}.{name}", unknown_name(owner, kind, name, allowed)) for name in names if name not in allowed]
 
 
-def _not_finite(path: str, values: Mapping[str, float]) -> Problems:
+def _non_finite_problems(path: str, values: Mapping[str, float]) -> Problems:
     return [(f"{path}.{k}", "must be a finite number") for k, v in values.items() if not math.isfinite(v)]
 
 
@@ -70,7 +70,7 @@ def start_problems(task: Task, rig: Rig) -> Problems:
         return [("starts", "expected at least one start")]
     observations, problems = [o.name for o in rig.observations], []
     for path, row in paths_of(task.all_starts):
-        problems += _unknown(path, row, observations, "observation", rig)
+        problems += _unknown_name_problems(path, row, observations, "observation", rig)
         for name, place in row.items():
             ends = place if isinstance(place, tuple) else (place,)
             if not all(map(math.isfinite, ends)):
@@ -87,8 +87,8 @@ def target_problems(task: Task, rig: Rig) -> Problems:
     names_in_use = [o.name for o in rig.signals if o not in targets_of(rig)]
     names_in_use += [name for a in rig.actuators for name in (a.name, f"previous_{a.name}")]
     problems: Problems = []
-    if len(task.targets or ()) > MOST_TARGETS:
-        problems.append(("targets", f"at most {MOST_TARGETS}, got {len(task.targets or ())}"))
+    if len(task.targets or ()) > MAX_TARGETS:
+        problems.append(("targets", f"at most {MAX_TARGETS}, got {len(task.targets or ())}"))
     for name, target in (task.targets or {}).items():
         location = f"targets.{name}"
         if not is_word(name):
@@ -121,12 +121,12 @@ def _form_problems(task: Task, rig: Rig) -> Problems:
     reward, observations = task.reward, {o.name: o for o in rig.signals}
     problems: Problems = []
     for path, values in (("reward.target", reward.target), ("reward.weights", reward.weights)):
-        problems += _unknown(path, values, list(observations), "observation", rig)
-        problems += _not_finite(path, values)
-    problems += _unknown(
+        problems += _unknown_name_problems(path, values, list(observations), "observation", rig)
+        problems += _non_finite_problems(path, values)
+    problems += _unknown_name_problems(
         "reward.action_weights", reward.action_weights, [a.name for a in rig.actuators], "actuator", rig
     )
-    problems += _not_finite("reward.action_weights", reward.action_weights)
+    problems += _non_finite_problems("reward.action_weights", reward.action_weights)
     for i, name in enumerate(reward.folded):
         if name not in reward.weights:
             problems.append((f"reward.folded[{i}]", f"'{name}' has no weight, so folding it does nothing"))
@@ -139,7 +139,7 @@ def _form_problems(task: Task, rig: Rig) -> Problems:
         if value is not UNSET and not math.isfinite(value):
             problems.append((f"reward.{name}", "must be a finite number"))
     terminals = [f"terms.{name}" for name, term in (reward.terms or {}).items() if isinstance(term, Terminal)]
-    for path in ([] if reward.terminal is UNSET else ["terminal"]) + terminals if not task.terminates else ():
+    for path in ([] if reward.terminal is UNSET else ["terminal"]) + terminals if not task.may_terminate else ():
         problems.append((f"reward.{path}", "the task never terminates: set terminate, or remove this"))
     return problems
 

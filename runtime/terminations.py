@@ -16,9 +16,9 @@ from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
 from onrig.runtime.config.registered import registered
-from onrig.runtime.expressions.evaluation import UndefinedValueError, batched, scalar
+from onrig.runtime.expressions.evaluation import UndefinedValueError, compile_scalar, evaluate_batch
 from onrig.runtime.expressions.syntax import expression_problems, parse
-from onrig.runtime.rewards import Bools, Problems, Values, missing, observation_index
+from onrig.runtime.rewards import Bools, Problems, Values, observation_index, unknown_name_problems
 
 ScalarTest = Callable[[Sequence[float]], bool]
 BatchedTest = Callable[[Values], Bools]
@@ -45,10 +45,10 @@ class Termination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
     def build_scalar(self, rig: Rig) -> ScalarTest:
         """Build the function for one observation (n,) of floats; by default through an array, which takes a few µs."""
         test = self.build(rig)
-        return lambda observation: verdict(test(np.array(observation, np.float64)))
+        return lambda observation: to_bool(test(np.array(observation, np.float64)))
 
 
-def verdict(answer: object) -> bool:
+def to_bool(answer: object) -> bool:
     """Convert a condition's result to bool; raises ValueError if it is neither true nor false."""
     if isinstance(answer, np.ndarray) and answer.shape == ():
         answer = answer[()]
@@ -69,7 +69,7 @@ class Outside(Termination, frozen=True, forbid_unknown_fields=True, tag="outside
 
     def problems(self, rig: Rig) -> Problems:
         """Report a missing observation, or an empty range."""
-        yield from missing("observation", self.observation, rig)
+        yield from unknown_name_problems("observation", self.observation, rig)
         if not self.low < self.high:
             yield "", f"needs low < high, got {self.low} and {self.high}"
 
@@ -99,7 +99,7 @@ class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True
         node = parse(self.value, _names(rig), condition=True)
 
         def test(observations: Values) -> Bools:
-            outcome = batched(node, lambda slot: observations[..., slot])
+            outcome = evaluate_batch(node, lambda slot: observations[..., slot])
             return np.asarray(outcome.value | outcome.undefined, np.bool_)
 
         return test
@@ -107,11 +107,13 @@ class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True
     def build_undefined(self, rig: Rig) -> BatchedTest:
         """Build the test for points at which the condition compares non-finite values."""
         node = parse(self.value, _names(rig), condition=True)
-        return lambda observations: np.asarray(batched(node, lambda slot: observations[..., slot]).undefined, np.bool_)
+        return lambda observations: np.asarray(
+            evaluate_batch(node, lambda slot: observations[..., slot]).undefined, np.bool_
+        )
 
     def build_scalar(self, rig: Rig) -> ScalarTest:
         """Evaluate the condition on floats."""
-        holds = scalar(parse(self.value, _names(rig), condition=True))
+        holds = compile_scalar(parse(self.value, _names(rig), condition=True))
 
         def test(observation: Sequence[float]) -> bool:
             try:

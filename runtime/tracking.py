@@ -13,10 +13,10 @@ from onrig.hw.rig import Rig, targets_of, with_targets
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import Kind
 from onrig.runtime.rewards import Distance
-from onrig.runtime.targets import Values, drawn_values, signal_of
+from onrig.runtime.targets import Values, draw_values, signal_of
 from onrig.runtime.task import Task
 
-_ROLES: Final = {Role.PLANT_TRAIN: Role.TARGETS_TRAIN, Role.PLANT_EVAL: Role.TARGETS_EVAL}
+_TARGET_ROLES: Final = {Role.PLANT_TRAIN: Role.TARGETS_TRAIN, Role.PLANT_EVAL: Role.TARGETS_EVAL}
 PLANT_ROLES: Final = {Kind.TRAIN: Role.PLANT_TRAIN, Kind.EVAL: Role.PLANT_EVAL}
 """Role of an episode's plant, whose seed its reset uses."""
 
@@ -49,19 +49,19 @@ class EpisodeTargets:
         self._middle: Final = np.array([[0.5 * (s.low + s.high) for s in targets_of(rig)]])
         self._latest: tuple[tuple[int, Kind, int], Values] | None = None
 
-    def of_role(self, seed: int, role: Role, episode: int) -> Values:
+    def values_for_role(self, seed: int, role: Role, episode: int) -> Values:
         """Return values (steps + 1, q), in SI units, of q targets at the samples of an episode whose plant has this
         role."""
-        return drawn_values(
-            self._targets, self._steps, self._period_s, lambda i: stream(seed, _ROLES[role], episode, i)
+        return draw_values(
+            self._targets, self._steps, self._period_s, lambda i: stream(seed, _TARGET_ROLES[role], episode, i)
         )
 
-    def of(self, seed: int, kind: Kind, episode: int) -> Values:
+    def values_for_kind(self, seed: int, kind: Kind, episode: int) -> Values:
         """Return the values by the kind of an episode; on the way to a start, the middle of the ranges (1, q)."""
         role = PLANT_ROLES.get(kind)
         if role is None:
             return self._middle
         key = (seed, kind, episode)
         if self._latest is None or self._latest[0] != key:
-            self._latest = key, self.of_role(seed, role, episode)
+            self._latest = key, self.values_for_role(seed, role, episode)
         return self._latest[1]

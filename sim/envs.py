@@ -25,14 +25,14 @@ from onrig.hw import messages as m
 from onrig.hw.messages import Op, Result
 from onrig.hw.rig import Rig, rig_problems
 from onrig.runtime.config.conversion import convert
-from onrig.runtime.config.document import find, load_document
+from onrig.runtime.config.document import find_config, load_document
 from onrig.runtime.config.tables import with_tables
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.inputs import composition_of, policy_signals
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import target_stream
-from onrig.runtime.targets import drawn_values
-from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps
+from onrig.runtime.targets import draw_values
+from onrig.runtime.task import Task, compile_reward, compile_termination, episode_steps
 from onrig.runtime.task_checks import task_problems
 from onrig.runtime.tracking import tracking_rig
 from onrig.sim.twin.device import TwinDevice
@@ -128,14 +128,17 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._twin = _Twin(self.rig, self.task, options, round(1e6 / rate_hz))
         self._observer = Observer(self.rig, 1.0 / rate_hz)
         self._reward = compile_reward(self.task, self.rig)
-        self._terminated = compile_terminated(self.task, self.rig)
+        self._terminated = compile_termination(self.task, self.rig)
         self._steps = 0
         self._targets = tuple((self.task.targets or {}).values())
         self._target_values = np.zeros((1, 0))
         self._in_force: tuple[float, ...] = ()
         self._composition = composition_of(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
-        self._observations, self._actions = Normalisation.of(signals), Normalisation.of(self.rig.actuators)
+        self._observations, self._actions = (
+            Normalisation.from_signals(signals),
+            Normalisation.from_signals(self.rig.actuators),
+        )
         self.observation_space = gymnasium.spaces.Box(
             -OBSERVATION_BOUND, OBSERVATION_BOUND, (len(signals),), np.float32
         )
@@ -149,7 +152,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         noise_seed = int(self.np_random.integers(2**64, dtype=np.uint64))
         self._twin.reset(noise_seed)
         if self._targets:
-            self._target_values = drawn_values(
+            self._target_values = draw_values(
                 self._targets, self.episode_steps, 1.0 / self.rate_hz, lambda i: target_stream(noise_seed, i)
             )
         self._observer.reset()
@@ -166,7 +169,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         """
         if not np.all(np.isfinite(action)):
             raise ValueError(f"action {action} is non-finite")
-        self._twin.command(self._actions.si(np.clip(action, -1.0, 1.0)))
+        self._twin.command(self._actions.to_si(np.clip(action, -1.0, 1.0)))
         self._steps += 1
         observation, info, observed, action_si = self._sample()
         terminated, truncated = self._terminated(observed), self._steps >= self.episode_steps
@@ -187,14 +190,14 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         if self._composition is not None:
             self._history = [observed, *self._history[: self._composition.history]]
             values = np.array(self._composition(self._history))
-        return self._observations.normalised(values).astype(np.float32), info, observed, action_si
+        return self._observations.normalise(values).astype(np.float32), info, observed, action_si
 
 
 def _load(folder: str, source: _Config | str | Path, type_: type[_Config]) -> _Config:
     """Return a value unchanged; read a path, or a shipped configuration by name."""
     if isinstance(source, type_):
         return source
-    path = find(str(source), folder)
+    path = find_config(str(source), folder)
     return convert(with_tables(load_document(path), (), path.parent), (), type_)
 
 

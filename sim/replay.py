@@ -28,7 +28,7 @@ def resynthesiser_for(config: RunConfig, run_folder: Path) -> Resynthesiser | No
 def step_check_for(config: RunConfig) -> StepCheck | None:
     """Comparison with the promise's plants; None if it has none, or the rig does not observe the plant's state."""
     box = config.limits.predicted
-    if box is None or not promise_of(config.limits).word.has_plants:
+    if box is None or not promise_of(config.limits).basis.has_plants:
         return None
     from onrig.sim.barrier.one_step import OneStep
 

@@ -11,8 +11,15 @@ from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
-from onrig.runtime.run_state.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
-from onrig.runtime.run_state.running import Remote, Running, SegmentError, SegmentMissing, running_rigs, stop_by_signal
+from onrig.runtime.run_state.actuators import SAFE_TEXT, UNCONFIRMED_TEXT, UNUSED_TEXT, Actuators
+from onrig.runtime.run_state.running import (
+    RemoteControl,
+    Running,
+    SegmentError,
+    SegmentMissing,
+    running_rigs,
+    stop_by_signal,
+)
 from onrig.runtime.run_state.states import State
 from onrig.tools.terminal import complain
 
@@ -43,7 +50,7 @@ def stop(run: Path | None, *, now: bool) -> int:
         end_fd = -1
     actuators: Actuators | None
     try:
-        with Remote(selected) as remote:
+        with RemoteControl(selected) as remote:
             remote.stop(2 if now else 1)
             request_ns = time.monotonic_ns()  # earlier frames do not show the present state
             actuators = _await_confirmation(remote, end_fd, request_ns, selected.folder)
@@ -53,7 +60,7 @@ def stop(run: Path | None, *, now: bool) -> int:
         actuators = None
         print(f"{selected.folder}: {error}; the stop was requested by a signal instead", flush=True)
         stop_by_signal(selected, 2 if now else 1)
-    confirmed = actuators is not None and actuators.confirmed_safe(request_ns)
+    confirmed = actuators is not None and actuators.is_confirmed_safe(request_ns)
     if actuators is not None and confirmed:
         print(
             f"{selected.folder}: {_describe_confirmation(actuators, request_ns, 'at once' if now else 'faded out')}",
@@ -64,30 +71,30 @@ def stop(run: Path | None, *, now: bool) -> int:
     print(f"{selected.folder}: {outcome(selected.folder)}, {(time.monotonic_ns() - request_ns) / 1e9:.1f} s in all")
     if confirmed:
         return ExitCode.OK
-    if actuators is not None and actuators.unused:
+    if actuators is not None and actuators.is_unused:
         print(f"{selected.folder}: no command was sent to the device")
         return ExitCode.OK
     if actuators is not None:
-        doubt = actuators.unconfirmed(time.monotonic_ns(), time.time())
+        doubt = actuators.unconfirmed_message(time.monotonic_ns(), time.time())
     else:
-        doubt = str(read_fields(selected.folder / "summary.json").get("actuators") or UNCONFIRMED)
-        if doubt in (SAFE, UNTOUCHED):
+        doubt = str(read_fields(selected.folder / "summary.json").get("actuators") or UNCONFIRMED_TEXT)
+        if doubt in (SAFE_TEXT, UNUSED_TEXT):
             return ExitCode.OK
     return complain("stop", f"{selected.folder}: actuators {doubt}; check the rig", ExitCode.HARDWARE)
 
 
-def _await_confirmation(remote: Remote, end_fd: int, request_ns: int, folder: Path) -> Actuators:
+def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, folder: Path) -> Actuators:
     """Wait until a frame shows the actuators safe or the run's processes have ended; returns their state."""
     interim_ns = request_ns + round(_INTERIM_S * 1e9)
     while True:
         has_ended = end_fd < 0 or bool(select.select((end_fd,), (), (), 0)[0])
         actuators = remote.actuators  # after the check: an ended run leaves its final state on the board
         now_ns = time.monotonic_ns()
-        if actuators.confirmed_safe(request_ns) or has_ended or now_ns - request_ns > _CONFIRM_TIMEOUT_S * 1e9:
+        if actuators.is_confirmed_safe(request_ns) or has_ended or now_ns - request_ns > _CONFIRM_TIMEOUT_S * 1e9:
             return actuators
         if now_ns > interim_ns:
             interim_ns = sys.maxsize
-            print(f"{folder}: actuators {actuators.unconfirmed(now_ns, time.time())}", flush=True)
+            print(f"{folder}: actuators {actuators.unconfirmed_message(now_ns, time.time())}", flush=True)
         time.sleep(_POLL_S)
 
 
@@ -128,7 +135,7 @@ def outcome(folder: Path) -> str:
     """Describe briefly how a run ended."""
     summary = read_fields(folder / "summary.json")
     reason, actuators = summary.get("exit_reason"), str(summary.get("actuators", ""))
-    doubt = f"; actuators {actuators}" if actuators.startswith(UNCONFIRMED) else ""
+    doubt = f"; actuators {actuators}" if actuators.startswith(UNCONFIRMED_TEXT) else ""
     return f"ended: {reason}{doubt}" if reason else "was killed before it wrote its summary"
 
 
@@ -146,7 +153,7 @@ def resume(run: Path | None, *, unasked: bool) -> int:
         if sys.stdin.readline().strip().lower() != "yes":
             return complain("resume", "not confirmed; nothing was resumed")
     try:
-        with Remote(selected) as remote:
+        with RemoteControl(selected) as remote:
             before = State(remote.state)
             if before is State.DISCONNECTED:
                 return complain("resume", f"{selected.folder}: its device is not connected; plug it in first")

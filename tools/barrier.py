@@ -15,7 +15,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.barrier_file import Header, Tested, Values, digest_of, encode, write_barrier
-from onrig.runtime.safety.promise import bound_in_words
+from onrig.runtime.safety.promise import format_bound
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import sampled_box
 from onrig.sim.barrier.table import compute
@@ -105,6 +105,6 @@ def describe(header: Header) -> str:
     tested, rate = header.tested, ""
     if tested is not None:
         rate = f"; {tested.breaches} breaches in {tested.plants} hostile episodes on other plants: "
-        rate += bound_in_words(tested)
+        rate += format_bound(tested)
     size = f"{header.points} states from {header.plants} plants, {header.horizon_s:g} s ahead, slack {header.slack:.2g}"
     return f"{size}{rate}"

@@ -115,7 +115,7 @@ def _sampling(table: _Table, model: TaskModel, fineness: Fineness, random: float
         scores = result.mean_rewards(model.steps, cut_off_reward)
         n = len(scores)
         notes = [f"+- {scores.std(ddof=1) / math.sqrt(n):.4f}, standard error over {n} episodes"] if n > 1 else []
-        if model.task.terminates:
+        if model.task.may_terminate:
             notes.append(f"{np.mean(result.n_steps >= model.steps):.0%} of episodes to the end")
         if rewards and scores.mean() > max(rewards):
             notes.append(f"{scores.mean() - max(rewards):+.4f}")

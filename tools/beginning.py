@@ -27,7 +27,7 @@ from onrig.runtime.memory.transitions import TransitionBuilder, Transitions
 from onrig.runtime.policy.contract import contract_for, contract_mismatch
 from onrig.runtime.replay.seeds import EXPERIENCES, FIRST_EPISODE, NETWORKS, digest, encode
 from onrig.runtime.run_changes import differences
-from onrig.runtime.run_config import RunConfig, capacity_of, record_layout, written
+from onrig.runtime.run_config import RunConfig, capacity_of, record_layout, to_plain_data
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
 from onrig.tools.exporting.minari_format import is_minari, read_records
@@ -183,7 +183,7 @@ def begin_with(config: RunConfig) -> Beginning:
 
     `beginning_findings` has found no problem with ``config``.
     """
-    files = copies_of(written(config))
+    files = copies_of(to_plain_data(config))
     facts: dict[str, object] = {}
     if (seeds := config.selection.seeds) is not None:
         taken = _experiences(seeds, config)

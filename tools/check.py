@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from onrig.runtime.config.document import find, load_document
+from onrig.runtime.config.document import find_config, load_document
 from onrig.runtime.config.problem import ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.lease import worth
+from onrig.runtime.lease import describe_lease
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.promise import promise_of
 from onrig.tools.load import explain, load_for_rig, print_warning
@@ -51,7 +51,7 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
     print(f"{name}: sound: {describe_run(config)}", flush=True)
     print(f"the promise: {promise_of(config.limits)}", flush=True)
     if config.device.twin is None:
-        print(f"the lease: {worth(config)}", flush=True)
+        print(f"the lease: {describe_lease(config)}", flush=True)
     if not in_detail and plot is None:
         return ExitCode.OK
     from onrig.tools.explain import tables
@@ -65,7 +65,7 @@ def _experiment(name: str) -> Path | None:
     """Path of an experiment's spec; None if ``name`` does not name an experiment."""
     for folder in ("", "experiments"):
         try:
-            path = find(name, folder)
+            path = find_config(name, folder)
             data = load_document(path).data
         except FileNotFoundError:
             continue

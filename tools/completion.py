@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Final
 
-from onrig.runtime.config.document import shipped
+from onrig.runtime.config.document import shipped_names
 from onrig.tools.first_rig import plants
 from onrig.tools.options import Argument, arguments_of, verb_module
 
@@ -100,8 +100,8 @@ def script(shell: str, groups: Mapping[str, Sequence[str]], verbs: Sequence[str]
     options = {verb: arguments_of(verb_module(verb).Options) for verb in verbs}
     text = _SCRIPT.substitute(
         verbs=",".join([*groups, "--help", "--version"]),
-        configs="$'" + "\\n".join(shipped()) + "'",
-        experiments="$'" + "\\n".join(shipped("experiments")) + "'",
+        configs="$'" + "\\n".join(shipped_names()) + "'",
+        experiments="$'" + "\\n".join(shipped_names("experiments")) + "'",
         groups="\n".join(_GROUP.format(group=group, names=",".join(names)) for group, names in groups.items() if names),
         valued="\n".join(
             _value_row(verb, a) for verb, arguments in options.items() for a in arguments if _has_value(a)

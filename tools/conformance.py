@@ -48,7 +48,7 @@ class _OpenLine:
 
     def __init__(self, line: Line) -> None:
         self._line, self._transport = line, line.open()
-        self.name, self.fileno = line.place, lambda: self._transport.fileno()
+        self.name, self.fileno = line.address, lambda: self._transport.fileno()
 
     def read(self, timeout_ns: int) -> bytes:
         return self._transport.read(timeout_ns)
@@ -164,7 +164,7 @@ def examine(
                 return complain("conformance", "not confirmed; nothing was driven", ExitCode.PREFLIGHT)
             return _examine(open_line, rig, hello, selection)
     except (LinkError, DeviceMismatch, RequestRefused, WireError) as error:
-        return complain("conformance", f"{line.place}: {error}", ExitCode.HARDWARE)
+        return complain("conformance", f"{line.address}: {error}", ExitCode.HARDWARE)
 
 
 def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection) -> int:
@@ -177,13 +177,13 @@ def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection)
         outcome = run(subject, check)
         tally.outcomes.append(outcome)
         if outcome.verdict == "failed":
-            print(f"failed: {check.name} ({', '.join(check.rules)})\n  {outcome.why}", flush=True)
+            print(f"failed: {check.name} ({', '.join(check.rules)})\n  {outcome.reason}", flush=True)
     return conclude(tally, dict(_rules(selection.only)))
 
 
 def conclude(tally: Tally, rules: dict[str, str]) -> int:
     """Print the verdict on each rule that did not hold, and the counts; returns the exit code."""
-    failed, held, unseen = (tally.having(verdict, rules) for verdict in ("failed", "holds", "not run"))
+    failed, held, unseen = (tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run"))
     for number in unseen:
         reasons = tally.reasons(number) or ["no check for this kind of device"]
         print(f"{number} not run ({'; '.join(reasons)}): {rules[number]}")

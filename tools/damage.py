@@ -11,9 +11,9 @@ from typing import Final
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.evidence import Fault, evidence_of, faults
 from onrig.runtime.run_state.checksums import difference
-from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
+from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
-from onrig.runtime.run_state.running import running_in
+from onrig.runtime.run_state.running import find_running
 
 LOGS: Final = ("log*.mcap",)
 POLICIES: Final = ("policies/*",)
@@ -28,7 +28,7 @@ def matching(*patterns: str) -> Callable[[str], bool]:
 
 def damage_in(folder: Path, *patterns: str) -> list[Fault]:
     """Compare the matching files of a finished run with its checksums; empty for a run in progress."""
-    if running_in(folder) is not None:
+    if find_running(folder) is not None:
         return []
     return faults(folder, evidence_of(folder), matching("config.yaml", *patterns))
 

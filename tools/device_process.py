@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from onrig.hw.line import Line, Serial
 from onrig.hw.transport import LinkError
-from onrig.runtime.config.document import find
+from onrig.runtime.config.document import find_config
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.shm.segment import create_folder, remove_folder
@@ -51,7 +51,7 @@ def names_config(device: str) -> bool:
     if Path(device).suffix in (".yaml", ".yml"):
         return True
     try:
-        find(device)
+        find_config(device)
     except FileNotFoundError:
         return False
     return not Path(device).is_char_device()
@@ -67,6 +67,6 @@ def _path(child: Child, config: RunConfig, log: Path) -> str:
             message = report.message
         if has_ended:
             cause = message or (log.read_text(errors="replace").strip().splitlines() or ["it ended"])[-1]
-            raise LinkError(f"{config.device.place}: {cause}")
+            raise LinkError(f"{config.device.address}: {cause}")
         time.sleep(0.005)
-    raise LinkError(f"{config.device.place}: the process did not start within {_START_S:g} s")
+    raise LinkError(f"{config.device.address}: the process did not start within {_START_S:g} s")

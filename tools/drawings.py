@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from onrig.runtime import registry
-from onrig.runtime.config.registered import chosen
+from onrig.runtime.config.registered import build_registered
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.fallback import Hold
 from onrig.runtime.safety.plant_box import Sketch
@@ -153,7 +153,7 @@ def chosen_drawing(config: RunConfig) -> Drawing:
     options = msgspec.convert(config.view or {}, ViewOptions)
     if options.drawing is not None:
         return options.drawing
-    drawing: Drawing = chosen(registry.DRAWINGS, next(_sketches(config), {"kind": "bars"}))
+    drawing: Drawing = build_registered(registry.DRAWINGS, next(_sketches(config), {"kind": "bars"}))
     return drawing
 
 

@@ -78,7 +78,7 @@ def _driver(config: RunConfig) -> Iterator[str]:
 
     settings = config.device.driver
     assert settings is not UNSET
-    code = registry.home(settings, settings.home)
+    code = registry.import_home(settings, settings.home)
     if not (isinstance(code, type) and issubclass(code, Driver)):
         yield f"has '{settings.home}' as its home, which is not a subclass of Driver"
         return

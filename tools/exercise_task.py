@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onrig.runtime import registry
 from onrig.runtime.config.problem import Finding, NodePath, collect_findings, format_path
 from onrig.runtime.explore.settings import ActionNoise
-from onrig.runtime.guard import MAX_BUDGET_NS, budget_ns, measured_ns
+from onrig.runtime.guard import MAX_BUDGET_NS, budget_ns, measure_ns
 from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.reward_terms import ExpressionTerm
 from onrig.runtime.rewards import RewardTerm, Transitions, probe_points
@@ -45,22 +45,22 @@ def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Ite
     """Yield path, name and check of each third-party plugin and each expression."""
     task = config.task
     for name, term in (task.reward.terms or {}).items():
-        if registry.is_foreign(term) or isinstance(term, ExpressionTerm):
+        if registry.is_third_party(term) or isinstance(term, ExpressionTerm):
             yield ("task", "reward", "terms", name), f"the reward term '{name}'", partial(_term, config, term)
     for name, test in (task.terminations or {}).items():
-        if registry.is_foreign(test) or isinstance(test, ExpressionTermination):
+        if registry.is_third_party(test) or isinstance(test, ExpressionTermination):
             path: NodePath = ("task", "terminations", name)
             yield path, f"the termination '{name}'", partial(_termination, config, test)
     for i, term_ in enumerate(task.inputs or ()):
-        if registry.is_foreign(term_.transform):
+        if registry.is_third_party(term_.transform):
             subject = f"the input of kind '{term_.transform.__struct_config__.tag}'"
             yield ("task", "inputs", i, "form"), subject, partial(_form, config, term_)
     for name, target in (task.targets or {}).items():
-        if registry.is_foreign(target):
+        if registry.is_third_party(target):
             yield ("task", "targets", name), f"the target '{name}'", partial(_target, config, target)
-    if task.reset is not None and registry.is_foreign(task.reset):
+    if task.reset is not None and registry.is_third_party(task.reset):
         yield ("task", "reset"), "the reset", partial(_reset, config)
-    if registry.is_foreign(config.exploration):
+    if registry.is_third_party(config.exploration):
         yield ("exploration",), f"the process '{config.exploration.__struct_config__.tag}'", partial(_noise, config)
 
 
@@ -131,7 +131,7 @@ def _in_tick(config: RunConfig, many: Function, one: Function, type_: type) -> I
 
 
 def _slow(call: Callable[[], object], budget: int) -> Iterator[str]:
-    elapsed_ns = measured_ns(call)
+    elapsed_ns = measure_ns(call)
     if elapsed_ns > budget:
         yield f"takes {elapsed_ns / 1e3:.0f} us (99 of 100 calls), but its budget in the tick is {budget / 1e3:.0f} us"
 

@@ -15,7 +15,7 @@ from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
-from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, guaranteed_by
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, guaranteed_observations
 from onrig.runtime.safety.promise import promise_of
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.scoring import early_end, measure_of
@@ -176,11 +176,11 @@ def _envelope(config: RunConfig) -> Table:
         rows.append(("none", "", "only a non-finite action triggers the fallback", ""))
     plants = limits.predicted
     if plants is not None:
-        guaranteed = ", ".join(guaranteed_by(plants, limits.envelope))
+        guaranteed = ", ".join(guaranteed_observations(plants, limits.envelope))
         box = f"the fallback can keep this limit, for {_plants_covered(plants)} ('onrig safety')"
         rows.append(("predicted", "", f"{guaranteed}: {box}", ""))
     promise = promise_of(limits)
-    rows.append(("promise", "", promise.word, promise.sentence))
+    rows.append(("promise", "", promise.basis, promise.sentence))
     dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
     rows.append(
         ("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell} ticks) or more")
@@ -288,7 +288,7 @@ def _learning(config: RunConfig) -> Table:
 
 def _early_end(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]]:
     """Value of a termination for the learner, if the task has one."""
-    if config.task.terminates:
+    if config.task.may_terminate:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
         alternatives = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
         yield "an early end", f"earns {end.ending:.4g}", f"continuing {alternatives}, discounted by gamma"

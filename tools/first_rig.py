@@ -18,7 +18,7 @@ from typing import Final
 from onrig.hw.messages import NAME_BYTES
 from onrig.runtime import registry
 from onrig.runtime.config.conversion import convert
-from onrig.runtime.config.document import MAX_BYTES, find, parse_document
+from onrig.runtime.config.document import MAX_BYTES, find_config, parse_document
 from onrig.runtime.config.problem import ConfigError, hint
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_file
@@ -144,7 +144,7 @@ def _shipped(run: str) -> Iterator[tuple[str, str]]:
 def _origin(source: str, folder: str) -> str:
     """Text of a shipped configuration, preceded by a line with its origin."""
     origin = f"{folder}/{source}".lstrip("/")
-    return f"# From `onrig init`, after the shipped {origin}.yaml:\n" + find(source, folder).read_text("utf-8")
+    return f"# From `onrig init`, after the shipped {origin}.yaml:\n" + find_config(source, folder).read_text("utf-8")
 
 
 def _substitute(text: str, pattern: str, replacement: str) -> str:

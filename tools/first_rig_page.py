@@ -165,5 +165,5 @@ def page(about: str, bench: Bench, name: str, promise: Promise) -> str:
     source = Template(_FIRMWARE if bench.firmware else _NO_FIRMWARE).substitute(firmware=bench.firmware, name=name)
     behind = Template(_BEHIND).substitute(behind=bench.behind) if bench.behind else ""
     titled = re.sub(r"\A# .*$", f"# {name}", about.rstrip("\n"), flags=re.MULTILINE)
-    words = {"source": source, "behind": behind, "word": promise.word, "promise": promise.sentence}
+    words = {"source": source, "behind": behind, "word": promise.basis, "promise": promise.sentence}
     return f"{titled}\n" + _PAGE.substitute({**msgspec.to_builtins(bench), **words})

@@ -22,11 +22,11 @@ from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import MOST_CAPACITY, machine_bytes
 from onrig.runtime.memory.strategy import bytes_of, parse_strategy
-from onrig.runtime.registry import is_foreign
+from onrig.runtime.registry import is_third_party
 from onrig.runtime.run_checks import findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import Rules, load_run
-from onrig.runtime.safety.limits import prediction_trial
+from onrig.runtime.safety.limits import prediction_findings
 from onrig.runtime.safety.plant_box import box_name
 from onrig.runtime.scoring import early_end
 from onrig.runtime.task import episode_steps
@@ -139,7 +139,7 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
     learner = learner_settings(config.learner)
     yield from twin_warnings(config)
-    if _learns(config) and config.task.terminates:
+    if _learns(config) and config.task.may_terminate:
         yield from _early_end_warnings(config, learner.selected.gamma)
     batch_steps, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
     if _learns(config) and steps < batch_steps:
@@ -157,7 +157,7 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
 def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
     steps = episode_steps(config.task, config.rate_hz)
     end = early_end(config.task, config.rig, steps, gamma)
-    if not end.pays:
+    if not end.is_profitable:
         return
     comparison = "random actions earn" if config.task.normalization is not None else "the start state earns"
     message = (
@@ -229,10 +229,10 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
     yield from coverage_findings(config)
     plants = config.limits.predicted
     # Built-in families take tenths of a second to build, and are covered by tests.
-    if plants is not None and is_foreign(plants) and not problems and not any(findings(config)):
+    if plants is not None and is_third_party(plants) and not problems and not any(findings(config)):
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
         path: NodePath = ("limits", "predicted")
-        yield from collect_findings(lambda: prediction_trial(limits, rig, period_s), box_name(plants), path)
+        yield from collect_findings(lambda: prediction_findings(limits, rig, period_s), box_name(plants), path)
     if not problems and not any(findings(config)):
         yield from foreign_findings(config)
 

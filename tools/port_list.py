@@ -29,7 +29,7 @@ def _print(ports: list[PortFacts], interfering_programs: Iterable[InterferingPro
     else:
         print(Table("port", ("device on USB", "serial number", "may open", "held by", "name by id"), rows(ports)))
     for kind, line in registry.loadable(registry.TRANSPORTS).items():
-        for place in line.found():
+        for place in line.find_addresses():
             print(f"{kind}: {place}")
     for rival in interfering_programs:
         print(f"{rival.does}: {rival.remedy}")

@@ -12,7 +12,7 @@ from onrig.runtime.files import read_fields
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.completeness import Counted
+from onrig.runtime.run_state.completeness import ItemCount
 from onrig.tools.damage import LOGS, POLICIES, name_damage, with_damage
 from onrig.tools.foreign import difference, pieces_of
 from onrig.tools.progress import progress_for
@@ -76,7 +76,7 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
     return verdict(verification, counts)
 
 
-def verdict(verification: Verification, counts: Counted) -> int:
+def verdict(verification: Verification, counts: ItemCount) -> int:
     """Determine the exit code; problems go to stderr."""
     comparison = verification.comparison
     if comparison.first is not None:
@@ -90,11 +90,11 @@ def verdict(verification: Verification, counts: Counted) -> int:
     return ExitCode.OK
 
 
-def _absent(counts: Counted) -> str:
+def _absent(counts: ItemCount) -> str:
     return f"{counts.expected - counts.present} of the run's {counts.expected} ticks are not in its log"
 
 
-def table(folder: Path, verification: Verification, counts: Counted) -> Table:
+def table(folder: Path, verification: Verification, counts: ItemCount) -> Table:
     """Table of compared, different and unverifiable ticks."""
     comparison = verification.comparison
     episodes, ticks = verification.episodes, comparison.ticks

@@ -12,11 +12,11 @@ from onrig.hw.native import difference_here, executor
 from onrig.learner.states import States, state_fault, state_name
 from onrig.runtime.files import read_fields
 from onrig.runtime.replay.evidence import Evidence, Fault, Grade, evidence_of, faults
-from onrig.runtime.run_changes import changes
+from onrig.runtime.run_changes import compare_configs
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run, read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
-from onrig.runtime.run_state.running import running_in
+from onrig.runtime.run_state.running import find_running
 from onrig.runtime.supervise.run_folder import RESUMES, Resumption, recorded_executor
 from onrig.tools.beginning import as_begun
 from onrig.tools.foreign import difference, pieces_of
@@ -41,7 +41,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     path = folder / "config.yaml"
     if not path.is_file():
         raise CannotResume(f"'{folder}' contains no run: config.yaml is missing")
-    if (running := running_in(folder)) is not None:
+    if (running := find_running(folder)) is not None:
         raise CannotResume(
             f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
             "its pause"
@@ -62,7 +62,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
         run = on_port(run, on_device)
     config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
     config = as_begun(config, run)
-    changed = changes(run, config)
+    changed = compare_configs(run, config)
     if changed.refused:
         differences = [str(difference) for difference in changed.refused]
         more = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""

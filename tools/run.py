@@ -14,7 +14,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.actuators import UNCONFIRMED
+from onrig.runtime.run_state.actuators import UNCONFIRMED_TEXT
 from onrig.runtime.run_state.completeness import summary_line
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.supervise.requests import HELP, keyboard
@@ -146,7 +146,7 @@ def _supervise(plan: Plan, take_back: Callable[[], None]) -> int:
 
 def _print_actuators(verdict: str) -> None:
     """Print the final state of the actuators; to stderr unless the device confirmed that they are safe."""
-    confirmed = not verdict.startswith(UNCONFIRMED)
+    confirmed = not verdict.startswith(UNCONFIRMED_TEXT)
     advice = "" if confirmed else "; check the rig, or query the device: onrig disarm PORT"
     print(f"actuators: {verdict}{advice}", file=sys.stdout if confirmed else sys.stderr, flush=True)
 

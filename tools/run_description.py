@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from onrig.runtime.run_config import RunConfig, Scaled
-from onrig.runtime.safety.plant_box import guaranteed_by
-from onrig.runtime.safety.promise import Word, promise_of
+from onrig.runtime.safety.plant_box import guaranteed_observations
+from onrig.runtime.safety.promise import Basis, promise_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.quantity import unit_text
 
@@ -17,7 +17,7 @@ def describe_run(config: RunConfig) -> str:
         f"rig {config.rig.name}",
         f"task {config.task.name}",
         f"{config.episodes} episodes of {steps} steps at {config.rate_hz:g} Hz",
-        f"{pace_of(config)} twin" if device.twin is not None else f"device on {device.place}",
+        f"{pace_of(config)} twin" if device.twin is not None else f"device on {device.address}",
     )
     return ", ".join(parts)
 
@@ -32,12 +32,12 @@ def pace_of(config: RunConfig) -> str:
 
 def describe_bounds(config: RunConfig) -> str:
     """Envelope that the shield enforces, each bound with its basis: the rig's promise, or the measured state."""
-    predicted, word = config.limits.predicted, promise_of(config.limits).word
-    guaranteed = () if predicted is None else guaranteed_by(predicted, config.limits.envelope)
+    predicted, word = config.limits.predicted, promise_of(config.limits).basis
+    guaranteed = () if predicted is None else guaranteed_observations(predicted, config.limits.envelope)
     units = {o.name: unit_text(o.unit) for o in config.rig.signals}
     bounds = []
     for name, envelope in config.limits.envelope.items():
-        basis = word if name in guaranteed else Word.MEASURED
+        basis = word if name in guaranteed else Basis.MEASURED
         low, high = envelope.low, envelope.high
         within = f"±{high:g}" if low == -high else f"{low:g} to {high:g}".replace("-", "−")
         bounds.append(" ".join(filter(None, (name, within, units.get(name), f"({basis})"))))
@@ -47,4 +47,4 @@ def describe_bounds(config: RunConfig) -> str:
 def describe_promise(config: RunConfig, *, withdrawn: bool = False) -> str:
     """The rig's promise in words."""
     promise = promise_of(config.limits)
-    return f"{promise.word}, withdrawn: the rig's own data contradict it" if withdrawn else str(promise)
+    return f"{promise.basis}, withdrawn: the rig's own data contradict it" if withdrawn else str(promise)

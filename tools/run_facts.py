@@ -18,7 +18,7 @@ from onrig.runtime.record import Miss, Rule
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.scoring import Measure, measure_of
 from onrig.runtime.view.reader import Figures
-from onrig.runtime.view.run_view import RunFiles, by_episode, number
+from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
 from onrig.tools.quantity import count, duration, size
 
 WITHDRAWN: Final = "promise_withdrawn"
@@ -192,15 +192,15 @@ def of_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
     return RunFacts(
         measure,
         config.episodes,
-        int(number(values.get("episode"))),
+        int(to_number(values.get("episode"))),
         score if isinstance(score, float) else None,
         policy=policy if isinstance(policy, int) else None,
-        ticks=int(number(values.get("ticks"))),
-        missed=int(number(values.get("missed"))),
-        stored=int(number(values.get("stored"))),
+        ticks=int(to_number(values.get("ticks"))),
+        missed=int(to_number(values.get("missed"))),
+        stored=int(to_number(values.get("stored"))),
         capacity=capacity_of(config),
-        updates=int(number(values.get("updates"))),
-        updates_per_s=number(values.get("updates_per_s")),
+        updates=int(to_number(values.get("updates"))),
+        updates_per_s=to_number(values.get("updates_per_s")),
     )
 
 
@@ -247,7 +247,7 @@ def of_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
     measure = measure_of(config.task)
 
     def integer(section: Mapping[str, object], key: str) -> int | None:
-        return int(number(section[key])) if isinstance(section.get(key), int | float) else None
+        return int(to_number(section[key])) if isinstance(section.get(key), int | float) else None
 
     buffer, policies, learner = (_section(summary, key) for key in ("buffer", "policies", "learner"))
     score = summary.get(f"{measure.column}_last20")
@@ -268,7 +268,7 @@ def of_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
         stored_bytes=integer(buffer, "bytes"),
         synthetic=integer(buffer, "synthetic") or 0,
         updates=integer(learner, "updates"),
-        updates_per_s=number(learner.get("updates_per_s")),
+        updates_per_s=to_number(learner.get("updates_per_s")),
         offered=integer(policies, "offered"),
         admitted=integer(policies, "admitted") or 0,
         refused=integer(policies, "refused") or 0,
@@ -291,7 +291,7 @@ def of_files(m: RunFiles) -> RunFacts:
         score=_mean(m.train[column]),
         evaluated=_mean(m.evaluation[column]),
         withdrawn=found.withdrawn or any(event.kind == WITHDRAWN for event in m.events),
-        causes={cause: sum(n.values()) for cause, n in sorted(by_episode(m.events, "cause", "missed").items())},
+        causes={cause: sum(n.values()) for cause, n in sorted(count_by_episode(m.events, "cause", "missed").items())},
     )
 
 

@@ -18,7 +18,7 @@ from onrig.runtime.control.realtime import resolve_loop_cpu
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.completeness import Completeness
-from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_path, hold
+from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_path, lock_folder
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.supervise.reports import OnReport
 from onrig.runtime.supervise.requests import Keyboard, Request
@@ -151,9 +151,9 @@ def plan_run(
     if config.actor is not UNSET:
         raise Failure("actor: a Python program acts in this run; start it from there, with onrig.make")
     if device is not None and config.device.line is None:
-        raise Failure(f"--device: the run to resume uses {config.device.place}; omit --device")
+        raise Failure(f"--device: the run to resume uses {config.device.address}; omit --device")
     line = config.device.line
-    port = None if line is None else line.place
+    port = None if line is None else line.address
     if port is not None and isinstance(line, Serial):
         missing = missing_port(port)
         if missing is not None:
@@ -207,13 +207,13 @@ def opened(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
     with contextlib.ExitStack() as held:
         try:
             if resumption is not None:
-                held.callback(os.close, hold(folder))
+                held.callback(os.close, lock_folder(folder))
                 take_back = _reopen(folder, resumption)
             else:
                 config, files, facts = begin_with(config)
                 meta = {**record_pieces(pieces_of(config)), **facts, **plan.facts}
                 take_back = write_run_folder(folder, config, meta, files)
-                held.callback(os.close, hold(folder))
+                held.callback(os.close, lock_folder(folder))
         except (CannotResume, FolderBusy) as error:
             raise Failure(f"{plan.option}: {error}") from None
         except OSError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_state.running import Remote, Running, SegmentError, SegmentMissing
+from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing
 from onrig.runtime.supervise.requests import Keyboard, keyboard
 from onrig.tools.active_runs import choose, outcome
 from onrig.tools.terminal import complain, drawing_stream
@@ -36,7 +36,7 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
     from onrig.tools.watching.snapshot import Watcher
 
     try:
-        with RunView.of(selected) as view:
+        with RunView.from_running(selected) as view:
             watcher = Watcher(view)
             if once:
                 return _lines(watcher, lambda: False)
@@ -147,5 +147,5 @@ class StopKeys:
 
     def _stop(self) -> None:
         self._level = min(self._level + 1, 2)
-        with contextlib.suppress(SegmentError), Remote(self._run) as remote:
+        with contextlib.suppress(SegmentError), RemoteControl(self._run) as remote:
             remote.stop(self._level)

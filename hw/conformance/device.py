@@ -15,7 +15,7 @@ from onrig.hw.conformance.evaluation import EvaluationConformance
 from onrig.hw.conformance.faults import FaultConformance
 from onrig.hw.conformance.framing import FramingConformance
 from onrig.hw.conformance.fresh import FreshConformance
-from onrig.hw.conformance.host import Host, continuous, truthful
+from onrig.hw.conformance.host import Host, has_continuous_output, reports_safe_truthfully
 from onrig.hw.conformance.refusals import RefusalConformance
 from onrig.hw.conformance.states import StateConformance
 from onrig.hw.messages import MessageType, Op, Result, State, Status
@@ -41,12 +41,12 @@ class DeviceConformance(
     period_us: int = 10_000
 
     def connect(self) -> Host:
-        """Connect to the device in whatever state it is; the tests disarm it and close the connection afterwards."""
+        """Connect to the device in any state; the tests disarm it and close the connection afterwards."""
         raise NotImplementedError
 
     def armed_by(self, host: Host) -> Host:
         """Return a host that has configured and armed the device; the newest frame can be answered."""
-        host.begin(self.period_us, host.long)
+        host.begin(self.period_us, host.long_lease)
         return host
 
     # -- §2 messages -----------------------------------------------------------------------------------------------
@@ -62,16 +62,16 @@ class DeviceConformance(
 
     @rules("P206", "P214")
     def test_every_hello_says_the_same_and_changes_nothing(self, armed: Host) -> None:
-        applied_state = armed.act(armed.latest(), armed.part(2))
+        applied_state = armed.act(armed.latest_state(), armed.setpoint(2))
         for _ in range(5):
             assert armed.replies() == []
         hellos = {body for body in armed.wire.bodies if body[0] == MessageType.HELLO}
         assert len(hellos) == 1
         assert not armed.session.rebooted
-        after = armed.act(armed.latest(), armed.part(2))
+        after = armed.act(armed.latest_state(), armed.setpoint(2))
         assert flags(after) == Status.ARMED
         assert after.u_start == applied_state.u_end
-        assert continuous(armed)
+        assert has_continuous_output(armed)
 
     @rules("P281", "P290", "P292", "P293", "P294", "P295", "P296", "P297")
     def test_channels_are_described_in_order_and_no_others(self, host: Host) -> None:
@@ -108,19 +108,19 @@ class DeviceConformance(
     def test_a_request_that_fails_says_why_and_changes_nothing(
         self, armed: Host, op: int, payload: bytes, result: Result
     ) -> None:
-        applied_state = armed.act(armed.latest(), armed.part(2))
+        applied_state = armed.act(armed.latest_state(), armed.setpoint(2))
         assert armed.result(op, payload) == result
-        after = armed.act(armed.latest(), armed.part(2))
+        after = armed.act(armed.latest_state(), armed.setpoint(2))
         assert flags(after) == Status.ARMED
         assert after.u_start == applied_state.u_end
-        assert continuous(armed)
+        assert has_continuous_output(armed)
         times = [s.t_us for s in armed.wire.states]
         assert {b - a for a, b in pairwise(times)} == {self.period_us}
 
     @rules("P202", "P208", "P209", "P210", "P211", "P272")
     def test_what_is_no_message_to_a_device_is_ignored(self, armed: Host) -> None:
-        values = armed.part(2)
-        command = armed.command(armed.latest().frame, values)
+        values = armed.setpoint(2)
+        command = armed.command(armed.latest_state().frame, values)
         n_before = len(armed.wire.bodies)
         armed.send(
             b"\x00",
@@ -134,10 +134,10 @@ class DeviceConformance(
             bytes([MessageType.RESPONSE, 1, 0, Op.DISARM, 0]),
             bytes([MessageType.STATE]) + bytes(36),
         )
-        assert armed.result(Op.DESCRIBE, b"\0") == Result.OK  # replies come in order, so everything has been answered
+        assert armed.result(Op.DESCRIBE, b"\0") == Result.OK  # replies arrive in order, so everything has been answered
         kinds = [body[0] for body in armed.wire.bodies[n_before:] if body[0] != MessageType.STATE]
         assert kinds == [MessageType.RESPONSE]
-        armed.act(armed.latest(), armed.part(4))
+        armed.act(armed.latest_state(), armed.setpoint(4))
         assert all(s.u_end != values for s in armed.wire.states)
 
     # -- §2.4, §4 the period ---------------------------------------------------------------------------------------
@@ -145,18 +145,18 @@ class DeviceConformance(
     @rules("P003", "P230", "P231", "P401")
     def test_frames_count_up_by_one_and_their_times_by_whole_periods(self, armed: Host) -> None:
         for _ in range(20):
-            armed.act(armed.latest(), armed.part(2))
+            armed.act(armed.latest_state(), armed.setpoint(2))
         states = armed.wire.states
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
         assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
 
     @rules("P243", "P316")
     def test_numbers_and_time_go_on_through_configure(self, host: Host) -> None:
-        before = host.begin(self.period_us, host.long)
-        after = host.begin(2 * self.period_us, host.long)
+        before = host.begin(self.period_us, host.long_lease)
+        after = host.begin(2 * self.period_us, host.long_lease)
         assert after.frame > before.frame
         assert after.t_us >= before.t_us + 2 * self.period_us
-        later = host.act(after, host.part(2))
+        later = host.act(after, host.setpoint(2))
         states = host.wire.states
         assert later.t_us - after.t_us == (later.frame - after.frame) * 2 * self.period_us
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
@@ -164,7 +164,7 @@ class DeviceConformance(
     @rules("P001", "P002", "P237")
     def test_samples_lie_within_what_the_channels_say(self, armed: Host) -> None:
         for divisor in (1, 2, -1, 4) * 3:
-            armed.act(armed.latest(), armed.opposite(2) if divisor < 0 else armed.part(divisor))
+            armed.act(armed.latest_state(), armed.opposite_setpoint(2) if divisor < 0 else armed.setpoint(divisor))
         for state in armed.wire.states:
             for count, channel in zip(state.sensors, armed.channels, strict=False):
                 assert channel.low <= count <= channel.high
@@ -179,61 +179,61 @@ class DeviceConformance(
 
     @rules("P225", "P226", "P235", "P238", "P239", "P407", "P408", "P416")
     def test_a_command_is_put_out_and_held(self, armed: Host) -> None:
-        first, second = armed.part(2), armed.part(4)
-        applied_state = armed.act(armed.latest(), first)
+        first, second = armed.setpoint(2), armed.setpoint(4)
+        applied_state = armed.act(armed.latest_state(), first)
         assert (applied_state.u_end, Status(applied_state.status)) == (first, Status.ARMED)
         assert applied_state.tau_us < self.period_us
-        later = armed.act(armed.latest(), second)
+        later = armed.act(armed.latest_state(), second)
         assert later.u_end == second
         assert later.answers > applied_state.answers
-        assert continuous(armed)
+        assert has_continuous_output(armed)
 
     @rules("P227")
     def test_a_command_is_not_acknowledged(self, armed: Host) -> None:
         n_before = len(armed.wire.bodies)
-        armed.act(armed.latest(), armed.part(2))
+        armed.act(armed.latest_state(), armed.setpoint(2))
         assert {body[0] for body in armed.wire.bodies[n_before:]} == {MessageType.STATE}
 
     @rules("P244")
     def test_the_frame_before_configure_stays_the_latest_one(self, armed: Host) -> None:
-        values = armed.part(4)
+        values = armed.setpoint(4)
         for _ in range(20):
-            armed.act(armed.latest(), armed.part(2))
-            state = armed.latest()
+            armed.act(armed.latest_state(), armed.setpoint(2))
+            state = armed.latest_state()
             period_us = min(20 * self.period_us, armed.hello.period_max_us)  # long enough for a late host
-            configure = m.CONFIGURE_LAYOUT.pack(period_us, armed.long)
+            configure = m.CONFIGURE_LAYOUT.pack(period_us, armed.long_lease)
             requests = armed.request(Op.CONFIGURE, configure), armed.request(Op.ARM)
             armed.send(*requests, armed.command(state.frame, values))
             armed.replies()
-            after = armed.wire.states[0] if armed.wire.states else armed.fresh()
+            after = armed.wire.states[0] if armed.wire.states else armed.fresh_state()
             assert flags(after) & ~Status.SAFE == Status.ARMED
             if armed.last_before_configure == state.frame:
                 break
-            armed.begin(self.period_us, armed.long)
+            armed.begin(self.period_us, armed.long_lease)
         assert (after.frame, after.answers, after.u_end) == (state.frame + 1, state.frame, values)
 
     @rules("P240", "P241", "P407")
     def test_commands_are_clamped_to_the_devices_own_limits(self, armed: Host) -> None:
-        for index, (low, high) in enumerate(armed.reach if armed.share < 1.0 else ()):
+        for index, (low, high) in enumerate(armed.command_ranges if armed.share < 1.0 else ()):
             armed.session.limit(index, low, high)
         for extreme in (2**31 - 1, -(2**31)):
-            applied_state = armed.act(armed.latest(), (extreme,) * len(armed.actuators))
-            assert applied_state.u_end == tuple(high if extreme > 0 else low for low, high in armed.reach)
+            applied_state = armed.act(armed.latest_state(), (extreme,) * len(armed.actuators))
+            assert applied_state.u_end == tuple(high if extreme > 0 else low for low, high in armed.command_ranges)
             assert applied_state.status & Status.CLAMPED
-        assert not armed.act(armed.latest(), armed.part(2)).status & Status.CLAMPED
+        assert not armed.act(armed.latest_state(), armed.setpoint(2)).status & Status.CLAMPED
 
     @rules("P317", "P318")
     def test_tighter_limits_hold_from_the_next_command_on_until_configure(self, armed: Host) -> None:
-        beyond, limit = armed.part(2), armed.part(4)
-        armed.act(armed.latest(), beyond)
+        beyond, limit = armed.setpoint(2), armed.setpoint(4)
+        armed.act(armed.latest_state(), beyond)
         for index, (a, b) in enumerate(zip(limit, armed.safe, strict=True)):
             armed.session.limit(index, min(a, b), max(a, b))
-        clamped = armed.act(armed.latest(), beyond)
-        assert continuous(armed)  # the command in force does not change
+        clamped = armed.act(armed.latest_state(), beyond)
+        assert has_continuous_output(armed)  # the command in force does not change
         assert clamped.u_end == limit
         assert clamped.status & Status.CLAMPED
-        armed.begin(self.period_us, armed.long)
-        assert armed.act(armed.latest(), beyond).u_end == beyond
+        armed.begin(self.period_us, armed.long_lease)
+        assert armed.act(armed.latest_state(), beyond).u_end == beyond
 
     @rules("P275", "P283", "P317")
     def test_limits_wider_than_the_devices_own_are_refused_one_by_one(self, armed: Host) -> None:
@@ -244,30 +244,30 @@ class DeviceConformance(
 
     @rules("P402", "P404")
     def test_a_command_that_does_not_answer_the_latest_frame_is_dropped(self, armed: Host) -> None:
-        wrong = armed.part(2)
+        wrong = armed.setpoint(2)
         for _ in range(5):
-            frame = armed.act(armed.latest(), armed.part(4)).frame
+            frame = armed.act(armed.latest_state(), armed.setpoint(4)).frame
             armed.send(*(armed.command((frame + off) % 2**32, wrong) for off in (-1, -2, 5000, 2**31)))
-        armed.act(armed.latest(), armed.part(4))
+        armed.act(armed.latest_state(), armed.setpoint(4))
         assert all(s.u_end != wrong for s in armed.wire.states)
 
     @rules("P405")
     def test_only_the_first_command_for_a_frame_counts(self, armed: Host) -> None:
-        first, second = armed.part(2), armed.part(4)
-        state = armed.latest()
+        first, second = armed.setpoint(2), armed.setpoint(4)
+        state = armed.latest_state()
         for _ in range(10):
             armed.send(armed.command(state.frame, first), armed.command(state.frame, second))
             state = armed.wait()
-        armed.act(armed.latest(), first)
+        armed.act(armed.latest_state(), first)
         assert all(s.u_end != second for s in armed.wire.states)
 
     # -- §3 states -------------------------------------------------------------------------------------------------
 
     @rules("P302", "P310", "P403")
     def test_a_disarmed_device_drops_commands(self, host: Host) -> None:
-        state = host.begin(self.period_us, host.long, arm=False)
+        state = host.begin(self.period_us, host.long_lease, arm=False)
         for _ in range(5):
-            host.session.send_command(state.frame, host.part(2))
+            host.session.send_command(state.frame, host.setpoint(2))
             state = host.sample()
         for state in host.wire.states:
             assert flags(state) & ~Status.FIRST == Status.SAFE
@@ -275,30 +275,30 @@ class DeviceConformance(
 
     @rules("P284", "P306", "P320")
     def test_arming_an_armed_device_leaves_its_output(self, armed: Host) -> None:
-        armed.act(armed.latest(), armed.part(2))
+        armed.act(armed.latest_state(), armed.setpoint(2))
         armed.session.arm()
-        armed.act(armed.latest(), armed.part(4))
-        assert continuous(armed)
+        armed.act(armed.latest_state(), armed.setpoint(4))
+        assert has_continuous_output(armed)
 
     @rules("P253", "P285", "P286", "P307", "P308")
     @cases("op", [Op.DISARM, Op.CLEAR_FAULT])
     def test_disarming_puts_the_safe_output_out_and_drops_what_comes_after(self, armed: Host, op: Op) -> None:
-        armed.act(armed.latest(), armed.part(2))
+        armed.act(armed.latest_state(), armed.setpoint(2))
         assert armed.result(op) == Result.OK
         read = len(armed.wire.states)
-        state = armed.latest()
+        state = armed.latest_state()
         for _ in range(3):
-            armed.session.send_command(state.frame, armed.part(2))
+            armed.session.send_command(state.frame, armed.setpoint(2))
             state = armed.sample()
         assert all(flags(s) & ~Status.FIRST == Status.SAFE for s in armed.wire.states[read:])
-        assert truthful(armed)
+        assert reports_safe_truthfully(armed)
         assert all((s.u_end, s.answers) == (armed.safe, 0) for s in armed.wire.states[read:])
         assert armed.result(op) == Result.OK
 
     @rules("P304", "P315")
     def test_configure_disarms_and_puts_the_safe_output_out(self, armed: Host) -> None:
-        armed.act(armed.latest(), armed.part(2))
-        armed.session.configure(self.period_us, armed.long)
+        armed.act(armed.latest_state(), armed.setpoint(2))
+        armed.session.configure(self.period_us, armed.long_lease)
         state = armed.sample()
         assert flags(state) & ~Status.FIRST == Status.SAFE
         assert (state.u_start, state.u_end, state.answers) == (armed.safe, armed.safe, 0)
@@ -310,7 +310,7 @@ class DeviceConformance(
         starts = []
         for seed in (1, 2**64 - 1):
             for _ in range(5):
-                armed.act(armed.latest(), armed.part(2))
+                armed.act(armed.latest_state(), armed.setpoint(2))
             number = armed.session.reset(seed)
             while (state := armed.wait()).frame < number:
                 pass
@@ -319,7 +319,7 @@ class DeviceConformance(
             assert (first.u_start, first.u_end, first.answers) == (armed.safe, armed.safe, 0)
             assert first.tau_us == self.period_us
             starts.append(first)
-            assert armed.act(state, armed.part(2)).u_end == armed.part(2)
+            assert armed.act(state, armed.setpoint(2)).u_end == armed.setpoint(2)
         assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states[1:]) == 2
         frames = [s.frame for s in armed.wire.states]
         assert frames == list(range(frames[0], frames[0] + len(frames)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from onrig.hw import messages as m
 from onrig.hw.conformance.check import CheckSkipped, cases, rules
-from onrig.hw.conformance.host import Host, truthful
+from onrig.hw.conformance.host import Host, reports_safe_truthfully
 from onrig.hw.messages import Capability, Op, Result, State, Status
 from onrig.hw.renewal import Renewal, encode_renewal
 
-_TRIES = 200
+_MAX_TRIES = 200
 
 
 class EvaluationConformance:
@@ -31,68 +31,69 @@ class EvaluationConformance:
         """Return the body of a RENEW that names the device's policy."""
         return encode_renewal(Renewal(answers, self.policy))
 
-    def renewed(self, host: Host, state: State) -> State:
+    def renew_until_active(self, host: Host, state: State) -> State:
         """Renew until the policy has acted on the frame that a RENEW answers; return the frame that reports this."""
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             answered = state.frame
             host.send(self.renewal(answered))
             state = host.wait()
             acted = next((s for s in host.wire.states if s.answers == answered), None)
             if acted is not None and acted.frame == answered + 1:
                 return acted
-        raise AssertionError(f"none of {_TRIES} renewals was accepted")
+        raise AssertionError(f"none of {_MAX_TRIES} renewals was accepted")
 
     @rules("P228", "P229", "P245", "P254", "P255", "P417", "P418")
     def test_a_renewed_policy_answers_each_sample(self, host: Host) -> None:
-        state = self.with_policy(host, host.long)
+        state = self.with_policy(host, host.long_lease)
         for _ in range(5):
-            state = self.renewed(host, host.latest())
+            state = self.renew_until_active(host, host.latest_state())
             assert state.tau_us < self.policy_period_us
             assert Status(state.status) & ~Status.CLAMPED == Status.ARMED
-        assert truthful(host)
+        assert reports_safe_truthfully(host)
         assert host.replies() == []
 
     @rules("P417", "P418")
     @cases("arm", [False, True], ids=["disarmed", "armed"])
     def test_a_renewal_that_does_not_fit_is_dropped(self, host: Host, arm: bool) -> None:
-        lease = min(host.long, 100)
+        lease = min(host.long_lease, 100)
         state = self.with_policy(host, lease, arm=arm)
         right, other = self.renewal(state.frame), bytes(b ^ 1 for b in self.policy)
         wrong = [self.renewal((state.frame + off) % 2**32) for off in (-lease, -lease - 1, 5000, 2**31)]
         wrong += [encode_renewal(Renewal(state.frame, other)), right[:-1], right + b"\0", *([] if arm else [right])]
         host.send(*wrong)
-        assert host.result(Op.DESCRIBE, b"\0") == Result.OK  # replies come in order, so everything has been judged
-        later = host.fresh()
+        # Replies arrive in order, so every frame has been processed.
+        assert host.result(Op.DESCRIBE, b"\0") == Result.OK
+        later = host.fresh_state()
         assert (later.u_start, later.u_end, later.answers) == (host.safe, host.safe, 0)
 
     @rules("P417")
     def test_at_another_period_the_policy_does_not_act(self, host: Host) -> None:
-        self.with_policy(host, host.long)
-        state = host.begin(2 * self.policy_period_us, host.long)
+        self.with_policy(host, host.long_lease)
+        state = host.begin(2 * self.policy_period_us, host.long_lease)
         host.send(self.renewal(state.frame))
         assert host.result(Op.DESCRIBE, b"\0") == Result.OK
-        later = host.fresh()
+        later = host.fresh_state()
         assert (later.u_start, later.u_end, later.answers) == (host.safe, host.safe, 0)
 
     @rules("P419")
     def test_the_policy_s_output_is_clamped_to_the_limits_in_force(self, host: Host) -> None:
-        state = self.with_policy(host, host.long)
-        values = host.part(4)
+        state = self.with_policy(host, host.long_lease)
+        values = host.setpoint(4)
         for index, value in enumerate(values):
             host.session.limit(index, value, value)
-        state = self.renewed(host, host.latest())
+        state = self.renew_until_active(host, host.latest_state())
         assert state.u_end == values
 
     @rules("P420")
     def test_commands_are_dropped_while_the_policy_acts(self, host: Host) -> None:
-        self.with_policy(host, host.long)
-        values = [value for value in (host.part(3), host.part(5)) if value != host.safe]
+        self.with_policy(host, host.long_lease)
+        values = [value for value in (host.setpoint(3), host.setpoint(5)) if value != host.safe]
         for _ in range(5):
-            self.renewed(host, host.latest())
-            frame = host.latest().frame
+            self.renew_until_active(host, host.latest_state())
+            frame = host.latest_state().frame
             host.send(*(host.command(frame, value) for value in values), self.renewal(frame))
             host.wait()
-        self.renewed(host, host.latest())
+        self.renew_until_active(host, host.latest_state())
         assert all(s.u_end not in values for s in host.wire.states)
 
     @rules("P421")
@@ -100,14 +101,14 @@ class EvaluationConformance:
     def test_the_policy_acts_again_only_after_another_renewal(self, host: Host, op: Op) -> None:
         if op is Op.RESET and not host.can_reset:
             raise CheckSkipped("not a simulator")
-        self.with_policy(host, host.long)
-        self.renewed(host, host.latest())
-        payload = {Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(self.policy_period_us, host.long), Op.RESET: bytes(8)}
+        self.with_policy(host, host.long_lease)
+        self.renew_until_active(host, host.latest_state())
+        payload = {Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(self.policy_period_us, host.long_lease), Op.RESET: bytes(8)}
         assert host.result(op, payload.get(op, b"")) == Result.OK
         assert host.result(Op.ARM) == Result.OK
-        state = host.fresh()
+        state = host.fresh_state()
         assert Status(state.status) & ~Status.FIRST == Status.ARMED | Status.SAFE
         if not host.lockstep:
-            state = host.fresh()
+            state = host.fresh_state()
             assert (state.u_start, state.u_end, state.answers) == (host.safe, host.safe, 0)
-        assert host.act(host.latest(), host.part(2)).u_end == host.part(2)  # it takes commands
+        assert host.act(host.latest_state(), host.setpoint(2)).u_end == host.setpoint(2)  # it takes commands

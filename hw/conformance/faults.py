@@ -8,7 +8,7 @@ from onrig.hw.conformance.check import CheckSkipped, cases, rules
 from onrig.hw.conformance.host import Host
 from onrig.hw.messages import Fault, Op, Result, State, Status
 
-_TRIES = 50
+_MAX_TRIES = 50
 
 
 class FaultConformance:
@@ -39,9 +39,9 @@ class FaultConformance:
     def test_the_estop_makes_safe_at_once_and_latches_until_it_is_released_and_cleared(
         self, host: Host, state: Literal["disarmed", "armed"]
     ) -> None:
-        applied_state = host.begin(self.period_us, host.long, arm=state == "armed")
+        applied_state = host.begin(self.period_us, host.long_lease, arm=state == "armed")
         if state == "armed":
-            applied_state = host.act(host.latest(), host.part(2))
+            applied_state = host.act(host.latest_state(), host.setpoint(2))
         self.press_estop(pressed=True)
         try:
             first = wait_for_fault(host, Fault.ESTOP)
@@ -53,65 +53,65 @@ class FaultConformance:
         finally:
             self.press_estop(pressed=False)
         for _ in range(3):
-            assert Fault(host.fresh().fault) is Fault.ESTOP
+            assert Fault(host.fresh_state().fault) is Fault.ESTOP
         assert clears_all_faults(host)
 
     @rules("P242", "P312", "P601")
     @cases("state", ["disarmed", "armed"])
     def test_dead_sensors_latch_a_fault_and_make_safe(self, host: Host, state: Literal["disarmed", "armed"]) -> None:
-        host.begin(self.period_us, host.long, arm=state == "armed")
+        host.begin(self.period_us, host.long_lease, arm=state == "armed")
         self.kill_sensors(dead=True)
         try:
             wait_for_fault(host, Fault.SENSOR)
             assert host.result(Op.ARM) == Result.NOT_NOW
         finally:
             self.kill_sensors(dead=False)
-        host.fresh()
-        assert Fault(host.fresh().fault) is Fault.SENSOR
+        host.fresh_state()
+        assert Fault(host.fresh_state().fault) is Fault.SENSOR
         assert clears_all_faults(host)
 
     @rules("P251", "P252", "P312")
     def test_a_graver_fault_takes_the_place_of_a_lesser_one_and_not_the_other_way_round(self, host: Host) -> None:
-        host.begin(self.period_us, host.long)
+        host.begin(self.period_us, host.long_lease)
         self.kill_sensors(dead=True)
         try:
             wait_for_fault(host, Fault.SENSOR)
             self.press_estop(pressed=True)
             wait_for_fault(host, Fault.ESTOP)
             for _ in range(3):
-                assert Fault(host.fresh().fault) is Fault.ESTOP
+                assert Fault(host.fresh_state().fault) is Fault.ESTOP
         finally:
             self.kill_sensors(dead=False)
             self.press_estop(pressed=False)
-        host.fresh()
-        assert Fault(host.fresh().fault) is Fault.ESTOP
+        host.fresh_state()
+        assert Fault(host.fresh_state().fault) is Fault.ESTOP
         assert clears_all_faults(host)
 
     @rules("P220", "P301", "P306", "P310")
     def test_a_restart_is_noticed_within_three_periods_and_needs_arming(self, host: Host) -> None:
-        last = host.begin(self.period_us, host.long)
-        last = host.act(last, host.part(2))
+        last = host.begin(self.period_us, host.long_lease)
+        last = host.act(last, host.setpoint(2))
         self.reboot()
         since_ns = host.now_ns
-        host.until_rebooted()
+        host.wait_for_reboot()
         if host.is_virtual:
             assert host.now_ns - since_ns <= 3 * host.period_ns
-        host.send(host.command(last.frame, host.part(2)))
+        host.send(host.command(last.frame, host.setpoint(2)))
         assert host.result(Op.ARM) == Result.NOT_NOW
-        host_after = host.again()
-        host_after.begin(self.period_us, host_after.long, arm=False)
+        host_after = host.reconnect()
+        host_after.begin(self.period_us, host_after.long_lease, arm=False)
         first = host_after.wire.states[0]
         assert (first.frame, first.answers, first.u_start, first.u_end) == (1, 0, host.safe, host.safe)
         assert Status(first.status) & ~Status.FIRST == Status.SAFE
         assert host_after.result(Op.ARM) == Result.OK
-        host_after.act(host_after.fresh(), host_after.part(2))
+        host_after.act(host_after.fresh_state(), host_after.setpoint(2))
 
     @rules("P314")
     def test_an_armed_device_falls_safe_with_a_fault_when_its_host_hangs_up(self, host: Host) -> None:
-        host.begin(self.period_us, host.long)
-        host.act(host.latest(), host.part(2))
+        host.begin(self.period_us, host.long_lease)
+        host.act(host.latest_state(), host.setpoint(2))
         host = self.hang_up(host)
-        state = host.fresh()
+        state = host.fresh_state()
         assert Status(state.status) & ~Status.FIRST == Status.FAULT | Status.SAFE
         assert (Fault(state.fault), state.u_end) == (Fault.LEASE, host.safe)
         assert host.result(Op.ARM) == Result.NOT_NOW
@@ -121,18 +121,18 @@ class FaultConformance:
 
 def wait_for_fault(host: Host, fault: Fault) -> State:
     """Return the first frame that reports a fault."""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         read = len(host.wire.states)
-        host.fresh()
+        host.fresh_state()
         for state in host.wire.states[read:]:
             if state.fault == fault:
                 assert Status(state.status) & ~Status.FIRST == Status.FAULT | Status.SAFE
                 return state
-    raise AssertionError(f"no {fault.name} in {_TRIES} frames")
+    raise AssertionError(f"no {fault.name} in {_MAX_TRIES} frames")
 
 
 def clears_all_faults(host: Host) -> bool:
     """Whether CLEAR_FAULT releases all faults."""
     result = host.result(Op.CLEAR_FAULT) == Result.OK
-    state = host.fresh()
+    state = host.fresh_state()
     return result and state.fault == Fault.NONE and not state.status & (Status.FAULT | Status.ARMED)

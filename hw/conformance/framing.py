@@ -48,7 +48,7 @@ class FramingConformance:
 
     @rules("P109", "P110")
     def test_a_damaged_frame_is_neither_obeyed_nor_answered(self, host: Host) -> None:
-        host.begin(self.period_us, host.long, arm=False)
+        host.begin(self.period_us, host.long_lease, arm=False)
         wire = encode_frame(host.request(Op.ARM))
         for index in range(1, len(wire) - 1):
             for bit in (0x01, 0x80):
@@ -83,7 +83,7 @@ class FramingConformance:
     def test_every_frame_stands_between_zeros_of_its_own(self, armed: Host) -> None:
         start = len(armed.wire.raw)
         for _ in range(5):
-            armed.act(armed.latest(), armed.part(2))
+            armed.act(armed.latest_state(), armed.setpoint(2))
             assert armed.replies() == []
         # The first frame, and the last chunk read, may be incomplete.
         stream = bytes(armed.wire.raw[start:])

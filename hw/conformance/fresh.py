@@ -23,11 +23,11 @@ class FreshConformance:
 
     def switched_on(self, host: Host) -> Host:
         """Power-cycle a device that has been in use; return a new host on its connection."""
-        host.begin(self.period_us, host.long)
-        host.act(host.latest(), host.part(2))
+        host.begin(self.period_us, host.long_lease)
+        host.act(host.latest_state(), host.setpoint(2))
         self.reboot()
-        host.until_rebooted()
-        return host.again()
+        host.wait_for_reboot()
+        return host.reconnect()
 
     @rules("P301", "P306", "P309")
     def test_before_its_first_configuration_a_device_neither_arms_nor_resets_nor_samples(self, host: Host) -> None:
@@ -44,7 +44,7 @@ class FreshConformance:
         fresh = self.switched_on(host)
         assert fresh.hello.boot_id != host.hello.boot_id
         assert fresh.hello._replace(boot_id=0) == host.hello._replace(boot_id=0)
-        fresh.begin(self.period_us, fresh.long)
+        fresh.begin(self.period_us, fresh.long_lease)
         first = fresh.wire.states[0]
         assert first.frame == 1
         assert first.t_us < 60_000_000
@@ -56,16 +56,16 @@ class FreshConformance:
         assert fresh.result(Op.DESCRIBE, b"\0") == Result.OK
         a = fresh.actuators[0]
         assert fresh.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(0, a.low, a.low)) == Result.OK
-        fresh.begin(self.period_us, fresh.long)
-        values = fresh.part(2)
-        assert fresh.act(fresh.latest(), values).u_end == values  # CONFIGURE restored the limits
+        fresh.begin(self.period_us, fresh.long_lease)
+        values = fresh.setpoint(2)
+        assert fresh.act(fresh.latest_state(), values).u_end == values  # CONFIGURE restored the limits
 
     @rules("P302", "P310")
     def test_an_unconfigured_device_drops_commands(self, host: Host) -> None:
         fresh = self.switched_on(host)
         for number in (0, 1, 0xFFFFFFFF):
-            fresh.send(fresh.command(number, fresh.part(2)))
-        state = fresh.begin(self.period_us, fresh.long)
+            fresh.send(fresh.command(number, fresh.setpoint(2)))
+        state = fresh.begin(self.period_us, fresh.long_lease)
         assert (state.u_start, state.u_end) == (fresh.safe, fresh.safe)
 
     @rules("P304", "P313")
@@ -73,10 +73,10 @@ class FreshConformance:
         fresh = self.switched_on(host)
         self.press_estop(pressed=True)
         assert fresh.result(Op.CLEAR_FAULT) == Result.NOT_NOW
-        configure = m.CONFIGURE_LAYOUT.pack(self.period_us, fresh.long)
+        configure = m.CONFIGURE_LAYOUT.pack(self.period_us, fresh.long_lease)
         assert fresh.result(Op.CONFIGURE, configure) == Result.OK
         assert fresh.result(Op.ARM) == Result.NOT_NOW
-        state: State = fresh.fresh()
+        state: State = fresh.fresh_state()
         self.press_estop(pressed=False)
         assert Fault(state.fault) is Fault.ESTOP
         assert fresh.result(Op.CLEAR_FAULT) == Result.OK

@@ -16,23 +16,23 @@ from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LinkError, Transport
 
 Counts = tuple[int, ...]
-_LONG: Final = 250
-_PATIENCE_NS: Final = 20_000_000_000
-_LOOK_NS: Final = 2_000_000
-_TRIES: Final = 200
-_SETPOINTS: Final = 4
-_OWN_IDS: Final = 0x7000
+_LONG_LEASE_PERIODS: Final = 250
+_TIMEOUT_NS: Final = 20_000_000_000
+_POLL_INTERVAL_NS: Final = 2_000_000
+_MAX_TRIES: Final = 200
+_N_SETPOINTS: Final = 4
+_FIRST_CHECK_REQUEST_ID: Final = 0x7000
 """First request id used by the checks themselves; a session counts from 1."""
 
 
-def _part(counts: int, share: float) -> int:
+def _share_of(counts: int, share: float) -> int:
     """A fraction of a distance in counts, large enough to hold four different setpoints if the distance allows."""
-    return min(counts, max(round(counts * share), _SETPOINTS))
+    return min(counts, max(round(counts * share), _N_SETPOINTS))
 
 
-def _of_session(body: bytes) -> bool:
+def _is_session_response(body: bytes) -> bool:
     """Whether a frame answers a request of the session, as opposed to one of the checks."""
-    return body[0] == MessageType.RESPONSE and m.decode_response(body).id <= _OWN_IDS
+    return body[0] == MessageType.RESPONSE and m.decode_response(body).id <= _FIRST_CHECK_REQUEST_ID
 
 
 class Host:
@@ -48,7 +48,7 @@ class Host:
         self.channels = self.session.channels
         self._commands = m.CommandLayout(len(rig.actuators))
         self._n_waited = 0
-        self._request_id = _OWN_IDS
+        self._request_id = _FIRST_CHECK_REQUEST_ID
         self.period_us = 0
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ class Host:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether time passes only by waiting, so that durations are exact."""
+        """Whether the clock is virtual: time advances only by waiting, so durations are exact."""
         return isinstance(self._clock, VirtualClock)
 
     @property
@@ -94,27 +94,27 @@ class Host:
         return tuple(a.safe for a in self.actuators)
 
     @property
-    def long(self) -> int:
+    def long_lease(self) -> int:
         """A lease longer than any check, if the device accepts one."""
-        return min(_LONG, self.hello.lease_max)
+        return min(_LONG_LEASE_PERIODS, self.hello.lease_max)
 
     @property
-    def reach(self) -> tuple[tuple[int, int], ...]:
+    def command_ranges(self) -> tuple[tuple[int, int], ...]:
         """Lowest and highest command of each actuator: a fraction of the way from its safe output to its limits."""
         return tuple(
-            (a.safe - _part(a.safe - a.low, self.share), a.safe + _part(a.high - a.safe, self.share))
+            (a.safe - _share_of(a.safe - a.low, self.share), a.safe + _share_of(a.high - a.safe, self.share))
             for a in self.actuators
         )
 
-    def part(self, divisor: int) -> Counts:
-        """A setpoint between the safe output and the farther end of the reach (2: half way)."""
-        reaches = zip(self.actuators, self.reach, strict=True)
+    def setpoint(self, divisor: int) -> Counts:
+        """A setpoint between the safe output and the farther end of the command range (2: half way)."""
+        reaches = zip(self.actuators, self.command_ranges, strict=True)
         ends = [high if high - a.safe >= a.safe - low else low for a, (low, high) in reaches]
         return tuple(a.safe + (end - a.safe) // divisor for a, end in zip(self.actuators, ends, strict=True))
 
-    def opposite(self, divisor: int) -> Counts:
-        """A setpoint as far from the safe output as `part`, but on its other side, within the reach."""
-        pairs = zip(self.part(divisor), self.actuators, self.reach, strict=True)
+    def opposite_setpoint(self, divisor: int) -> Counts:
+        """A setpoint as far from the safe output as `setpoint`, on the opposite side, within the command ranges."""
+        pairs = zip(self.setpoint(divisor), self.actuators, self.command_ranges, strict=True)
         return tuple(min(max(2 * a.safe - count, low), high) for count, a, (low, high) in pairs)
 
     # -- driving ---------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Host:
         self._n_waited = self.wire.count
         return self.wire.states[-1]
 
-    def fresh(self) -> State:
+    def fresh_state(self) -> State:
         """Return a state frame sent after everything read so far, which reflects all answered requests."""
         if self.lockstep:
             return self.sample()
@@ -154,10 +154,10 @@ class Host:
 
     def _pump(self, is_done: Callable[[], bool], subject: str) -> None:
         """Read until ``is_done``; the session does the reading, so that it never starts in the middle of a frame."""
-        limit_ns = self._now_ns() + _PATIENCE_NS
+        limit_ns = self._now_ns() + _TIMEOUT_NS
         while not is_done():
             assert self._now_ns() < limit_ns, f"no {subject} arrived"
-            self.session.wait_state(self._now_ns() + _LOOK_NS)
+            self.session.wait_state(self._now_ns() + _POLL_INTERVAL_NS)
 
     def act(self, state: State, values: Counts) -> State:
         """Command ``values`` in answer to ``state``, or to a later frame if the host is late; return the resulting
@@ -165,7 +165,7 @@ class Host:
 
         A command also counts as late if the device accepts it but outputs it only with the next sample (tau = T).
         """
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             answers_frame = state.frame
             self.session.send_command(answers_frame, values)
             state = self.wait()
@@ -176,11 +176,11 @@ class Host:
                 and applied_state.tau_us < self.period_us
             ):
                 return applied_state
-        raise AssertionError(f"none of {_TRIES} commands was accepted")
+        raise AssertionError(f"none of {_MAX_TRIES} commands was accepted")
 
-    def until_rebooted(self) -> None:
+    def wait_for_reboot(self) -> None:
         """Wait for a HELLO from another start, requesting one in each period without a frame, as the loop does."""
-        limit_ns = self._now_ns() + _PATIENCE_NS
+        limit_ns = self._now_ns() + _TIMEOUT_NS
         while not self.session.rebooted:
             assert self._now_ns() < limit_ns, "no HELLO from another start arrived"
             if self.session.wait_state(self._now_ns() + self.period_ns) is None:
@@ -192,11 +192,11 @@ class Host:
         while self._now_ns() < until_ns:
             self.session.wait_state(until_ns)
 
-    def latest(self) -> State:
+    def latest_state(self) -> State:
         """Return the newest state frame read so far."""
         return self.wire.states[-1]
 
-    def again(self) -> Host:
+    def reconnect(self) -> Host:
         """Return another host on the same connection, which has only just connected."""
         return Host(self._transport, self.rig, self._clock, self.share)
 
@@ -217,7 +217,7 @@ class Host:
     def replies(self) -> list[bytes]:
         """Return all frames other than states that arrive before the answer to a HELLO_REQUEST sent now.
 
-        Answers come in order, so a message without an answer by then has been ignored.  That HELLO itself is left out,
+        Answers arrive in order, so a message not answered by then has been ignored.  That HELLO itself is left out,
         and so are answers to the session's requests, which are repeated when host or device is late.
         """
         start = len(self.wire.bodies)
@@ -227,7 +227,7 @@ class Host:
             return [body for body in self.wire.bodies[start:] if body[0] != MessageType.STATE]
 
         self._pump(lambda: any(body[0] == MessageType.HELLO for body in other_bodies()), "HELLO")
-        return [body for body in other_bodies() if body[0] != MessageType.HELLO and not _of_session(body)]
+        return [body for body in other_bodies() if body[0] != MessageType.HELLO and not _is_session_response(body)]
 
     def respond(self, body: bytes) -> Response:
         """Send the body of a REQUEST as it is, once, and return the response."""
@@ -263,7 +263,7 @@ class Host:
             self.session.close()
 
 
-def continuous(host: Host) -> bool:
+def has_continuous_output(host: Host) -> bool:
     """Whether each period starts with the output at the end of the previous one, or with the safe output if SAFE is
     set.
 
@@ -276,7 +276,7 @@ def continuous(host: Host) -> bool:
     )
 
 
-def truthful(host: Host) -> bool:
+def reports_safe_truthfully(host: Host) -> bool:
     """Whether no frame reports SAFE while it, or the next frame, reports another output."""
     states = host.wire.states
     previous = {s.frame: s for s in states}

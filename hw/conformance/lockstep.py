@@ -1,4 +1,4 @@
-"""Conformance of a device in lockstep, whose time stands still between commands (``hw/PROTOCOL.md`` §5)."""
+"""Conformance of a device in lockstep, whose time advances only with commands (``hw/PROTOCOL.md`` §5)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from onrig.hw.messages import MessageType, Op, Result, Status
 
 
 class LockstepConformance(DeviceConformance):
-    """A twin whose time stands still until the host acts (§5)."""
+    """A twin whose time advances only when the host acts (§5)."""
 
     def latch(self, host: Host) -> None:
-        host.begin(self.period_us, host.long)
+        host.begin(self.period_us, host.long_lease)
         self.press_estop(pressed=True)
-        host.fresh()
+        host.fresh_state()
         self.press_estop(pressed=False)
 
     @rules("P224")
@@ -25,10 +25,10 @@ class LockstepConformance(DeviceConformance):
 
     @rules("P503")
     def test_each_command_acts_on_its_whole_period_and_brings_one_frame(self, armed: Host) -> None:
-        start = armed.latest()
+        start = armed.latest_state()
         for k in range(20):
-            values: Counts = armed.part(2 + k % 3)
-            before = armed.latest()
+            values: Counts = armed.setpoint(2 + k % 3)
+            before = armed.latest_state()
             armed.session.send_command(before.frame, values)
             state = armed.wait()
             assert (state.frame, state.t_us) == (before.frame + 1, before.t_us + self.period_us)
@@ -37,18 +37,18 @@ class LockstepConformance(DeviceConformance):
 
     @rules("P267", "P502", "P504")
     def test_nothing_else_moves_time(self, armed: Host) -> None:
-        state = armed.act(armed.latest(), armed.part(2))
-        armed.send(armed.command(state.frame - 1, armed.part(4)), armed.command(state.frame + 1, armed.part(4)))
-        for _ in range(armed.long + 1):
+        state = armed.act(armed.latest_state(), armed.setpoint(2))
+        armed.send(armed.command(state.frame - 1, armed.setpoint(4)), armed.command(state.frame + 1, armed.setpoint(4)))
+        for _ in range(armed.long_lease + 1):
             assert armed.result(Op.DESCRIBE, b"\0") == Result.OK
-        assert armed.latest() == state
-        after = armed.act(state, armed.part(2))
+        assert armed.latest_state() == state
+        after = armed.act(state, armed.setpoint(2))
         assert after.frame == state.frame + 1
-        assert after.lease_left == armed.long
+        assert after.lease_left == armed.long_lease
 
     @rules("P506")
     def test_each_renewal_brings_one_frame_of_the_policy(self, host: Host) -> None:
-        state = self.with_policy(host, host.long)
+        state = self.with_policy(host, host.long_lease)
         for _ in range(20):
             host.send(self.renewal(state.frame))
             later = host.wait()
@@ -66,11 +66,11 @@ class LockstepConformance(DeviceConformance):
 
     @rules("P309", "P503")
     def test_a_disarmed_device_gives_the_first_frame_of_a_reset_and_no_other(self, host: Host) -> None:
-        state = host.begin(self.period_us, host.long, arm=False)
+        state = host.begin(self.period_us, host.long_lease, arm=False)
         assert state.status & Status.FIRST
-        host.session.send_command(state.frame, host.part(2))
+        host.session.send_command(state.frame, host.setpoint(2))
         assert host.replies() == []
-        assert host.latest() == state
+        assert host.latest_state() == state
 
     @rules("P322")
     def test_equal_seeds_and_commands_give_equal_samples(self, armed: Host) -> None:
@@ -81,6 +81,6 @@ class LockstepConformance(DeviceConformance):
                 pass
             samples = [state.sensors]
             for k in range(20):
-                samples.append(armed.act(armed.latest(), armed.part(1 + k % 4)).sensors)
+                samples.append(armed.act(armed.latest_state(), armed.setpoint(1 + k % 4)).sensors)
             episodes.append(samples)
         assert episodes[0] == episodes[1]

@@ -7,23 +7,23 @@ from itertools import pairwise
 from onrig.hw import messages as m
 from onrig.hw.conformance.check import CheckSkipped, cases, rules
 from onrig.hw.conformance.device import DeviceConformance, flags
-from onrig.hw.conformance.host import Host, truthful
-from onrig.hw.conformance.states import sound_payload
+from onrig.hw.conformance.host import Host, reports_safe_truthfully
+from onrig.hw.conformance.states import valid_payload
 from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
 
-_ANSWERED_US = 50_000
-_TRIES = 50
+_MAX_RESPONSE_US = 50_000
+_MAX_TRIES = 50
 
 
 class PacedConformance(DeviceConformance):
-    """Hardware, or a twin whose time advances by itself."""
+    """Hardware, or a twin in real or scaled time."""
 
     lease: int = 5
 
     @rules("P251", "P252", "P313")
     def test_of_several_latched_faults_the_gravest_is_told_and_one_clearing_releases_them(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
-        self.until_fault(host)
+        self.wait_until_fault(host)
         self.press_estop(pressed=True)
         host.wait()
         assert Fault(host.wait().fault) is Fault.ESTOP
@@ -39,11 +39,11 @@ class PacedConformance(DeviceConformance):
 
     def latch(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
-        self.until_fault(host)
+        self.wait_until_fault(host)
 
-    def until_fault(self, host: Host) -> State:
+    def wait_until_fault(self, host: Host) -> State:
         """Send nothing until a fault latches; return its first frame."""
-        while not host.latest().fault:
+        while not host.latest_state().fault:
             host.wait()
         return next(s for s in host.wire.states if s.fault)
 
@@ -64,23 +64,23 @@ class PacedConformance(DeviceConformance):
         if op is Op.RESET and not host.can_reset:
             raise CheckSkipped("not a simulator")
         durations_us: list[int] = []
-        while len(durations_us) < _TRIES:
-            host.begin(self.period_us, host.long, arm=False)
-            request_frame, read = host.fresh(), len(host.wire.bodies)
-            assert host.result(op, sound_payload(op, host, self.period_us)) == Result.OK
-            host.fresh()
+        while len(durations_us) < _MAX_TRIES:
+            host.begin(self.period_us, host.long_lease, arm=False)
+            request_frame, read = host.fresh_state(), len(host.wire.bodies)
+            assert host.result(op, valid_payload(op, host, self.period_us)) == Result.OK
+            host.fresh_state()
             kinds = [body[0] for body in host.wire.bodies[read:]]
             reply_frame = read + kinds.index(MessageType.RESPONSE)
             after = next(b for b in host.wire.bodies[reply_frame:] if b[0] == MessageType.STATE)
             durations_us.append(host.wire.layout.decode(after).t_us - request_frame.t_us)
-            if durations_us[-1] <= _ANSWERED_US:
+            if durations_us[-1] <= _MAX_RESPONSE_US:
                 return
         raise AssertionError(f"{op.name} took {min(durations_us)} us at best")
 
     @rules("P236", "P407")
     def test_a_switch_lies_within_its_period(self, armed: Host) -> None:
         for _ in range(10):
-            armed.act(armed.latest(), armed.part(2))
+            armed.act(armed.latest_state(), armed.setpoint(2))
         for s in armed.wire.states:
             assert 0 <= s.tau_us <= self.period_us
             assert s.answers in (0, s.frame - 1) or s.tau_us == self.period_us  # otherwise it holds its output
@@ -89,56 +89,56 @@ class PacedConformance(DeviceConformance):
     def test_the_lease_runs_out_exactly_its_periods_after_the_last_accepted_command(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         read = len(host.wire.states) - 1
-        host.act(host.latest(), host.part(2))
-        fault = self.until_fault(host)
+        host.act(host.latest_state(), host.setpoint(2))
+        fault = self.wait_until_fault(host)
         states = [s for s in host.wire.states[read:] if s.frame <= fault.frame]
         reply_frame = max(s.answers for s in states)
         after = [s for s in states if s.frame > reply_frame]
         assert len(after) == 1 + self.lease
         assert [s.lease_left for s in after[:-1]] == list(range(self.lease, 0, -1))
         assert {flags(s) for s in after[:-1]} == {Status.ARMED}
-        assert {s.u_end for s in after} == {host.part(2)}  # held until the sample at which the lease expired
+        assert {s.u_end for s in after} == {host.setpoint(2)}  # held until the sample at which the lease expired
         assert Fault(fault.fault) is Fault.LEASE
         assert flags(fault) == Status.FAULT | Status.SAFE
         host.wait()
         dead = next(s for s in host.wire.states if s.frame == fault.frame + 1)
         assert (dead.u_start, dead.u_end, dead.answers) == (host.safe, host.safe, 0)
         assert (flags(dead), Fault(dead.fault)) == (Status.FAULT | Status.SAFE, Fault.LEASE)
-        assert truthful(host)
+        assert reports_safe_truthfully(host)
 
     @rules("P422", "P423")
     def test_without_renewals_the_policy_acts_until_the_lease_expires_and_no_longer(self, host: Host) -> None:
         self.with_policy(host, self.lease)
-        acted = self.renewed(host, host.latest())
-        fault = self.until_fault(host)
+        acted = self.renew_until_active(host, host.latest_state())
+        fault = self.wait_until_fault(host)
         since = [s for s in host.wire.states if acted.frame <= s.frame <= fault.frame]
         assert len(since) <= 1 + self.lease
         assert [s.lease_left for s in since[:-1]] == list(range(acted.lease_left, 0, -1))
         assert max(s.answers for s in since) > acted.answers  # it acts on meanwhile
         assert (Fault(fault.fault), flags(fault)) == (Fault.LEASE, Status.FAULT | Status.SAFE)
-        dead = host.fresh()
+        dead = host.fresh_state()
         assert (dead.u_start, dead.u_end, dead.answers) == (host.safe, host.safe, 0)
-        assert truthful(host)
+        assert reports_safe_truthfully(host)
 
     @rules("P422")
     def test_a_late_renewal_counts_from_the_frame_that_it_answers(self, host: Host) -> None:
         self.with_policy(host, self.lease)
-        for _ in range(_TRIES):
-            acted = self.renewed(host, host.latest())
+        for _ in range(_MAX_TRIES):
+            acted = self.renew_until_active(host, host.latest_state())
             seen = acted.frame
-            while host.latest().frame < seen + 2:
+            while host.latest_state().frame < seen + 2:
                 host.wait()
             host.send(self.renewal(seen))
-            later = host.fresh()
+            later = host.fresh_state()
             if later.frame == seen + 3:  # the host is in time with its late renewal
                 assert later.lease_left == self.lease - 2
                 return
-        raise AssertionError(f"the host was late {_TRIES} times")
+        raise AssertionError(f"the host was late {_MAX_TRIES} times")
 
     @rules("P306", "P319", "P413")
     def test_arming_starts_a_fresh_lease(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
-        fault = self.until_fault(host)
+        fault = self.wait_until_fault(host)
         armed = [s for s in host.wire.states if s.status & Status.ARMED and s.frame < fault.frame]
         assert len(armed) == self.lease  # the period in which ARM arrived does not count
         assert [s.lease_left for s in armed] == list(range(self.lease, 0, -1))
@@ -149,15 +149,15 @@ class PacedConformance(DeviceConformance):
         if not armed.can_reset:
             raise CheckSkipped("not a simulator")
         for _ in range(5):
-            state = armed.act(armed.latest(), armed.part(2))
+            state = armed.act(armed.latest_state(), armed.setpoint(2))
             number = armed.session.reset(1)
-            armed.session.send_command(number - 1, armed.part(4))  # the latest frame, but older than RESET's
+            armed.session.send_command(number - 1, armed.setpoint(4))  # the latest frame, but older than RESET's
             while (state := armed.wait()).frame < number:
                 pass
             first = next(s for s in armed.wire.states if s.frame == number)
             assert Status(first.status) == Status.ARMED | Status.SAFE | Status.FIRST
             assert (first.u_start, first.u_end) == (armed.safe, armed.safe)
-            armed.act(state, armed.part(2))
+            armed.act(state, armed.setpoint(2))
 
     @rules("P320", "P322", "P413")
     @cases("op", [Op.ARM, Op.RESET])
@@ -165,12 +165,12 @@ class PacedConformance(DeviceConformance):
         if op == Op.RESET and not host.can_reset:
             raise CheckSkipped("not a simulator")
         host.begin(self.period_us, self.lease)
-        applied_state = host.act(host.latest(), host.part(2))
-        while host.latest().frame < applied_state.frame + 2:
+        applied_state = host.act(host.latest_state(), host.setpoint(2))
+        while host.latest_state().frame < applied_state.frame + 2:
             host.wait()
         assert host.result(op, m.RESET_LAYOUT.pack(1) if op == Op.RESET else b"") == Result.OK
         leases_left = [s.lease_left for s in host.wire.states if s.frame > applied_state.frame]
-        fault = self.until_fault(host)
+        fault = self.wait_until_fault(host)
         leases_left = [s.lease_left for s in host.wire.states if applied_state.frame <= s.frame < fault.frame]
         renewed = max(i for i in range(len(leases_left)) if leases_left[i] == self.lease)
         assert renewed > 0
@@ -178,16 +178,16 @@ class PacedConformance(DeviceConformance):
 
     @rules("P413")
     def test_every_accepted_command_renews_the_lease(self, host: Host) -> None:
-        host.begin(self.period_us, host.long)
+        host.begin(self.period_us, host.long_lease)
         for _ in range(30):
-            applied_state = host.act(host.latest(), host.part(2))
-            assert applied_state.lease_left == host.long
+            applied_state = host.act(host.latest_state(), host.setpoint(2))
+            assert applied_state.lease_left == host.long_lease
         assert {s.fault for s in host.wire.states} == {0}
 
     @rules("P304", "P306", "P307", "P308", "P309", "P310", "P323")
     def test_a_fault_stays_until_it_is_cleared_whatever_else_is_asked(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
-        fault = self.until_fault(host)
+        fault = self.wait_until_fault(host)
         assert host.result(Op.ARM) == Result.NOT_NOW
         assert host.result(Op.DISARM) == Result.OK
         assert host.result(Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(self.period_us, self.lease)) == Result.OK
@@ -196,14 +196,14 @@ class PacedConformance(DeviceConformance):
             assert host.result(Op.RESET, m.RESET_LAYOUT.pack(1)) == Result.OK
         state = host.wait()
         for _ in range(3):
-            host.session.send_command(state.frame, host.part(2))
+            host.session.send_command(state.frame, host.setpoint(2))
             state = host.wait()
         later = [s for s in host.wire.states if s.frame > fault.frame]
         assert {Fault(s.fault) for s in later} == {Fault.LEASE}
         assert {flags(s) & ~Status.FIRST for s in later} == {Status.FAULT | Status.SAFE}
         assert {s.u_end for s in later} == {host.safe}
         assert host.result(Op.CLEAR_FAULT) == Result.OK
-        read = host.fresh().frame
+        read = host.fresh_state().frame
         assert host.result(Op.ARM) == Result.OK
         host.wait()
         assert {(s.fault, bool(s.status & Status.FAULT)) for s in host.wire.states if s.frame >= read} == {(0, False)}
@@ -214,7 +214,7 @@ class PacedConformance(DeviceConformance):
         arm = host.request(Op.ARM)
         response = host.respond(arm)
         assert response.result == Result.OK
-        fault = self.until_fault(host)
+        fault = self.wait_until_fault(host)
         assert host.respond(arm) == response  # although it could not be carried out now
         assert host.replies() == []
         assert host.respond(arm).result == Result.NOT_NOW  # the HELLO cleared its store
@@ -223,20 +223,20 @@ class PacedConformance(DeviceConformance):
 
     @rules("P321", "P326")
     def test_disarming_acts_within_the_period(self, armed: Host) -> None:
-        applied_state = armed.act(armed.latest(), armed.part(2))
+        applied_state = armed.act(armed.latest_state(), armed.setpoint(2))
         armed.session.disarm()
         state = armed.wait()
         while state.status & Status.ARMED:
             state = armed.wait()
         first = next(s for s in armed.wire.states if s.frame > applied_state.frame and not s.status & Status.ARMED)
-        assert (first.u_start, first.u_end, first.answers) == (armed.part(2), armed.safe, 0)
+        assert (first.u_start, first.u_end, first.answers) == (armed.setpoint(2), armed.safe, 0)
         assert first.tau_us <= self.period_us
 
     @rules("P282", "P315")
     def test_another_period_takes_effect_with_configure(self, host: Host) -> None:
         for period_us in (self.period_us, 2 * self.period_us, self.period_us // 2):
-            start = host.begin(period_us, host.long)
-            while host.latest().frame < start.frame + 5:
+            start = host.begin(period_us, host.long_lease)
+            while host.latest_state().frame < start.frame + 5:
                 host.wait()
             times = [s.t_us for s in host.wire.states if s.frame >= start.frame]
             assert {b - a for a, b in pairwise(times)} == {period_us}
@@ -244,21 +244,21 @@ class PacedConformance(DeviceConformance):
     @rules("P409")
     def test_of_two_switches_in_a_period_the_last_is_told(self, armed: Host) -> None:
         for _ in range(5):
-            applied_state = armed.act(armed.latest(), armed.part(2))
-            state = armed.latest()
-            armed.send(armed.command(state.frame, armed.part(4)), armed.request(Op.DISARM))
-            while armed.latest().status & Status.ARMED:
+            applied_state = armed.act(armed.latest_state(), armed.setpoint(2))
+            state = armed.latest_state()
+            armed.send(armed.command(state.frame, armed.setpoint(4)), armed.request(Op.DISARM))
+            while armed.latest_state().status & Status.ARMED:
                 armed.wait()
             first = next(s for s in armed.wire.states if s.frame > applied_state.frame and not s.status & Status.ARMED)
             assert (first.u_end, first.answers) == (armed.safe, 0)
-            assert first.u_start in (armed.part(2), armed.part(4))
+            assert first.u_start in (armed.setpoint(2), armed.setpoint(4))
             assert first.tau_us <= self.period_us
-            armed.begin(self.period_us, armed.long)
+            armed.begin(self.period_us, armed.long_lease)
 
     @rules("P236")
     def test_to_put_the_safe_output_out_again_is_no_switch(self, host: Host) -> None:
-        host.begin(self.period_us, host.long, arm=False)
+        host.begin(self.period_us, host.long_lease, arm=False)
         for op in (Op.DISARM, Op.CLEAR_FAULT, Op.ARM, Op.DISARM):
             assert host.result(op) == Result.OK
-            host.fresh()
+            host.fresh_state()
         assert {s.tau_us for s in host.wire.states} == {self.period_us}

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from onrig.hw import messages as m
 from onrig.hw.conformance.check import CheckSkipped, cases, rules
-from onrig.hw.conformance.host import Host, continuous
+from onrig.hw.conformance.host import Host, has_continuous_output
 from onrig.hw.messages import Fault, MessageType, Op, Response, Result, State, Status
 
 _STATUS_BITS = sum(Status)
@@ -27,7 +27,7 @@ class RefusalConformance:
     @cases("op", list(Op))
     @cases("arm", [False, True], ids=["disarmed", "armed"])
     def test_a_payload_of_another_length_is_refused_before_anything_else(self, host: Host, op: Op, arm: bool) -> None:
-        host.begin(self.period_us, host.long, arm=arm)
+        host.begin(self.period_us, host.long_lease, arm=arm)
         unknown = op is Op.RESET and not host.can_reset
         assert host.result(op, bytes(30)) == (Result.UNKNOWN_OP if unknown else Result.BAD_LENGTH)
 
@@ -39,14 +39,14 @@ class RefusalConformance:
     @rules("P204", "P219")
     def test_unused_bits_are_zero(self, armed: Host) -> None:
         for _ in range(5):
-            armed.act(armed.latest(), armed.part(2))
+            armed.act(armed.latest_state(), armed.setpoint(2))
         assert not armed.hello.capabilities & ~_CAPABILITY_BITS
         for state in sent_states(armed):
             assert not state.status & ~_STATUS_BITS
 
     @rules("P232", "P233", "P247", "P248")
     def test_the_fault_bit_and_the_code_go_together_and_exclude_armed(self, armed: Host) -> None:
-        armed.act(armed.latest(), armed.part(2))
+        armed.act(armed.latest_state(), armed.setpoint(2))
         for state in sent_states(armed):
             assert bool(state.status & Status.FAULT) == (state.fault != Fault.NONE)
             assert not (state.status & Status.FAULT and state.status & Status.ARMED)
@@ -61,53 +61,53 @@ class RefusalConformance:
     @rules("P243")
     def test_configure_leaves_no_gap_in_the_numbers(self, host: Host) -> None:
         for period_us in (self.period_us, 2 * self.period_us, self.period_us):
-            host.begin(period_us, host.long)
-            host.act(host.latest(), host.part(2))
+            host.begin(period_us, host.long_lease)
+            host.act(host.latest_state(), host.setpoint(2))
         states = sent_states(host)
         assert {(b.frame - a.frame) % 0xFFFF_FFFF for a, b in pairwise(states)} == {1}
         assert all(b.t_us > a.t_us for a, b in pairwise(states))
 
     @rules("P246")
     def test_a_command_that_answers_no_frame_is_dropped(self, armed: Host) -> None:
-        values = armed.part(2)
+        values = armed.setpoint(2)
         armed.send(armed.command(0, values))
-        armed.act(armed.latest(), armed.part(4))
+        armed.act(armed.latest_state(), armed.setpoint(4))
         assert all(s.u_end != values for s in armed.wire.states)
 
-    def reset_and_driven(self, armed: Host) -> tuple[bytes, Response]:
+    def reset_and_command(self, armed: Host) -> tuple[bytes, Response]:
         """Send a RESET, then a command; return the request and its response."""
         if not armed.can_reset:
             raise CheckSkipped("observable only through RESET")
         reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
         response = armed.respond(reset)
         armed.wait()
-        armed.act(armed.latest(), armed.part(2))
+        armed.act(armed.latest_state(), armed.setpoint(2))
         return reset, response
 
     @rules("P260", "P270")
     def test_a_repeated_request_gets_the_same_response_and_is_not_carried_out_again(self, armed: Host) -> None:
-        reset, response = self.reset_and_driven(armed)
+        reset, response = self.reset_and_command(armed)
         resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
         assert armed.respond(reset) == response
         assert armed.respond(reset) == response
-        armed.act(armed.latest(), armed.part(4))
-        assert continuous(armed)
+        armed.act(armed.latest_state(), armed.setpoint(4))
+        assert has_continuous_output(armed)
         assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states) == resets
 
     @rules("P213", "P271")
     def test_after_a_hello_the_same_request_is_carried_out_anew(self, armed: Host) -> None:
-        reset, response = self.reset_and_driven(armed)
+        reset, response = self.reset_and_command(armed)
         assert armed.replies() == []
         repeated = armed.respond(reset)
         assert repeated.result == Result.OK
         (number,) = m.NEXT_FRAME_LAYOUT.unpack(repeated.payload)
         assert number > m.NEXT_FRAME_LAYOUT.unpack(response.payload)[0]
-        while armed.latest().frame < number:
+        while armed.latest_state().frame < number:
             armed.wait()
         assert next(s for s in armed.wire.states if s.frame == number).status & Status.FIRST
 
     @rules("P263", "P271")
     def test_a_refusal_is_stored_too(self, host: Host) -> None:
-        host.begin(self.period_us, host.long, arm=False)
+        host.begin(self.period_us, host.long_lease, arm=False)
         request = host.request(99)
         assert host.respond(request) == host.respond(request)

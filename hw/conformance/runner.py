@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
     check: Check
     verdict: Verdict
-    why: str = ""
+    reason: str = ""
 
 
 def checks_of(kind: type[DeviceConformance], only: Collection[str] = ()) -> list[Check]:
@@ -106,16 +106,16 @@ class Tally:
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
 
-    def of(self, number: str) -> Verdict:
+    def verdict(self, rule_id: str) -> Verdict:
         """Return ``failed`` if any check of a rule failed, ``holds`` if one held, otherwise ``not run``."""
-        verdicts = {outcome.verdict for outcome in self.outcomes if number in outcome.check.rules}
+        verdicts = {outcome.verdict for outcome in self.outcomes if rule_id in outcome.check.rules}
         return "failed" if "failed" in verdicts else "holds" if "holds" in verdicts else "not run"
 
-    def having(self, verdict: Verdict, among: Iterable[str]) -> list[str]:
+    def rules_with(self, verdict: Verdict, among: Iterable[str]) -> list[str]:
         """Return the rules with a verdict, in order."""
-        return [number for number in among if self.of(number) == verdict]
+        return [number for number in among if self.verdict(number) == verdict]
 
-    def reasons(self, number: str) -> list[str]:
+    def reasons(self, rule_id: str) -> list[str]:
         """Return the reasons why checks of a rule were not run, without duplicates."""
-        all_reasons = [o.why for o in self.outcomes if number in o.check.rules and o.verdict == "not run"]
+        all_reasons = [o.reason for o in self.outcomes if rule_id in o.check.rules and o.verdict == "not run"]
         return list(dict.fromkeys(all_reasons))

@@ -11,7 +11,7 @@ from onrig.hw.messages import MessageType, Op, Result, State, Status
 
 DeviceState = Literal["disarmed", "armed", "fault"]
 STATES: Final[tuple[DeviceState, ...]] = ("disarmed", "armed", "fault")
-_AFTER: Final[dict[Op, tuple[DeviceState, DeviceState, DeviceState]]] = {
+_STATE_AFTER: Final[dict[Op, tuple[DeviceState, DeviceState, DeviceState]]] = {
     Op.CONFIGURE: ("disarmed", "disarmed", "fault"),
     Op.LIMITS: ("disarmed", "armed", "fault"),
     Op.ARM: ("armed", "armed", "fault"),
@@ -29,12 +29,12 @@ def state_of(frame: State) -> DeviceState:
     return "armed" if frame.status & Status.ARMED else "disarmed"
 
 
-def sound_payload(op: Op, host: Host, period_us: int) -> bytes:
+def valid_payload(op: Op, host: Host, period_us: int) -> bytes:
     """Return a payload with which an operation is accepted; for LIMITS, the lowest output alone."""
     low = host.actuators[0].low
     return {
         Op.DESCRIBE: b"\0",
-        Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(period_us, host.long),
+        Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(period_us, host.long_lease),
         Op.LIMITS: m.LIMITS_LAYOUT.pack(0, low, low),
         Op.RESET: m.RESET_LAYOUT.pack(1),
     }.get(op, b"")
@@ -54,7 +54,7 @@ class StateConformance:
         if state == "fault":
             self.latch(host)
         else:
-            host.begin(self.period_us, host.long, arm=state == "armed")
+            host.begin(self.period_us, host.long_lease, arm=state == "armed")
 
     @rules("P212", "P303")
     @cases("state", STATES)
@@ -63,33 +63,33 @@ class StateConformance:
         assert host.replies() == []  # only a HELLO arrived
         for index in range(len(host.channels)):
             assert host.result(Op.DESCRIBE, bytes([index])) == Result.OK
-        assert state_of(host.fresh()) == state
+        assert state_of(host.fresh_state()) == state
 
     @rules("P304", "P305", "P306", "P307", "P308", "P309")
     @cases("state", STATES)
-    @cases("op", list(_AFTER))
+    @cases("op", list(_STATE_AFTER))
     def test_each_operation_leads_where_the_table_says(self, host: Host, state: DeviceState, op: Op) -> None:
         if op is Op.RESET and not host.can_reset:
             raise CheckSkipped("not a simulator")
         self.bring_to(host, state)
         refused = op is Op.ARM and state == "fault"
-        result = host.result(op, sound_payload(op, host, self.period_us))
+        result = host.result(op, valid_payload(op, host, self.period_us))
         assert result == (Result.NOT_NOW if refused else Result.OK)
-        assert state_of(host.fresh()) == _AFTER[op][STATES.index(state)]
+        assert state_of(host.fresh_state()) == _STATE_AFTER[op][STATES.index(state)]
 
     @rules("P302", "P310")
     @cases("state", ["disarmed", "fault"])
     def test_only_an_armed_device_takes_commands(self, host: Host, state: DeviceState) -> None:
         self.bring_to(host, state)
         for _ in range(3):
-            host.send(host.command(host.latest().frame, host.part(2)))
-            state_after = host.fresh()
+            host.send(host.command(host.latest_state().frame, host.setpoint(2)))
+            state_after = host.fresh_state()
             assert (state_after.u_start, state_after.u_end, state_after.answers) == (host.safe, host.safe, 0)
             assert state_after.status & Status.SAFE
 
     @rules("P267")
     def test_requests_are_carried_out_in_the_order_of_their_arrival(self, host: Host) -> None:
-        host.begin(self.period_us, host.long, arm=False)
+        host.begin(self.period_us, host.long_lease, arm=False)
         ops = [Op.ARM, Op.DISARM, Op.DESCRIBE, Op.ARM, Op.CLEAR_FAULT, Op.ARM, Op.DISARM]
         bodies = [host.request(op, b"\0" if op is Op.DESCRIBE else b"") for op in ops]
         sent = len(host.wire.bodies)
@@ -97,7 +97,7 @@ class StateConformance:
         assert [body[1:4] for body in host.replies()] == [body[1:4] for body in bodies]
         results = [m.decode_response(b).result for b in host.wire.bodies[sent:] if b[0] == MessageType.RESPONSE]
         assert results == [Result.OK] * len(ops)
-        assert state_of(host.fresh()) == "disarmed"
+        assert state_of(host.fresh_state()) == "disarmed"
 
     @rules("P221", "P222", "P223", "P282")
     def test_periods_and_leases_are_taken_up_to_their_bounds_and_not_beyond(self, host: Host) -> None:

@@ -17,7 +17,7 @@ from onrig.hw.device.protocol import Offer, ProtocolDevice
 from onrig.hw.messages import Fault
 from onrig.hw.rig import Rig, Sensor
 
-_LEASE_MAX: Final = 255
+_MAX_LEASE_PERIODS: Final = 255
 
 
 class PythonDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
@@ -89,7 +89,7 @@ class DrivenDevice(ProtocolDevice):
         self._fed_ns = 0
         """Time at which the controller's watchdog was last armed or fed."""
         self._in_force: Setpoint | None = None
-        offer = Offer(boot_id, settings.period_min_us, settings.period_max_us, _LEASE_MAX)
+        offer = Offer(boot_id, settings.period_min_us, settings.period_max_us, _MAX_LEASE_PERIODS)
         super().__init__(rig, offer, settings.latency_us)
         self._update_output(0)
 
@@ -149,7 +149,7 @@ class DrivenDevice(ProtocolDevice):
             return None
 
     def _check_watchdog(self) -> None:
-        """Latch LEASE if the watchdog has starved: it has made the actuators safe by itself, whatever the command."""
+        """Latch LEASE if the watchdog has expired: the motor controller has then made the actuators safe."""
         watchdog_s = self._settings.watchdog_s
         if self._feeds and watchdog_s is not None and self._now_ns() - self._fed_ns >= watchdog_s * 1e9:
             self._feeds = False
@@ -157,7 +157,7 @@ class DrivenDevice(ProtocolDevice):
             self._output.restart()
 
     def poll_estop(self, offset_us: int = 0) -> None:
-        """Poll the e-stop between samples; `sample` polls it by itself."""
+        """Poll the e-stop between samples; `sample` also polls it."""
         if self.failure is not None:
             return
         try:

@@ -11,7 +11,7 @@ INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 
 Counts = tuple[int, ...]
-Pieces = list[tuple[int, Counts | None]]
+Intervals = list[tuple[int, Counts | None]]
 """Intervals of constant output: duration (us), and counts or None while the actuators are released."""
 
 
@@ -74,9 +74,9 @@ class Output:
         ]
         return switches[-1] if switches else period_us
 
-    def pieces(self, until_us: int) -> Pieces:
+    def intervals(self, until_us: int) -> Intervals:
         """Intervals of constant output (duration in us, counts) from the period's start."""
-        pieces: Pieces = []
+        pieces: Intervals = []
         start_us, counts = 0, _effective(self.start)
         for at_us, setpoint in [*self._switches, (until_us, self.end)]:
             at_us = min(at_us, until_us)
@@ -117,7 +117,7 @@ class Lease:
         return self._n_missed >= self.periods
 
     @property
-    def left(self) -> int:
+    def remaining_periods(self) -> int:
         """Number of periods that may still end without a command, the current one included."""
         return max(0, self.periods - self._n_missed)
 

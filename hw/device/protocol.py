@@ -200,7 +200,7 @@ class ProtocolDevice:
             t_us=self.t_us,
             status=status,
             fault=self.fault,
-            lease_left=self._lease.left,
+            lease_left=self._lease.remaining_periods,
             answers=held.answers,
             tau_us=tau_us,
             sensors=sensors or (0,) * len(self.rig.sensors),

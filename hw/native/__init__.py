@@ -1,6 +1,16 @@
 """Onrig's C library and the selection of its variant for this processor; every function also has a Python form."""
 
-from onrig.hw.native.library import ABI, COST, State, builtin, library, state, torch_device, usable, variant
+from onrig.hw.native.library import (
+    ABI,
+    COST_WITHOUT_LIBRARY,
+    State,
+    builtin,
+    library,
+    state,
+    torch_device,
+    usable_variants,
+    variant,
+)
 from onrig.hw.native.provenance import (
     Executor,
     difference,
@@ -13,7 +23,7 @@ from onrig.hw.native.provenance import (
 
 __all__ = [
     "ABI",
-    "COST",
+    "COST_WITHOUT_LIBRARY",
     "Executor",
     "State",
     "builtin",
@@ -26,6 +36,6 @@ __all__ = [
     "read_executor",
     "state",
     "torch_device",
-    "usable",
+    "usable_variants",
     "variant",
 ]

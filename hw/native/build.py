@@ -48,12 +48,12 @@ VARIANTS: Final = {
 OLDEST_GLIBC: Final = (2, 17)
 """Oldest version for which ``pip`` supports wheels for both architectures."""
 FLAGS: Final = ("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
-OPTIMISED: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math")
+OPTIMISATION_FLAGS: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math")
 """Nothing may reorder sums or assume finite numbers: no -ffast-math, neither here nor when linking, where it would set
 flush-to-zero for the process.  Matrix products need the fused multiply-add (``Source.fused``); the build determines
 which expressions use it, so that a variant reproduces its own results bit for bit.  The other sources give the same
 bits as their Python forms."""
-SANITIZED: Final = (
+SANITIZER_FLAGS: Final = (
     "-O1",
     "-g",
     "-fno-omit-frame-pointer",
@@ -93,7 +93,7 @@ def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
     built = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
         for variant, machine in VARIANTS[target].items():
-            flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED), *_flags_of(machine, command)]
+            flags = [*FLAGS, *(SANITIZER_FLAGS if sanitize else OPTIMISATION_FLAGS), *_flags_of(machine, command)]
             name = f"libonrig-{variant}.so"
             objects = compile_sources(command, flags, Path(scratch))
             link = ["-shared", *(() if sanitize else ("-s",)), *objects, "-o", f"{scratch}/{name}", "-lm"]

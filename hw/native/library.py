@@ -20,11 +20,11 @@ ABI: Final = 6
 _V2: Final = frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])
 _V3: Final = _V2 | frozenset(["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"])
 _V4: Final = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
-LEVELS: Final = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V2}
+VARIANT_CPU_FLAGS: Final = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V2}
 """Flags that the kernel must report for each variant, best first (x86-64 psABI, *Micro-architecture levels*)."""
 
 
-COST: Final = (
+COST_WITHOUT_LIBRARY: Final = (
     "Python and numpy replace it: updates take 5 to 9 times as long, prioritised sampling 3 times, a tick a third more"
 )
 """Cost of running without the library."""
@@ -66,7 +66,7 @@ def variant() -> str:
 
 
 def torch_device() -> str:
-    """Return the device on which torch runs the learner's programs instead of the library; empty for none."""
+    """Return the device on which torch runs the learner's programs instead of the library; empty if unknown."""
     return os.environ.get("ONRIG_TORCH", "")
 
 
@@ -77,7 +77,7 @@ def state() -> State:
     if selected == "off":
         return State(None, "none", "switched off by ONRIG_NATIVE=off")
     folder = Path(selected) if "/" in selected else Path(__file__).parent
-    variants = supported(platform.machine(), cpu_flags())
+    variants = supported_variants(platform.machine(), cpu_flags())
     if selected and "/" not in selected:
         if selected not in variants:
             return State(
@@ -102,17 +102,19 @@ def state() -> State:
     return State(None, "none", reason)
 
 
-def usable() -> list[str]:
+def usable_variants() -> list[str]:
     """Return the variants that this processor supports and that are built, best first."""
-    able = supported(platform.machine(), cpu_flags())
+    able = supported_variants(platform.machine(), cpu_flags())
     return [name for name in able if (Path(__file__).parent / f"libonrig-{name}.so").is_file()]
 
 
-def supported(machine: str, flags: Set[str]) -> list[str]:
+def supported_variants(machine: str, flags: Set[str]) -> list[str]:
     """Return the variants that a processor supports, best first; empty if its features are unknown."""
     if machine == "aarch64":
         return ["aarch64"]
-    return [name for name, required_flags in LEVELS.items() if machine == "x86_64" and required_flags <= flags]
+    return [
+        name for name, required_flags in VARIANT_CPU_FLAGS.items() if machine == "x86_64" and required_flags <= flags
+    ]
 
 
 def cpu_flags(lines: Iterable[str] | None = None) -> frozenset[str]:

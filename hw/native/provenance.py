@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from onrig.hw.native.library import state, torch_device, usable
+from onrig.hw.native.library import state, torch_device, usable_variants
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def difference(recorded: Executor, here: Executor, available: Collection[str], l
 
 def difference_here(recorded: Executor | None) -> str | None:
     """Compare with this process; None if both are equal or nothing was recorded."""
-    return None if recorded is None else difference(recorded, executor(), usable(), state().reason)
+    return None if recorded is None else difference(recorded, executor(), usable_variants(), state().reason)
 
 
 def evaluator_difference(variant: str) -> str | None:
     """Compare the variant that evaluated policies with that of this process."""
-    return difference(executor_of(variant), executor_of(state().variant), usable(), state().reason)
+    return difference(executor_of(variant), executor_of(state().variant), usable_variants(), state().reason)

@@ -24,7 +24,7 @@ from typing import Final
 from onrig.hw.native.build import OLDEST_GLIBC, VARIANTS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-TESTED_WITH: Final = ("onnx", "pytest", "pytest-timeout", "hypothesis")
+TEST_PACKAGES: Final = ("onnx", "pytest", "pytest-timeout", "hypothesis")
 TESTS: Final = (
     "tests/hw/native",
     "tests/hw/test_framing.py",
@@ -36,7 +36,7 @@ TESTS: Final = (
 )
 """Tests that compare the C library with its Python form; files that need torch are skipped."""
 _DEBIAN: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-_PROCESSOR: Final = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n"
+_CORTEX_A72_CPUINFO: Final = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n"
 """/proc/cpuinfo of a Cortex-A72: QEMU passes the host's through, in which onnxruntime for aarch64 finds no
 processor."""
 
@@ -90,7 +90,7 @@ def own_python(wheel: Path, folder: Path) -> Path:
     """Install a wheel for this architecture into a fresh environment; return its interpreter."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    run([*pip_of(python), "install", "--quiet", str(wheel), *TESTED_WITH], f"the installation of {wheel.name}")
+    run([*pip_of(python), "install", "--quiet", str(wheel), *TEST_PACKAGES], f"the installation of {wheel.name}")
     return python
 
 
@@ -106,7 +106,7 @@ def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) 
     processor = system / "proc/cpuinfo"
     if architecture == "aarch64" and not processor.exists():
         processor.parent.mkdir(exist_ok=True)
-        processor.write_text(_PROCESSOR)
+        processor.write_text(_CORTEX_A72_CPUINFO)
     # A script, so that processes started by a test also run under the emulator.
     python, site = folder / "python", folder / "site"
     python.write_text(
@@ -120,7 +120,7 @@ def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) 
     platforms += [f"manylinux_2_{k}_{architecture}" for k in range(OLDEST_GLIBC[1], int(glibc) + 1)]
     foreign = ["--only-binary=:all:", "--python-version", f"{major}.{minor}", "--target", str(site)]
     foreign += [word for name in platforms for word in ("--platform", name)]
-    install = [*pip_of(sys.executable), "install", "--quiet", *foreign, str(wheel), *TESTED_WITH]
+    install = [*pip_of(sys.executable), "install", "--quiet", *foreign, str(wheel), *TEST_PACKAGES]
     run(install, f"the installation of {wheel.name}")
     return python
 

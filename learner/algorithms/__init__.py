@@ -248,6 +248,6 @@ def algorithm_for(
     if settings.selected.single_action and n_actions != 1:
         raise ValueError(f"{settings.algorithm} supports one action dimension, got {n_actions}")
     refer, selected = settings.effective_refer, settings.selected
-    build: Callable[..., Algorithm] = registry.home(selected, selected.home_of(with_refer=refer is not None))
+    build: Callable[..., Algorithm] = registry.import_home(selected, selected.home_of(with_refer=refer is not None))
     refer_arguments = () if refer is None else (refer,)
     return build(selected, n_observations, n_actions, streams, *refer_arguments)

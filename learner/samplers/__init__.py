@@ -166,7 +166,7 @@ class SamplerClass(Sampler, Protocol):
 def sampler_class(name: str) -> type[SamplerClass]:
     """Load the sampler class registered under a name."""
     description = sampling_of(name)
-    found: type[SamplerClass] = registry.home(description, description.home)
+    found: type[SamplerClass] = registry.import_home(description, description.home)
     return found
 
 

@@ -16,7 +16,7 @@ from onrig.hw.rig import Rig, targets_of
 from onrig.runtime.inputs import composition_of
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.task import batched_reward, batched_terminated, episode_steps
+from onrig.runtime.task import batched_reward, batched_termination, episode_steps
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import step
 from onrig.sim.twin.options import TwinOptions
@@ -53,14 +53,17 @@ class PolicyInputs:
         """Number of inputs."""
         self.history: Final = 0 if self._composition is None else self._composition.history
         """Number of earlier observations needed."""
-        self._inputs, self._signals = Normalisation.of(config.signals), Normalisation.of(config.rig.signals)
+        self._inputs, self._signals = (
+            Normalisation.from_signals(config.signals),
+            Normalisation.from_signals(config.rig.signals),
+        )
 
     def compute(self, seen: Values) -> Values:
         """Return the inputs (..., k) for normalised signals (r, ..., n + q), the present ones first."""
         if self._composition is None:
             return np.asarray(seen[0])
-        composed = self._composition.batch(self._signals.si(seen))
-        return self._inputs.normalised(composed)
+        composed = self._composition.batch(self._signals.to_si(seen))
+        return self._inputs.normalise(composed)
 
 
 class Instruments:
@@ -84,8 +87,11 @@ class Instruments:
         names = self.plant.state_names
         self._state_indices = [names.index(o.sensor or o.name) for o in rig.observations]
         self.inputs: Final = PolicyInputs(config)
-        self._observations, self._actions = Normalisation.of(rig.observations), Normalisation.of(rig.actuators)
-        self._signals: Final = Normalisation.of(rig.signals)
+        self._observations, self._actions = (
+            Normalisation.from_signals(rig.observations),
+            Normalisation.from_signals(rig.actuators),
+        )
+        self._signals: Final = Normalisation.from_signals(rig.signals)
         wrapped = {s.name for s in rig.sensors if s.wrap}
         turns = 2.0 * np.pi / self._observations.half_range
         low = (-np.pi - self._observations.centre) / self._observations.half_range
@@ -99,7 +105,7 @@ class Instruments:
         """Number q of targets, which come after the rig's observations."""
         self.reward: Final = batched_reward(config.task, rig)
         """Reward (...) from the signals (..., n + q) of s', applied and previous actions (..., m), in SI units."""
-        self.terminated: Final = batched_terminated(config.task, rig)
+        self.terminated: Final = batched_termination(config.task, rig)
         """Termination (...) from signals (..., n + q) in SI units."""
 
     def measured(self, state: tuple[Values, ...]) -> Values:
@@ -122,31 +128,31 @@ class Instruments:
         """Normalise signals (..., n + q) in SI units, with noise (..., n) on the measured ones."""
         if not self.targets:
             return self._observed(signals, noise)
-        seen = self._signals.normalised(signals)
+        seen = self._signals.normalise(signals)
         seen[..., : self.n] = self._observed(signals[..., : self.n], noise)
         return seen
 
     def _observed(self, measured: Values, noise: Values | None) -> Values:
-        seen = self._observations.normalised(measured)
+        seen = self._observations.normalise(measured)
         if noise is not None:
             seen += noise
             for i, turn, low in self._wraps:
                 seen[..., i] = (seen[..., i] - low) % turn + low
             if self._counts is not None:
-                seen = self._observations.normalised(_round_to(self.in_si(seen), self._counts.sensors))
+                seen = self._observations.normalise(_round_to(self.in_si(seen), self._counts.sensors))
         return seen
 
     def in_si(self, observation: Values) -> Values:
         """Observations (..., n) in SI units."""
-        return self._observations.si(observation)
+        return self._observations.to_si(observation)
 
     def to_command(self, action: Values) -> Values:
         """Actions (..., m) in SI units."""
-        return self._actions.si(action)
+        return self._actions.to_si(action)
 
     def to_action(self, command: Values) -> Values:
         """Commands (..., m) as normalised actions."""
-        return self._actions.normalised(command)
+        return self._actions.normalise(command)
 
     def advance(self, state: tuple[Values, ...], command: Values) -> tuple[Values, ...]:
         """State after one period with commands (plants, m)."""

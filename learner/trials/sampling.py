@@ -190,7 +190,7 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     parts = parts_of_sampling(strategy.sampling)
     description = sampling_of(parts.name)
     if description.home_of_trials:
-        build: BuildForTrials = registry.home(description, description.home_of_trials)
+        build: BuildForTrials = registry.import_home(description, description.home_of_trials)
         return build(parts, setting, streams)
     one_trial: type = sampler_class(parts.name)
     if issubclass(one_trial, MultiTrialSampler):

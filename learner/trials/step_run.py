@@ -16,7 +16,7 @@ from onrig.learner.settings import (
     settings_type,
     strategy_problems,
 )
-from onrig.runtime.config.registered import WithRegistered, later
+from onrig.runtime.config.registered import WithRegistered, resolve_later
 from onrig.runtime.explore.schedule import depends_on_episode_only
 from onrig.runtime.explore.settings import Exploration, ParameterNoise
 from onrig.runtime.memory.layout import Layout
@@ -54,7 +54,7 @@ fallback."""
 if TYPE_CHECKING:
     _Learner = LearnerSettings
 else:
-    _Learner = Annotated[Any, later(settings_type)]
+    _Learner = Annotated[Any, resolve_later(settings_type)]
 
 
 class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

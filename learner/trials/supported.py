@@ -38,7 +38,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         )
     if config.rig.previous_command:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
-    if config.task.terminates:
+    if config.task.may_terminate:
         problems.append(
             "trials of a run have episodes of fixed length, but this task ends them early: use a world (plant:)"
         )

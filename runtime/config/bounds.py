@@ -16,13 +16,13 @@ class Bounds(NamedTuple):
 
     low: float
     high: float
-    above_low: bool
-    below_high: bool
-    integer: bool
+    excludes_low: bool
+    excludes_high: bool
+    is_integer: bool
     """Whether the number is an integer."""
 
     @staticmethod
-    def of(type_: inspect.IntType | inspect.FloatType) -> Bounds:
+    def from_type(type_: inspect.IntType | inspect.FloatType) -> Bounds:
         """Read the bounds of a msgspec type."""
         low = type_.ge if type_.gt is None else type_.gt
         high = type_.le if type_.lt is None else type_.lt
@@ -34,41 +34,41 @@ class Bounds(NamedTuple):
             isinstance(type_, inspect.IntType),
         )
 
-    def too_low(self, value: float) -> bool:
+    def is_too_low(self, value: float) -> bool:
         """Whether a value lies below the interval."""
-        return value <= self.low if self.above_low else value < self.low
+        return value <= self.low if self.excludes_low else value < self.low
 
-    def too_high(self, value: float) -> bool:
+    def is_too_high(self, value: float) -> bool:
         """Whether a value lies above the interval."""
-        return value >= self.high if self.below_high else value > self.high
+        return value >= self.high if self.excludes_high else value > self.high
 
     def nearest(self, value: float) -> float:
         """Return the number in the interval that is nearest to a value outside it."""
-        bound, exclusive = (self.low, self.above_low) if self.too_low(value) else (self.high, self.below_high)
+        bound, exclusive = (self.low, self.excludes_low) if self.is_too_low(value) else (self.high, self.excludes_high)
         if not exclusive:
             return bound
         inwards = 1 if bound == self.low else -1
-        return bound + inwards if self.integer else math.nextafter(bound, inwards * math.inf)
+        return bound + inwards if self.is_integer else math.nextafter(bound, inwards * math.inf)
 
-    def expected(self, value: float) -> str:
+    def expected_text(self, value: float) -> str:
         """Return the text of the bound that a value violates: ``0 to 1``, ``at least 1``, ``a positive number``."""
-        low = self.low > -math.inf and (self.too_low(value) or abs(self.low) < _REMOTE_BOUND)
-        high = self.high < math.inf and (self.too_high(value) or abs(self.high) < _REMOTE_BOUND)
-        a, b = in_words(self.low), in_words(self.high)
+        low = self.low > -math.inf and (self.is_too_low(value) or abs(self.low) < _REMOTE_BOUND)
+        high = self.high < math.inf and (self.is_too_high(value) or abs(self.high) < _REMOTE_BOUND)
+        a, b = format_number(self.low), format_number(self.high)
         if low and high:
             return {
                 (False, False): f"{a} to {b}",
                 (True, False): f"more than {a}, at most {b}",
                 (False, True): f"{a} to less than {b}",
                 (True, True): f"between {a} and {b}",
-            }[self.above_low, self.below_high]
+            }[self.excludes_low, self.excludes_high]
         if low and self.low == 0:
-            return "a positive number" if self.above_low else "0 or more"
+            return "a positive number" if self.excludes_low else "0 or more"
         if low:
-            return f"{'more than' if self.above_low else 'at least'} {a}"
-        return f"{'less than' if self.below_high else 'at most'} {b}"
+            return f"{'more than' if self.excludes_low else 'at least'} {a}"
+        return f"{'less than' if self.excludes_high else 'at most'} {b}"
 
 
-def in_words(number: float) -> str:
+def format_number(number: float) -> str:
     """Format a number: integers in full, others with up to six digits."""
     return str(number) if isinstance(number, int) else f"{number:g}"

@@ -9,10 +9,10 @@ import msgspec
 
 from onrig.runtime.config import registered
 from onrig.runtime.config.document import Document, problem_at
-from onrig.runtime.config.expectation import shown
+from onrig.runtime.config.expectation import format_value
 from onrig.runtime.config.mismatch import explain, is_optional
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, format_path, suggestion
-from onrig.runtime.config.yaml_nodes import replaced, value_at, without
+from onrig.runtime.config.yaml_nodes import value_at, with_value, without_key
 
 T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -30,7 +30,7 @@ class Reading(NamedTuple, Generic[T]):
     repaired: tuple[NodePath, ...] = ()
     """Paths affected by replaced numbers: the value if it has a default, otherwise its section."""
 
-    def checked(self) -> T:
+    def require_value(self) -> T:
         """Return the value; raises ConfigError if there is any problem."""
         if self.problems:
             raise ConfigError(self.problems)
@@ -45,7 +45,7 @@ def convert(document: Document, path: NodePath, type_: type[T]) -> T:
         ConfigError: with each wrong value at its position, each unknown field at its key, each missing field at the
             mapping it is missing from.
     """
-    return read(document, path, type_).checked()
+    return read(document, path, type_).require_value()
 
 
 def convert_sections(
@@ -56,7 +56,7 @@ def convert_sections(
     Raises:
         ConfigError: with the problems of each section and every unknown or missing section, in line order.
     """
-    return read_sections(document, sections, optional=optional).checked()
+    return read_sections(document, sections, optional=optional).require_value()
 
 
 def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
@@ -65,7 +65,7 @@ def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
     Raises:
         ConfigError: like `convert_sections`; at the root if the struct's ``__post_init__`` raises ValueError.
     """
-    return read_by_section(document, type_).checked()
+    return read_by_section(document, type_).require_value()
 
 
 def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
@@ -88,14 +88,14 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
             break
         if mismatch.at_key:
             spoilt.add(mismatch.path[:-1])
-        message = _with_hint(mismatch.text, path + mismatch.of, mismatch.hint)
+        message = _with_hint(mismatch.text, path + mismatch.text_path, mismatch.hint)
         problems.append(problem_at(document, path + mismatch.path, message, at_key=mismatch.at_key))
         try:
             if is_optional(type_, data, mismatch.path):
-                data = without(data, mismatch.path)
+                data = without_key(data, mismatch.path)
                 hidden = path + mismatch.path
             elif mismatch.nearest is not None:
-                data = replaced(data, mismatch.path, mismatch.nearest)
+                data = with_value(data, mismatch.path, mismatch.nearest)
                 hidden = path[:1] or mismatch.path[:1]
             else:
                 break
@@ -111,7 +111,9 @@ def read_sections(
 ) -> Reading[dict[str, object]]:
     """Convert each top-level key to its type, like `read`; ``optional`` keys may be missing."""
     if not isinstance(document.data, dict):
-        expected = f"expected settings, one per line ({_brief(list(sections))}), got {shown(document.data)}"
+        expected = (
+            f"expected settings, one per line ({_shorten_list(list(sections))}), got {format_value(document.data)}"
+        )
         return Reading(None, [problem_at(document, (), expected)])
     problems: list[Problem] = []
     mended: list[NodePath] = []
@@ -145,7 +147,7 @@ def read_by_section(document: Document, type_: type[StructT]) -> Reading[StructT
     return Reading(value, whole.problems, whole.repaired)
 
 
-def _brief(names: list[str]) -> str:
+def _shorten_list(names: list[str]) -> str:
     return ", ".join(names[:3] + ["..."] * (len(names) > 3))
 
 

@@ -11,16 +11,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final, TypeVar
 
-from onrig.runtime.config.expectation import shown
+from onrig.runtime.config.expectation import format_value
 from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path, hint
-from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree, replaced, value_at
+from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, end_mark, read_tree, value_at, with_value
 from onrig.runtime.files import read_file
 from onrig.runtime.printable import printable
 
 T = TypeVar("T")
 
 MAX_BYTES: Final = 1 << 20
-MAX_ORIGIN: Final = 200
+MAX_ORIGIN_LENGTH: Final = 200
 """Number of characters of an override quoted in its problems."""
 
 _ASSIGNMENT = re.compile(r"(?P<path>[^=]+)=(?P<value>.*)", re.DOTALL)
@@ -61,7 +61,7 @@ def parse_content(raw: bytes, file: str) -> Document:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        mark = mark_after(raw[: error.start].decode())
+        mark = end_mark(raw[: error.start].decode())
         raise _error(file, mark, f"not UTF-8: byte 0x{raw[error.start]:02x}") from None
     return parse_document(text, file)
 
@@ -104,13 +104,13 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
     except ConfigError as error:
         raise ConfigError(Problem(origin, START, problem.message) for problem in error.problems) from None
     value = tree.data if tree else None
-    target = _settable(document.data, path, origin)
+    target = _settable_path(document.data, path, origin)
     for step in reversed(path[len(target) :]):
         value = {str(step): value}
     places = list(_existing_paths(value, target))
     return Document(
         document.file,
-        replaced(document.data, target, value),
+        with_value(document.data, target, value),
         {**_overrides_outside(document.marks, target), **dict.fromkeys(places, START)},
         {
             **_overrides_outside(document.key_marks, target),
@@ -120,24 +120,24 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
     )
 
 
-def with_value_from(document: Document, other: Document, at: NodePath) -> Document:
-    """Copy the value (and positions) ``at`` a path from ``other`` into the document; all parents must be mappings."""
+def with_value_from(document: Document, source: Document, node_path: NodePath) -> Document:
+    """Copy the value at ``node_path`` with its positions from ``source``; all parents must be mappings."""
 
     def within(marks: Mapping[NodePath, Mark]) -> dict[NodePath, Mark]:
-        return {place: mark for place, mark in marks.items() if place[: len(at)] == at}
+        return {place: mark for place, mark in marks.items() if place[: len(node_path)] == node_path}
 
     return Document(
         document.file,
-        replaced(document.data, at, value_at(other.data, at)),
-        {**_overrides_outside(document.marks, at), **within(other.marks)},
-        {**_overrides_outside(document.key_marks, at), **within(other.key_marks)},
-        {**_overrides_outside(document.overrides, at), at: other.file},
+        with_value(document.data, node_path, value_at(source.data, node_path)),
+        {**_overrides_outside(document.marks, node_path), **within(source.marks)},
+        {**_overrides_outside(document.key_marks, node_path), **within(source.key_marks)},
+        {**_overrides_outside(document.overrides, node_path), node_path: source.file},
     )
 
 
 def origin_of(assignment: str) -> str:
     """Return the pseudo file to which an override's problems are assigned."""
-    return f"--set {printable(assignment, MAX_ORIGIN)}"
+    return f"--set {printable(assignment, MAX_ORIGIN_LENGTH)}"
 
 
 def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool = False) -> Problem:
@@ -150,27 +150,27 @@ def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool
     return Problem(file, marks.get(path, START), message)
 
 
-def _settable(data: Data, path: NodePath, origin: str) -> NodePath:
+def _settable_path(data: Data, path: NodePath, origin: str) -> NodePath:
     """Return the part of ``path`` that exists, plus the first step that has to be created."""
     for i, step in enumerate(path):
         location = format_path(path[:i]) or "the document"
         if isinstance(step, int):
             if not isinstance(data, list) or step >= len(data):
-                actual = f"has {len(data)} items" if isinstance(data, list) else f"is {shown(data)}"
+                actual = f"has {len(data)} items" if isinstance(data, list) else f"is {format_value(data)}"
                 raise _error(origin, START, f"no item {step} to set: {location} {actual}")
             data = data[step]
         elif data is None:
-            return _creatable(path, i, origin)
+            return _creatable_path(path, i, origin)
         elif not isinstance(data, dict):
-            raise _error(origin, START, f"no setting {step!r} to set: {location} is {shown(data)}")
+            raise _error(origin, START, f"no setting {step!r} to set: {location} is {format_value(data)}")
         elif step not in data:
-            return _creatable(path, i + 1, origin)
+            return _creatable_path(path, i + 1, origin)
         else:
             data = data[step]
     return path
 
 
-def _creatable(path: NodePath, existing: int, origin: str) -> NodePath:
+def _creatable_path(path: NodePath, existing: int, origin: str) -> NodePath:
     if any(isinstance(step, int) for step in path[existing:]):
         raise _error(origin, START, f"{format_path(path)}: no items to change; give the complete list")
     return path[:existing]
@@ -191,14 +191,14 @@ def _error(file: str, mark: Mark, message: str) -> ConfigError:
     return ConfigError([Problem(file, mark, message)])
 
 
-def shipped(folder: str = "") -> list[str]:
+def shipped_names(folder: str = "") -> list[str]:
     """Return the names of the shipped configurations in a folder of ``configs`` (the top level holds the runs)."""
     root = files("onrig.configs").joinpath(folder) if folder else files("onrig.configs")
     names = [str(p.name) for p in root.iterdir()]
     return sorted(n.removesuffix(".yaml") for n in names if n.endswith(".yaml"))
 
 
-def find(name: str, folder: str = "", base: Path = Path()) -> Path:
+def find_config(name: str, folder: str = "", base: Path = Path()) -> Path:
     """Locate a configuration by path (relative to ``base``) or by name without suffix: ``FOLDER/NAME.yaml``.
 
     A name is looked up next to the file that uses it, then among the shipped ones. For a run, a folder with a
@@ -210,12 +210,12 @@ def find(name: str, folder: str = "", base: Path = Path()) -> Path:
     if path.suffix or len(path.parts) != 1:
         if is_file(base / path):
             return base / path
-        meant = f" (did you mean '{path.stem}'?)" if path.name == name and path.stem in shipped(folder) else ""
+        meant = f" (did you mean '{path.stem}'?)" if path.name == name and path.stem in shipped_names(folder) else ""
         return _run_config_in(base / path, folder, f"no file '{base / path}'{meant}")
     local = base / folder / f"{name}.yaml"
     if folder and is_file(local):
         return local
-    known = shipped(folder)
+    known = shipped_names(folder)
     if name not in known:
         local_names = (p.stem for p in (base / folder).glob("*.yaml")) if folder else ()
         meant = (

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 from msgspec import inspect
 
-from onrig.runtime.config.bounds import Bounds, in_words
+from onrig.runtime.config.bounds import Bounds, format_number
 from onrig.runtime.config.yaml_nodes import FLOAT, INT, Data
 
 _EXAMPLES: Final = (0.5, 10, 1, 100)
-_MAX_SHOWN: Final = 40
+_MAX_VALUE_LENGTH: Final = 40
 """Maximum number of characters shown of a wrong value."""
 _MAX_EXAMPLE_DEPTH: Final = 4
 _BOOLEANS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
@@ -21,7 +21,7 @@ _DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+")
 
 
 class Expectation(NamedTuple):
-    """Expected value (``a number, such as 0.5``) and, if known, a remedy for the given value."""
+    """Description of the expected value (``a number, such as 0.5``) and, if known, a remedy for the given value."""
 
     words: str
     remedy: str
@@ -29,14 +29,14 @@ class Expectation(NamedTuple):
 
 def expectation(types: Iterable[inspect.Type], given: Data) -> Expectation:
     """Describe what the alternative types of one setting expect in place of ``given``."""
-    alternatives = list(_select_tagged(types, given))
+    alternatives = list(_select_tagged_type(types, given))
     phrases = list(dict.fromkeys(_phrase(one, given) for one in alternatives if not isinstance(one, inspect.NoneType)))
     if len(phrases) < len(alternatives) and any(isinstance(one, inspect.NoneType) for one in alternatives):
         phrases.append("null")
     return Expectation(", or ".join(phrases), _remedy(alternatives, given))
 
 
-def _select_tagged(types: Iterable[inspect.Type], value: Data) -> Iterator[inspect.Type]:
+def _select_tagged_type(types: Iterable[inspect.Type], value: Data) -> Iterator[inspect.Type]:
     """Reduce the tagged types to one: the one named in ``value``, otherwise the one with the fewest required fields."""
     types = list(types)
     tagged = [one for one in types if isinstance(one, inspect.StructType) and one.tag_field]
@@ -45,12 +45,12 @@ def _select_tagged(types: Iterable[inspect.Type], value: Data) -> Iterator[inspe
     return (one for one in types if one is named or one not in tagged)
 
 
-def shown(value: Data) -> str:
+def format_value(value: Data) -> str:
     """Format a value as YAML in one short line."""
     if value is None:
         return "nothing"
-    text = repr(value) if isinstance(value, str) else _inline(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+    text = repr(value) if isinstance(value, str) else _format_inline(value)
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."
 
 
 def _phrase(type_: inspect.Type, value: Data) -> str:
@@ -59,7 +59,7 @@ def _phrase(type_: inspect.Type, value: Data) -> str:
             return "true or false"
         case inspect.IntType() | inspect.FloatType():
             description = "a whole number" if isinstance(type_, inspect.IntType) else "a number"
-            return f"{description}, such as {_inline(_example(type_, value))}"
+            return f"{description}, such as {_format_inline(_example(type_, value))}"
         case inspect.StrType():
             if type_.min_length is None and type_.max_length is None:
                 return "text"
@@ -68,12 +68,12 @@ def _phrase(type_: inspect.Type, value: Data) -> str:
         case inspect.LiteralType():
             return f"one of {', '.join(map(str, type_.values))}" if len(type_.values) > 1 else str(type_.values[0])
         case inspect.StructType() | inspect.DictType():
-            return f"settings in braces, such as {_inline(_example(type_, value))}"
+            return f"settings in braces, such as {_format_inline(_example(type_, value))}"
         case inspect.TupleType():
-            return f"{len(type_.item_types)} values in brackets, such as {_inline(_example(type_, value))}"
+            return f"{len(type_.item_types)} values in brackets, such as {_format_inline(_example(type_, value))}"
         case inspect.CollectionType():
             count = f"{type_.max_length} " if type_.min_length == type_.max_length is not None else ""
-            return f"{count}values in brackets, such as {_inline(_example(type_, value))}"
+            return f"{count}values in brackets, such as {_format_inline(_example(type_, value))}"
     return "another value"
 
 
@@ -117,13 +117,13 @@ def _settings(type_: inspect.StructType, value: Data, depth: int) -> Iterator[tu
 
 def _number(type_: inspect.IntType | inspect.FloatType, value: Data) -> float:
     """Return the valid number nearest to ``value``; a typical one if ``value`` is not a number."""
-    bounds, whole = Bounds.of(type_), isinstance(type_, inspect.IntType)
+    bounds, whole = Bounds.from_type(type_), isinstance(type_, inspect.IntType)
     meant = _leading_number(value)
     if meant is not None:
         number = round(meant) if whole else meant
-        return bounds.nearest(number) if bounds.too_low(number) or bounds.too_high(number) else number
+        return bounds.nearest(number) if bounds.is_too_low(number) or bounds.is_too_high(number) else number
     usual = _EXAMPLES[1:] if whole else _EXAMPLES
-    within = (number for number in usual if not bounds.too_low(number) and not bounds.too_high(number))
+    within = (number for number in usual if not bounds.is_too_low(number) and not bounds.is_too_high(number))
     return next(within, bounds.nearest(usual[0]))
 
 
@@ -156,15 +156,15 @@ def _remedy(types: Iterable[inspect.Type], value: Data) -> str:
     return "write the number alone, in SI units" if _NUMBER_WITH_UNIT.fullmatch(value) else ""
 
 
-def _inline(value: Data) -> str:
+def _format_inline(value: Data) -> str:
     """Format a value as YAML in one line."""
     match value:
         case bool():
             return "true" if value else "false"
         case int() | float():
-            return in_words(value)
+            return format_number(value)
         case list():
-            return f"[{', '.join(map(_inline, value))}]"
+            return f"[{', '.join(map(_format_inline, value))}]"
         case dict():
-            return "{" + ", ".join(f"{key}: {_inline(one)}" for key, one in value.items()) + "}"
+            return "{" + ", ".join(f"{key}: {_format_inline(one)}" for key, one in value.items()) + "}"
     return "null" if value is None else str(value)

@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.config.document import MAX_BYTES, Document, find, load_document, override, problem_at
+from onrig.runtime.config.document import MAX_BYTES, Document, find_config, load_document, override, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath
 from onrig.runtime.config.yaml_nodes import Data, value_at
 from onrig.runtime.files import read_file
 
 KEY: Final = "identified"
-HASH: Final = "sha256:"
-_BY_NAME: Final = "sensor_error"
+HASH_PREFIX: Final = "sha256:"
+_SENSOR_ERROR_KEY: Final = "sensor_error"
 _OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (
     ("twin", ("device", "twin")),
     ("predicted", ("limits", "predicted")),
@@ -48,12 +48,12 @@ def with_identified(document: Document, base: Path, rig: object) -> Document:
             for field, value in values.items():
                 names = [*target, field]
                 over = {".".join(map(str, names)): value}
-                if field == _BY_NAME and isinstance(value, dict) and _is_mapping(document.data, tuple(names)):
+                if field == _SENSOR_ERROR_KEY and isinstance(value, dict) and _is_mapping(document.data, tuple(names)):
                     over = {".".join(map(str, (*names, name))): error for name, error in value.items()}
                 for key, setting in over.items():
                     document = override(document, f"{key}={msgspec.json.encode(setting).decode()}", origin=str(path))
     digest = hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest()
-    return override(document, f'{KEY}="{HASH}{digest}"', origin=str(path))
+    return override(document, f'{KEY}="{HASH_PREFIX}{digest}"', origin=str(path))
 
 
 def identified_file(document: Document, base: Path) -> Path | None:
@@ -62,11 +62,11 @@ def identified_file(document: Document, base: Path) -> Path | None:
     Raises ConfigError if it is missing.
     """
     name = document.data.get(KEY) if isinstance(document.data, dict) else None
-    if not isinstance(name, str) or name.startswith(HASH):
+    if not isinstance(name, str) or name.startswith(HASH_PREFIX):
         return None
     base = Path() if (KEY,) in document.overrides else base  # relative to the working directory
     try:
-        return find(name if Path(name).suffix else f"{name}.yaml", base=base)
+        return find_config(name if Path(name).suffix else f"{name}.yaml", base=base)
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (KEY,), f"{error} at {KEY}")]) from None
 

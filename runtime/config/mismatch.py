@@ -14,13 +14,13 @@ from typing import NamedTuple
 import msgspec
 from msgspec import inspect
 
-from onrig.runtime.config.bounds import Bounds, in_words
-from onrig.runtime.config.expectation import expectation, shown
-from onrig.runtime.config.problem import NodePath, did_you_mean, listed, suggestion
+from onrig.runtime.config.bounds import Bounds, format_number
+from onrig.runtime.config.expectation import expectation, format_value
+from onrig.runtime.config.problem import NodePath, did_you_mean, format_choices, suggestion
 from onrig.runtime.config.registered import possible_structs
-from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
+from onrig.runtime.config.yaml_nodes import Data, value_at, with_value
 
-_PLACE = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
+_ERROR_LOCATION = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
 _STEP = re.compile(r"(?P<any>\[\.\.\.\])|\[(?P<index>\d+)\]|\.(?P<field>[^.\[]+)")
 _FIELD = re.compile(r"Object (?P<kind>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.*)", re.DOTALL)
@@ -34,7 +34,7 @@ class Mismatch(NamedTuple):
     at_key: bool
     text: str
     """The error in words, to be followed by " at PATH" with ``of`` as the path."""
-    of: NodePath
+    text_path: NodePath
     hint: str
     """Suggested correction, or empty."""
     nearest: float | None = None
@@ -44,58 +44,60 @@ class Mismatch(NamedTuple):
 def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismatch:
     """Locate and explain the error raised by ``msgspec.convert(data, type_)``."""
     raw = _merge_paths(str(error))
-    place = _PLACE.fullmatch(raw)
-    path, at_key = _locate(raw, place, data, type_) if place else ((), False)
-    text = place["text"] if place else raw
+    location = _ERROR_LOCATION.fullmatch(raw)
+    path, at_key = _locate(raw, location, data, type_) if location else ((), False)
+    text = location["text"] if location else raw
     if field := _FIELD.fullmatch(text):
         owners = _types_at(type_, data, path)
         if field["kind"] == "missing required":
             tags = _tags(owners, field["name"])
-            return Mismatch(path, False, f"missing required field {field['name']!r}", path, listed(tags))
+            return Mismatch(path, False, f"missing required field {field['name']!r}", path, format_choices(tags))
         known = _field_names(owners, data, path)
         unknown = (*path, field["name"])
         return Mismatch(unknown, True, f"unknown field {field['name']!r}", path, suggestion(field["name"], known))
     if value := _VALUE.fullmatch(text):
-        allowed = _allowed(type_, data, path, at_key)
+        allowed = _allowed_values(type_, data, path, at_key)
         value_text = value["value"].removeprefix("'").removesuffix("'")
         choices = (inspect.LiteralType, inspect.EnumType, inspect.NoneType)
         others = not at_key and any(not isinstance(one, choices) for one in _types_at(type_, data, path))
         if others and not did_you_mean(value_text, allowed):
-            return _unexpected(type_, data, path, at_key)
+            return _describe_unexpected(type_, data, path, at_key)
         return Mismatch(path, at_key, f"invalid value {value['value']}", path, suggestion(value_text, allowed))
     if _BOUND.fullmatch(text) and not at_key and (out_of_bounds := _out_of_bounds(type_, data, path)):
         return out_of_bounds
     if text.startswith("Expected `"):
-        return _unexpected(type_, data, path, at_key)
+        return _describe_unexpected(type_, data, path, at_key)
     return Mismatch(path, at_key, text[:1].lower() + text[1:], path, "")
 
 
-def _unexpected(type_: object, data: Data, path: NodePath, at_key: bool) -> Mismatch:
+def _describe_unexpected(type_: object, data: Data, path: NodePath, at_key: bool) -> Mismatch:
     """Describe a value (or key) whose kind its type does not allow."""
     value: Data = str(path[-1]) if at_key else value_at(data, path)
     if at_key:
         owners = _types_at(type_, data, path[:-1])
-        types = [t for owner in owners if isinstance(owner, inspect.DictType) for t in _flat(owner.key_type)]
+        types = [t for owner in owners if isinstance(owner, inspect.DictType) for t in _flatten_union(owner.key_type)]
     else:
         types = _types_at(type_, data, path)
-    words, remedy = expectation(types, value) if types else (listed(_allowed(type_, data, path, at_key)), "")
-    return Mismatch(path, at_key, f"expected {words}, got {shown(value)}", path, remedy)
+    words, remedy = (
+        expectation(types, value) if types else (format_choices(_allowed_values(type_, data, path, at_key)), "")
+    )
+    return Mismatch(path, at_key, f"expected {words}, got {format_value(value)}", path, remedy)
 
 
 def is_optional(type_: object, data: Data, path: NodePath) -> bool:
     """Return whether the value at ``path`` can be omitted: it has a default, or its key is unknown."""
     if not path or not isinstance(path[-1], str):
         return False
-    owners = _narrowed(_types_at(type_, data, path[:-1]), data, path[:-1])
+    owners = _select_by_tag(_types_at(type_, data, path[:-1]), data, path[:-1])
     fields = [field for t in owners if isinstance(t, inspect.StructType) for field in t.fields]
     if path[-1] in {t.tag_field for t in owners if isinstance(t, inspect.StructType)}:
         return False
     return not any(field.required for field in fields if field.encode_name == path[-1])
 
 
-def _locate(raw: str, place: re.Match[str], data: Data, type_: object) -> tuple[NodePath, bool]:
+def _locate(raw: str, location: re.Match[str], data: Data, type_: object) -> tuple[NodePath, bool]:
     path: NodePath = ()
-    for step in _STEP.finditer(place["path"]):
+    for step in _STEP.finditer(location["path"]):
         if step["any"]:
             key = _culprit(raw, path, data, type_)
             if key is None:
@@ -103,7 +105,7 @@ def _locate(raw: str, place: re.Match[str], data: Data, type_: object) -> tuple[
             path = (*path, key)
         else:
             path = (*path, int(step["index"]) if step["index"] else step["field"])
-    if not place["key"]:
+    if not location["key"]:
         return path, False
     key = _culprit(raw, path, data, type_)
     return (path, False) if key is None else ((*path, key), True)
@@ -117,7 +119,7 @@ def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
         return None
     for key, value in mapping.items() if isinstance(mapping, dict) else ():
         try:
-            msgspec.convert(replaced(data, path, {key: value}), type_)
+            msgspec.convert(with_value(data, path, {key: value}), type_)
         except msgspec.ValidationError as error:
             if _merge_paths(str(error)) == raw:
                 return key
@@ -126,15 +128,21 @@ def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
 
 def _merge_paths(raw: str) -> str:
     """Merge the paths of an error in a nested registered section (``onrig.runtime.config.registered``)."""
-    while (outer := _PLACE.fullmatch(raw)) and not outer["key"] and (inner := _PLACE.fullmatch(outer["text"])):
+    while (
+        (outer := _ERROR_LOCATION.fullmatch(raw))
+        and not outer["key"]
+        and (inner := _ERROR_LOCATION.fullmatch(outer["text"]))
+    ):
         raw = f"{inner['text']} - at {inner['key'] or ''}`${outer['path']}{inner['path']}`"
     return raw
 
 
-def _allowed(type_: object, data: Data, path: NodePath, at_key: bool) -> list[str]:
+def _allowed_values(type_: object, data: Data, path: NodePath, at_key: bool) -> list[str]:
     if at_key:
         owners = _types_at(type_, data, path[:-1])
-        return _choices(t for owner in owners if isinstance(owner, inspect.DictType) for t in _flat(owner.key_type))
+        return _choices(
+            t for owner in owners if isinstance(owner, inspect.DictType) for t in _flatten_union(owner.key_type)
+        )
     choices = _choices(_types_at(type_, data, path))
     choices = choices or _tags(_types_at(type_, data, path), "kind")
     if choices or not path:
@@ -144,22 +152,22 @@ def _allowed(type_: object, data: Data, path: NodePath, at_key: bool) -> list[st
 
 def _types_at(type_: object, data: Data, path: NodePath) -> list[inspect.Type]:
     """Return the possible types of the value at ``path``; tags along the path select the members of unions."""
-    types = _flat(inspect.type_info(type_))
+    types = _flatten_union(inspect.type_info(type_))
     for i, step in enumerate(path):
-        owners = _narrowed(types, data, path[:i])
-        types = [t for owner in owners for child in _children(owner, step) for t in _flat(child)]
+        owners = _select_by_tag(types, data, path[:i])
+        types = [t for owner in owners for child in _child_types(owner, step) for t in _flatten_union(child)]
     return types
 
 
-def _flat(type_: inspect.Type) -> list[inspect.Type]:
+def _flatten_union(type_: inspect.Type) -> list[inspect.Type]:
     if isinstance(type_, inspect.UnionType):
-        return [t for member in type_.types for t in _flat(member)]
+        return [t for member in type_.types for t in _flatten_union(member)]
     if (structs := possible_structs(type_)) is not None:
         return structs
-    return _flat(type_.type) if isinstance(type_, inspect.Metadata) else [type_]
+    return _flatten_union(type_.type) if isinstance(type_, inspect.Metadata) else [type_]
 
 
-def _children(owner: inspect.Type, step: str | int) -> list[inspect.Type]:
+def _child_types(owner: inspect.Type, step: str | int) -> list[inspect.Type]:
     if isinstance(owner, inspect.StructType):
         return [field.type for field in owner.fields if field.encode_name == step]
     if isinstance(owner, inspect.DictType):
@@ -169,7 +177,7 @@ def _children(owner: inspect.Type, step: str | int) -> list[inspect.Type]:
     return [owner.item_type] if isinstance(owner, inspect.CollectionType) else []
 
 
-def _narrowed(types: list[inspect.Type], data: Data, path: NodePath) -> list[inspect.Type]:
+def _select_by_tag(types: list[inspect.Type], data: Data, path: NodePath) -> list[inspect.Type]:
     try:
         value = value_at(data, path)
     except KeyError:
@@ -180,7 +188,7 @@ def _narrowed(types: list[inspect.Type], data: Data, path: NodePath) -> list[ins
 
 
 def _field_names(owners: list[inspect.Type], data: Data, path: NodePath) -> list[str]:
-    structs = [t for t in _narrowed(owners, data, path) if isinstance(t, inspect.StructType)]
+    structs = [t for t in _select_by_tag(owners, data, path) if isinstance(t, inspect.StructType)]
     names = [name for t in structs for name in (t.tag_field, *(field.encode_name for field in t.fields)) if name]
     return list(dict.fromkeys(names))
 
@@ -201,26 +209,28 @@ def _choices(types: Iterable[inspect.Type]) -> list[str]:
 
 def _out_of_bounds(type_: object, data: Data, path: NodePath) -> Mismatch | None:
     value = value_at(data, path)
-    for t, reason in _described(type_, data, path):
+    for t, reason in _types_with_descriptions(type_, data, path):
         if isinstance(t, inspect.IntType | inspect.FloatType) and isinstance(value, int | float):
-            bounds = Bounds.of(t)
-            if bounds.too_low(value) or bounds.too_high(value):
-                text = f"expected {bounds.expected(value)}, got {in_words(value)}"
+            bounds = Bounds.from_type(t)
+            if bounds.is_too_low(value) or bounds.is_too_high(value):
+                text = f"expected {bounds.expected_text(value)}, got {format_number(value)}"
                 return Mismatch(path, False, text, path, reason, bounds.nearest(value))
     return None
 
 
-def _described(type_: object, data: Data, path: NodePath) -> Iterator[tuple[inspect.Type, str]]:
+def _types_with_descriptions(type_: object, data: Data, path: NodePath) -> Iterator[tuple[inspect.Type, str]]:
     """Yield the possible types of the value at ``path``, each with the ``description`` from its Meta."""
     here: list[inspect.Type] = [inspect.type_info(type_)]
     if path:
-        owners = _narrowed(_types_at(type_, data, path[:-1]), data, path[:-1])
-        here = [child for owner in owners for child in _children(owner, path[-1])]
+        owners = _select_by_tag(_types_at(type_, data, path[:-1]), data, path[:-1])
+        here = [child for owner in owners for child in _child_types(owner, path[-1])]
     while here:
         t = here.pop(0)
         if isinstance(t, inspect.UnionType):
             here += t.types
         elif isinstance(t, inspect.Metadata):
-            yield from ((inner, str((t.extra_json_schema or {}).get("description", ""))) for inner in _flat(t.type))
+            yield from (
+                (inner, str((t.extra_json_schema or {}).get("description", ""))) for inner in _flatten_union(t.type)
+            )
         else:
             yield t, ""

@@ -16,14 +16,14 @@ import msgspec
 from onrig.runtime import registry
 from onrig.runtime.config.document import MAX_BYTES, Document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, hint
-from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
+from onrig.runtime.config.yaml_nodes import Data, value_at, with_value
 from onrig.runtime.files import read_file
 from onrig.runtime.python_files import NotTrusted, python_file
 
 KEY: Final = "python"
 _PLANT: Final[NodePath] = ("device", "twin", "plant")
 MAX_BARRIER_BYTES: Final = 64 << 20
-_WITH_FILES: Final = (
+_FILE_READING_PLUGINS: Final = (
     (_PLANT, registry.PLANTS, MAX_BYTES),
     (("limits", "predicted"), registry.BOXES, MAX_BARRIER_BYTES),
 )
@@ -31,7 +31,7 @@ _WITH_FILES: Final = (
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
-def with_pieces(document: Document, base: Path | None) -> Document:
+def with_plugins(document: Document, base: Path | None) -> Document:
     """Register the plugins named in a configuration; the result holds their resolved paths.
 
     ``base``: the configuration's folder; None if already resolved. Raises ConfigError, also for an untrusted file.
@@ -51,7 +51,7 @@ def with_pieces(document: Document, base: Path | None) -> Document:
         for name, place in pieces.items() if isinstance(pieces, dict) else ():
             node_path: NodePath = (KEY, key, name)
             try:
-                data = replaced(data, node_path, _registered(group, name, place, _folder(document, node_path, base)))
+                data = with_value(data, node_path, _registered(group, name, place, _folder(document, node_path, base)))
             except NotTrusted as refusal:
                 refused.setdefault(refusal.path, node_path)
             except ValueError as error:
@@ -70,11 +70,11 @@ def with_files(document: Document, folder: Path) -> Document:
     """
     data = document.data
     for file in _files(data):
-        path = ((_folder(document, file.at, folder) or folder) / file.name).absolute()
-        data = replaced(data, file.at, str(path))
+        path = ((_folder(document, file.node_path, folder) or folder) / file.name).absolute()
+        data = with_value(data, file.node_path, str(path))
         if not file.sha256:
             with suppress(OSError):
-                data = replaced(data, (*file.at[:-1], "sha256"), _digest(path, file.max_bytes))
+                data = with_value(data, (*file.node_path[:-1], "sha256"), _digest_of(path, file.max_bytes))
     return dataclasses.replace(document, data=data)
 
 
@@ -83,7 +83,7 @@ def copies_of(data: Data) -> dict[str, bytes]:
     copies = {}
     for file in _files(data):
         with suppress(OSError):
-            copies[file.copy] = read_file(Path(file.name), file.max_bytes)
+            copies[file.copy_path] = read_file(Path(file.name), file.max_bytes)
     return copies
 
 
@@ -91,32 +91,32 @@ def with_copies(document: Document, folder: Path) -> Document:
     """Resolved configuration of a run's folder, with its copies in place of files that are missing or have changed."""
     data = document.data
     for file in _files(data):
-        copy = folder / file.copy
+        copy = folder / file.copy_path
         if copy.is_file():
             with suppress(OSError):
-                if _digest(Path(file.name), file.max_bytes) == file.sha256:
+                if _digest_of(Path(file.name), file.max_bytes) == file.sha256:
                     continue
-            data = replaced(data, file.at, str(copy.absolute()))
+            data = with_value(data, file.node_path, str(copy.absolute()))
     return dataclasses.replace(document, data=data)
 
 
 class _File(NamedTuple):
     """File that a piece names in its ``file_field``."""
 
-    at: NodePath
+    node_path: NodePath
     name: str
     sha256: str
     """Digest of its content; empty if not resolved yet."""
     max_bytes: int
 
     @property
-    def copy(self) -> str:
+    def copy_path(self) -> str:
         """Path of the copy in a run's folder."""
         return f"start/{self.sha256[:16]}{Path(self.name).suffix}"
 
 
 def _files(data: Data) -> Iterator[_File]:
-    for at, group, max_bytes in _WITH_FILES:
+    for at, group, max_bytes in _FILE_READING_PLUGINS:
         try:
             section = value_at(data, at)
         except (KeyError, TypeError, IndexError):
@@ -126,7 +126,7 @@ def _files(data: Data) -> Iterator[_File]:
             yield _File((*at, field), str(section[field]), str(section.get("sha256") or ""), max_bytes)
 
 
-def _digest(path: Path, max_bytes: int) -> str:
+def _digest_of(path: Path, max_bytes: int) -> str:
     return hashlib.sha256(read_file(path, max_bytes)).hexdigest()
 
 
@@ -139,10 +139,10 @@ def _file_field(group: str, section: Data) -> str:
         return ""
 
 
-def _registered(group: str, name: str, place: Data, base: Path | None) -> str:
-    if not isinstance(place, str) or not _NAME.fullmatch(name):
+def _registered(group: str, name: str, location: Data, base: Path | None) -> str:
+    if not isinstance(location, str) or not _NAME.fullmatch(name):
         raise ValueError("expected NAME: FILE.py:ATTRIBUTE")
-    file = python_file(place, base)
+    file = python_file(location, base)
     registry.add_file(group, name, file)
     return file.resolved
 
@@ -153,7 +153,7 @@ def _folder(document: Document, node_path: NodePath, base: Path | None) -> Path 
     return Path() if base is not None and overridden else base
 
 
-class _Named(msgspec.Struct):
+class _PythonSection(msgspec.Struct):
     python: dict[str, dict[str, str]] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -162,7 +162,7 @@ def register_resolved(config: msgspec.Raw | bytes) -> None:
 
     Raises ValueError, also for a file that has changed or is not trusted.
     """
-    named = msgspec.json.decode(config, type=_Named).python
+    named = msgspec.json.decode(config, type=_PythonSection).python
     for key, pieces in ({} if named is msgspec.UNSET else named).items():
         for name, place in pieces.items():
             _registered(f"onrig.{key}", name, place, None)

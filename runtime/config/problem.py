@@ -28,9 +28,9 @@ class Mark(NamedTuple):
 
 
 START: Final = Mark(1, 1)
-MAX_PLACE: Final = 5000
+MAX_POSITION_LENGTH: Final = 5000
 """Maximum characters of a position, enough for the longest possible path."""
-MAX_MESSAGE: Final = 400
+MAX_MESSAGE_LENGTH: Final = 400
 """Maximum characters shown of a message, which may quote a key of up to a megabyte."""
 
 
@@ -44,7 +44,7 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         # Quoted YAML may hold newlines and terminal escapes; these texts end up on terminals and in line-based logs.
         place = f"{self.file}:{self.mark.line}:{self.mark.column}"
-        return f"{printable(place, MAX_PLACE)}: {printable(self.message, MAX_MESSAGE)}"
+        return f"{printable(place, MAX_POSITION_LENGTH)}: {printable(self.message, MAX_MESSAGE_LENGTH)}"
 
 
 class ConfigError(Failure):
@@ -79,7 +79,7 @@ def path_steps(path: str) -> NodePath:
 
 def suggestion(given: str, allowed: Sequence[str]) -> str:
     """Return the closest allowed name, otherwise all of them, otherwise nothing."""
-    return did_you_mean(given, allowed) or listed(allowed)
+    return did_you_mean(given, allowed) or format_choices(allowed)
 
 
 def hint(given: str, allowed: Iterable[str]) -> str:
@@ -95,31 +95,31 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     return f"did you mean {known[close[0]]!r}?" if close else ""
 
 
-def unknown_name(owner: str, kind: str, name: str, known: Sequence[str]) -> str:
+def unknown_name(owner: str, kind: str, name: str, allowed: Sequence[str]) -> str:
     """Return a message about a name that its owner does not define, with the likeliest name or all of them."""
-    remedy = did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}"
+    remedy = did_you_mean(name, allowed) or f"it has {', '.join(allowed) or 'none'}"
     return f"{owner} has no {kind} '{name}' ({remedy})"
 
 
-def listed(allowed: Sequence[str]) -> str:
+def format_choices(allowed: Sequence[str]) -> str:
     """Format the allowed names: ``one of a, b``, ``only a``, or nothing."""
     if len(allowed) > 1:
         return f"one of {', '.join(allowed)}"
     return f"only {allowed[0]}" if allowed else ""
 
 
-def collect_problems(find: Callable[[], Iterable[tuple[str, str]]], whose: str) -> list[tuple[str, str]]:
+def collect_problems(find: Callable[[], Iterable[tuple[str, str]]], owner: str) -> list[tuple[str, str]]:
     """Collect the (path, message) problems of a possibly third-party plugin; an exception in its code becomes a
     problem."""
     try:
         return [*find()]
     except Exception as error:
-        return [("", f"{whose} raises {describe_exception(error)}")]
+        return [("", f"{owner} raises {describe_exception(error)}")]
 
 
-def collect_findings(find: Callable[[], Iterable[Finding]], whose: str, at: NodePath) -> Iterator[Finding]:
-    """Collect the findings of a possibly third-party plugin; an exception in its code becomes a finding at ``at``."""
+def collect_findings(find: Callable[[], Iterable[Finding]], owner: str, node_path: NodePath) -> Iterator[Finding]:
+    """Collect the findings of a possibly third-party plugin; an exception in its code becomes one at ``node_path``."""
     try:
         yield from find()
     except Exception as error:
-        yield at, f"{whose} raises {describe_exception(error)}"
+        yield node_path, f"{owner} raises {describe_exception(error)}"

@@ -10,17 +10,17 @@ import dataclasses
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import Document, find, load_document, problem_at, with_value_from
+from onrig.runtime.config.document import Document, find_config, load_document, problem_at, with_value_from
 from onrig.runtime.config.problem import ConfigError, NodePath
-from onrig.runtime.config.yaml_nodes import value_at, without
+from onrig.runtime.config.yaml_nodes import value_at, without_key
 
 KEY: Final = "recipe"
 FOLDER: Final = "recipes"
 SECTIONS: Final = ("learner", "selection", "exploration", "episodes", "evaluate_every")
 """Sections that a recipe may set; rig, device, task and limits belong to the run."""
-_REPLACED: Final[NodePath] = ("learner",)
+_LEARNER_PATH: Final[NodePath] = ("learner",)
 """Sections replaced completely: one algorithm's settings may be wrong for another."""
-_NOISE: Final[NodePath] = ("exploration",)
+_EXPLORATION_PATH: Final[NodePath] = ("exploration",)
 _COMMON_SETTINGS: Final = ("budgets", "over", "amplitude", "near_envelope", "back_off", "quiet")
 """Exploration settings kept when the recipe changes the noise process; others may have another meaning there."""
 
@@ -34,13 +34,13 @@ def with_recipe(document: Document, base: Path) -> Document:
     if not isinstance(document.data, dict) or KEY not in document.data:
         return document
     name = document.data[KEY]
-    remainder = dataclasses.replace(document, data=without(document.data, (KEY,)))
+    remainder = dataclasses.replace(document, data=without_key(document.data, (KEY,)))
     if name is None:
         return remainder
     if not isinstance(name, str):
         raise ConfigError([problem_at(document, (KEY,), f"expected the name or file of a recipe at {KEY}")])
     try:
-        path = find(name, FOLDER, Path() if (KEY,) in document.overrides else base)
+        path = find_config(name, FOLDER, Path() if (KEY,) in document.overrides else base)
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (KEY,), f"{error} at {KEY}")]) from None
     recipe = load_document(path)
@@ -50,26 +50,28 @@ def with_recipe(document: Document, base: Path) -> Document:
     if foreign:
         text = f"cannot be set by a recipe, only {', '.join(SECTIONS)}"
         raise ConfigError([problem_at(recipe, (key,), f"'{key}' {text}", at_key=True) for key in foreign])
-    remainder = _drop_other_noise(remainder, recipe)
+    remainder = _drop_incompatible_noise(remainder, recipe)
     for section in recipe.data:
         remainder = _merge_section(remainder, recipe, (section,))
     return remainder
 
 
-def _drop_other_noise(document: Document, recipe: Document) -> Document:
+def _drop_incompatible_noise(document: Document, recipe: Document) -> Document:
     """Drop the run's noise settings if the recipe has another process, since ``friction`` has two meanings."""
-    own, new = (value_at(d.data, _NOISE) if _is_mapping(d, _NOISE) else {} for d in (document, recipe))
+    own, new = (
+        value_at(d.data, _EXPLORATION_PATH) if _is_mapping(d, _EXPLORATION_PATH) else {} for d in (document, recipe)
+    )
     assert isinstance(own, dict)
     assert isinstance(new, dict)
     if "process" in new and new["process"] != own.get("process"):
         for key in own.keys() - set(_COMMON_SETTINGS) - new.keys():
-            document = dataclasses.replace(document, data=without(document.data, (*_NOISE, key)))
+            document = dataclasses.replace(document, data=without_key(document.data, (*_EXPLORATION_PATH, key)))
     return document
 
 
 def _merge_section(document: Document, recipe: Document, node_path: NodePath) -> Document:
     value = value_at(recipe.data, node_path)
-    if node_path == _REPLACED or not (isinstance(value, dict) and _is_mapping(document, node_path)):
+    if node_path == _LEARNER_PATH or not (isinstance(value, dict) and _is_mapping(document, node_path)):
         return with_value_from(document, recipe, node_path)
     for key in value:
         document = _merge_section(document, recipe, (*node_path, key))

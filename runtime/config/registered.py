@@ -30,8 +30,8 @@ def group_of(type_: inspect.Type) -> str | None:
     return group if isinstance(group, str) else None
 
 
-def later(type_of: Callable[[], type[msgspec.Struct]]) -> msgspec.Meta:
-    """Return the annotation of a field whose struct type is known only at reading, because of its registered
+def resolve_later(type_of: Callable[[], type[msgspec.Struct]]) -> msgspec.Meta:
+    """Return the annotation of a field whose struct type is known only when a run is read, because it has registered
     sections."""
     return msgspec.Meta(extra={"later": type_of})
 
@@ -40,11 +40,11 @@ def possible_structs(type_: inspect.Type) -> list[inspect.Type] | None:
     """Return the types that a value with one of these annotations may have; None for any other."""
     if (group := group_of(type_)) is not None:
         return list(group_structs(group))
-    type_of = _deferred(type_)
+    type_of = _deferred_struct(type_)
     return None if type_of is None else [inspect.type_info(type_of())]
 
 
-def _deferred(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] | None:
+def _deferred_struct(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] | None:
     extra = (type_.extra or {}) if isinstance(type_, inspect.Metadata) else {}
     return extra.get("later")
 
@@ -64,7 +64,7 @@ class WithRegistered(msgspec.Struct, frozen=True):
         """Convert mappings to structs of their kind; raises ValueError in the format of msgspec's errors."""
         for name, encoded, type_ in _registered_fields(type(self)):
             value = getattr(self, name)
-            built = _built(type_, value, f"$.{encoded}")
+            built = _build_value(type_, value, f"$.{encoded}")
             if built is not value:
                 msgspec.structs.force_setattr(self, name, built)
 
@@ -73,82 +73,84 @@ class WithRegistered(msgspec.Struct, frozen=True):
 def _registered_fields(struct: type[msgspec.Struct]) -> list[tuple[str, str, inspect.Type]]:
     described = inspect.type_info(struct)
     assert isinstance(described, inspect.StructType)
-    return [(f.name, f.encode_name, f.type) for f in described.fields if _groups(f.type)]
+    return [(f.name, f.encode_name, f.type) for f in described.fields if _has_registered_parts(f.type)]
 
 
-def _groups(type_: inspect.Type) -> bool:
+def _has_registered_parts(type_: inspect.Type) -> bool:
     parts: tuple[inspect.Type, ...] = ()
     match type_:
         case inspect.Metadata():
-            return bool(group_of(type_) or _deferred(type_)) or _groups(type_.type)
+            return bool(group_of(type_) or _deferred_struct(type_)) or _has_registered_parts(type_.type)
         case inspect.UnionType():
             parts = type_.types
         case inspect.VarTupleType() | inspect.ListType():
             parts = (type_.item_type,)
         case inspect.DictType():
             parts = (type_.value_type,)
-    return any(map(_groups, parts))
+    return any(map(_has_registered_parts, parts))
 
 
-def _built(type_: inspect.Type, value: Any, location: str) -> Any:
+def _build_value(type_: inspect.Type, value: Any, location: str) -> Any:
     if value is None or value is msgspec.UNSET or isinstance(value, msgspec.Struct):
         return value
     match type_:
         case inspect.Metadata():
             group = group_of(type_)
-            type_of = _deferred(type_)
+            type_of = _deferred_struct(type_)
             if type_of is not None:
-                return _converted(value, type_of(), location)
+                return _convert_struct(value, type_of(), location)
             if group is None:
-                return _built(type_.type, value, location)
-            return chosen(group, value, location, (type_.extra or {}).get("tag_field", _TAG_FIELD))
+                return _build_value(type_.type, value, location)
+            return build_registered(group, value, location, (type_.extra or {}).get("tag_field", _TAG_FIELD))
         case inspect.UnionType():
-            return _built(next(filter(_groups, type_.types)), value, location)
+            return _build_value(next(filter(_has_registered_parts, type_.types)), value, location)
         case inspect.VarTupleType() | inspect.ListType():
-            items = [_built(type_.item_type, item, f"{location}[{i}]") for i, item in enumerate(value)]
+            items = [_build_value(type_.item_type, item, f"{location}[{i}]") for i, item in enumerate(value)]
             return tuple(items) if isinstance(type_, inspect.VarTupleType) else items
         case inspect.DictType():
-            return {key: _built(type_.value_type, item, f"{location}.{key}") for key, item in value.items()}
+            return {key: _build_value(type_.value_type, item, f"{location}.{key}") for key, item in value.items()}
     return value
 
 
 @cache
-def _described(type_: type) -> inspect.Type:
+def _cached_type_info(type_: type) -> inspect.Type:
     return inspect.type_info(type_)
 
 
 def convert(data: object, type_: Any) -> Any:
     """Convert like ``msgspec.convert``, to a type with ``registered`` parts outside any ``WithRegistered``."""
     value = msgspec.convert(data, type_)
-    described = _described(type_) if isinstance(type_, type) else inspect.type_info(type_)  # others may have no hash
+    described = (
+        _cached_type_info(type_) if isinstance(type_, type) else inspect.type_info(type_)
+    )  # others may have no hash
     try:
-        return _built(described, value, "$") if _groups(described) else value
+        return _build_value(described, value, "$") if _has_registered_parts(described) else value
     except ValueError as error:
         raise msgspec.ValidationError(str(error)) from None
 
 
-def chosen(group: str, value: object, at: str = "$", tag_field: str = _TAG_FIELD) -> Any:
+def build_registered(group: str, value: object, location: str = "$", tag_field: str = _TAG_FIELD) -> Any:
     """Build the struct described by a mapping with a ``kind``; raises ValueError in the format of msgspec's errors."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"Expected `object`, got `{_type_name(value)}` - at `{at}`")
+        raise ValueError(f"Expected `object`, got `{_type_name(value)}` - at `{location}`")
     kind = value.get(tag_field)
     if kind is None:
-        raise ValueError(f"Object missing required field `{tag_field}` - at `{at}`")
+        raise ValueError(f"Object missing required field `{tag_field}` - at `{location}`")
     if kind not in registry.names(group):
-        raise ValueError(f"Invalid value '{kind}' - at `{at}.{tag_field}`")
+        raise ValueError(f"Invalid value '{kind}' - at `{location}.{tag_field}`")
     try:
         struct = registry.load(group, kind)
     except ValueError as error:
-        raise ValueError(f"{error} - at `{at}.{tag_field}`") from None
+        raise ValueError(f"{error} - at `{location}.{tag_field}`") from None
     config = getattr(struct, "__struct_config__", None)
     if config is None or (config.tag_field, config.tag) != (tag_field, kind):
         raise ValueError(
-            f"'{kind}' of {group} is not a struct with the tag '{kind}' in its field '{tag_field}' - at `{at}`"
+            f"'{kind}' of {group} is not a struct with the tag '{kind}' in its field '{tag_field}' - at `{location}`"
         )
-    return _converted(value, struct, at)
+    return _convert_struct(value, struct, location)
 
 
-def _converted(value: object, struct: type[Any], location: str) -> Any:
+def _convert_struct(value: object, struct: type[Any], location: str) -> Any:
     try:
         return msgspec.convert(value, struct)
     except msgspec.ValidationError as error:

@@ -9,7 +9,7 @@ from typing import Final
 
 from onrig.runtime.config.document import Document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
-from onrig.runtime.config.yaml_nodes import replaced, value_at
+from onrig.runtime.config.yaml_nodes import value_at, with_value
 from onrig.runtime.files import read_file
 
 MAX_BYTES: Final = 1 << 18
@@ -20,13 +20,13 @@ def hash_of(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def with_tables(document: Document, at: NodePath, beside: Path) -> Document:
+def with_tables(document: Document, task_path: NodePath, folder_of_document: Path) -> Document:
     """Read the tables of the task at a path from files in a folder into the document; raises ConfigError.
 
     A table that is already present, as in a run's folder, is kept.
     """
     try:
-        targets = value_at(document.data, (*at, "targets"))
+        targets = value_at(document.data, (*task_path, "targets"))
     except (KeyError, TypeError, IndexError):
         return document
     problems: list[Problem] = []
@@ -34,9 +34,9 @@ def with_tables(document: Document, at: NodePath, beside: Path) -> Document:
         file = target.get("file") if isinstance(target, dict) and target.get("kind") == "csv" else None
         if not isinstance(file, str) or not isinstance(target, dict) or target.get("content") is not None:
             continue
-        path = (*at, "targets", name, "file")
+        path = (*task_path, "targets", name, "file")
         # A path in an override is relative to the working directory.
-        folder = Path() if any(path[: len(set_at)] == set_at for set_at in document.overrides) else beside
+        folder = Path() if any(path[: len(set_at)] == set_at for set_at in document.overrides) else folder_of_document
         try:
             content = read_file(folder / file, MAX_BYTES).decode()
         except OSError as error:
@@ -45,7 +45,7 @@ def with_tables(document: Document, at: NodePath, beside: Path) -> Document:
             problems.append(problem_at(document, path, f"'{folder / file}' is not UTF-8 text"))
         else:
             filled = {**target, "content": content, "sha256": hash_of(content)}
-            document = dataclasses.replace(document, data=replaced(document.data, path[:-1], filled))
+            document = dataclasses.replace(document, data=with_value(document.data, path[:-1], filled))
     if problems:
         raise ConfigError(problems)
     return document

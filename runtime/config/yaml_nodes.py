@@ -65,8 +65,8 @@ MAX_NODES: Final = 20_000
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LINE_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
-_TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
-_TOO_MANY = f"more than {MAX_NODES} values (each use of an alias counts)"
+_TOO_DEEP_MESSAGE = f"nested more than {MAX_DEPTH} levels deep"
+_TOO_MANY_MESSAGE = f"more than {MAX_NODES} values (each use of an alias counts)"
 
 
 class Tree(NamedTuple):
@@ -89,7 +89,7 @@ def read_tree(text: str, file: str) -> Tree | None:
         loader = _Loader(text, file)
     except yaml.reader.ReaderError as error:
         message = f"character #x{ord(text[error.position]):04x} is not allowed"
-        raise ConfigError([Problem(file, mark_after(text[: error.position]), message)]) from None
+        raise ConfigError([Problem(file, end_mark(text[: error.position]), message)]) from None
     try:
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
@@ -109,13 +109,13 @@ def read_tree(text: str, file: str) -> Tree | None:
     return Tree(data, builder.marks, builder.key_marks)
 
 
-def mark_after(text: str) -> Mark:
+def end_mark(text: str) -> Mark:
     """Return the position just after ``text``, with the line breaks of YAML 1.1."""
     lines = _LINE_BREAK.split(text)
     return Mark(len(lines), len(lines[-1]) + 1)
 
 
-def dump(data: object) -> str:
+def dump_yaml(data: object) -> str:
     """Write plain data (tuples as lists, finite numbers) as YAML that `read_tree` reads back as equal data.
 
     ``yaml.safe_dump`` would leave the strings ``1e-3`` and ``08`` unquoted.
@@ -140,24 +140,24 @@ def value_at(data: Data, path: NodePath) -> Data:
     return data
 
 
-def replaced(data: Data, path: NodePath, value: Data) -> Data:
+def with_value(data: Data, path: NodePath, value: Data) -> Data:
     """Return a copy of ``data`` with ``value`` at ``path``, whose containers must exist; the rest is shared."""
     if not path:
         return value
     step, remainder = path[0], path[1:]
     if isinstance(data, dict) and isinstance(step, str):
-        return {**data, step: replaced(data.get(step), remainder, value)}
+        return {**data, step: with_value(data.get(step), remainder, value)}
     if isinstance(data, list) and isinstance(step, int):
-        return [replaced(item, remainder, value) if i == step else item for i, item in enumerate(data)]
+        return [with_value(item, remainder, value) if i == step else item for i, item in enumerate(data)]
     raise KeyError(path)
 
 
-def without(data: Data, path: NodePath) -> Data:
+def without_key(data: Data, path: NodePath) -> Data:
     """Return a copy of ``data`` without the key at the end of ``path``, which must exist; the rest is shared."""
     mapping = value_at(data, path[:-1])
     if not isinstance(mapping, dict):
         raise KeyError(path)
-    return replaced(data, path[:-1], {key: value for key, value in mapping.items() if key != path[-1]})
+    return with_value(data, path[:-1], {key: value for key, value in mapping.items() if key != path[-1]})
 
 
 class _Loader(yaml.BaseLoader):
@@ -173,11 +173,11 @@ class _Loader(yaml.BaseLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if self._depth > MAX_DEPTH:
-            raise yaml.composer.ComposerError(None, None, _TOO_DEEP, event.start_mark)
+            raise yaml.composer.ComposerError(None, None, _TOO_DEEP_MESSAGE, event.start_mark)
         # Keys are nodes too; the builder counts again, with every use of an alias.
         self._nodes += 1
         if self._nodes > 2 * MAX_NODES:
-            raise yaml.composer.ComposerError(None, None, _TOO_MANY, event.start_mark)
+            raise yaml.composer.ComposerError(None, None, _TOO_MANY_MESSAGE, event.start_mark)
         # Recorded here because a node does not distinguish `!!str 12` from `12`.
         tag = getattr(event, "tag", None)
         if tag is not None:
@@ -206,9 +206,9 @@ class _Builder:
         if id(node) in self._open:
             raise self._refusal(mark, "an alias refers to the value that contains it")
         if len(path) > MAX_DEPTH:
-            raise self._refusal(mark, _TOO_DEEP)
+            raise self._refusal(mark, _TOO_DEEP_MESSAGE)
         if len(self.marks) >= MAX_NODES:
-            raise self._refusal(mark, _TOO_MANY)
+            raise self._refusal(mark, _TOO_MANY_MESSAGE)
         self.marks[path] = mark
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
@@ -229,7 +229,9 @@ class _Builder:
             node_path = (*path, key)
             if key in result:
                 first = self.key_marks[node_path]
-                self._note(key_node, f"duplicate key {key!r}, first used in line {first.line}, column {first.column}")
+                self._add_problem(
+                    key_node, f"duplicate key {key!r}, first used in line {first.line}, column {first.column}"
+                )
                 continue
             self.key_marks[node_path] = _mark(key_node.start_mark)
             result[key] = self.build(value_node, node_path)
@@ -237,17 +239,17 @@ class _Builder:
 
     def _key(self, node: yaml.Node) -> str | None:
         if not isinstance(node, yaml.ScalarNode):
-            self._note(node, "a key must be text, not a list or mapping")
+            self._add_problem(node, "a key must be text, not a list or mapping")
             return None
         if node.style is None and node.value == "<<":
-            self._note(node, "merge keys (<<) are not part of YAML 1.2: write the keys out")
+            self._add_problem(node, "merge keys (<<) are not part of YAML 1.2: write the keys out")
             return None
         try:
             is_text = node.style is not None or isinstance(resolve_plain(node.value), str)
         except ValueError:
             is_text = False
         if not is_text:
-            self._note(node, f"a key must be text: quote it, '{node.value}'")
+            self._add_problem(node, f"a key must be text: quote it, '{node.value}'")
             return None
         return self._text(node)
 
@@ -257,19 +259,19 @@ class _Builder:
         try:
             return resolve_plain(node.value)
         except ValueError as error:
-            self._note(node, str(error))
+            self._add_problem(node, str(error))
             return None
 
     def _text(self, node: yaml.ScalarNode) -> str:
         text = str(node.value)
         if _SURROGATE.search(text):
-            self._note(node, "\\ud800 to \\udfff are not characters: write \\U and eight digits")
+            self._add_problem(node, "\\ud800 to \\udfff are not characters: write \\U and eight digits")
         return text
 
     def _refusal(self, mark: Mark, message: str) -> ConfigError:
         return ConfigError([Problem(self._file, mark, message)])
 
-    def _note(self, node: yaml.Node, message: str) -> None:
+    def _add_problem(self, node: yaml.Node, message: str) -> None:
         self.problems.append(Problem(self._file, _mark(node.start_mark), message))
 
 
@@ -293,7 +295,7 @@ def _mark(mark: yaml.Mark) -> Mark:
     return Mark(mark.line + 1, mark.column + 1)
 
 
-_REWORDED: Final = {
+_CLEARER_MESSAGES: Final = {
     "mapping values are not allowed here": "a second ':' in a line, or a line indented too far",
     "found character '\\t' that cannot start any token": "a tab; indent and separate with spaces",
     "found character '`' that cannot start any token": "text that begins with '`' needs quotes",
@@ -305,8 +307,8 @@ _REWORDED: Final = {
 
 
 def _syntax_message(error: yaml.MarkedYAMLError) -> str:
-    if error.problem in _REWORDED:
-        return _REWORDED[error.problem]
+    if error.problem in _CLEARER_MESSAGES:
+        return _CLEARER_MESSAGES[error.problem]
     if error.problem is None or error.context is None:
         return error.problem or error.context or "not valid YAML"
     line = f" (line {error.context_mark.line + 1})" if error.context_mark else ""

@@ -27,7 +27,7 @@ class Actuators:
         actuators = config.rig.actuators
         self._period_us: Final = config.period_us
         self._resolutions: Final = tuple(a.resolution for a in actuators)
-        self._limits: Final = config.limits.counts(config.rig)
+        self._limits: Final = config.limits.count_ranges(config.rig)
         self.to_si: Final = _scaling(self._resolutions)
         """Convert counts to SI units."""
         self.safe: Final = tuple(a.safe for a in actuators)

@@ -29,7 +29,7 @@ from onrig.runtime.run_state.faults import (
     LinkFault,
     Rearm,
     device_fault,
-    harder,
+    is_harder_to_release,
     is_unfit,
     most_severe,
     reported_fault,
@@ -161,7 +161,7 @@ class Arming:
     def fault(self, state: Frame, contradiction: Contradiction | None) -> None:
         """Latch the fault that ended an episode: the device's own, or a contradiction in its frames."""
         reported = reported_fault(state) if is_unfit(state) else None
-        if contradiction is None or (reported is not None and not harder(contradiction.fault, reported)):
+        if contradiction is None or (reported is not None and not is_harder_to_release(contradiction.fault, reported)):
             self.trip(state)
         else:
             self.fail(*contradiction)
@@ -257,7 +257,7 @@ class Arming:
         fault = most_severe(latched, code)
         if fault is not latched:
             report_fault(_ME, fault, fault_text(code))
-        if FAULTS[fault].rearm is Rearm.NOBODY:
+        if FAULTS[fault].rearm is Rearm.NEVER:
             raise Halted(fault)
         return fault
 

@@ -41,7 +41,9 @@ def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNEC
 
 def apply_limits(config: RunConfig, session: DeviceSession) -> None:
     """Tighten the device's limits to the configuration's; raises LimitsTooWide with both."""
-    for i, (actuator, counts) in enumerate(zip(config.rig.actuators, config.limits.counts(config.rig), strict=True)):
+    for i, (actuator, counts) in enumerate(
+        zip(config.rig.actuators, config.limits.count_ranges(config.rig), strict=True)
+    ):
         device = session.channels[len(config.rig.sensors) + i]
         low, high = config.limits.range.get(actuator.name, (actuator.low, actuator.high))
         device_low, device_high = device.low * device.resolution, device.high * device.resolution

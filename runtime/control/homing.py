@@ -27,7 +27,7 @@ _RESETS: Final = 3
 
 _FAULTS: Final = {
     Progress.GAVE_UP: FaultName.RESET_FAILED,
-    Progress.BEYOND: FaultName.RESET_LIMIT,
+    Progress.OUT_OF_LIMITS: FaultName.RESET_LIMIT,
     Progress.DIVERGES: FaultName.RESET_DIVERGES,
     Progress.FAILED: FaultName.TICK_CODE_FAILED,
 }
@@ -58,7 +58,7 @@ class Homing:
         possible. Raises Halted if that fails or if resets alone repeatedly exhaust a budget.  Raises Stopped.
         """
         spent = 0
-        self._reset.head_for(start)
+        self._reset.set_start(start)
         while True:
             self._arming.begin_episode()
             is_there = self._drive(episode)
@@ -100,13 +100,13 @@ class Homing:
             frames.account(step, state, answer.completed)
             if answer.completed is not None:
                 self._push(answer.completed)
-            if reset.progress is Progress.GOING and not answer.over:
+            if reset.progress is Progress.DRIVING and not answer.over:
                 continue
             self._push(step)
             if answer.over:
                 self._arming.fault(state, tick.contradiction)
                 return False
-            if reset.progress is Progress.THERE:
+            if reset.progress is Progress.REACHED:
                 return True
             self._arming.fail(_FAULTS[reset.progress], reset.detail)
             return False

@@ -37,7 +37,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Event
 from onrig.runtime.run_state.states import State as RunState
 from onrig.runtime.shm.board import Word
-from onrig.runtime.starts import drawn_start, middle_of
+from onrig.runtime.starts import draw_start, middle_of
 from onrig.runtime.targets import TargetFailed
 from onrig.runtime.tracking import PLANT_ROLES
 
@@ -186,7 +186,7 @@ class ControlLoop:
         if self._homing is not None:
             # Its records have the index of the previous training episode, because the next one has not begun.
             last = episode - (kind is Kind.TRAIN)
-            start = drawn_start(self._config.task.all_starts, start_seed)
+            start = draw_start(self._config.task.all_starts, start_seed)
             self._homing.home(last, start, lambda: prepare(kind, episode, keep=self._pace.overlaps))
         # From here on the device is armed and waits, so nothing may take a period.
         self._explorer.begin_episode(kind, episode)

@@ -60,7 +60,7 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
     signal.signal(signal.SIGINT, lambda signum, frame: requests.signal())
     ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
     switch = PolicySwitch(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
-    line = (config.device.line or Serial(port)).at(port)
+    line = (config.device.line or Serial(port)).with_address(port)
     session = DeviceSession(line.open(), config.rig, time, tap=frame_tap(shm))
     try:
         hello = connect(config, session)
@@ -71,7 +71,7 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
                 report(_ME, "warning", warning)
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
-        back = Reconnection(config, session, requests, line.place, line.open)
+        back = Reconnection(config, session, requests, line.address, line.open)
         trainer = None if config.actor is UNSET else LoopEnd(shm, layout)
         loop = ControlLoop(config, session, SharedMemory(ring, board, kept_state, trainer), switch, requests, back)
         if hello.time_scale != 0.0:

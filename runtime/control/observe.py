@@ -102,11 +102,11 @@ class FurtherSignals:
 
     def prepare(self, kind: Kind, episode: int) -> None:
         """Draw the targets of an episode in advance, so that ``begin`` takes no time."""
-        self._targets.of(self._seed, kind, episode - self._before)
+        self._targets.values_for_kind(self._seed, kind, episode - self._before)
 
     def begin(self, kind: Kind, episode: int) -> None:
         """Start an episode."""
-        self._course = self._targets.of(self._seed, kind, episode - self._before)
+        self._course = self._targets.values_for_kind(self._seed, kind, episode - self._before)
         self._at: int | None = None
 
     def next(self, in_force: Sequence[int], periods: int) -> tuple[float, ...]:

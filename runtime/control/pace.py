@@ -88,7 +88,7 @@ class Lockstep:
 
     def push(self, step: Step) -> None:
         """Wait until the replay process has caught up, then write; raises Stopped."""
-        while self._ring.full:
+        while self._ring.is_full:
             if self._requests.stopped:
                 raise Stopped
             time.sleep(_FULL_RING_RETRY_S)

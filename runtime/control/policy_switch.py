@@ -134,7 +134,7 @@ class PolicySwitch:
             more_ns = _BUILD_NS_PER_BYTE * max(0, len(self._fetched.model) - self._largest_bytes)
             if slack_ns < _MARGIN * (self._build_ns + more_ns):
                 return
-            if self._fetched.native and self._parsed is None:
+            if self._fetched.is_native and self._parsed is None:
                 self._parse()
             else:
                 self._build()
@@ -156,7 +156,7 @@ class PolicySwitch:
     def _build(self) -> None:
         if self._fetched is not None:
             with self._timed_piece(self._fetched):
-                self._built = PolicySession(self._fetched.model, native=self._fetched.native, parsed=self._parsed)
+                self._built = PolicySession(self._fetched.model, native=self._fetched.is_native, parsed=self._parsed)
 
     @contextlib.contextmanager
     def _timed_piece(self, fetched: SlotPolicy) -> Iterator[None]:

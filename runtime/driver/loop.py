@@ -10,7 +10,7 @@ from onrig.hw.device.driven import DrivenDevice
 from onrig.hw.device.line import SocketLine
 from onrig.hw.framing import FrameReader, encode_frame
 
-_IDLE_NS: Final = 20_000_000
+_IDLE_TIMEOUT_NS: Final = 20_000_000
 
 
 class DriverLoop:
@@ -29,12 +29,12 @@ class DriverLoop:
         self.samples = self.skipped = 0
 
     def step(self) -> None:
-        """Take a sample that is due, or wait for a message until the next one is."""
+        """Take the sample if it is due; otherwise wait for a message until then."""
         device, now = self._device, self._now_ns()
         if device.configurations != self._configurations:
             self._configurations, self._sampled_ns = device.configurations, now
         period_ns = device.period_us * 1000
-        due_ns = self._sampled_ns + period_ns if period_ns else now + _IDLE_NS
+        due_ns = self._sampled_ns + period_ns if period_ns else now + _IDLE_TIMEOUT_NS
         if period_ns and now >= due_ns:
             self._sample(due_ns, (now - due_ns) // period_ns, period_ns)
             return

@@ -20,17 +20,17 @@ from onrig.hw.device.line import SocketLine
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime_as_device
 from onrig.runtime.driver.loop import DriverLoop
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.registry import describe_exception, home
+from onrig.runtime.registry import describe_exception, import_home
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_started
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import report
 
-_ME: Final = "driver"
+_SOURCE: Final = "driver"
 
 
-def _failed(error: Exception, subject: str) -> int:
-    report(_ME, "error", f"{subject}: {describe_exception(error)}", fault=FaultName.DRIVER_FAILED.value)
+def _report_failure(error: Exception, subject: str) -> int:
+    report(_SOURCE, "error", f"{subject}: {describe_exception(error)}", fault=FaultName.DRIVER_FAILED.value)
     return FAULTS[FaultName.DRIVER_FAILED].code
 
 
@@ -44,15 +44,15 @@ def _serve(config: RunConfig, device: DrivenDevice, line: SocketLine) -> int:
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, request_stop)
     loop, is_reported = DriverLoop(device, line), False
-    report(_ME, "ready", f"device '{config.rig.name}', served by its driver, on {line.path}", path=line.path)
+    report(_SOURCE, "ready", f"device '{config.rig.name}', served by its driver, on {line.path}", path=line.path)
     enter_realtime_as_device(config.realtime)
     while not stop:
         loop.step()
         if device.failure is not None and not is_reported:
             is_reported = True
-            _failed(device.failure, "the driver's code raised an exception, safe() was called")
+            _report_failure(device.failure, "the driver's code raised an exception, safe() was called")
     report(
-        _ME,
+        _SOURCE,
         "event",
         f"{loop.samples} samples, {loop.skipped} skipped because the driver was late",
         samples=loop.samples,
@@ -68,21 +68,21 @@ def main(arguments: list[str]) -> int:
     settings = config.device.driver
     assert settings is not UNSET
     try:
-        driver: Driver = home(settings, settings.home)(settings, config.rig)
+        driver: Driver = import_home(settings, settings.home)(settings, config.rig)
         device = DrivenDevice(config.rig, settings, driver, secrets.randbits(32))
     except Exception as error:
-        return _failed(error, "the driver does not start")
+        return _report_failure(error, "the driver does not start")
     try:
         with contextlib.closing(SocketLine(folder / "device")) as line:
             code = _serve(config, device, line)
     except DriverError as error:
-        code = _failed(error.__cause__ if isinstance(error.__cause__, Exception) else error, "safe() failed")
+        code = _report_failure(error.__cause__ if isinstance(error.__cause__, Exception) else error, "safe() failed")
     except Exception as error:
-        code = _failed(error, "the device's process failed")
+        code = _report_failure(error, "the device's process failed")
     try:
         device.close()
     except DriverError as error:
-        code = _failed(error, "safe() failed at the end")
+        code = _report_failure(error, "safe() failed at the end")
     return code
 
 

@@ -140,7 +140,7 @@ class ActionNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_on
 
     def draw(self, rng: np.random.Generator, steps: int, dimensions: int) -> NDArray[np.float64]:
         """Draw an episode's signal (steps, dimensions) in normalised units, neither clipped nor scaled."""
-        signal: NDArray[np.float64] = registry.home(self, self.home)(self, rng, steps, dimensions)
+        signal: NDArray[np.float64] = registry.import_home(self, self.home)(self, rng, steps, dimensions)
         return signal
 
 

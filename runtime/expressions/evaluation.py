@@ -22,7 +22,7 @@ from onrig.runtime.maths import BATCHED, SCALAR
 Values = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Scalar = Callable[[Sequence[float]], Any]
-"""Value of an expression, or of a part of it, from the values of its names; raises UndefinedValueError."""
+"""Function from the values of the names to the value of an expression or of a part; raises UndefinedValueError."""
 Column = Callable[[int], Values]
 """Values (...) of a name, by its slot."""
 
@@ -35,9 +35,9 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "!=": operator.ne,
 }
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_FOLDED: Final = {"min": "minimum", "max": "maximum"}
+_NUMPY_REDUCTIONS: Final = {"min": "minimum", "max": "maximum"}
 """Functions of any number of values, by the function of two values."""
-_WARNS: Final = ("tan", "exp", "log", "hypot", "**")
+_WARNING_OPERATIONS: Final = ("tan", "exp", "log", "hypot", "**")
 """Operations that numpy computes for a single float, with a warning if the result is non-finite."""
 
 
@@ -53,10 +53,10 @@ class Outcome(NamedTuple):
     """Mask of undefined comparisons."""
 
 
-def scalar(node: Node) -> Scalar:
+def compile_scalar(node: Node) -> Scalar:
     """Compile an expression for one value of each name; the result raises UndefinedValueError."""
-    compiled = _scalar(node)
-    if not _operations_of(node).intersection(_WARNS):
+    compiled = _compile_node(node)
+    if not _operations_of(node).intersection(_WARNING_OPERATIONS):
         return compiled
 
     def quiet(values: Sequence[float]) -> Any:
@@ -70,17 +70,17 @@ def _operations_of(node: Node) -> set[str]:
     return {node.operation}.union(*map(_operations_of, node.operands))
 
 
-def _scalar(node: Node) -> Scalar:
+def _compile_node(node: Node) -> Scalar:
     operation, value = node.operation, node.value
     if operation == "number":
         return lambda values: value
     if operation == "name":
         return operator.itemgetter(node.slot)
     if len(node.operands) == 1:
-        return _of_one(node, _scalar(node.operands[0]))
-    operands = tuple(map(_scalar, node.operands))
+        return _compile_unary(node, _compile_node(node.operands[0]))
+    operands = tuple(map(_compile_node, node.operands))
     if len(operands) == 2:
-        return _of_two(node, *operands)
+        return _compile_binary(node, *operands)
     if operation == "where":
         condition, first, second = operands
 
@@ -93,18 +93,18 @@ def _scalar(node: Node) -> Scalar:
     return lambda values: function(*[operand(values) for operand in operands])
 
 
-def _of_one(node: Node, of: Scalar) -> Scalar:
+def _compile_unary(node: Node, operand: Scalar) -> Scalar:
     operation = node.operation
     if operation == "negative":
-        return lambda values: -of(values)
+        return lambda values: -operand(values)
     if operation == "not":
-        return lambda values: not of(values)
+        return lambda values: not operand(values)
     is_power = operation == "**"
-    function = _product(node.value) or _float_power(node.value) if is_power else _function(SCALAR, operation)
-    return lambda values: function(of(values))
+    function = _power_as_product(node.value) or _float_power(node.value) if is_power else _function(SCALAR, operation)
+    return lambda values: function(operand(values))
 
 
-def _of_two(node: Node, left: Scalar, right: Scalar) -> Scalar:
+def _compile_binary(node: Node, left: Scalar, right: Scalar) -> Scalar:
     match node.operation:
         case "+":
             return lambda values: left(values) + right(values)
@@ -138,7 +138,7 @@ def _quotient(a: float, b: float) -> float:
     return math.nan if a == 0.0 or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
-def _product(exponent: float) -> Callable[[Any], Any] | None:
+def _power_as_product(exponent: float) -> Callable[[Any], Any] | None:
     """Build a power with a small integer exponent as a product; None for other exponents, which numpy computes."""
     if exponent == 2.0:
         return lambda x: x * x
@@ -153,26 +153,26 @@ def _float_power(exponent: float) -> Callable[[float], float]:
 
 
 def _function(maths: Any, name: str) -> Callable[..., Any]:
-    if name not in _FOLDED:
+    if name not in _NUMPY_REDUCTIONS:
         function: Callable[..., Any] = getattr(maths, name)
         return function
-    of_two = getattr(maths, _FOLDED[name])
+    of_two = getattr(maths, _NUMPY_REDUCTIONS[name])
     return lambda *values: reduce(of_two, values)
 
 
-def batched(node: Node, column: Column) -> Outcome:
+def evaluate_batch(node: Node, column: Column) -> Outcome:
     """Evaluate an expression for all values of its names, with broadcasting."""
     with np.errstate(all="ignore"):
-        return _batched(node, column)
+        return _evaluate_node(node, column)
 
 
-def _batched(node: Node, column: Column) -> Outcome:
+def _evaluate_node(node: Node, column: Column) -> Outcome:
     operation = node.operation
     if operation == "number":
         return Outcome(np.float64(node.value), False)
     if operation == "name":
         return Outcome(column(node.slot), False)
-    outcomes = [_batched(operand, column) for operand in node.operands]
+    outcomes = [_evaluate_node(operand, column) for operand in node.operands]
     operands = [outcome.value for outcome in outcomes]
     undefined = reduce(operator.or_, [outcome.undefined for outcome in outcomes])
     if operation in _COMPARISONS:
@@ -190,7 +190,7 @@ def _array(node: Node, operands: Sequence[Any]) -> Any:
         case "negative":
             return -operands[0]
         case "**":
-            product = _product(node.value)
+            product = _power_as_product(node.value)
             return np.power(operands[0], node.value) if product is None else product(operands[0])
         case "not":
             return np.logical_not(operands[0])

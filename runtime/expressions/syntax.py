@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.problem import did_you_mean, listed
+from onrig.runtime.config.problem import did_you_mean, format_choices
 from onrig.runtime.expressions.tokens import ExpressionError, Token, error_at, tokenise
 
 MAX_DEPTH: Final = 40
@@ -19,30 +19,30 @@ MAX_DEPTH: Final = 40
 MAX_NODES: Final = 200
 """Maximum number of operations, names and numbers."""
 
-_MANY: Final = 8
+_MAX_ARGUMENTS: Final = 8
 FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
     **dict.fromkeys(("abs", "sign", "sqrt", "exp", "log", "sin", "cos", "tan", "tanh"), (1, 1)),
     **dict.fromkeys(("hypot", "atan2"), (2, 2)),
-    **dict.fromkeys(("min", "max"), (2, _MANY)),
+    **dict.fromkeys(("min", "max"), (2, _MAX_ARGUMENTS)),
     **dict.fromkeys(("clip", "where"), (3, 3)),
 }
 """Minimum and maximum number of arguments; the first one of ``where`` is a condition."""
 _CONSTANTS: Final = {"pi": math.pi}
-_WORDS: Final = ("and", "or", "not")
+_KEYWORDS: Final = ("and", "or", "not")
 
-_COMPARISON: Final = 4
-_BINARY: Final = {
+_COMPARISON_POWER: Final = 4
+_BINARY_POWERS: Final = {
     "or": 1,
     "and": 2,
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), _COMPARISON),
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), _COMPARISON_POWER),
     **dict.fromkeys("+-", 5),
     **dict.fromkeys("*/", 6),
     "**": 8,
 }
-_PREFIX: Final = {"not": 3, "-": 7, "+": 7}
+_PREFIX_POWERS: Final = {"not": 3, "-": 7, "+": 7}
 """Binding powers: an operator takes operands that bind more tightly."""
 
-_PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class Node(NamedTuple):
@@ -89,17 +89,17 @@ class _Parser:
         self._next = self._depth = self._nodes = 0
 
     def parse(self, condition: bool) -> Node:
-        start = self._token.at
+        start = self._token.offset
         node = self._expression(0)
         if self._token.kind != "end":
             raise self._error(f"expected an operator, got {self._token}")
-        return self._checked(node, start, condition)
+        return self._check_kind(node, start, condition)
 
     @property
     def _token(self) -> Token:
         return self._tokens[self._next]
 
-    def _taken(self) -> Token:
+    def _take_token(self) -> Token:
         token = self._token
         self._next += 1
         return token
@@ -110,7 +110,7 @@ class _Parser:
         self._next += 1
 
     def _error(self, message: str, offset: int | None = None) -> ExpressionError:
-        return error_at(self._text, self._token.at if offset is None else offset, message)
+        return error_at(self._text, self._token.offset if offset is None else offset, message)
 
     # -- grammar -------------------------------------------------------------------------------------------------------
 
@@ -119,57 +119,59 @@ class _Parser:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise self._error(f"nested more than {MAX_DEPTH} levels deep")
-        start = self._token.at
+        start = self._token.offset
         node = self._operand()
-        while self._token.kind in ("sign", "word") and (power := _BINARY.get(self._token.text, -1)) >= max(minimum, 0):
-            operator = self._taken()
+        while self._token.kind in ("sign", "word") and (power := _BINARY_POWERS.get(self._token.text, -1)) >= max(
+            minimum, 0
+        ):
+            operator = self._take_token()
             if operator.text == "**":
                 node = self._power(node, start, operator)
                 continue
-            after = self._token.at
+            after = self._token.offset
             other = self._expression(power + 1)
-            logical = operator.text in _WORDS
+            logical = operator.text in _KEYWORDS
             for operand, offset in ((node, start), (other, after)):
-                self._checked(operand, offset, logical)
-            node = self._node(operator, (node, other), is_condition=logical or power == _COMPARISON)
-            if power == _COMPARISON == _BINARY.get(self._token.text):
+                self._check_kind(operand, offset, logical)
+            node = self._node(operator, (node, other), is_condition=logical or power == _COMPARISON_POWER)
+            if power == _COMPARISON_POWER == _BINARY_POWERS.get(self._token.text):
                 raise self._error("comparisons cannot be chained; join two of them with 'and'")
         self._depth -= 1
         return node
 
     def _power(self, base: Node, start: int, operator: Token) -> Node:
-        after = self._token.at
-        self._checked(base, start, False)
-        exponent = _constant(self._checked(self._expression(_PREFIX["-"]), after, False))
+        after = self._token.offset
+        self._check_kind(base, start, False)
+        exponent = _constant(self._check_kind(self._expression(_PREFIX_POWERS["-"]), after, False))
         if exponent is None:
             raise self._error("the exponent must be a number: write x**y as exp(y * log(x))", after)
         return self._node(operator, (base,), value=exponent)
 
     def _operand(self) -> Node:
-        token = self._taken()
+        token = self._take_token()
         if token.kind == "number":
             value = float(token.text)
             if not math.isfinite(value):
-                raise self._error(f"{token} is too large", token.at)
+                raise self._error(f"{token} is too large", token.offset)
             return self._node(token, value=value, operation="number")
         if token.kind == "quoted":
             return self._name(token)
-        if token.text in _PREFIX:
-            after = self._token.at
+        if token.text in _PREFIX_POWERS:
+            after = self._token.offset
             is_not = token.text == "not"
-            operand = self._checked(self._expression(_PREFIX[token.text]), after, is_not)
+            operand = self._check_kind(self._expression(_PREFIX_POWERS[token.text]), after, is_not)
             if token.text == "+":
                 return operand
             if operand.operation == "number":
                 return operand._replace(value=-operand.value)
             return self._node(token, (operand,), operation="not" if is_not else "negative", is_condition=is_not)
-        if token.kind == "word" and token.text not in _WORDS:
+        if token.kind == "word" and token.text not in _KEYWORDS:
             return self._word(token)
         if token.text == "(":
             inner = self._expression(0)
             self._expect(")")
             return inner
-        raise self._error(f"expected a number, a name or '(', got {token}", token.at)
+        raise self._error(f"expected a number, a name or '(', got {token}", token.offset)
 
     def _word(self, token: Token) -> Node:
         if self._token[:2] == ("sign", "("):
@@ -177,31 +179,31 @@ class _Parser:
         if token.text in _CONSTANTS:
             return self._node(token, value=_CONSTANTS[token.text], operation="number")
         if token.text in FUNCTIONS and token.text not in self._names:
-            raise self._error(f"{token.text} is a function; write {token.text}(...)", token.at)
+            raise self._error(f"{token.text} is a function; write {token.text}(...)", token.offset)
         return self._name(token)
 
     def _name(self, token: Token) -> Node:
         name = token.text
         if name not in self._names:
-            written = [_written(known) for known in self._names]
-            close, known = did_you_mean(name, [*written, *_CONSTANTS]), listed(written)
-            raise self._error(f"unknown name {token}, {close or f'expected {known}'}", token.at)
+            written = [_quote_name(known) for known in self._names]
+            close, known = did_you_mean(name, [*written, *_CONSTANTS]), format_choices(written)
+            raise self._error(f"unknown name {token}, {close or f'expected {known}'}", token.offset)
         if self._names.count(name) > 1:
-            raise self._error(f"{name!r} is both an observation and an actuator; rename one of them", token.at)
+            raise self._error(f"{name!r} is both an observation and an actuator; rename one of them", token.offset)
         return self._node(token, operation="name", slot=self._names.index(name))
 
     def _call(self, function: Token) -> Node:
         name = function.text
         if name not in FUNCTIONS:
-            close = did_you_mean(name, FUNCTIONS) or f"expected {listed(list(FUNCTIONS))}"
-            raise self._error(f"unknown function {function}, {close}", function.at)
+            close = did_you_mean(name, FUNCTIONS) or f"expected {format_choices(list(FUNCTIONS))}"
+            raise self._error(f"unknown function {function}, {close}", function.offset)
         self._expect("(")
         arguments: list[Node] = []
         while not arguments or self._token[:2] == ("sign", ","):
             if arguments:
                 self._expect(",")
-            start = self._token.at
-            arguments.append(self._checked(self._expression(0), start, name == "where" and not arguments))
+            start = self._token.offset
+            arguments.append(self._check_kind(self._expression(0), start, name == "where" and not arguments))
         minimum, maximum = FUNCTIONS[name]
         if not minimum <= len(arguments) <= maximum:
             expected = (
@@ -209,7 +211,7 @@ class _Parser:
                 if minimum == maximum
                 else f"{minimum} to {maximum} arguments"
             )
-            raise self._error(f"{name} takes {expected}, got {len(arguments)}", function.at)
+            raise self._error(f"{name} takes {expected}, got {len(arguments)}", function.offset)
         self._expect(")")
         return self._node(function, tuple(arguments))
 
@@ -227,10 +229,10 @@ class _Parser:
     ) -> Node:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise self._error(f"expected at most {MAX_NODES} operations, names and numbers, got more", token.at)
+            raise self._error(f"expected at most {MAX_NODES} operations, names and numbers, got more", token.offset)
         return Node(operation or token.text, operands, value, slot, is_condition)
 
-    def _checked(self, node: Node, offset: int, condition: bool) -> Node:
+    def _check_kind(self, node: Node, offset: int, condition: bool) -> Node:
         """Return the node; raises ExpressionError if it is not a condition or number, as required."""
         if node.is_condition == condition:
             return node
@@ -238,9 +240,9 @@ class _Parser:
         raise self._error(f"expected {expected}", offset)
 
 
-def _written(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Write a name as in an expression, with backquotes if necessary."""
-    return name if _PLAIN.fullmatch(name) and name not in (*_WORDS, *_CONSTANTS) else f"`{name}`"
+    return name if _PLAIN_NAME.fullmatch(name) and name not in (*_KEYWORDS, *_CONSTANTS) else f"`{name}`"
 
 
 def _constant(node: Node) -> float | None:

@@ -12,8 +12,8 @@ _TOKEN: Final = re.compile(
     r"|(?P<sign>\*\*|<=|>=|==|!=|[-+*/<>(),])",
     re.ASCII,
 )
-_INSTEAD: Final = {"^": "**", "&": "and", "|": "or", "!": "not", "=": "=="}
-_SHOWN: Final = 40
+_PYTHON_OPERATORS: Final = {"^": "**", "&": "and", "|": "or", "!": "not", "=": "=="}
+_MAX_QUOTED_LENGTH: Final = 40
 
 
 class ExpressionError(ValueError):
@@ -26,17 +26,17 @@ class Token(NamedTuple):
     kind: str
     """``number``, ``word``, ``quoted`` (a name in backquotes, without them), ``sign`` or ``end``."""
     text: str
-    at: int
+    offset: int
     """Offset in the expression."""
 
     def __str__(self) -> str:
         """Text for messages, quoted and shortened."""
-        return "the end" if self.kind == "end" else repr(self.text[:_SHOWN])
+        return "the end" if self.kind == "end" else repr(self.text[:_MAX_QUOTED_LENGTH])
 
 
-def error_at(text: str, at: int, message: str) -> ExpressionError:
+def error_at(text: str, offset: int, message: str) -> ExpressionError:
     """Build the error at an offset of an expression."""
-    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
     return ExpressionError(f"line {line}, column {column} of the expression: {message}")
 
 
@@ -52,7 +52,7 @@ def tokenise(text: str) -> list[Token]:
         match = _TOKEN.match(text, offset)
         if match is None:
             character = text[offset]
-            remedy = f", write {_INSTEAD[character]}" if character in _INSTEAD else ""
+            remedy = f", write {_PYTHON_OPERATORS[character]}" if character in _PYTHON_OPERATORS else ""
             raise error_at(text, offset, f"unexpected {character!r}{remedy}")
         kind = str(match.lastgroup)
         tokens.append(Token(kind, match[kind], offset))

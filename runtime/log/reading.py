@@ -315,4 +315,4 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 def sealed(records: Records, messages: StepMessages) -> npt.NDArray[np.bool_]:
     """Return whether each record matches the CRC written by the loop, bool (n,)."""
     layout = messages.layout
-    return np.array([layout.sealed(memoryview(r.tobytes())) for r in records], bool)
+    return np.array([layout.has_valid_crc(memoryview(r.tobytes())) for r in records], bool)

@@ -166,7 +166,7 @@ class StepMessages:
     """
 
     def __init__(self, rig: Rig, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> None:
-        self._layout = RecordLayout.of(rig, behaviour=behaviour, n_inputs=len(inputs))
+        self._layout = RecordLayout.for_rig(rig, behaviour=behaviour, n_inputs=len(inputs))
         self._names = {
             "Stages": STAGES,
             "SensorCounts": identifiers([s.name for s in rig.sensors]),

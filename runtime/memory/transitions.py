@@ -101,7 +101,10 @@ class TransitionBuilder:
     def __init__(self, rig: Rig, signals: Sequence[Observation] | None = None) -> None:
         """``signals``: inputs of policies, by default the rig's observations."""
         signals = rig.signals if signals is None else signals
-        self._observations, self._actions = Normalisation.of(signals), Normalisation.of(rig.actuators)
+        self._observations, self._actions = (
+            Normalisation.from_signals(signals),
+            Normalisation.from_signals(rig.actuators),
+        )
         self._carried: NDArray[np.void] | None = None
         self.began = (-1, -1, 0)
         """Episode and kind of the last record, and the tick of their first record received."""
@@ -132,8 +135,8 @@ class TransitionBuilder:
         episode."""
         observed = "input" if "input" in (first.dtype.names or ()) else "observation"
         closing = second["flags"]
-        action = self._actions.normalised(first["applied"])
-        chosen = np.clip(self._actions.normalised(first["explored"]), -1.0, 1.0)
+        action = self._actions.normalise(first["applied"])
+        chosen = np.clip(self._actions.normalise(first["explored"]), -1.0, 1.0)
         intervened = first["rule"] != Rule.NONE
         restrained = first["flags"] & RecordFlag.RESTRAINED != 0
         # Written so that NaN, from a policy or from a rule's replacement, counts as a deviation.
@@ -171,4 +174,4 @@ class TransitionBuilder:
         return ticks - first_ticks
 
     def _normalise(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self._observations.normalised(observation).astype(np.float32)
+        return self._observations.normalise(observation).astype(np.float32)

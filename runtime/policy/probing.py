@@ -35,7 +35,7 @@ def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0
     range: a rig may leave its range, and the policy's outputs must also be finite and bounded there.
     """
     rng = np.random.default_rng(seed)
-    observations = Normalisation.of(contract.observations)
+    observations = Normalisation.from_signals(contract.observations)
     width = len(observations.centre)
     count = n // 4 if width >= 30 else min(1 << width, n // 4)
     if width < 20:
@@ -45,7 +45,7 @@ def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0
         signs = rng.choice((-1.0, 1.0), size=(count, width))
     remainder = rng.uniform(-widen, widen, size=(max(n - 1 - 2 * count, 0), width))
     unit = np.concatenate([np.zeros((1, width)), signs, widen * signs, remainder])[:n]
-    return observations.si(unit).astype(np.float32)
+    return observations.to_si(unit).astype(np.float32)
 
 
 def run(session: PolicySession) -> None:
@@ -104,7 +104,7 @@ def verify_native(
         native = PolicySession(session.model, native=True, parsed=parsed)
     except ModelRefused:
         return NativeEvaluation(None)
-    half_range = Normalisation.of(wanted.actions).half_range
+    half_range = Normalisation.from_signals(wanted.actions).half_range
     for answer in expected:
         for port, values in _probe_outputs(native, _probe_sequence(native, probes), answer.noise).outputs.items():
             scale = half_range if port == "action" else np.maximum(1.0, np.abs(answer.outputs[port]))
@@ -161,7 +161,7 @@ def _check_agreement(answer: ProbeOutputs, without: ProbeOutputs, requested: Pol
     ``without``: the answers without noise.
     """
     mean, std, drawn, action = (answer.outputs[port].astype(np.float64) for port in ("mean", "std", "drawn", "action"))
-    normalised = Normalisation.of(requested.actions).normalised(action)
+    normalised = Normalisation.from_signals(requested.actions).normalise(action)
     follows = np.tanh(drawn) if squashes else np.clip(drawn, -1.0, 1.0)
     if (std < 0.0).any():
         raise ModelRefused("ports", f"output 'std' is {std.min():.6g}; it must not be negative")

@@ -29,7 +29,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.checksums import Extent, RunningChecksums
 from onrig.runtime.run_state.completeness import Account
 from onrig.runtime.run_state.episodes import read_rows
-from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
+from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 
 _APPENDED: Final = ("episodes.csv", POLICY_INDEX, "events.jsonl")
 
@@ -93,15 +93,15 @@ class Continuity:
         ring, log = self._parts.ring, self._log.account()
         return Account(
             rows=rows,
-            taken=self._parts.figures.ticks - self._newer_than_checkpoint,
-            waiting=ring.waiting,
+            read=self._parts.figures.ticks - self._newer_than_checkpoint,
+            unread=ring.waiting,
             dropped=self.dropped,
             lost=self.lost + ring.damaged,
             newer=self._newer_than_checkpoint,
-            covered=self.covered,
+            is_covered=self.covered,
             log=log
             and log._replace(
-                given=ring.taken + self._passed_to_log_before,
+                offered=ring.taken + self._passed_to_log_before,
                 missing=log.missing + self.unlogged_before,
                 reason=log.reason or "before the run was resumed",
             ),
@@ -264,7 +264,7 @@ class Continuity:
             "dropped": self.dropped,
             "dropped_before": self._dropped_before,
             "lost": self.lost + parts.ring.damaged,
-            "unlogged": self.unlogged_before + (log.missing if log is not None and not log.by_request else 0),
+            "unlogged": self.unlogged_before + (log.missing if log is not None and not log.ended_by_limit else 0),
             "given": self._passed_to_log_before + (next_seq if log is not None else 0),
             "given_before": self._passed_to_log_before,
             "newer": self._newer_than_checkpoint,

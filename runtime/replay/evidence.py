@@ -19,10 +19,18 @@ from onrig.runtime.replay.checkpoint.manifest import manifest_numbers, read_mani
 from onrig.runtime.replay.learners.policy_watch import FILE_NAME as ROLLED_BACK
 from onrig.runtime.replay.learners.policy_watch import RolledBack
 from onrig.runtime.replay.recovery import Point, decode_point
-from onrig.runtime.run_state.checksums import EMPTY, FILE, SUMMARY, FileList, difference, measure, read_list
+from onrig.runtime.run_state.checksums import (
+    CHECKSUM_FILE,
+    EMPTY_EXTENT,
+    SUMMARY_FILE,
+    FileList,
+    difference,
+    measure,
+    read_list,
+)
 from onrig.runtime.run_state.completeness import sequence_gap
 from onrig.runtime.run_state.episodes import read_rows
-from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
+from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
 
 _CONFIG: Final = "config.yaml"
@@ -104,7 +112,7 @@ def faults(
 def _list(folder: Path, evidence: Evidence) -> Iterator[Fault]:
     """Yield faults of the list itself; runs of earlier versions have neither list nor identity."""
     if evidence.listed.problem and (evidence.point is not None or run_identity(folder)):
-        yield Fault(FILE, evidence.listed.problem, Grade.NOTED)
+        yield Fault(CHECKSUM_FILE, evidence.listed.problem, Grade.NOTED)
 
 
 def _identity(folder: Path, evidence: Evidence) -> Iterator[Fault]:
@@ -117,7 +125,7 @@ def _files(folder: Path, evidence: Evidence, wants: Callable[[str], bool]) -> It
     listed, point = evidence.listed.files, evidence.point
     growing = {} if point is None else {name: e for name, e in point.files.items() if name not in listed}
     for name, extent in (*listed.items(), *growing.items()):
-        problem = difference(folder / name, extent, grows=name in growing) if wants(name) else None
+        problem = difference(folder / name, extent, may_be_longer=name in growing) if wants(name) else None
         if problem is not None:
             yield Fault(name, problem, _grade(name))
 
@@ -125,7 +133,7 @@ def _files(folder: Path, evidence: Evidence, wants: Callable[[str], bool]) -> It
 def _grade(name: str) -> Grade:
     if name in (_CONFIG, _ROWS, POLICY_INDEX):
         return Grade.ESSENTIAL
-    return Grade.NOTED if name == SUMMARY else Grade.LOST
+    return Grade.NOTED if name == SUMMARY_FILE else Grade.LOST
 
 
 def _stray_logs(folder: Path, evidence: Evidence, wants: Callable[[str], bool]) -> Iterator[Fault]:
@@ -133,7 +141,7 @@ def _stray_logs(folder: Path, evidence: Evidence, wants: Callable[[str], bool]) 
     known = {*evidence.listed.files, *(evidence.point.files if evidence.point is not None else ())}
     logs = [path for path in log_files(folder) if wants(path.name) and path.is_file()]
     for path in (p for p in logs if p.name not in known):
-        if evidence.listed.ended:
+        if evidence.listed.is_final:
             yield Fault(path.name, "is not one of the run's files", Grade.NOTED)
             continue
         size = path.stat().st_size
@@ -155,8 +163,8 @@ def _rows(folder: Path) -> Iterator[Fault]:
 
 
 def _policies(folder: Path, evidence: Evidence, wants: Callable[[str], bool], *, lockstep: bool) -> Iterator[Fault]:
-    point, ended = evidence.point, evidence.listed.ended
-    up_to = None if ended or point is None else point.files.get(POLICY_INDEX, EMPTY).bytes
+    point, ended = evidence.point, evidence.listed.is_final
+    up_to = None if ended or point is None else point.files.get(POLICY_INDEX, EMPTY_EXTENT).bytes
     index, filed = read_index(folder / POLICY_INDEX), read_index(folder / POLICY_INDEX, up_to)
     existing = {int(p.stem): p for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()}
     for policy_id, path in sorted(existing.items()):
@@ -181,7 +189,7 @@ def _needed(folder: Path, evidence: Evidence, newest: int, *, lockstep: bool) ->
         rows = read_rows(folder / _ROWS).rows
     except (OSError, ValueError):
         rows = []
-    known = len(rows) if evidence.listed.ended else evidence.counts.get("rows", 0)
+    known = len(rows) if evidence.listed.is_final else evidence.counts.get("rows", 0)
     needed = {row.policy_id for row in rows[:known] if row.policy_id}
     later = any(int(p.stem) > newest for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal())
     return needed | ({newest} if newest and (lockstep or not later) else set())

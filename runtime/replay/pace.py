@@ -158,7 +158,7 @@ class Lockstep:
 
     def release(self, durable: int, logged: int | None) -> None:
         ring = self._ring
-        yields = ring.full and ring.taken - ring.tail >= ring.capacity
+        yields = ring.is_full and ring.taken - ring.tail >= ring.capacity
         up_to = releasable(ring, durable, logged, yields=yields)
         self.uncovered = max(0, up_to - durable)
         ring.release(up_to)

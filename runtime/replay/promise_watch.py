@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.registry import describe_exception
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.promise import Promise, Word, promise_of
+from onrig.runtime.safety.promise import Basis, Promise, promise_of
 from onrig.runtime.shm.board import Board
 from onrig.runtime.shm.board import Word as BoardWord
 
@@ -87,7 +87,7 @@ class PromiseWatch:
         withdrawn: bool = False,
     ) -> None:
         """``claimed``: permitted share of unexplained steps in an episode; ``withdrawn``: already withdrawn."""
-        self._word, self._check, self._event, self._withdraw = promise.word, check, event, withdraw
+        self._word, self._check, self._event, self._withdraw = promise.basis, check, event, withdraw
         self._test = SlidingTest(claimed)
         self._waiting: list[NDArray[np.void]] = []
         self._n_waiting = self._outside = self._steps = 0
@@ -162,7 +162,7 @@ class PromiseWatch:
 
 def claimed_share(box: object) -> float:
     """Return the share of unexplained steps per episode that a box claims, from the test of its table, else 0."""
-    if getattr(box, "promise", None) != Word.SAMPLED:
+    if getattr(box, "promise", None) != Basis.SAMPLED:
         return 0.0
     try:
         tested = box.barrier().header.tested  # type: ignore[attr-defined]

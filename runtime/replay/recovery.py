@@ -20,10 +20,10 @@ from onrig.runtime.record import Kind
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.learners.policy_watch import RolledBack
-from onrig.runtime.run_state.checksums import EMPTY, SUMMARY, Extent
-from onrig.runtime.run_state.episodes import EpisodeRow, StoredRows, Sums, read_rows, truncate_rows
-from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
-from onrig.runtime.run_state.policy_index import cut_index
+from onrig.runtime.run_state.checksums import EMPTY_EXTENT, SUMMARY_FILE, Extent
+from onrig.runtime.run_state.episodes import EpisodeRow, EpisodeSums, StoredRows, read_rows, truncate_rows
+from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
+from onrig.runtime.run_state.policy_index import truncate_index
 
 Warn = Callable[[str], object]
 _KINDS: Final = {"train": int(Kind.TRAIN), "eval": int(Kind.EVAL)}
@@ -34,7 +34,7 @@ class Point(msgspec.Struct, frozen=True):
 
     loop: LoopState
     durations: Durations
-    opened: tuple[Sums, ...] = ()
+    opened: tuple[EpisodeSums, ...] = ()
     """State of the episode that was open (real time)."""
     began: tuple[int, int, int] = (-1, -1, 0)
     """Episode and kind of the last record, and their first tick."""
@@ -123,12 +123,14 @@ def recover(
     newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if returns_to_checkpoint else None
     # From here on data are removed; the result is the same in any order and after any number of interrupted attempts.
     policies = _cut_policies(folder / "policies", newest_policy)
-    cut_index(folder / "policies", point_files.get(POLICY_INDEX, EMPTY).bytes if returns_to_checkpoint else None)
+    truncate_index(
+        folder / "policies", point_files.get(POLICY_INDEX, EMPTY_EXTENT).bytes if returns_to_checkpoint else None
+    )
     if lockstep:
         RolledBack(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
     truncate_rows(path, filed, kept)
     with contextlib.suppress(FileNotFoundError):
-        (folder / SUMMARY).unlink()  # the run is not over
+        (folder / SUMMARY_FILE).unlink()  # the run is not over
     cut = {"rows": len(filed.rows) - kept, "policies": policies, "bytes": filed.broken}
     rows = filed.rows[:kept]
     unrecorded = rows[counted:]

@@ -62,7 +62,7 @@ class FullRepetition:
         kept = (
             requests.learner_kept or loop.episode >= self._config.episodes
         )  # after the last episode nothing is repeated
-        return self._parts.accounts.whole and has_row and done and kept
+        return self._parts.accounts.is_between_episodes and has_row and done and kept
 
     @property
     def replaces_newest(self) -> bool:

@@ -102,7 +102,7 @@ class ScoredRing(RingReader):
     def retained(self) -> Records:
         """Copy records like ``RingReader.retained``, with complete rewards; raises TermFailed."""
         kept = self.taken - self.tail
-        return self._terms.score(self._whole(self.tail, kept + min(self.waiting, 1)))[:kept]
+        return self._terms.score(self._copy_untorn(self.tail, kept + min(self.waiting, 1)))[:kept]
 
 
 def ring_reader(config: RunConfig, segment: Segment, layout: RecordLayout, ended: Callable[[], bool]) -> RingReader:

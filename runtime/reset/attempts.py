@@ -21,11 +21,11 @@ from onrig.runtime.reset.schema import Reset
 class Progress(enum.Enum):
     """State of a reset."""
 
-    GOING = "going"
-    THERE = "there"
+    DRIVING = "going"
+    REACHED = "there"
     GAVE_UP = "gave up"
     """All attempts have failed."""
-    BEYOND = "beyond"
+    OUT_OF_LIMITS = "beyond"
     """The rig left the reset's own limits."""
     DIVERGES = "diverges"
     """The controller acts with full effort, but the opposed quantity grows."""
@@ -52,14 +52,14 @@ class EpisodeReset:
         self._limits = tuple((names.index(n), n, *bounds) for n, bounds in reset.limits.items())
         self._wraps = {i for i, o in enumerate(rig.observations) if rig.wraps(o.name)}
         self._safe = tuple(a.safe for a in rig.actuators)
-        self._guard = Guard(self._driver_failed, MAX_BUDGET_NS, clock)
+        self._guard = Guard(self._record_driver_failure, MAX_BUDGET_NS, clock)
         self._failure = ""
         self._divergence = Divergence()
         self._start: Mapping[str, float] | None = None
-        self.head_for(start)
+        self.set_start(start)
         self.begin()
 
-    def head_for(self, start: Mapping[str, float]) -> None:
+    def set_start(self, start: Mapping[str, float]) -> None:
         """Set another start for the next resets."""
         if start == self._start:
             return
@@ -69,8 +69,8 @@ class EpisodeReset:
         self._driver = reset.driver(start, self._rig)
         drive = self._driver.drive
         self._drive = (
-            self._guard.wrap("the reset", _checked(drive, len(self._safe)), self._safe)
-            if registry.is_foreign(reset)
+            self._guard.wrap("the reset", _check_actions(drive, len(self._safe)), self._safe)
+            if registry.is_third_party(reset)
             else drive
         )
 
@@ -78,7 +78,7 @@ class EpisodeReset:
         """Start from the first attempt."""
         self.attempt = 0
         self.detail = self._failure = ""
-        self.progress = Progress.GOING
+        self.progress = Progress.DRIVING
         self._last_us = 0
         self._next_attempt()
 
@@ -96,35 +96,35 @@ class EpisodeReset:
         action, self.progress = self.decide(observation, passed_s)
         return action
 
-    def decide(self, observation: Sequence[float], passed_s: float) -> Decision:
-        """Decide on a frame received ``passed_s`` (device time) after the previous one; 0 for the first."""
+    def decide(self, observation: Sequence[float], elapsed_s: float) -> Decision:
+        """Decide on a frame received ``elapsed_s`` (device time) after the previous one; 0 for the first."""
         reset = self._reset
         for index, name, low, high in self._limits:
             if not low <= observation[index] <= high:
                 self.detail = f"{name} at {observation[index]:g}, outside [{low:g}, {high:g}]"
-                return Decision(self._safe, Progress.BEYOND)
+                return Decision(self._safe, Progress.OUT_OF_LIMITS)
         if self._resting:
-            self._rested_s += passed_s
+            self._rested_s += elapsed_s
             if self._rested_s < reset.rest_s:
-                return Decision(self._safe, Progress.GOING)
+                return Decision(self._safe, Progress.DRIVING)
             self._next_attempt()
         else:
-            self._elapsed_s += passed_s
+            self._elapsed_s += elapsed_s
         far = self._deviation(observation)
         if far is None:
             self._divergence.reset()
-            self._held_s += passed_s
+            self._held_s += elapsed_s
             if self._held_s >= reset.hold_s:
                 self.detail = f"attempt {self.attempt}, {self._elapsed_s:.1f} s"
-                return Decision(self._safe, Progress.THERE)
-            return Decision(self._safe, Progress.GOING)
+                return Decision(self._safe, Progress.REACHED)
+            return Decision(self._safe, Progress.DRIVING)
         self._held_s = 0.0
         if self._elapsed_s >= reset.timeout_s:
             self.detail = f"{self.attempt} attempts of {reset.timeout_s:g} s; finally {far}"
             if self.attempt >= reset.attempts:
                 return Decision(self._safe, Progress.GAVE_UP)
             self._resting = True
-            return Decision(self._safe, Progress.GOING)
+            return Decision(self._safe, Progress.DRIVING)
         action = self._drive(observation, self._elapsed_s)
         if self._failure:
             self.detail = self._failure
@@ -132,12 +132,12 @@ class EpisodeReset:
         opposed = self._driver.opposed
         if opposed is None:
             self._divergence.reset()
-        elif self._divergence.update(opposed, passed_s) >= RESET_SHARE * reset.timeout_s:
+        elif self._divergence.update(opposed, elapsed_s) >= RESET_SHARE * reset.timeout_s:
             self.detail = f"for {RESET_SHARE * reset.timeout_s:.2g} s at full effort; {far}"
             return Decision(self._safe, Progress.DIVERGES)
-        return Decision(action if all(map(isfinite, action)) else self._safe, Progress.GOING)
+        return Decision(action if all(map(isfinite, action)) else self._safe, Progress.DRIVING)
 
-    def _driver_failed(self, detail: str) -> None:
+    def _record_driver_failure(self, detail: str) -> None:
         self._failure = self._failure or detail
 
     def _deviation(self, observation: Sequence[float]) -> str | None:
@@ -153,7 +153,7 @@ class EpisodeReset:
 _Drive = Callable[[Sequence[float], float], tuple[float, ...]]
 
 
-def _checked(drive: _Drive, m: int) -> _Drive:
+def _check_actions(drive: _Drive, m: int) -> _Drive:
     def checked(observation: Sequence[float], elapsed_s: float) -> tuple[float, ...]:
         action = drive(observation, elapsed_s)
         if len(action) != m or not all(map(isfinite, action)):

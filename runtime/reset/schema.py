@@ -13,14 +13,14 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
-from onrig.hw.roles import place_problems, rate_of_problem, rate_problem, speed_problem
+from onrig.hw.roles import derivative_problem, place_problems, rate_problem, speed_problem
 from onrig.runtime import registry
 from onrig.runtime.braking import one_sided
 from onrig.runtime.config.problem import unknown_name
 from onrig.runtime.config.registered import registered
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
-MAX_S = 600.0
+MAX_TIMEOUT_S = 600.0
 """Maximum timeout of one attempt, so that every reset terminates."""
 MAX_ATTEMPTS = 20
 
@@ -47,7 +47,7 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     home: ClassVar[str]
     """Module and class (settings, start, rig) of its ``Driver``."""
     reaches_any_start: ClassVar[bool] = True
-    """Whether it leads to each start; False if only to the rig's rest position."""
+    """Whether it can reach every start; False if only to the rig's rest position."""
 
     within: dict[str, Positive]
     """Tolerance around the start, by observation name."""
@@ -66,7 +66,7 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def driver(self, start: Mapping[str, float], rig: Rig) -> Driver:
         """Build the controller for a start and a rig that passed ``reset_problems``."""
-        driver: Driver = registry.home(self, self.home)(self, start, rig)
+        driver: Driver = registry.import_home(self, self.home)(self, start, rig)
         return driver
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
@@ -150,7 +150,7 @@ class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=T
         if not self.coils:
             yield "coils", "expected at least one"
         yield from ((f"coils.{name}", message) for name, message in place_problems(rig, self.position, self.coils))
-        if message := rate_of_problem(rig, self.position, self.velocity):
+        if message := derivative_problem(rig, self.position, self.velocity):
             yield "velocity", message
 
 
@@ -184,8 +184,8 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
             problems.append((f"limits.{name}", f"the start state {start[name]} lies outside [{low}, {high}]"))
     for field in ("hold_s", "timeout_s", "rest_s"):
         value = getattr(reset, field)
-        if not (math.isfinite(value) and value <= MAX_S):
-            problems.append((field, f"expected at most {MAX_S:g} s, got {value:g}"))
+        if not (math.isfinite(value) and value <= MAX_TIMEOUT_S):
+            problems.append((field, f"expected at most {MAX_TIMEOUT_S:g} s, got {value:g}"))
     if reset.hold_s >= reset.timeout_s:
         problems.append(("hold_s", "must be less than timeout_s: no attempt could succeed"))
     return [*problems, *reset.problems(start, rig)]

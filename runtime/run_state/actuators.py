@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Board, Word
 
-SAFE: Final = "safe: shown by a state frame from the device"
-UNTOUCHED: Final = "not used: no command was sent to the device"
-UNCONFIRMED: Final = "unconfirmed"
-_NO_FRAME: Final = f"{UNCONFIRMED}: no state frame from the device shows them safe"
+SAFE_TEXT: Final = "safe: shown by a state frame from the device"
+UNUSED_TEXT: Final = "not used: no command was sent to the device"
+UNCONFIRMED_TEXT: Final = "unconfirmed"
+_NO_SAFE_FRAME_TEXT: Final = f"{UNCONFIRMED_TEXT}: no state frame from the device shows them safe"
 
 
 class Actuators(NamedTuple):
@@ -30,7 +30,7 @@ class Actuators(NamedTuple):
     """Receipt of the frame that the last command answers; 0 if none was sent."""
     hold_ns: int
     """Time for which the device's lease keeps that command in force; 0 if no lease runs."""
-    ended: bool
+    loop_has_ended: bool
     """Whether the loop has ended and sends no more commands."""
 
     @classmethod
@@ -44,35 +44,35 @@ class Actuators(NamedTuple):
             bool(board[Word.ENDED]),
         )
 
-    def confirmed_safe(self, asked_ns: int) -> bool:
+    def is_confirmed_safe(self, asked_ns: int) -> bool:
         """Return whether a frame received after ``asked_ns``, or after the loop's end, shows them safe."""
-        return self.safe_ns > asked_ns or (self.ended and self.safe_ns > 0)
+        return self.safe_ns > asked_ns or (self.loop_has_ended and self.safe_ns > 0)
 
     @property
-    def unused(self) -> bool:
+    def is_unused(self) -> bool:
         """Return whether the run sent no command, so that only the safe output can be in force."""
         return self.answered_ns == 0
 
-    def unconfirmed(self, now_ns: int, now_unix_s: float) -> str:
+    def unconfirmed_message(self, now_ns: int, now_unix_s: float) -> str:
         """Return one line on actuators that no frame shows safe; ``now_*``: both clocks at the same moment."""
-        if self.unused:
-            return f"{_NO_FRAME}, and no command was sent to it"
+        if self.is_unused:
+            return f"{_NO_SAFE_FRAME_TEXT}, and no command was sent to it"
         if not self.hold_ns:
-            return f"{_NO_FRAME}; its simulated time has stopped, so no lease expires"
+            return f"{_NO_SAFE_FRAME_TEXT}; its simulated time has stopped, so no lease expires"
         ends_ns = self.answered_ns + self.hold_ns
         verb = "ends" if ends_ns > now_ns else "ended"
         clock = _clock(now_unix_s + (ends_ns - now_ns) / 1e9)
         bound = f"at most {self.hold_ns / 1e6:.0f} ms after its last command"
-        return f"{_NO_FRAME}; the device's lease {verb} at {clock} ({bound})"
+        return f"{_NO_SAFE_FRAME_TEXT}; the device's lease {verb} at {clock} ({bound})"
 
     def final_verdict(self, code: int, now_ns: int, now_unix_s: float) -> tuple[int, str]:
         """Return exit code and line on the actuators at the end of a run; the code is 0 only if confirmed."""
         if self.safe_ns:
-            return code, SAFE
-        if self.unused:
-            return code, UNTOUCHED
+            return code, SAFE_TEXT
+        if self.is_unused:
+            return code, UNUSED_TEXT
         well = code in (ExitCode.OK, ExitCode.INTERRUPTED)
-        return ExitCode.HARDWARE if well else code, self.unconfirmed(now_ns, now_unix_s)
+        return ExitCode.HARDWARE if well else code, self.unconfirmed_message(now_ns, now_unix_s)
 
 
 def _clock(unix_s: float) -> str:

@@ -19,8 +19,8 @@ import msgspec
 
 from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file, replace_own_file
 
-FILE: Final = "checksums.json"
-SUMMARY: Final = "summary.json"
+CHECKSUM_FILE: Final = "checksums.json"
+SUMMARY_FILE: Final = "summary.json"
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -31,7 +31,7 @@ class Extent(msgspec.Struct, frozen=True, array_like=True):
     crc32: int = 0
 
 
-EMPTY: Final = Extent()
+EMPTY_EXTENT: Final = Extent()
 
 
 def extent_of(data: bytes | memoryview) -> Extent:
@@ -39,18 +39,18 @@ def extent_of(data: bytes | memoryview) -> Extent:
     return Extent(len(data), zlib.crc32(data))
 
 
-def measure(path: Path, after: Extent = EMPTY, upto: int | None = None, *, lines: bool = False) -> Extent:
-    """Extend a checksum over the bytes of a file that follow ``after``, up to offset ``upto`` (None: its end).
+def measure(path: Path, start: Extent = EMPTY_EXTENT, end: int | None = None, *, whole_lines: bool = False) -> Extent:
+    """Extend a checksum over the bytes of a file that follow ``start``, up to offset ``end`` (None: its end).
 
-    ``lines``: only up to the last line break, because a line may be incomplete.  Returns a shorter extent if the file
-    ends before ``upto``.  Raises OSError.
+    ``whole_lines``: only up to the last line break, because a line may be incomplete.  Returns a shorter extent if the
+    file ends before ``end``.  Raises OSError.
     """
-    offset, crc = after.bytes, after.crc32
+    offset, crc = start.bytes, start.crc32
     with open_file(path, None) as file:
-        while upto is None or offset < upto:
+        while end is None or offset < end:
             file.seek(offset)
-            piece = file.read(_CHUNK_BYTES if upto is None else min(_CHUNK_BYTES, upto - offset))
-            if lines:
+            piece = file.read(_CHUNK_BYTES if end is None else min(_CHUNK_BYTES, end - offset))
+            if whole_lines:
                 piece = piece[: piece.rfind(b"\n") + 1]
             if not piece:
                 break
@@ -58,19 +58,19 @@ def measure(path: Path, after: Extent = EMPTY, upto: int | None = None, *, lines
     return Extent(offset, crc)
 
 
-def difference(path: Path, wanted: Extent, *, grows: bool = False) -> str | None:
-    """Describe how a file differs from ``wanted``; None if it does not. ``grows``: it may be longer."""
+def difference(path: Path, expected: Extent, *, may_be_longer: bool = False) -> str | None:
+    """Describe how a file differs from ``expected``; None if it does not. ``may_be_longer``: it may be longer."""
     if not path.exists():
         return "is missing"
     if not path.is_file():
         return "is not a regular file"
     try:
         size = path.stat().st_size
-        if size < wanted.bytes:
-            return f"is truncated to {size} of {wanted.bytes} bytes"
-        if size > wanted.bytes and not grows:
-            return f"has {size - wanted.bytes} bytes more than the run wrote"
-        same = measure(path, upto=wanted.bytes) == wanted
+        if size < expected.bytes:
+            return f"is truncated to {size} of {expected.bytes} bytes"
+        if size > expected.bytes and not may_be_longer:
+            return f"has {size - expected.bytes} bytes more than the run wrote"
+        same = measure(path, end=expected.bytes) == expected
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
     return None if same else "differs from what the run wrote: its checksum has changed"
@@ -88,8 +88,8 @@ class RunningChecksums:
         """Extend the named files to their current ends; return the extents of all known files."""
         for name in names:
             with contextlib.suppress(OSError):
-                known = self._extents.get(name, EMPTY)
-                self._extents[name] = measure(self._folder / name, known, lines=name.endswith(".jsonl"))
+                known = self._extents.get(name, EMPTY_EXTENT)
+                self._extents[name] = measure(self._folder / name, known, whole_lines=name.endswith(".jsonl"))
         return dict(self._extents)
 
 
@@ -104,9 +104,9 @@ class FileList(NamedTuple):
     """Problem with the list itself; its files are then unknown."""
 
     @property
-    def ended(self) -> bool:
+    def is_final(self) -> bool:
         """Whether it was written at the end of a run and lists all files."""
-        return SUMMARY in self.files
+        return SUMMARY_FILE in self.files
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 def read_list(folder: Path) -> FileList:
     """Read ``checksums.json``."""
-    path = folder / FILE
+    path = folder / CHECKSUM_FILE
     if not path.exists():
         return FileList(problem="is missing")
     if not path.is_file():
@@ -137,7 +137,7 @@ def write_list(folder: Path, files: Mapping[str, Extent], damaged: Iterable[str]
     files, damaged = dict(sorted(files.items())), tuple(sorted(set(damaged)))
     document = _Document(files, damaged, _crc32(files, damaged))
     data = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
-    replace_own_file(folder / FILE, data, durable=True)
+    replace_own_file(folder / CHECKSUM_FILE, data, durable=True)
 
 
 def _crc32(files: Mapping[str, Extent], damaged: tuple[str, ...]) -> int:

@@ -17,13 +17,13 @@ import msgspec
 
 from onrig.runtime.run_state.checksums import Extent, measure
 from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
-from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
+from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
 
-_SHOWN: Final = 5
+_MAX_IDS_SHOWN: Final = 5
 
 
-class Counted(msgspec.Struct, frozen=True):
+class ItemCount(msgspec.Struct, frozen=True):
     """Expected and actual number of items."""
 
     expected: int
@@ -34,13 +34,13 @@ class Completeness(msgspec.Struct, frozen=True):
     """The section ``whole`` of ``summary.json``."""
 
     complete: bool
-    rows: Counted
-    experiences: Counted | None = None
+    rows: ItemCount
+    experiences: ItemCount | None = None
     """Step records written by the loop, and those covered by memory and checkpoints."""
-    policies: Counted | None = None
-    log: Counted | None = None
+    policies: ItemCount | None = None
+    log: ItemCount | None = None
     """Step records; None without a log."""
-    files: Counted | None = None
+    files: ItemCount | None = None
     """Files with a checksum, and how many of them are intact."""
     lost: tuple[str, ...] = ()
     """Missing items, one line each."""
@@ -51,11 +51,11 @@ class Completeness(msgspec.Struct, frozen=True):
 class LogAccount(NamedTuple):
     """Records passed to a log, and those missing in it."""
 
-    given: int
+    offered: int
     missing: int
     reason: str = ""
     """Reason for the missing records."""
-    by_request: bool = False
+    ended_by_limit: bool = False
     """Whether a configured limit ended the log."""
 
 
@@ -64,9 +64,9 @@ class Account(NamedTuple):
 
     rows: int
     """Episodes closed by the loop since the start of the run."""
-    taken: int
+    read: int
     """Records read since the start of the run."""
-    waiting: int
+    unread: int
     """Records left unread in the ring."""
     dropped: int
     """Records dropped because the ring was full."""
@@ -74,14 +74,14 @@ class Account(NamedTuple):
     """Records lost in a crash of the replay process."""
     newer: int
     """Records newer than the last checkpoint, lost when the run was killed (real time)."""
-    covered: bool
+    is_covered: bool
     """Whether the newest checkpoint on disk covers everything (or a resumed run reproduces it)."""
     log: LogAccount | None
     departures: int | None = None
     """Lockstep: number of deviations from an undisturbed run."""
 
 
-class Found(NamedTuple):
+class FolderContents(NamedTuple):
     """Content of a run folder at the end."""
 
     rows: int
@@ -112,10 +112,10 @@ def assess(
     damaged when the run was resumed.
     """
     try:
-        filed = read_rows(folder / "episodes.csv").rows
+        rows = read_rows(folder / "episodes.csv").rows
     except (OSError, ValueError):
-        filed = []
-    ids = sorted({row.policy_id for row in filed if row.policy_id}.union(acted))
+        rows = []
+    ids = sorted({row.policy_id for row in rows if row.policy_id}.union(acted))
     index = read_index(folder / POLICY_INDEX)
     missing, altered = [], []
     for policy_id in ids:
@@ -124,13 +124,13 @@ def assess(
                 altered.append(policy_id)
         except OSError:
             missing.append(policy_id)
-    lines = {name: _shrunk(folder, name, extent) for name, extent in (files or {}).items()}
+    lines = {name: _truncation_problem(folder, name, extent) for name, extent in (files or {}).items()}
     lines |= {
         name: f"{name} was missing or damaged when the run was resumed" for name in damaged if not lines.get(name)
     }
-    contents = Found(
-        rows=len(filed),
-        sequence_gap=sequence_gap(filed),
+    contents = FolderContents(
+        rows=len(rows),
+        sequence_gap=sequence_gap(rows),
         missing=tuple(missing),
         altered=tuple(altered),
         acted=len(ids),
@@ -154,7 +154,7 @@ def sequence_gap(rows: Sequence[EpisodeRow]) -> str:
     return ""
 
 
-def _shrunk(folder: Path, name: str, extent: Extent) -> str:
+def _truncation_problem(folder: Path, name: str, extent: Extent) -> str:
     """Describe a missing or truncated file of this session, whose content is not read again."""
     path = folder / name
     if not path.is_file():
@@ -163,43 +163,43 @@ def _shrunk(folder: Path, name: str, extent: Extent) -> str:
     return f"{name} is truncated to {size} of {extent.bytes} bytes" if size < extent.bytes else ""
 
 
-def judge(account: Account, found: Found) -> Completeness:
+def judge(account: Account, contents: FolderContents) -> Completeness:
     """Determine completeness from the account and the folder's content."""
     lost = []
-    if found.rows < account.rows:
-        lost.append(f"rows: {account.rows - found.rows} of {account.rows} are not in episodes.csv")
-    if found.rows > account.rows:
-        lost.append(f"rows: episodes.csv has {found.rows - account.rows} rows more than closed episodes")
-    if found.sequence_gap:
-        lost.append(f"rows: out of sequence in episodes.csv ({found.sequence_gap})")
-    n_missing = account.waiting + account.dropped + account.lost + account.newer
+    if contents.rows < account.rows:
+        lost.append(f"rows: {account.rows - contents.rows} of {account.rows} are not in episodes.csv")
+    if contents.rows > account.rows:
+        lost.append(f"rows: episodes.csv has {contents.rows - account.rows} rows more than closed episodes")
+    if contents.sequence_gap:
+        lost.append(f"rows: out of sequence in episodes.csv ({contents.sequence_gap})")
+    n_missing = account.unread + account.dropped + account.lost + account.newer
     reasons = (
         (account.dropped, "found the ring full"),
         (account.lost, "died with a replay process"),
         (account.newer, "were newer than the checkpoint when the run was killed"),
-        (account.waiting, "were not read"),
+        (account.unread, "were not read"),
     )
     if n_missing:
         reason = ", ".join(f"{n} {subject}" for n, subject in reasons if n)
         lost.append(f"experiences: {n_missing} step records are missing ({reason})")
-    if not account.covered:
+    if not account.is_covered:
         lost.append("experiences: the last checkpoint of the memory could not be written")
-    for ids, subject in ((found.missing, "are not stored"), (found.altered, "have changed")):
+    for ids, subject in ((contents.missing, "are not stored"), (contents.altered, "have changed")):
         if ids:
-            some = ", ".join(map(str, ids[:_SHOWN])) + (", ..." if len(ids) > _SHOWN else "")
-            lost.append(f"policies: {len(ids)} of {found.acted} that acted {subject} ({some})")
+            some = ", ".join(map(str, ids[:_MAX_IDS_SHOWN])) + (", ..." if len(ids) > _MAX_IDS_SHOWN else "")
+            lost.append(f"policies: {len(ids)} of {contents.acted} that acted {subject} ({some})")
     log = account.log
-    if log is not None and log.missing and not log.by_request:
-        lost.append(f"log: {log.missing} of {log.given} step records are not in it ({log.reason})")
-    lost += (f"files: {line}" for line in found.lost_files)
+    if log is not None and log.missing and not log.ended_by_limit:
+        lost.append(f"log: {log.missing} of {log.offered} step records are not in it ({log.reason})")
+    lost += (f"files: {line}" for line in contents.lost_files)
     departs = account.departures
     return Completeness(
         complete=not lost,
-        rows=Counted(account.rows, found.rows),
-        experiences=Counted(account.taken + n_missing, account.taken),
-        policies=Counted(found.acted, found.acted - len(found.missing) - len(found.altered)),
-        log=None if log is None else Counted(log.given, log.given - log.missing),
-        files=Counted(found.files, found.files - len(found.lost_files)),
+        rows=ItemCount(account.rows, contents.rows),
+        experiences=ItemCount(account.read + n_missing, account.read),
+        policies=ItemCount(contents.acted, contents.acted - len(contents.missing) - len(contents.altered)),
+        log=None if log is None else ItemCount(log.offered, log.offered - log.missing),
+        files=ItemCount(contents.files, contents.files - len(contents.lost_files)),
         lost=tuple(lost),
         reproducible=None if departs is None else not (departs or account.dropped or account.lost),
     )
@@ -214,19 +214,23 @@ def assess_without_account(rows: int, folder: Path) -> Completeness:
     lost = ["the replay process did not finish: data that it had not written are missing"]
     if present < rows:
         lost.append(f"rows: {rows - present} of {rows} are not in episodes.csv")
-    return Completeness(complete=False, rows=Counted(rows, present), lost=tuple(lost))
+    return Completeness(complete=False, rows=ItemCount(rows, present), lost=tuple(lost))
 
 
-def summary_line(whole: Completeness) -> str:
+def summary_line(completeness: Completeness) -> str:
     """One line for users."""
-    if not whole.complete:
-        return f"DATA INCOMPLETE: {'; '.join(whole.lost)}" + _reproducible(whole)
-    parts = [f"{whole.rows.present} rows"]
-    for name, counted in (("records", whole.experiences), ("policies", whole.policies), ("logged", whole.log)):
-        if counted is not None:
-            parts.append(f"{counted.present} {name}")
-    return f"data complete: {', '.join(parts)}" + _reproducible(whole)
+    if not completeness.complete:
+        return f"DATA INCOMPLETE: {'; '.join(completeness.lost)}" + _reproducibility_note(completeness)
+    parts = [f"{completeness.rows.present} rows"]
+    for name, count in (
+        ("records", completeness.experiences),
+        ("policies", completeness.policies),
+        ("logged", completeness.log),
+    ):
+        if count is not None:
+            parts.append(f"{count.present} {name}")
+    return f"data complete: {', '.join(parts)}" + _reproducibility_note(completeness)
 
 
-def _reproducible(whole: Completeness) -> str:
-    return "; NOT REPRODUCIBLE" if whole.reproducible is False else ""
+def _reproducibility_note(completeness: Completeness) -> str:
+    return "; NOT REPRODUCIBLE" if completeness.reproducible is False else ""

@@ -48,7 +48,7 @@ class EpisodeRow(NamedTuple):
 COLUMNS: Final = ("episode", "kind", "steps", "return", *EpisodeRow._fields[4:])
 
 
-class Sums(msgspec.Struct):
+class EpisodeSums(msgspec.Struct):
     """Sums over the records of an open episode, or of an attempt interrupted by a fault."""
 
     episode: int
@@ -111,11 +111,11 @@ class EpisodeAccounts:
     def __init__(self, task: Task, rate_hz: float, rig: Rig) -> None:
         self._task, self._whole = task, episode_steps(task, rate_hz)
         self._cut_off_reward = compile_cut_off_reward(task, rig)
-        self._open: list[Sums] = []
+        self._open: list[EpisodeSums] = []
         """Open sums, those of the newest records last."""
 
     @property
-    def whole(self) -> bool:
+    def is_between_episodes(self) -> bool:
         """Whether no episode is open."""
         return not self._open
 
@@ -132,7 +132,7 @@ class EpisodeAccounts:
             cut_off_steps = max(0, self._whole - max(sums.passed, sums.steps)) if ended else 0
             reward = self._cut_off_reward(closing["observation"].tolist()) if cut_off_steps else 0.0
             rows.append(sums.row(self._task, int(closing["t_mono_ns"]), cut_off_steps, reward))
-            self._open = []  # an attempt that a fault cut short counts for nothing
+            self._open = []  # an attempt cut short by a fault is not counted
             start = end
         self._take(records[start:])
         return rows
@@ -142,15 +142,15 @@ class EpisodeAccounts:
         edges = np.flatnonzero((episode[1:] != episode[:-1]) | (kind[1:] != kind[:-1])) + 1
         for part in np.split(records, edges) if len(records) else ():
             of = int(part["episode"][0]), int(part["kind"][0])
-            sums = next((known for known in self._open if (known.episode, known.kind) == of), None) or Sums(*of)
+            sums = next((known for known in self._open if (known.episode, known.kind) == of), None) or EpisodeSums(*of)
             sums.add(part)
             self._open = [*(other for other in self._open if other is not sums), sums]
 
-    def state(self) -> tuple[Sums, ...]:
+    def state(self) -> tuple[EpisodeSums, ...]:
         """State of the open episode, for a checkpoint."""
         return tuple(msgspec.structs.replace(sums) for sums in self._open)
 
-    def restore(self, state: tuple[Sums, ...]) -> None:
+    def restore(self, state: tuple[EpisodeSums, ...]) -> None:
         """Restore the result of ``state()``."""
         self._open = list(state)
 
@@ -242,7 +242,7 @@ class EpisodeFile:
             if filed.broken:  # its writer was killed
                 truncate_rows(path, filed, self.count)
         self._file = path.open("ab", buffering=0)
-        self._waiting = bytearray() if self._file.tell() else bytearray(_line(COLUMNS))
+        self._waiting = bytearray() if self._file.tell() else bytearray(_format_line(COLUMNS))
         self._pending: deque[int] = deque()
         """End of each waiting row in ``_waiting``."""
         self.flush()
@@ -256,9 +256,9 @@ class EpisodeFile:
         """Write one row; floats with all digits, so that equal runs give equal files; None as empty. A repeated row of
         an episode, from a restarted replay process that reads records again, is ignored.
         """
-        if self.last is not None and _order(row) <= _order(self.last):
+        if self.last is not None and _sort_key(row) <= _sort_key(self.last):
             return
-        line = _line([repr(v) if isinstance(v, float) else v for v in row])
+        line = _format_line([repr(v) if isinstance(v, float) else v for v in row])
         self._waiting += line
         self._pending.append(len(self._waiting))
         self.count, self.last = self.count + 1, row
@@ -282,11 +282,11 @@ class EpisodeFile:
         self._file.close()
 
 
-def _order(row: EpisodeRow) -> tuple[int, bool]:
+def _sort_key(row: EpisodeRow) -> tuple[int, bool]:
     return row.episode, row.kind == "eval"
 
 
-def _line(values: Iterable[object]) -> bytes:
+def _format_line(values: Iterable[object]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue().encode()

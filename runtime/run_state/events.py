@@ -24,88 +24,88 @@ Fields = Mapping[str, Value]
 
 MAX_FILE_BYTES: Final = 64 << 20
 """Size limit of ``events.jsonl``; vital events are written even beyond it."""
-COUNT: Final = "count"
+COUNT_FIELD: Final = "count"
 """Field with the number of events in an aggregated line."""
 
 
-class Weight(enum.Enum):
+class Origin(enum.Enum):
     """Origin of an event, which determines its share of the file."""
 
-    OUTSIDE = enum.auto()
+    PEER = enum.auto()
     """Caused by a peer or an outsider, at any rate."""
-    OWN = enum.auto()
+    RUN = enum.auto()
     """Caused by the run itself."""
     VITAL = enum.auto()
     """Essential: always written."""
 
     @property
-    def room(self) -> int | None:
+    def max_file_bytes(self) -> int | None:
         """Size of the file (bytes) up to which such an event is written; None: unlimited."""
-        return {Weight.OUTSIDE: MAX_FILE_BYTES // 4, Weight.OWN: MAX_FILE_BYTES * 3 // 4, Weight.VITAL: None}[self]
+        return {Origin.PEER: MAX_FILE_BYTES // 4, Origin.RUN: MAX_FILE_BYTES * 3 // 4, Origin.VITAL: None}[self]
 
     @property
-    def longest_text(self) -> int:
+    def max_text_length(self) -> int:
         """Maximum characters per field."""
-        return 300 if self is Weight.OUTSIDE else 1000
+        return 300 if self is Origin.PEER else 1000
 
 
 class Kind(NamedTuple):
     """Properties of one kind of event."""
 
-    weight: Weight = Weight.OWN
-    same: tuple[str, ...] | None = None
+    origin: Origin = Origin.RUN
+    grouped_by: tuple[str, ...] | None = None
     """Fields by which events are aggregated into one line (few values each); None: no aggregation."""
-    adds: tuple[str, ...] = ()
+    summed: tuple[str, ...] = ()
     """Fields summed in an aggregated line; the others are those of the last event."""
 
 
 _KINDS: Final = {
-    "learner_attached": Kind(Weight.OUTSIDE, ("learner", "pushes")),
-    "learner_resumed": Kind(Weight.OUTSIDE, ("learner", "pushes")),
-    "push_passed": Kind(Weight.OUTSIDE, ("learner",)),
-    "learner_turned_away": Kind(Weight.OUTSIDE, ()),
-    "connections_ended": Kind(Weight.OUTSIDE, ("why",), ("connections",)),
-    "policy_refused": Kind(Weight.OUTSIDE, ("learner", "stage")),
-    "policy_warning": Kind(Weight.OUTSIDE, ("reason",)),
-    "policy_admitted": Kind(Weight.OUTSIDE),
-    "policy_rolled_back": Kind(Weight.OUTSIDE),
-    "policy_probation_failed": Kind(Weight.OUTSIDE),
-    "policy_probation_passed": Kind(Weight.OUTSIDE),
-    "policy_not_filed": Kind(Weight.OUTSIDE, ("reason",)),
-    "rolled_back_not_filed": Kind(Weight.OUTSIDE, ("reason",)),
-    "mirror_differs": Kind(Weight.OUTSIDE, ()),
-    "tick": Kind(Weight.OWN, ("episode", "rule", "cause"), ("missed",)),
-    "error": Kind(Weight.OWN, ("source", "message")),
-    "warning": Kind(Weight.OWN, ("source", "message")),
-    "fault": Kind(Weight.VITAL),
-    "stop": Kind(Weight.VITAL),
-    "ended": Kind(Weight.VITAL),
-    "not_reproducible": Kind(Weight.VITAL),
-    "log_stopped": Kind(Weight.VITAL),
-    "log_goes_on": Kind(Weight.VITAL),
-    "resumed": Kind(Weight.VITAL),
-    "events_dropped": Kind(Weight.VITAL),
+    "learner_attached": Kind(Origin.PEER, ("learner", "pushes")),
+    "learner_resumed": Kind(Origin.PEER, ("learner", "pushes")),
+    "push_passed": Kind(Origin.PEER, ("learner",)),
+    "learner_turned_away": Kind(Origin.PEER, ()),
+    "connections_ended": Kind(Origin.PEER, ("why",), ("connections",)),
+    "policy_refused": Kind(Origin.PEER, ("learner", "stage")),
+    "policy_warning": Kind(Origin.PEER, ("reason",)),
+    "policy_admitted": Kind(Origin.PEER),
+    "policy_rolled_back": Kind(Origin.PEER),
+    "policy_probation_failed": Kind(Origin.PEER),
+    "policy_probation_passed": Kind(Origin.PEER),
+    "policy_not_filed": Kind(Origin.PEER, ("reason",)),
+    "rolled_back_not_filed": Kind(Origin.PEER, ("reason",)),
+    "mirror_differs": Kind(Origin.PEER, ()),
+    "tick": Kind(Origin.RUN, ("episode", "rule", "cause"), ("missed",)),
+    "error": Kind(Origin.RUN, ("source", "message")),
+    "warning": Kind(Origin.RUN, ("source", "message")),
+    "fault": Kind(Origin.VITAL),
+    "stop": Kind(Origin.VITAL),
+    "ended": Kind(Origin.VITAL),
+    "not_reproducible": Kind(Origin.VITAL),
+    "log_stopped": Kind(Origin.VITAL),
+    "log_goes_on": Kind(Origin.VITAL),
+    "resumed": Kind(Origin.VITAL),
+    "events_dropped": Kind(Origin.VITAL),
 }
-_PLAIN: Final = Kind()
-_ESSENTIAL: Final = Kind(Weight.VITAL)
+_DEFAULT_KIND: Final = Kind()
+_ESSENTIAL_KIND: Final = Kind(Origin.VITAL)
 
 
 def kind_of(kind: str, fields: Fields) -> Kind:
     """Kind of an event; any event with a fault is vital."""
-    return _ESSENTIAL if fields.get("fault") else _KINDS.get(kind, _PLAIN)
+    return _ESSENTIAL_KIND if fields.get("fault") else _KINDS.get(kind, _DEFAULT_KIND)
 
 
-def shortened(fields: Fields, longest: int) -> dict[str, Value]:
-    """Return the fields with texts cut to ``longest`` characters."""
+def shorten_texts(fields: Fields, max_length: int) -> dict[str, Value]:
+    """Return the fields with texts cut to ``max_length`` characters."""
     return {
-        name: f"{value[: longest - 3]}..." if isinstance(value, str) and len(value) > longest else value
+        name: f"{value[: max_length - 3]}..." if isinstance(value, str) and len(value) > max_length else value
         for name, value in fields.items()
     }
 
 
-def times(fields: Mapping[str, object]) -> int:
+def n_occurrences(fields: Mapping[str, object]) -> int:
     """Return the number of events in a line of ``events.jsonl``."""
-    count = fields.get(COUNT, 1)
+    count = fields.get(COUNT_FIELD, 1)
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
 
 
@@ -127,13 +127,13 @@ class PendingEvent(NamedTuple):
 @dataclass
 class _Window:
     kind: str
-    closes_s: float
+    end_s: float
     duration_s: float
     count: int = 0
     last: PendingEvent | None = None
 
 
-class Repeats:
+class EventAggregator:
     """Aggregation of repeated events."""
 
     def __init__(self) -> None:
@@ -141,27 +141,27 @@ class Repeats:
 
     def add(self, kind: str, fields: Fields, now_s: float, t_unix_s: float) -> list[PendingEvent]:
         """Add one event; return the events to write now, in order (``now_s``: monotonic)."""
-        known = kind_of(kind, fields)
+        properties = kind_of(kind, fields)
         pending = self.due(now_s)
-        if known.same is None:
+        if properties.grouped_by is None:
             return [*pending, PendingEvent(kind, dict(fields), t_unix_s)]
-        key: _Key = (kind, *(fields.get(name) for name in known.same))
+        key: _Key = (kind, *(fields.get(name) for name in properties.grouped_by))
         window = self._windows.get(key)
         if window is None:
             self._windows[key] = _Window(kind, now_s + MIN_WINDOW_S, MIN_WINDOW_S)
             if len(self._windows) > MAX_WINDOWS:
-                pending += self._closed(self._windows.pop(next(iter(self._windows))))
+                pending += self._close_window(self._windows.pop(next(iter(self._windows))))
             return [*pending, PendingEvent(kind, dict(fields), t_unix_s)]
         window.count += 1
-        window.last = PendingEvent(kind, _added(known, window.last, fields), t_unix_s)
+        window.last = PendingEvent(kind, _sum_fields(properties, window.last, fields), t_unix_s)
         return pending
 
     def due(self, now_s: float) -> list[PendingEvent]:
         """Return the aggregated events of windows that have closed."""
         pending: list[PendingEvent] = []
-        for key in [key for key, window in self._windows.items() if now_s >= window.closes_s]:
+        for key in [key for key, window in self._windows.items() if now_s >= window.end_s]:
             window = self._windows.pop(key)
-            pending += self._closed(window)
+            pending += self._close_window(window)
             if window.count:
                 duration_s = min(2 * window.duration_s, MAX_WINDOW_S)
                 self._windows[key] = _Window(window.kind, now_s + duration_s, duration_s)
@@ -170,26 +170,26 @@ class Repeats:
     def remaining(self) -> list[PendingEvent]:
         """Return the remaining aggregated events, at the end."""
         windows, self._windows = self._windows, {}
-        return [event for window in windows.values() for event in self._closed(window)]
+        return [event for window in windows.values() for event in self._close_window(window)]
 
     @staticmethod
-    def _closed(window: _Window) -> list[PendingEvent]:
+    def _close_window(window: _Window) -> list[PendingEvent]:
         if window.last is None:
             return []
         kind, fields, t_unix_s = window.last
-        return [PendingEvent(kind, fields if window.count == 1 else {**fields, COUNT: window.count}, t_unix_s)]
+        return [PendingEvent(kind, fields if window.count == 1 else {**fields, COUNT_FIELD: window.count}, t_unix_s)]
 
 
-def _added(kind: Kind, previous: PendingEvent | None, fields: Fields) -> dict[str, Value]:
+def _sum_fields(kind: Kind, previous: PendingEvent | None, fields: Fields) -> dict[str, Value]:
     added = dict(fields)
-    for name in kind.adds:
+    for name in kind.summed:
         more, so_far = fields.get(name), None if previous is None else previous.fields.get(name)
         if isinstance(more, int) and isinstance(so_far, int):
             added[name] = more + so_far
     return added
 
 
-_WAITING: Final = 1000
+_MAX_PENDING_LINES: Final = 1000
 """Maximum lines buffered while the disk is full; beyond it the oldest are dropped, essential ones last."""
 _ENCODER = msgspec.json.Encoder()
 
@@ -205,12 +205,12 @@ class EventFile:
         self._file = path.open("ab", buffering=0)
         self._waiting: deque[tuple[bytes, bool]] = deque()
         """Lines, and whether newer ones may replace them."""
-        self._repeats = Repeats()
+        self._repeats = EventAggregator()
         self._dropped: Counter[str] = Counter()
         self._dropped_reported = 0
 
     def write(self, kind: str, **fields: Value) -> None:
-        """Append one event, or count it; never raises.  On a full disk it is retried later."""
+        """Append one event, or count it; never raises.  On a full disk the write is retried later."""
         now_s = time.monotonic()
         for event in self._repeats.add(kind, fields, now_s, time.time()):
             self._put(event)
@@ -225,16 +225,16 @@ class EventFile:
             self._flush()
 
     def _put(self, event: PendingEvent) -> None:
-        weight = kind_of(event.kind, event.fields).weight
-        room = weight.room
-        line = _line(event._replace(fields=shortened(event.fields, weight.longest_text)))
+        weight = kind_of(event.kind, event.fields).origin
+        room = weight.max_file_bytes
+        line = _encode_line(event._replace(fields=shorten_texts(event.fields, weight.max_text_length)))
         if room is not None and self._length() + len(line) > room:
             self._drop(event.kind)
             return
-        if len(self._waiting) >= _WAITING:
+        if len(self._waiting) >= _MAX_PENDING_LINES:
             del self._waiting[next((index for index, (_, gives_way) in enumerate(self._waiting) if gives_way), 0)]
             self._drop("unwritten")
-        self._waiting.append((line, weight is not Weight.VITAL))
+        self._waiting.append((line, weight is not Origin.VITAL))
 
     def _length(self) -> int:
         try:
@@ -256,7 +256,7 @@ class EventFile:
         self._dropped_reported = total
         which = ", ".join(f"{n} {kind}" for kind, n in sorted(self._dropped.items()))
         self._waiting.append(
-            (_line(PendingEvent("events_dropped", {"events": total, "which": which}, time.time())), True)
+            (_encode_line(PendingEvent("events_dropped", {"events": total, "which": which}, time.time())), True)
         )
 
     def _flush(self) -> None:
@@ -286,5 +286,5 @@ class EventFile:
         self._file.close()
 
 
-def _line(event: PendingEvent) -> bytes:
+def _encode_line(event: PendingEvent) -> bytes:
     return _ENCODER.encode({"t_unix_s": round(event.t_unix_s, 3), "kind": event.kind, **event.fields}) + b"\n"

@@ -15,17 +15,17 @@ from onrig.runtime.exit_codes import ExitCode
 
 
 class Rearm(enum.Enum):
-    """Who may release a latched fault, from easiest to hardest."""
+    """Party that may release a latched fault, from easiest to hardest."""
 
     RUN = "run"
     """The run itself, between episodes and a bounded number of times."""
     PERSON = "person"
     """An operator: key ``r``, or ``onrig resume`` from another terminal."""
-    NOBODY = "nobody"
-    """No one: the run is over."""
+    NEVER = "nobody"
+    """It cannot be released: the run ends."""
 
 
-class Entry(NamedTuple):
+class FaultEntry(NamedTuple):
     """Meaning of a fault."""
 
     cause: str
@@ -70,196 +70,196 @@ class FaultName(enum.StrEnum):
     PROGRAM = "program"
 
 
-FAULTS: Final[dict[FaultName, Entry]] = {
-    FaultName.DEVICE_LEASE: Entry(
+FAULTS: Final[dict[FaultName, FaultEntry]] = {
+    FaultName.DEVICE_LEASE: FaultEntry(
         "no command reached the device during a complete lease, so it switched to its safe output",
         "check the load of the host and the link; a longer rig.lease_periods tolerates more",
         ExitCode.SAFETY,
         Rearm.RUN,
     ),
-    FaultName.DEVICE_SENSOR: Entry(
+    FaultName.DEVICE_SENSOR: FaultEntry(
         "a sensor reads outside its range or not at all",
         "check its cable, then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
-    FaultName.DEVICE_ESTOP: Entry(
+    FaultName.DEVICE_ESTOP: FaultEntry(
         "the emergency stop at the device was pressed",
         "release it when the rig is clear, then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
-    FaultName.DEVICE_INTERNAL: Entry(
+    FaultName.DEVICE_INTERNAL: FaultEntry(
         "the device reports an internal error",
         "power-cycle it, then start again",
         ExitCode.SAFETY,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.DEVICE_DISARMED: Entry(
+    FaultName.DEVICE_DISARMED: FaultEntry(
         "the device disarmed without a request and reports no fault",
         "check whether another host uses the same connection",
         ExitCode.SAFETY,
         Rearm.RUN,
     ),
-    FaultName.DEVICE_UNKNOWN: Entry(
+    FaultName.DEVICE_UNKNOWN: FaultEntry(
         "the device latched a fault unknown to this version",
         "look it up in the firmware, or update Onrig; then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
-    FaultName.DEVICE_UNNAMED: Entry(
+    FaultName.DEVICE_UNNAMED: FaultEntry(
         "the device reports a latched fault without a code",
         "check the firmware: it sets FAULT but leaves the code at 0; then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
-    FaultName.DEVICE_UNSAFE: Entry(
+    FaultName.DEVICE_UNSAFE: FaultEntry(
         "the device reports its safe output in force, and another output in the same frame or the next",
         "cut power to the actuators; then check the firmware and the motor drivers, and start again",
         ExitCode.SAFETY,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.DEVICE_RATE: Entry(
+    FaultName.DEVICE_RATE: FaultEntry(
         "the device samples at a rate other than the configured one",
         "fix its firmware (the period of CONFIGURE, its timer), then start again",
         ExitCode.HARDWARE,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.SENSORS_FROZEN: Entry(
+    FaultName.SENSORS_FROZEN: FaultEntry(
         "the sensors are frozen although the commands must have moved the rig",
         "check the sensors, their cables and whether the rig is blocked, then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
-    FaultName.DEVICE_REBOOTED: Entry(
+    FaultName.DEVICE_REBOOTED: FaultEntry(
         "the device rebooted during the run",
         "check its power supply, then start again",
         ExitCode.HARDWARE,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.DEVICE_REFUSED: Entry(
+    FaultName.DEVICE_REFUSED: FaultEntry(
         "the device declined an operation that the run needs",
         "correct the configuration or the firmware, then start again",
         ExitCode.HARDWARE,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.LINK_CLOSED: Entry(
+    FaultName.LINK_CLOSED: FaultEntry(
         "the link to the device is closed or takes no requests",
         "check its power and its cable, then start again",
         ExitCode.HARDWARE,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.LINK_UNPLUGGED: Entry(
+    FaultName.LINK_UNPLUGGED: FaultEntry(
         "the connection to the device has closed: cable unplugged, or device without power",
         "plug it in, check that the rig is clear, then re-arm",
         ExitCode.HARDWARE,
         Rearm.PERSON,
     ),
-    FaultName.LINK_SILENT: Entry(
+    FaultName.LINK_SILENT: FaultEntry(
         "the device has stopped sending",
         "check its power and its cable, then start again",
         ExitCode.HARDWARE,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.LINK_FROZEN: Entry(
+    FaultName.LINK_FROZEN: FaultEntry(
         "the device repeats a state frame: its number or its time does not advance",
         "restart everything between host and device (hub, bridge, firmware), then start again",
         ExitCode.HARDWARE,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.LINK_GARBLED: Entry(
+    FaultName.LINK_GARBLED: FaultEntry(
         "the device sends bytes, but no valid state frame",
         "check cable, shielding and baud rate, then start again",
         ExitCode.HARDWARE,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.FALLBACK_DIVERGES: Entry(
+    FaultName.FALLBACK_DIVERGES: FaultEntry(
         "the state keeps leaving its envelope although the fallback acts with full effort",
         "check the signs and the wiring of actuators and sensors, and that the drive can brake; then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
-    FaultName.RESET_DIVERGES: Entry(
+    FaultName.RESET_DIVERGES: FaultEntry(
         "the reset drives the rig away from its start although it acts with full effort",
         "check the signs and the wiring of actuators and sensors, and task.reset; then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
-    FaultName.RESET_FAILED: Entry(
+    FaultName.RESET_FAILED: FaultEntry(
         "the reset did not reach the start state in any of its attempts",
         "free the rig by hand, or give task.reset more time, more effort or a wider tolerance",
         ExitCode.HARDWARE,
         Rearm.PERSON,
     ),
-    FaultName.RESET_LIMIT: Entry(
+    FaultName.RESET_LIMIT: FaultEntry(
         "a reset drove the rig beyond the reset's own limits",
         "find what moved it; then lower task.reset.effort or widen task.reset.limits",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
-    FaultName.NO_POLICY: Entry(
+    FaultName.NO_POLICY: FaultEntry(
         "no first policy arrived in time",
         "check that a learner runs and is connected, or name a file with `policy`",
         ExitCode.INTERNAL,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.BARRIER: Entry(
+    FaultName.BARRIER: FaultEntry(
         "replay process and learner did not finish an episode in time",
         "see stderr.log, or raise barrier_timeout_s",
         ExitCode.INTERNAL,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.NOT_RESUMED: Entry(
+    FaultName.NOT_RESUMED: FaultEntry(
         "the run was paused and not resumed in time",
         "remove the reason for the pause, then start again",
         ExitCode.SAFETY,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.LOOP_KILLED: Entry(
+    FaultName.LOOP_KILLED: FaultEntry(
         "the control process was killed",
         "find the cause in the system log (out of memory?), then start again",
         ExitCode.INTERNAL,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.LOOP_HUNG: Entry(
+    FaultName.LOOP_HUNG: FaultEntry(
         "the control process has stopped making ticks",
         "find what stopped it; the run ends if it does not recover",
         ExitCode.INTERNAL,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.LEARNER_GONE: Entry(
+    FaultName.LEARNER_GONE: FaultEntry(
         "the learner is gone and is not restarted; the run cannot continue without it",
         "see stderr.log",
         ExitCode.INTERNAL,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.PLANT_FAILED: Entry(
+    FaultName.PLANT_FAILED: FaultEntry(
         "the code of the twin's plant raised an exception",
         "correct the plant at the reported line, then start again",
         ExitCode.INTERNAL,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.DRIVER_FAILED: Entry(
+    FaultName.DRIVER_FAILED: FaultEntry(
         "the code of the device's driver raised an exception",
         "check the rig; correct the driver at the reported line, or the device behind it, then start again",
         ExitCode.HARDWARE,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.TICK_CODE_FAILED: Entry(
+    FaultName.TICK_CODE_FAILED: FaultEntry(
         "the task's own code in the tick raised an exception, returned an invalid value or exceeded its time budget",
         "correct the code at the reported line, or make it faster (`onrig check` measures it), then start again",
         ExitCode.SAFETY,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
-    FaultName.PROGRAM: Entry(
+    FaultName.PROGRAM: FaultEntry(
         "internal error of the program",
         "please report it with events.jsonl and stderr.log",
         ExitCode.INTERNAL,
-        Rearm.NOBODY,
+        Rearm.NEVER,
     ),
 }
 
-_DEVICE: Final = {
+_DEVICE_FAULTS: Final = {
     DeviceFault.NONE: FaultName.DEVICE_DISARMED,
     DeviceFault.LEASE: FaultName.DEVICE_LEASE,
     DeviceFault.SENSOR: FaultName.DEVICE_SENSOR,
@@ -275,10 +275,10 @@ def device_fault(code: int, *, latched: bool = False) -> FaultName:
     """
     if latched and not code:
         return FaultName.DEVICE_UNNAMED
-    return _DEVICE[DeviceFault(code)] if code in {f.value for f in DeviceFault} else FaultName.DEVICE_UNKNOWN
+    return _DEVICE_FAULTS[DeviceFault(code)] if code in {f.value for f in DeviceFault} else FaultName.DEVICE_UNKNOWN
 
 
-def harder(fault: FaultName, other: FaultName) -> bool:
+def is_harder_to_release(fault: FaultName, other: FaultName) -> bool:
     """Return whether a fault is harder to release than another."""
     gravity = list(Rearm)
     return gravity.index(FAULTS[fault].rearm) > gravity.index(FAULTS[other].rearm)
@@ -287,7 +287,7 @@ def harder(fault: FaultName, other: FaultName) -> bool:
 def most_severe(latched: FaultName, code: int) -> FaultName:
     """Return the latched fault, or the device's newer one (``code``) if it is harder to release."""
     newer = device_fault(code) if code else latched
-    return newer if harder(newer, latched) else latched
+    return newer if is_harder_to_release(newer, latched) else latched
 
 
 class Halted(Exception):

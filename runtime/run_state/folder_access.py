@@ -1,6 +1,6 @@
 """Check that only the user of the run can write to a folder, so that no other user can redirect its files.
 
-In a folder writable by others, any name may be a symbolic link to another place. A run therefore writes only to a
+In a folder writable by others, any name may be a symbolic link. A run therefore writes only to a
 folder of its user that no one else can write to and that contains only the user's files and folders, and no links.
 Links on the path to the folder are accepted if they belong to the user or root, so that `runs` may be on another disk.
 """
@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_POLL_S: Final = 0.05
-_DEPTH: Final = 3
+_POLL_INTERVAL_S: Final = 0.05
+_RUN_FOLDER_DEPTH: Final = 3
 """Depth of a run folder."""
 
 
 class UnsafeFolder(OSError):
     """A folder that other users could redirect; ``strerror`` gives the reason and the remedy."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(0, f"{path} {why}")
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(0, f"{path} {reason}")
 
 
 def check_path(folder: Path) -> None:
@@ -33,9 +33,9 @@ def check_path(folder: Path) -> None:
             status = path.lstat()
         except FileNotFoundError:
             return
-        if stat.S_ISLNK(status.st_mode) and status.st_uid not in _trusted():
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in _trusted_owners():
             raise UnsafeFolder(path, f"is a link of {_user_name(status.st_uid)}; name its target instead")
-        if _world_writable(status.st_mode) and not status.st_mode & stat.S_ISVTX:
+        if _is_world_writable(status.st_mode) and not status.st_mode & stat.S_ISVTX:
             raise UnsafeFolder(path, "is writable by every user of this machine; use another folder, or chmod o-w it")
 
 
@@ -45,9 +45,9 @@ def check_folder(folder: Path) -> None:
     status = folder.stat()
     if status.st_uid != os.geteuid():
         raise UnsafeFolder(folder, f"belongs to {_user_name(status.st_uid)}; use another folder, or run as that user")
-    if _world_writable(status.st_mode):
+    if _is_world_writable(status.st_mode):
         raise UnsafeFolder(folder, "is writable by every user of this machine; use another folder, or chmod o-w it")
-    for entry in _entries(folder, _DEPTH):
+    for entry in _entries(folder, _RUN_FOLDER_DEPTH):
         if entry.is_symlink():
             raise UnsafeFolder(Path(entry.path), "is a link; remove it")
         if not entry.is_file() and not entry.is_dir():  # opening a FIFO for appending would wait for its reader
@@ -61,7 +61,7 @@ class FolderBusy(Exception):
     """Another process still writes to the folder, e.g. of a run that has just ended."""
 
 
-def lock(fd: int) -> bool:
+def try_lock(fd: int) -> bool:
     """Lock an open file or folder against other processes, without waiting; False while another one holds it.
 
     The kernel releases the lock when the descriptor is closed.  A file system or a machine without such locks counts as
@@ -78,22 +78,22 @@ def lock(fd: int) -> bool:
     return True
 
 
-def claim(folder: Path, patience_s: float) -> int:
+def claim(folder: Path, timeout_s: float) -> int:
     """Wait for the write lock on a run's memory and files; return the descriptor that holds it.
 
-    The kernel releases the lock when the process ends.  Raises FolderBusy after ``patience_s``.
+    The kernel releases the lock when the process ends.  Raises FolderBusy after ``timeout_s``.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    limit = time.monotonic() + patience_s
-    while not lock(fd):
+    limit = time.monotonic() + timeout_s
+    while not try_lock(fd):
         if time.monotonic() > limit:
             os.close(fd)
             raise FolderBusy(f"{folder}: another process still writes to it")
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_INTERVAL_S)
     return fd
 
 
-def hold(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
     """Lock a folder against every other `onrig run`, for as long as the returned descriptor is open.
 
     Raises FolderBusy if another one holds it, OSError if the folder is not writable by this user alone.
@@ -101,7 +101,7 @@ def hold(folder: Path) -> int:
     check_folder(folder)
     # A file that is never replaced.
     fd = os.open(folder / "stderr.log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    if not lock(fd):
+    if not try_lock(fd):
         os.close(fd)
         raise FolderBusy(f"{folder}: another `onrig run` is using it")
     return fd
@@ -115,11 +115,11 @@ def _entries(folder: Path, depth: int) -> Iterator[os.DirEntry[str]]:
                 yield from _entries(Path(entry.path), depth - 1)
 
 
-def _trusted() -> tuple[int, int]:
+def _trusted_owners() -> tuple[int, int]:
     return os.geteuid(), 0
 
 
-def _world_writable(mode: int) -> bool:
+def _is_world_writable(mode: int) -> bool:
     return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH)
 
 

@@ -10,16 +10,16 @@ from typing import Final
 from onrig.runtime.files import MAX_TABLE_BYTES, read_file
 from onrig.runtime.run_state.checksums import Extent, extent_of
 
-NAME: Final = "policies/index.csv"
+INDEX_FILE: Final = "policies/index.csv"
 """Path in a run folder."""
-_HEAD: Final = b"policy_id,bytes,crc32\n"
+_HEADER: Final = b"policy_id,bytes,crc32\n"
 
 
 class PolicyIndex:
     """Reader and sole writer of the index; the last line of a policy counts."""
 
     def __init__(self, policies: Path) -> None:
-        self._path = policies / Path(NAME).name
+        self._path = policies / Path(INDEX_FILE).name
         self._entries = read_index(self._path)
 
     def get(self, policy_id: int) -> Extent | None:
@@ -34,7 +34,7 @@ class PolicyIndex:
         line = b"%d,%d,%08x\n" % (policy_id, extent.bytes, extent.crc32)
         with self._path.open("ab", buffering=0) as file:
             size = file.tell()
-            data = line if size else _HEAD + line
+            data = line if size else _HEADER + line
             try:
                 if (file.write(data) or 0) < len(data):
                     raise OSError(28, os.strerror(28), str(self._path))
@@ -44,10 +44,10 @@ class PolicyIndex:
         self._entries[policy_id] = extent
 
 
-def read_index(path: Path, upto: int | None = None) -> dict[int, Extent]:
-    """Read the complete lines of an index (of its first ``upto`` bytes); empty if it cannot be read."""
+def read_index(path: Path, n_bytes: int | None = None) -> dict[int, Extent]:
+    """Read the complete lines of an index (of its first ``n_bytes`` bytes); empty if it cannot be read."""
     try:
-        data = read_file(path, MAX_TABLE_BYTES)[:upto]
+        data = read_file(path, MAX_TABLE_BYTES)[:n_bytes]
     except OSError:
         return {}
     entries: dict[int, Extent] = {}
@@ -60,13 +60,13 @@ def read_index(path: Path, upto: int | None = None) -> dict[int, Extent]:
     return entries
 
 
-def cut_index(policies: Path, upto: int | None) -> None:
-    """Cut the index to its first ``upto`` bytes, durably, or (None) after its last complete line; raises OSError."""
-    path = policies / Path(NAME).name
+def truncate_index(policies: Path, n_bytes: int | None) -> None:
+    """Cut the index to its first ``n_bytes`` bytes, durably, or (None) after its last complete line; raises OSError."""
+    path = policies / Path(INDEX_FILE).name
     if not path.is_file():
         return
     with path.open("r+b") as file:
-        end = file.read().rfind(b"\n") + 1 if upto is None else upto
+        end = file.read().rfind(b"\n") + 1 if n_bytes is None else n_bytes
         if end < os.fstat(file.fileno()).st_size:
             file.truncate(end)
             os.fsync(file.fileno())

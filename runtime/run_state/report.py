@@ -16,19 +16,19 @@ import msgspec
 from onrig.runtime.printable import printable
 from onrig.runtime.run_state.faults import FaultName
 
-_PIPE: Final = 1
-_SHORT: Final = 500
-_LONGEST: Final = select.PIPE_BUF
-_RESERVED: Final = frozenset({"t_unix_s", "kind", "source", "message"})
+_REPORT_FD: Final = 1
+_SHORTENED_LENGTH: Final = 500
+_MAX_REPORT_BYTES: Final = select.PIPE_BUF
+_RESERVED_FIELDS: Final = frozenset({"t_unix_s", "kind", "source", "message"})
 """Reserved field names of an event."""
-_FAULTS: Final = frozenset({None, *FaultName})
-ALIVE: Final = "alive"
+_VALID_FAULTS: Final = frozenset({None, *FaultName})
+HEARTBEAT: Final = "alive"
 """Kind of a heartbeat report."""
-_plain_output = False
+_uses_plain_output = False
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One line: source, kind, and a short text or figures."""
+    """One line: source, kind, and a short text or values."""
 
     source: str
     kind: str
@@ -43,31 +43,31 @@ _DECODER = msgspec.json.Decoder(Report)
 
 def use_plain_output() -> None:
     """Report in plain lines from now on, for a process run without a supervisor."""
-    global _plain_output
-    _plain_output = True
+    global _uses_plain_output
+    _uses_plain_output = True
 
 
 def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> bool:
     """Write one report, cut beyond 4 KiB; dropped (False) if the pipe is closed or full."""
-    if _plain_output:
+    if _uses_plain_output:
         print(f"{source}: {message}", file=sys.stderr if kind in ("warning", "error") else sys.stdout, flush=True)
         return True
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         line = _ENCODER.encode(Report(source, kind, message, values)) + b"\n"
         if len(line) > select.PIPE_BUF:
-            line = _ENCODER.encode(Report(source, kind, f"{message[:_SHORT]}...")) + b"\n"
+            line = _ENCODER.encode(Report(source, kind, f"{message[:_SHORTENED_LENGTH]}...")) + b"\n"
         # A pipe that polls ready takes this much atomically; a full one would block.
-        if select.select((), (_PIPE,), (), 0)[1]:
-            os.write(_PIPE, line)
+        if select.select((), (_REPORT_FD,), (), 0)[1]:
+            os.write(_REPORT_FD, line)
             return True
     return False
 
 
 def send_heartbeat(source: str) -> None:
     """Send a heartbeat to the supervisor; does nothing without one."""
-    if not _plain_output:
-        report(source, ALIVE)
+    if not _uses_plain_output:
+        report(source, HEARTBEAT)
 
 
 def parse_report(line: bytes) -> Report | None:
@@ -76,8 +76,8 @@ def parse_report(line: bytes) -> Report | None:
         parsed = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if parsed.values.keys() & _RESERVED or parsed.values.get("fault") not in _FAULTS:
+    if parsed.values.keys() & _RESERVED_FIELDS or parsed.values.get("fault") not in _VALID_FAULTS:
         return None
     # A report may quote text from a device or a learner.
     values = {printable(k): printable(v) if isinstance(v, str) else v for k, v in parsed.values.items()}
-    return Report(printable(parsed.source), parsed.kind, printable(parsed.message, _LONGEST), values)
+    return Report(printable(parsed.source), parsed.kind, printable(parsed.message, _MAX_REPORT_BYTES), values)

@@ -17,8 +17,8 @@ from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment, SegmentError, SegmentMissing, live_folders
 
-_NAME: Final = "run"
-_TRUSTED: Final = "trusted"
+_FOLDER_FILE: Final = "run"
+_TRUSTED_FILES_FILE: Final = "trusted"
 
 
 class Running(NamedTuple):
@@ -33,14 +33,14 @@ class Running(NamedTuple):
     def trust_files(self) -> None:
         """Trust the Python files that this run executes, in this process, in order to read its configuration."""
         with contextlib.suppress(OSError):  # it has ended, or belongs to an earlier version
-            for digest in (self.shm / _TRUSTED).read_text().split():
+            for digest in (self.shm / _TRUSTED_FILES_FILE).read_text().split():
                 trust(digest)
 
 
 def announce(shm: Path, folder: Path) -> None:
     """Store the run folder's path and the trusted Python files in the run's shared memory."""
-    (shm / _TRUSTED).write_text("\n".join(trusted_digests()))
-    (shm / _NAME).write_bytes(os.fsencode(folder.resolve()) + b"\n")
+    (shm / _TRUSTED_FILES_FILE).write_text("\n".join(trusted_digests()))
+    (shm / _FOLDER_FILE).write_bytes(os.fsencode(folder.resolve()) + b"\n")
 
 
 def running_rigs() -> list[Running]:
@@ -48,14 +48,14 @@ def running_rigs() -> list[Running]:
     rigs = []
     for pid, shm in live_folders():
         try:
-            folder = Path(os.fsdecode((shm / _NAME).read_bytes().removesuffix(b"\n")))
+            folder = Path(os.fsdecode((shm / _FOLDER_FILE).read_bytes().removesuffix(b"\n")))
         except OSError:
-            continue  # just starting or ending: nothing moves
+            continue  # just starting or ending: the rig does not move
         rigs.append(Running(pid, shm, folder))
     return rigs
 
 
-def running_in(folder: Path) -> Running | None:
+def find_running(folder: Path) -> Running | None:
     """Return the run in progress in ``folder``; None before its start and after its end."""
     resolved = folder.resolve()
     return next((running for running in running_rigs() if running.folder == resolved), None)
@@ -67,7 +67,7 @@ def stop_by_signal(running: Running, level: int) -> None:
         os.kill(running.pid, signal.SIGQUIT if level > 1 else signal.SIGTERM)
 
 
-class Remote:
+class RemoteControl:
     """Board of a run in another process; a context manager."""
 
     def __init__(self, running: Running) -> None:
@@ -75,7 +75,7 @@ class Remote:
         self._segment = Segment.attach(running.shm / "board", BOARD_SCHEMA)
         self._board = Board(self._segment)
 
-    def __enter__(self) -> Remote:
+    def __enter__(self) -> RemoteControl:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -109,12 +109,12 @@ class Remote:
 
 
 __all__ = [
-    "Remote",
+    "RemoteControl",
     "Running",
     "SegmentError",
     "SegmentMissing",
     "announce",
-    "running_in",
+    "find_running",
     "running_rigs",
     "stop_by_signal",
 ]

@@ -80,81 +80,86 @@ class Move(NamedTuple):
 
     state: State
     actions: tuple[Action, ...] = ()
-    possible: bool = True
+    is_possible: bool = True
     """False for a pair missing from the table."""
 
 
 S, E, A = State, Event, Action
-_LEAVE: Final = Move(S.DISCONNECTED, (A.DISARM, A.END))
-_LOST: Final = Move(S.DISCONNECTED, (A.END,))
-_TRIP: Final = Move(S.FAULT, (A.DISARM,))
-_IMPOSSIBLE: Final = Move(S.FAULT, (A.DISARM,), possible=False)
-_UNPLUGGED: Final = Move(S.DISCONNECTED)
-_ALWAYS: Final = {E.STOP_NOW: _LEAVE, E.LINK_LOST: _LOST, E.UNPLUGGED: _UNPLUGGED, E.TRIP: _TRIP}
+_LEAVE_MOVE: Final = Move(S.DISCONNECTED, (A.DISARM, A.END))
+_LINK_LOST_MOVE: Final = Move(S.DISCONNECTED, (A.END,))
+_TRIP_MOVE: Final = Move(S.FAULT, (A.DISARM,))
+_IMPOSSIBLE_MOVE: Final = Move(S.FAULT, (A.DISARM,), is_possible=False)
+_UNPLUGGED_MOVE: Final = Move(S.DISCONNECTED)
+_MOVES_FROM_ANY_STATE: Final = {
+    E.STOP_NOW: _LEAVE_MOVE,
+    E.LINK_LOST: _LINK_LOST_MOVE,
+    E.UNPLUGGED: _UNPLUGGED_MOVE,
+    E.TRIP: _TRIP_MOVE,
+}
 
-TABLE: Final[dict[State, dict[Event, Move]]] = {
+MOVES: Final[dict[State, dict[Event, Move]]] = {
     S.DISCONNECTED: {
         E.CONNECTED: Move(S.READY),
-        E.STOP: _LOST,
-        E.STOP_NOW: _LOST,
-        E.LINK_LOST: _LOST,
+        E.STOP: _LINK_LOST_MOVE,
+        E.STOP_NOW: _LINK_LOST_MOVE,
+        E.LINK_LOST: _LINK_LOST_MOVE,
         E.PLUGGED_IN: Move(S.FAULT),
         E.TRIP: Move(S.FAULT),
     },
     S.READY: {
-        **_ALWAYS,
+        **_MOVES_FROM_ANY_STATE,
         E.EPISODE: Move(S.RESETTING, (A.ARM, A.RESET)),
         E.PAUSE: Move(S.PAUSED, (A.DISARM,)),
-        E.STOP: _LEAVE,
-        E.COMPLETED: _LEAVE,
+        E.STOP: _LEAVE_MOVE,
+        E.COMPLETED: _LEAVE_MOVE,
     },
     S.RESETTING: {
-        **_ALWAYS,
+        **_MOVES_FROM_ANY_STATE,
         E.AT_START: Move(S.RUNNING),
         E.SHIELD_ACTS: Move(S.RESETTING),
         E.SHIELD_RELEASES: Move(S.RESETTING),
         E.PAUSE: Move(S.PAUSED, (A.DISARM,)),  # the reset has spent a budget
-        E.STOP: _LEAVE,
+        E.STOP: _LEAVE_MOVE,
     },
     S.RUNNING: {
-        **_ALWAYS,
+        **_MOVES_FROM_ANY_STATE,
         E.SHIELD_ACTS: Move(S.FALLBACK),
         E.EPISODE_OVER: Move(S.READY, (A.DISARM,)),
         E.STOP: Move(S.FADING, (A.FADE,)),
     },
     S.FALLBACK: {
-        **_ALWAYS,
+        **_MOVES_FROM_ANY_STATE,
         E.SHIELD_RELEASES: Move(S.RUNNING),
         E.EPISODE_OVER: Move(S.READY, (A.DISARM,)),
         E.STOP: Move(S.FADING, (A.FADE,)),
     },
     S.FADING: {
-        **_ALWAYS,
+        **_MOVES_FROM_ANY_STATE,
         E.SHIELD_ACTS: Move(S.FADING),
         E.SHIELD_RELEASES: Move(S.FADING),
         E.STOP: Move(S.FADING),
-        E.FADED: _LEAVE,
-        E.EPISODE_OVER: _LEAVE,
+        E.FADED: _LEAVE_MOVE,
+        E.EPISODE_OVER: _LEAVE_MOVE,
     },
     S.PAUSED: {
-        **_ALWAYS,
+        **_MOVES_FROM_ANY_STATE,
         E.RESUME: Move(S.READY),
-        E.STOP: _LEAVE,
-        E.EXPIRED: _LEAVE,
+        E.STOP: _LEAVE_MOVE,
+        E.EXPIRED: _LEAVE_MOVE,
     },
     S.FAULT: {
-        **_ALWAYS,
+        **_MOVES_FROM_ANY_STATE,
         E.TRIP: Move(S.FAULT),  # the first cause is kept
         E.REARM: Move(S.READY, (A.CLEAR_FAULT,)),
-        E.STOP: _LEAVE,
-        E.EXPIRED: _LEAVE,
+        E.STOP: _LEAVE_MOVE,
+        E.EXPIRED: _LEAVE_MOVE,
     },
 }
 
 
-def after(state: State, event: Event) -> Move:
+def next_move(state: State, event: Event) -> Move:
     """Look up the result of an event; a pair missing from the table disarms."""
-    return TABLE[state].get(event, _IMPOSSIBLE)
+    return MOVES[state].get(event, _IMPOSSIBLE_MOVE)
 
 
 class Transition(NamedTuple):
@@ -185,11 +190,11 @@ class StateMachine:
         itself.
         """
         previous = self.state
-        move = after(previous, event)
-        if not move.possible:
+        move = next_move(previous, event)
+        if not move.is_possible:
             fault = FaultName.PROGRAM
             detail = f"'{event.value}' cannot happen while {previous.name.lower()}"
-        if event is Event.REARM and move.possible:
+        if event is Event.REARM and move.is_possible:
             self.fault = None
         known = self.fault
         if event is Event.UNPLUGGED and known is not None and FAULTS[known].rearm is Rearm.RUN:

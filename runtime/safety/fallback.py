@@ -58,14 +58,14 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
     """Build the controller of a configuration; raises KeyError for a name that is not in the rig."""
     match fallback:
         case Damp():
-            return _damp(fallback, rig)
+            return _compile_damp(fallback, rig)
         case Hold():
-            return _hold(fallback, rig)
+            return _compile_hold(fallback, rig)
     safe = tuple([a.safe for a in rig.actuators])
     return lambda observation: safe
 
 
-def full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
+def compile_full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
     """Build the predicate that reports whether the controller acts with full effort at an observation."""
     if not isinstance(fallback, Damp):  # coils off, a held coil or the safe output are always full effort
         return lambda observation: True
@@ -73,7 +73,7 @@ def full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], boo
     return lambda observation: abs(observation[index]) >= full_at
 
 
-def _damp(fallback: Damp, rig: Rig) -> Controller:
+def _compile_damp(fallback: Damp, rig: Rig) -> Controller:
     safe = tuple([a.safe for a in rig.actuators])
     actuator = _index([a.name for a in rig.actuators], fallback.actuator)
     velocity = _index([o.name for o in rig.observations], fallback.observation)
@@ -89,7 +89,7 @@ def _damp(fallback: Damp, rig: Rig) -> Controller:
     return damp
 
 
-def _hold(fallback: Hold, rig: Rig) -> Controller:
+def _compile_hold(fallback: Hold, rig: Rig) -> Controller:
     safe = tuple([a.safe for a in rig.actuators])
     names, observations = [a.name for a in rig.actuators], [o.name for o in rig.observations]
     position_index, velocity_index = _index(observations, fallback.position), _index(observations, fallback.velocity)

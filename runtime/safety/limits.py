@@ -21,7 +21,7 @@ from onrig.runtime.safety.plant_box import (
     Setting,
     box_name,
     magnet_findings,
-    unknown,
+    unknown_name_message,
 )
 from onrig.runtime.safety.plausibility import plausibility_findings
 from onrig.runtime.safety.rules import Envelope
@@ -63,7 +63,7 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     """Reaction to a withdrawn promise: ``pause`` until a person re-arms (default on a port), or ``reduce`` exploration
     to a tenth; unset with a twin: neither."""
 
-    def counts(self, rig: Rig) -> tuple[tuple[int, int], ...]:
+    def count_ranges(self, rig: Rig) -> tuple[tuple[int, int], ...]:
         """Return the lowest and highest command of each actuator within its range, in counts."""
         return tuple(
             (ceil(low / a.resolution - _COUNT_TOLERANCE), floor(high / a.resolution + _COUNT_TOLERANCE))
@@ -74,7 +74,7 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     def setting(self, rig: Rig, period_s: float) -> Setting:
         """Return the parameters of a prediction under these limits, with ranges rounded to whole counts."""
         ranges = {}
-        for a, (low_count, high_count) in zip(rig.actuators, self.counts(rig), strict=True):
+        for a, (low_count, high_count) in zip(rig.actuators, self.count_ranges(rig), strict=True):
             low, high = self.range.get(a.name, (a.low, a.high))
             ranges[a.name] = max(low, low_count * a.resolution), min(high, high_count * a.resolution)
         return Setting(rig, period_s, ranges, self.envelope, self.fallback)
@@ -120,7 +120,7 @@ def _actuator_findings(run: _Run) -> Iterator[Finding]:
     actuators = {a.name: a for a in run.rig.actuators}
     for name, (low, high) in limits.range.items():
         path: NodePath = ("range", name)
-        if message := unknown(run.rig, "actuator", name):
+        if message := unknown_name_message(run.rig, "actuator", name):
             yield path, message
             continue
         a = actuators[name]
@@ -143,7 +143,7 @@ def _change_findings(
     field = "rate_per_s" if order == 1 else "jerk_per_s2"
     for name, value in limits.items():
         path: NodePath = (field, name)
-        if message := unknown(run.rig, "actuator", name):
+        if message := unknown_name_message(run.rig, "actuator", name):
             yield path, message
             continue
         a = actuators[name]
@@ -159,7 +159,7 @@ def _change_findings(
 
 def _envelope_findings(run: _Run) -> Iterator[Finding]:
     for name, e in run.limits.envelope.items():
-        if message := unknown(run.rig, "observation", name):
+        if message := unknown_name_message(run.rig, "observation", name):
             yield ("envelope", name), message
         elif not e.low < e.high or not 0 < e.release <= 1:
             yield ("envelope", name), "expected low < high and 0 < release <= 1"
@@ -173,7 +173,7 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
         case Hold(position=position, velocity=velocity):
             names = [("position", "observation", position), ("velocity", "observation", velocity)]
     for field, kind, name in names:
-        if message := unknown(run.rig, kind, name):
+        if message := unknown_name_message(run.rig, kind, name):
             yield ("fallback", field), message
         elif field == "actuator":
             actuator = next(a for a in run.rig.actuators if a.name == name)
@@ -189,7 +189,7 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
         yield ("fallback_dwell_s",), f"expected 0 to {_MAX_DWELL_S:g}"
 
 
-def prediction_trial(limits: Limits, rig: Rig, period_s: float) -> Iterator[Finding]:
+def prediction_findings(limits: Limits, rig: Rig, period_s: float) -> Iterator[Finding]:
     """Build and evaluate the configured prediction, for valid limits; propagates any exception of the family's code."""
     prediction = compile_prediction(limits, rig, period_s)
     if limits.predicted is None or prediction is None:

@@ -3,8 +3,8 @@
 Under held squared currents u_j >= 0 the force has a potential, -(c1/m) sum_j u_j p_j(x) with p_j(x) = 1 / (4 (d_j^2 +
 c2)^2), friction only dissipates energy, and a wall absorbs almost all of it.  Therefore v^2 / 2 never exceeds its
 present value by more than the potential's drop to its deepest point, however long the command is held: neither the
-lease nor lost frames matter, and the fallback (coils off) can only lower |v|.  A command passes if this bound keeps |v|
-within its envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).
+lease nor lost frames matter, and the fallback (coils off) can only lower |v|.  A command is accepted if this bound
+keeps |v| within its envelope for the strongest coils of the box (gain proportional to c1/m, friction neglected).
 Since p_j falls as c2 grows, the smallest c2 is used at the deepest point, and the largest at the body's position.  A
 dead band reduces each u_j: the bound uses the full u_j at the deepest point, and u_j less the largest dead band at the
 body's position.
@@ -37,13 +37,13 @@ from onrig.runtime.safety.plant_box import (
     error_bound,
     magnet_findings,
 )
-from onrig.runtime.safety.promise import Word
+from onrig.runtime.safety.promise import Basis
 
 Values = NDArray[np.float64]
 
 MAX_CELLS: Final = 200_000
 """Maximum cells of a table: a track of fifty metres."""
-_CELL_M: Final = 2.5e-4
+_CELL_WIDTH_M: Final = 2.5e-4
 """Width of the cells of measured positions."""
 _CELLS_PER_SPACING: Final = 6
 """Cells per magnet spacing in the search for the deepest point."""
@@ -84,7 +84,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
 
     units: ClassVar[Units] = Units("m", "A^2")
     # A held command has a potential only if the pull is constant; a varying pull could add energy.
-    promise: ClassVar[Word] = Word.PROVED
+    promise: ClassVar[Basis] = Basis.PROVED
     varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
     apart: ClassVar[Mapping[str, tuple[str, str]]] = {"c2": ("c2_m2", "c2_spread")}
 
@@ -196,7 +196,7 @@ class MagmanPrediction:
         currents = [min(action[i] + half, top) if action[i] else 0.0 for i, half, top in self._coils]
         a, b, c, d = held = (*currents, *self._no_coils)
         potentials, shortfall = self._min_potentials, self._shortfall
-        cell = int((position - self._track_low) // _CELL_M)
+        cell = int((position - self._track_low) // _CELL_WIDTH_M)
         present = 0.0  # beyond the track, as if the coils were infinitely far away
         if 0 <= cell < len(potentials):
             p, q, r, s = potentials[cell]
@@ -214,8 +214,8 @@ def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
     """Reason why the potentials cannot be tabulated; None if they can."""
     track = next(o for o in rig.observations if o.name == box.position)
     positions = sorted(box.magnets.values())
-    if (track.high - track.low) / _CELL_M > MAX_CELLS:
-        return f"a track of {track.high - track.low:g} m is too long: the maximum is {MAX_CELLS * _CELL_M:g} m"
+    if (track.high - track.low) / _CELL_WIDTH_M > MAX_CELLS:
+        return f"a track of {track.high - track.low:g} m is too long: the maximum is {MAX_CELLS * _CELL_WIDTH_M:g} m"
     if (positions[-1] - positions[0]) / _spacing(positions) * _CELLS_PER_SPACING > MAX_CELLS:
         return f"magnets {_spacing(positions):g} m apart over {positions[-1] - positions[0]:g} m are too close together"
     return None
@@ -255,7 +255,7 @@ def _max_acceleration(magnets: Values, max_currents: Values, pull: float, c2: fl
 
 def _min_potentials(magnets: Values, c2: float, pull: float, low: float, high: float, blur: float) -> list[Row]:
     """Lower bounds of each magnet's potential for positions measured in each cell of the track."""
-    edges = low + _CELL_M * np.arange(math.ceil((high - low) / _CELL_M - 1e-9) + 1)
+    edges = low + _CELL_WIDTH_M * np.arange(math.ceil((high - low) / _CELL_WIDTH_M - 1e-9) + 1)
     farthest = np.maximum(np.abs(edges[:-1, None] - blur - magnets), np.abs(edges[1:, None] + blur - magnets))
     return _rows(pull * potential(farthest, c2))
 

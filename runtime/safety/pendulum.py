@@ -1,4 +1,4 @@
-"""Prediction for pendulums: a command passes only if it leads into the safe set (``phase_plane``)."""
+"""Prediction for pendulums: a command is accepted only if it leads into the safe set (``phase_plane``)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import Damp
 from onrig.runtime.safety.phase_plane import (
-    LEVELS,
-    NODES,
+    N_LEVELS,
+    N_NODES,
     Box,
     Case,
     NoSafeSet,
     Span,
     check_feasible,
-    mirrored,
+    mirror_case,
     upper_side,
 )
 from onrig.runtime.safety.plant_box import (
@@ -33,12 +33,12 @@ from onrig.runtime.safety.plant_box import (
     common_findings,
     dead_band_of,
     error_bound,
-    unknown,
+    unknown_name_message,
 )
-from onrig.runtime.safety.promise import Word
+from onrig.runtime.safety.promise import Basis
 
-_PER_RAD: Final = NODES / (2.0 * math.pi)
-_MAX_LEVEL: Final = LEVELS - 1
+_PER_RAD: Final = N_NODES / (2.0 * math.pi)
+_MAX_LEVEL: Final = N_LEVELS - 1
 _MAX_DELAY_S: Final = 5.0
 """Longest lease for which a safe set is computed."""
 
@@ -68,7 +68,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
     units: ClassVar[Units] = Units("rad", "V")
-    promise: ClassVar[Word] = Word.PROVED
+    promise: ClassVar[Basis] = Basis.PROVED
     varying: ClassVar[frozenset[str]] = frozenset({"gravity_per_s2", "damping_per_s", "gain_per_v_s2", "dead_band"})
 
     @property
@@ -88,7 +88,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     def findings(self, setting: Setting) -> Iterator[Finding]:
         """List the problems that prevent a prediction."""
         problems = [*common_findings(self, setting, "angle")]
-        if message := unknown(setting.rig, "actuator", self.actuator):
+        if message := unknown_name_message(setting.rig, "actuator", self.actuator):
             problems.append((("predicted", "actuator"), message))
         yield from problems or self._infeasible(setting)
 
@@ -150,10 +150,13 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     low, high = setting.ranges[actuator.name]
     if low >= high:
         raise NoSafeSet(f"the range of '{actuator.name}' contains a single command")
-    gain = _around(box.gain_per_v_s2, box.spread)
+    gain = _span_around(box.gain_per_v_s2, box.spread)
     case = Case(
         box=Box(
-            _around(box.gravity_per_s2, box.spread), _around(box.damping_per_s, box.spread), gain, dead_band_of(box)
+            _span_around(box.gravity_per_s2, box.spread),
+            _span_around(box.damping_per_s, box.spread),
+            gain,
+            dead_band_of(box),
         ),
         command=Span(low, high),
         limit=setting.envelope[box.velocity].high,
@@ -165,7 +168,7 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
         velocity_error=error_bound(box, rig, box.velocity) + 0.5 * actuator.resolution * gain.high * period_s,
         safe_output=None if rig.releases else actuator.safe,
     )
-    return case, mirrored(case, setting.envelope[box.velocity].low)
+    return case, mirror_case(case, setting.envelope[box.velocity].low)
 
 
 def _max_delay_s(setting: Setting) -> float:
@@ -192,11 +195,11 @@ class PendulumPrediction:
         angle, velocity = observation[self._angle], observation[self._velocity]
         if not (-MAX_PLAUSIBLE < angle < MAX_PLAUSIBLE and -MAX_PLAUSIBLE < velocity < MAX_PLAUSIBLE):
             return inf, 0.0
-        node = int((angle + pi) * _PER_RAD // 1.0) % NODES
+        node = int((angle + pi) * _PER_RAD // 1.0) % N_NODES
         level = min(max((action[self._actuator] - self._min_command) * self._per_volt, 0.0), _MAX_LEVEL)
         # Between two levels, use the worse one.
-        high = self._high[ceil(level) * NODES + node]
-        low = self._low[floor(level) * NODES + node]
+        high = self._high[ceil(level) * N_NODES + node]
+        low = self._low[floor(level) * N_NODES + node]
         if velocity > high:
             return (velocity - high) * self._per_unit, 0.0
         if velocity < low:
@@ -213,5 +216,5 @@ def _tables(upper: Case, lower: Case) -> tuple[array[float], array[float]]:
     return array("d", upper_side(upper).cells.tobytes()), array("d", lowest.tobytes())
 
 
-def _around(value: float, spread: float) -> Span:
+def _span_around(value: float, spread: float) -> Span:
     return Span(value * (1.0 - spread), value * (1.0 + spread))

@@ -38,19 +38,19 @@ from numpy.typing import NDArray
 
 Curve = NDArray[np.float64]
 
-NODES: Final = 1024
+N_NODES: Final = 1024
 """Number of angles at which curves are sampled."""
-LEVELS: Final = 33
+N_LEVELS: Final = 33
 """Number of commands over the range whose passing states are tabulated; a command in between uses the worse
 neighbour."""
 _STEP_S: Final = 5e-4
 """Step of the integration (Runge-Kutta, fourth order) and of the running minimum."""
-_SLICES: Final = 16
+_N_GRAVITY_SLICES: Final = 16
 """Number of slices of gravity within which a plant may vary."""
-_SCAN_TURNS: Final = 3
-_STANDSTILL: Final = 1e-3
+_N_SCAN_TURNS: Final = 3
+_MIN_SCAN_VELOCITY: Final = 1e-3
 """Velocity (rad/s) below which a scan in the angle is ill-conditioned."""
-_TURN: Final = 2.0 * math.pi
+_FULL_TURN: Final = 2.0 * math.pi
 
 
 class Span(NamedTuple):
@@ -111,11 +111,11 @@ class NoSafeSet(ValueError):
     """The fallback or the safe output cannot keep the limits for these plants."""
 
 
-def mirrored(case: Case, lowest: float) -> Case:
-    """The case whose upper side is the lower side of ``case``; ``lowest``: lowest allowed velocity (rad/s)."""
+def mirror_case(case: Case, min_velocity: float) -> Case:
+    """The case whose upper side is the lower side of ``case``; ``min_velocity``: lowest allowed velocity (rad/s)."""
     return case._replace(
         command=Span(-case.command.high, -case.command.low),
-        limit=-lowest,
+        limit=-min_velocity,
         safe_output=-case.safe_output if case.safe_output else case.safe_output,
     )
 
@@ -124,11 +124,11 @@ def mirrored(case: Case, lowest: float) -> Case:
 def upper_side(case: Case) -> Sides:
     """Compute all curves, in a few tenths of a second; raises NoSafeSet."""
     coasting, fallback, safe = _curves(case)
-    levels = np.linspace(case.command.low, case.command.high, LEVELS)
+    levels = np.linspace(case.command.low, case.command.high, N_LEVELS)
     passing = _propagate_back(case.box, safe, levels[:, None], case.period_s)
     if case.late_s > 0:
         passing = _propagate_back(case.box, passing, case.command.high, case.late_s)
-    reach = min(math.ceil(case.angle_error / (_TURN / NODES)), NODES // 2)  # at most one turn
+    reach = min(math.ceil(case.angle_error / (_FULL_TURN / N_NODES)), N_NODES // 2)  # at most one turn
     shifted = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
     return Sides(coasting, fallback, safe, passing, np.min(shifted, axis=0) - case.velocity_error)
 
@@ -167,14 +167,14 @@ def _coasting_curve(case: Case) -> Curve:
     gravity, limit = case.box.gravity, case.limit
     if case.safe_output is None:
         # omega^2 / 2 - A cos(theta) never rises, and the fastest point is the lowest.
-        nodes = np.linspace(-math.pi, math.pi, NODES, endpoint=False)
+        nodes = np.linspace(-math.pi, math.pi, N_NODES, endpoint=False)
         squared = limit * limit - 2.0 * gravity.high * (1.0 - np.cos(nodes))
         if not squared.min() > 0:
             raise NoSafeSet(f"falling from the upright with the motor released exceeds {limit:.3g} rad/s")
         return _subtract_chord_error(np.sqrt(squared))
-    edges = np.linspace(gravity.low, gravity.high, _SLICES + 1).tolist()
+    edges = np.linspace(gravity.low, gravity.high, _N_GRAVITY_SLICES + 1).tolist()
     slices = [
-        _scan_backwards(case.box._replace(gravity=Span(*span)), case.safe_output, np.full(NODES, limit))
+        _scan_backwards(case.box._replace(gravity=Span(*span)), case.safe_output, np.full(N_NODES, limit))
         for span in pairwise(edges)
     ]
     lowest = np.min(slices, axis=0)
@@ -196,28 +196,28 @@ def _scan_backwards(box: Box, command: float, highest: Curve) -> Curve:
 
     All zeros if there is no such velocity at some angle.
     """
-    h = _TURN / NODES
+    h = _FULL_TURN / N_NODES
     effect = float(largest_effect(command, box.dead_band))
     push = (box.gain.high if effect > 0 else box.gain.low) * effect
     max_gravity, min_gravity, damping = box.gravity.high, box.gravity.low, box.damping.low
-    sines = [math.sin(-math.pi + 0.5 * k * h) for k in range(2 * NODES)]
+    sines = [math.sin(-math.pi + 0.5 * k * h) for k in range(2 * N_NODES)]
     bounds = highest.tolist()
 
     def slope(half_node: int, velocity: float) -> float:
-        sine = sines[half_node % (2 * NODES)]
+        sine = sines[half_node % (2 * N_NODES)]
         gravity = max_gravity if sine < 0 else min_gravity
         return (push - gravity * sine - damping * velocity) / velocity
 
-    curve, velocity = [0.0] * NODES, bounds[0]
-    for k in range(_SCAN_TURNS * NODES, 0, -1):
+    curve, velocity = [0.0] * N_NODES, bounds[0]
+    for k in range(_N_SCAN_TURNS * N_NODES, 0, -1):
         k1 = slope(2 * k, velocity)
         k2 = slope(2 * k - 1, velocity - 0.5 * h * k1)
         k3 = slope(2 * k - 1, velocity - 0.5 * h * k2)
         k4 = slope(2 * k - 2, velocity - h * k3)
-        velocity = min(bounds[(k - 1) % NODES], velocity - h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4))
-        if not velocity > _STANDSTILL:  # NaN too
-            return np.zeros(NODES)
-        if k <= NODES:
+        velocity = min(bounds[(k - 1) % N_NODES], velocity - h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4))
+        if not velocity > _MIN_SCAN_VELOCITY:  # NaN too
+            return np.zeros(N_NODES)
+        if k <= N_NODES:
             curve[k - 1] = velocity
     return np.array(curve)
 
@@ -225,7 +225,7 @@ def _scan_backwards(box: Box, command: float, highest: Curve) -> Curve:
 def _safe_curve(case: Case, fallback: Curve) -> Curve:
     safe = _propagate_back(case.box, fallback, case.command.high, case.delay_s)
     if not safe.min() > case.full_at + case.velocity_error:
-        angle = -math.pi + _TURN / NODES * int(np.argmin(safe))
+        angle = -math.pi + _FULL_TURN / N_NODES * int(np.argmin(safe))
         raise NoSafeSet(
             f"the fallback brakes fully from {case.full_at:.3g} rad/s, up to {case.delay_s:.3g} s late; at an angle "
             f"of {angle:.3g} rad this is too late to stay within {case.limit:.3g} rad/s"
@@ -241,7 +241,7 @@ def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: 
     """
     steps = max(4, math.ceil(duration_s / _STEP_S))
     h = duration_s / steps
-    nodes = np.linspace(-math.pi, math.pi, NODES, endpoint=False)
+    nodes = np.linspace(-math.pi, math.pi, N_NODES, endpoint=False)
     shape = np.broadcast_shapes(np.shape(command), curve.shape)
     angle, velocity = np.broadcast_to(nodes, shape).copy(), np.broadcast_to(curve, shape).copy()
 
@@ -267,16 +267,16 @@ def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: 
 
 def _resample(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
     """Resample the curves through (angle, velocity) at the nodes."""
-    monotonic = np.all(np.diff(angle, axis=-1) > 0) and np.all(angle[..., 0] + _TURN > angle[..., -1])
+    monotonic = np.all(np.diff(angle, axis=-1) > 0) and np.all(angle[..., 0] + _FULL_TURN > angle[..., -1])
     if not (monotonic and np.all(np.isfinite(velocity))):  # also rejects overflow
         raise NoSafeSet("at some angles the limits allow no velocity; the lease may be too long for the plant")
     # np.interp with a period would sort each row; all are sorted except at the end of the turn.
-    target_angles, wrapped = nodes % _TURN, angle % _TURN
+    target_angles, wrapped = nodes % _FULL_TURN, angle % _FULL_TURN
     order = np.argsort(wrapped, axis=-1, kind="stable")
     x, y = np.take_along_axis(wrapped, order, -1), np.take_along_axis(velocity, order, -1)
-    x = np.concatenate((x[..., -1:] - _TURN, x, x[..., :1] + _TURN), axis=-1)
+    x = np.concatenate((x[..., -1:] - _FULL_TURN, x, x[..., :1] + _FULL_TURN), axis=-1)
     y = np.concatenate((y[..., -1:], y, y[..., :1]), axis=-1)
-    rows = zip(x.reshape(-1, NODES + 2), y.reshape(-1, NODES + 2), strict=True)
+    rows = zip(x.reshape(-1, N_NODES + 2), y.reshape(-1, N_NODES + 2), strict=True)
     return np.array([np.interp(target_angles, a, v) for a, v in rows]).reshape(velocity.shape)
 
 

@@ -64,7 +64,7 @@ class PlantBox(Protocol):
     ``apart`` maps the names of parameters other than the lumped ones to the fields of their nominal value and spread.
     Three optional members extend the checks of a configuration: ``units`` (:class:`Units`), ``actuators`` (the names
     of the covered ones), and ``max_acceleration(setting)``, the largest acceleration of any plant within the envelope.
-    ``promise`` (``onrig.runtime.safety.promise.Word``) names the basis of the prediction; without it a rig's promise
+    ``promise`` (``onrig.runtime.safety.promise.Basis``) names the basis of the prediction; without it a rig's promise
     remains *measured*.  ``covers_all``: every envelope is guaranteed, and every observation is evaluated.
     """
 
@@ -112,24 +112,24 @@ def dead_band_of(box: PlantBox) -> float:
     return float(getattr(box, "dead_band", None) or 0.0)
 
 
-def apart_fields(box: PlantBox) -> Mapping[str, tuple[str, str]]:
+def separate_parameter_fields(box: PlantBox) -> Mapping[str, tuple[str, str]]:
     """Fields of the nominal value and relative spread of parameters other than the lumped ones, by parameter."""
     fields: Mapping[str, tuple[str, str]] = getattr(box, "apart", {})
     return fields
 
 
-def apart_of(box: PlantBox) -> dict[str, tuple[float, float]]:
+def separate_parameters(box: PlantBox) -> dict[str, tuple[float, float]]:
     """Nominal value and relative spread of parameters other than the lumped ones, by parameter."""
-    fields = apart_fields(box).items()
+    fields = separate_parameter_fields(box).items()
     return {name: (float(getattr(box, value)), float(getattr(box, spread) or 0.0)) for name, (value, spread) in fields}
 
 
-def guaranteed_by(box: PlantBox, envelope: Mapping[str, Envelope]) -> tuple[str, ...]:
+def guaranteed_observations(box: PlantBox, envelope: Mapping[str, Envelope]) -> tuple[str, ...]:
     """Names of the observations whose envelopes a prediction guarantees."""
     return tuple(envelope) if covers_all(box) else (box.velocity,)
 
 
-def judged_by(box: PlantBox, rig: Rig) -> tuple[str, ...]:
+def evaluated_observations(box: PlantBox, rig: Rig) -> tuple[str, ...]:
     """Names of the observations that a prediction evaluates."""
     return tuple(o.name for o in rig.observations) if covers_all(box) else (box.place, box.velocity)
 
@@ -168,12 +168,12 @@ def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
     return 0.5 * next(s.resolution for s in rig.sensors if s.name == (observation.sensor or name))
 
 
-def common_findings(box: PlantBox, setting: Setting, place_field: str) -> Iterator[Finding]:
-    """List the problems of the members common to all families; ``place_field``: the family's name for the position."""
+def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Iterator[Finding]:
+    """List the problems of the members common to all families; ``position_field``: its name of the position."""
     rig, place, velocity = setting.rig, box.place, box.velocity
     period_us = round(setting.period_s * 1e6)
-    for field, name in ((place_field, place), ("velocity", velocity)):
-        if message := unknown(rig, "observation", name):
+    for field, name in ((position_field, place), ("velocity", velocity)):
+        if message := unknown_name_message(rig, "observation", name):
             yield ("predicted", field), message
     if not 0 <= box.spread < 1:
         yield ("predicted", "spread"), f"expected 0 to less than 1, got {box.spread:g}"
@@ -190,7 +190,7 @@ def common_findings(box: PlantBox, setting: Setting, place_field: str) -> Iterat
         yield ("predicted",), f"expected an envelope of '{velocity}' that contains 0 (limits.envelope)"
 
 
-def unknown(rig: Rig, kind: str, name: str) -> str | None:
+def unknown_name_message(rig: Rig, kind: str, name: str) -> str | None:
     """Message about a name that is not in the rig; None if it is."""
     names: Sequence[str] = [i.name for i in (rig.actuators if kind == "actuator" else rig.observations)]
     return None if name in names else unknown_name(f"rig '{rig.name}'", kind, name, names)
@@ -199,7 +199,7 @@ def unknown(rig: Rig, kind: str, name: str) -> str | None:
 def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Iterator[Finding]:
     """List the problems of magnets given as positions (m) by actuator."""
     for name, position in magnets.items():
-        if message := unknown(rig, "actuator", name):
+        if message := unknown_name_message(rig, "actuator", name):
             yield (section, "magnets", name), message
         elif not math.isfinite(position):
             yield (section, "magnets", name), "expected a finite position"

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from onrig.hw.roles import (
+    derivative_problem,
     lag_s,
     measured_range,
     observation_of,
     place_problems,
-    rate_of_problem,
     rate_problem,
     speed_problem,
 )
@@ -27,7 +27,7 @@ from onrig.runtime.safety.plant_box import (
     Setting,
     actuators_of,
     error_bound,
-    judged_by,
+    evaluated_observations,
     max_acceleration_of,
     units_of,
 )
@@ -53,7 +53,7 @@ def guarded_observations(setting: Setting, box: PlantBox | None) -> list[str]:
             names.append(observation)
         case Hold(position=position, velocity=velocity):
             names += [position, velocity]
-    return list(dict.fromkeys([*names, *(() if box is None else judged_by(box, setting.rig))]))
+    return list(dict.fromkeys([*names, *(() if box is None else evaluated_observations(box, setting.rig))]))
 
 
 def _envelopes(setting: Setting) -> Iterator[Finding]:
@@ -63,8 +63,8 @@ def _envelopes(setting: Setting) -> Iterator[Finding]:
         if e.low < low or e.high > high:
             yield (
                 ("limits", "envelope", name),
-                f"[{e.low:g}, {e.high:g}] is wider than the readings of '{name}', [{low:g}, {high:g}], and guards "
-                "nothing beyond them: narrow it, or state the sensor's range (rig.sensors: low, high)",
+                f"[{e.low:g}, {e.high:g}] is wider than the readings of '{name}', [{low:g}, {high:g}], so "
+                "it never acts: narrow it, or state the sensor's range (rig.sensors: low, high)",
             )
 
 
@@ -79,7 +79,7 @@ def _fallback_roles(setting: Setting) -> Iterator[Finding]:
             ]
         case Hold(position=place, velocity=velocity, magnets=magnets, brake_below=brake_below):
             problems = [
-                ("velocity", rate_of_problem(rig, place, velocity)),
+                ("velocity", derivative_problem(rig, place, velocity)),
                 ("brake_below", speed_problem(rig, velocity, brake_below)),
             ]
             yield from (((*path, "magnets", name), message) for name, message in place_problems(rig, place, magnets))
@@ -91,7 +91,7 @@ def _prediction_roles(setting: Setting, box: PlantBox) -> Iterator[Finding]:
     units, covered, place = units_of(box), actuators_of(box), observation_of(rig, box.place)
     if units is not None and place is not None and not same_unit(place.unit, units.place):
         yield path, f"these plants move in {units.place!r}, but '{box.place}' is in {place.unit!r}"
-    elif problem := rate_of_problem(rig, box.place, box.velocity):
+    elif problem := derivative_problem(rig, box.place, box.velocity):
         yield (*path, "velocity"), problem
     driving = [a for a in rig.actuators if a.name in covered]
     for a in driving:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onrig.runtime.safety.limits import Limits
 
 
-class Word(enum.StrEnum):
+class Basis(enum.StrEnum):
     """Basis of the shield's limits, from the strongest to none."""
 
     PROVED = "proved"
@@ -25,28 +25,28 @@ class Word(enum.StrEnum):
     @property
     def has_plants(self) -> bool:
         """Whether the promise covers stated plants, with which a rig's own data can be compared."""
-        return self in (Word.PROVED, Word.SAMPLED)
+        return self in (Basis.PROVED, Basis.SAMPLED)
 
 
 _SENTENCES: Final = {
-    Word.PROVED: "for every plant of the stated box and every policy, the velocity provably stays inside its envelope, "
-    "even if the host dies",
-    Word.SAMPLED: "plants drawn from the stated uncertainty stay inside the envelope, even if the host dies, according "
-    "to a table computed from some of them and tested on others",
-    Word.MEASURED: "the fallback acts once the measured state has left the envelope; how far it goes beyond is not "
+    Basis.PROVED: "for every plant of the stated box and every policy, the velocity provably stays inside its "
+    "envelope, even if the host dies",
+    Basis.SAMPLED: "plants drawn from the stated uncertainty stay inside the envelope, even if the host dies, "
+    "according to a table computed from some of them and tested on others",
+    Basis.MEASURED: "the fallback acts once the measured state has left the envelope; how far it goes beyond is not "
     "known in advance",
-    Word.NONE: "no envelope: only the bounds on commands, the device's limits and its lease guard this rig",
+    Basis.NONE: "no envelope: only the bounds on commands, the device's limits and its lease guard this rig",
 }
 
 
 class Promise(NamedTuple):
     """A word and its meaning."""
 
-    word: Word
+    basis: Basis
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.word}: {self.sentence}"
+        return f"{self.basis}: {self.sentence}"
 
 
 def promise_of(limits: Limits) -> Promise:
@@ -55,20 +55,21 @@ def promise_of(limits: Limits) -> Promise:
     A family of plants without a ``promise`` adds nothing to the measured envelope.
     """
     if not limits.envelope:
-        return Promise(Word.NONE, _SENTENCES[Word.NONE])
+        return Promise(Basis.NONE, _SENTENCES[Basis.NONE])
     box = limits.predicted
-    word = Word.MEASURED if box is None else Word(getattr(box, "promise", Word.MEASURED))
-    sentence = _SENTENCES[word]
-    if word is Word.SAMPLED and (numbers := _numbers(box)):
+    basis = Basis.MEASURED if box is None else Basis(getattr(box, "promise", Basis.MEASURED))
+    sentence = _SENTENCES[basis]
+    if basis is Basis.SAMPLED and (numbers := _numbers(box)):
         sentence = f"{sentence} ({numbers})"
-    return Promise(word, sentence)
+    return Promise(basis, sentence)
 
 
-def described(limits: Limits) -> dict[str, str]:
+def promise_fields(limits: Limits) -> dict[str, str]:
     """Return the promise for ``meta.json``, with the hash of its table."""
     promise = promise_of(limits)
     table = getattr(limits.predicted, "sha256", None)
-    return {**promise._asdict(), **({"table_sha256": table} if isinstance(table, str) else {})}
+    fields: dict[str, str] = {"word": promise.basis, "sentence": promise.sentence}
+    return {**fields, **({"table_sha256": table} if isinstance(table, str) else {})}
 
 
 def _numbers(box: object) -> str:
@@ -81,10 +82,10 @@ def _numbers(box: object) -> str:
     tested = header.tested
     if tested is None:
         return f"{computed}; not tested"
-    return f"{computed}; {tested.breaches} of {tested.plants} other plants breached it: {bound_in_words(tested)}"
+    return f"{computed}; {tested.breaches} of {tested.plants} other plants breached it: {format_bound(tested)}"
 
 
-def bound_in_words(tested: Tested) -> str:
+def format_bound(tested: Tested) -> str:
     """Sentence about the bound on the rate of breaches, rounded up."""
     step = 10.0 ** (math.floor(math.log10(tested.rate)) - 1)
     percent = 100.0 * math.ceil(tested.rate / step - 1e-9) * step

@@ -177,6 +177,6 @@ class Envelopes:
             default=0.0,
         )
 
-    def well_inside(self, observation: Sequence[float]) -> bool:
+    def is_well_inside(self, observation: Sequence[float]) -> bool:
         """Return whether the fallback may end."""
         return all(b.inner_low <= observation[b.observation] <= b.inner_high for b in self._bounds)

@@ -1,4 +1,4 @@
-"""Prediction from a sampled barrier: a command passes if it has a margin in the table of ``onrig safety --barrier``.
+"""Prediction from a sampled barrier: a command needs a margin in the table of ``onrig safety --barrier``.
 
 The table covers any plant of up to four states; its promise rests on plants drawn from the stated uncertainty, not on a
 proof (``runtime/SAFETY.md``).
@@ -20,12 +20,12 @@ from onrig.runtime.config.problem import Finding, unknown_name
 from onrig.runtime.safety.barrier_file import MAX_COMMANDS, MAX_STATES, Axis, Barrier, read_barrier
 from onrig.runtime.safety.fallback import Hold
 from onrig.runtime.safety.plant_box import Setting, Sketch
-from onrig.runtime.safety.promise import Word
+from onrig.runtime.safety.promise import Basis
 
 Nodes = Annotated[int, msgspec.Meta(ge=2, le=201)]
 Interval = tuple[Quantity, Quantity]
 
-_EDGE: Final = 1e-9
+_EDGE_TOLERANCE: Final = 1e-9
 """Tolerance for rounding at the end of an axis."""
 
 
@@ -58,7 +58,7 @@ class SampledBox(
     sha256: str | UnsetType = UNSET
     """Hash of the table, filled in when the configuration is read."""
 
-    promise: ClassVar[Word] = Word.SAMPLED
+    promise: ClassVar[Basis] = Basis.SAMPLED
     covers_all: ClassVar[bool] = True
     file_field: ClassVar[str] = "table"
     varying: ClassVar[frozenset[str]] = frozenset()
@@ -161,7 +161,7 @@ class SampledPrediction:
         base, weights = 0, []
         for index, low, per_unit, last, step in self._states:
             t = (observation[index] - low) * per_unit
-            if not -_EDGE <= t <= last + _EDGE:
+            if not -_EDGE_TOLERANCE <= t <= last + _EDGE_TOLERANCE:
                 return (abs(t - 0.5 * last) / (0.5 * last) - 1.0 if t == t else inf), 0.0
             i = int(t) if t < last else last - 1
             base += i * step

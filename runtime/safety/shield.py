@@ -1,8 +1,8 @@
 """The shield: checks that every command must pass before it is sent.
 
-Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness comes first because NaN passes ``min``,
+Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness is checked first because NaN passes ``min``,
 ``max`` and comparisons.  Range, rate and jerk bound the command.  The fallback controller replaces an invalid command,
-a command in a state outside the envelope, and one that leads out of the predicted envelope, in the same tick.  It acts
+a command in a state outside the envelope, and one predicted to leave the envelope, in the same tick.  It acts
 until a dwell time has passed and both the state and the desired command are well inside again (reverse switching).
 """
 
@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from onrig.hw.rig import Rig
 from onrig.runtime.record import Rule
-from onrig.runtime.safety.fallback import Controller, FallbackWatch, compile_fallback, full_effort
+from onrig.runtime.safety.fallback import Controller, FallbackWatch, compile_fallback, compile_full_effort
 from onrig.runtime.safety.limits import Limits, compile_prediction
-from onrig.runtime.safety.plant_box import PlantBox, Prediction, guaranteed_by
+from onrig.runtime.safety.plant_box import PlantBox, Prediction, guaranteed_observations
 from onrig.runtime.safety.rules import FULL_RANGE, Envelopes, Jerk, Range, Rate, is_sound
 
 _RANGE, _NONE = Rule.RANGE, Rule.NONE
@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
 
 def _required_release(limits: Limits, box: PlantBox) -> float:
     """Largest release share of the envelopes that a prediction guarantees."""
-    return max(limits.envelope[name].release for name in guaranteed_by(box, limits.envelope))
+    return max(limits.envelope[name].release for name in guaranteed_observations(box, limits.envelope))
 
 
 class Shield:
@@ -65,7 +65,7 @@ class Shield:
         self._dwell_ticks = max(1, round(limits.fallback_dwell_s / period_s))
         self._watch = FallbackWatch(
             self._envelopes.distance,
-            full_effort(limits.fallback, rig),
+            compile_full_effort(limits.fallback, rig),
             period_s,
             limits.fallback_dwell_s,
             predicted=self._prediction is not None,
@@ -95,29 +95,29 @@ class Shield:
         (None: equal to in_force).
         """
         if action is None or not is_sound(action, self._n_actuators):
-            return self._enter(observation, Rule.FINITE, FULL_RANGE)
+            return self._start_fallback(observation, Rule.FINITE, FULL_RANGE)
         outside, margin = self._envelopes.evaluate(observation)
         if outside:
-            return self._enter(observation, Rule.ENVELOPE, outside)
-        out, rule, amount = self._within_rules(action, in_force, in_force if before is None else before)
+            return self._start_fallback(observation, Rule.ENVELOPE, outside)
+        out, rule, amount = self._bound_command(action, in_force, in_force if before is None else before)
         if self._prediction is not None:
             excess, predicted_margin = self._prediction.evaluate(observation, out)
             margin = min(margin, predicted_margin)
         else:
             excess, predicted_margin = 0.0, 1.0
         if self._in_fallback:
-            inside = self._envelopes.well_inside(observation) and predicted_margin >= self._margin_to_leave
+            inside = self._envelopes.is_well_inside(observation) and predicted_margin >= self._margin_to_leave
             if self._remaining > 0 or not inside:
                 self._remaining -= 1
                 return self._fall_back(observation, Rule.FALLBACK, None, action, margin)
             self._in_fallback = False
             self._watch.reset()
         if excess:
-            return self._enter(observation, Rule.PREDICTED, excess)
+            return self._start_fallback(observation, Rule.PREDICTED, excess)
         # Bypasses the named tuple's constructor, a Python function.
         return tuple.__new__(Verdict, (out, rule, amount, margin))
 
-    def _within_rules(
+    def _bound_command(
         self, action: Sequence[float], in_force: Sequence[float], before: Sequence[float]
     ) -> tuple[tuple[float, ...], Rule, float]:
         """Apply the rules that bound the command; returns the last one that changed it."""
@@ -131,7 +131,7 @@ class Shield:
             rule, amount = (Rule.JERK, more) if more else (rule, amount)
         return out, rule, min(amount, MAX_AMOUNT)
 
-    def _enter(self, observation: Sequence[float], rule: Rule, amount: float) -> Verdict:
+    def _start_fallback(self, observation: Sequence[float], rule: Rule, amount: float) -> Verdict:
         self._in_fallback = True
         self._remaining = self._dwell_ticks
         return self._fall_back(observation, rule, min(amount, MAX_AMOUNT), (), 0.0)

@@ -17,17 +17,17 @@ from onrig.runtime.record import RecordLayout
 from onrig.runtime.shm.latest import Latest, latest_bytes
 from onrig.runtime.shm.segment import Segment
 
-NAME: Final = "actions"
+SEGMENT_NAME: Final = "actions"
 _TO_LOOP, _TO_TRAINER = "to-loop", "to-trainer"
-_SAMPLE: Final = struct.Struct("<QQdq?")
-_ORDER: Final = "<Qqqq?"
-_DRAINED: Final = 65536
+_SAMPLE_HEAD: Final = struct.Struct("<QQdq?")
+_REQUEST_FORMAT: Final = "<Qqqq?"
+_MAX_DRAIN_BYTES: Final = 65536
 NO_SEED: Final = -1
 NO_TICK: Final = -1
 
 
-class Order(NamedTuple):
-    """Newest wish of the trainer."""
+class TrainerRequest(NamedTuple):
+    """Newest request of the trainer."""
 
     episodes: int
     """Episodes requested so far; one more than before asks for the next one."""
@@ -37,7 +37,7 @@ class Order(NamedTuple):
     """Tick whose sample ``action`` answers, or NO_TICK."""
     sent_ns: int
     """Monotonic time at which it was sent."""
-    closes: bool
+    is_closing: bool
     """Whether the trainer has finished."""
     action: tuple[float, ...] = ()
     """(m,) in SI, float32."""
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
     """Sum of the rewards of these periods."""
     sent_ns: int
     """Monotonic time at which it was sent."""
-    over: bool
+    is_over: bool
     """Whether the episode ended with it."""
     records: bytes
     """Step record of the period before the sample (zeros before the first), and that of the sample itself."""
@@ -62,7 +62,7 @@ class Sample(NamedTuple):
 
 def exchange_bytes(layout: RecordLayout) -> int:
     """Size of the body of the segment."""
-    return latest_bytes(_sample_bytes(layout)) + latest_bytes(_order_struct(layout).size)
+    return latest_bytes(_sample_bytes(layout)) + latest_bytes(_request_struct(layout).size)
 
 
 def exchange_schema(layout: RecordLayout) -> str:
@@ -77,85 +77,87 @@ def make_fifos(folder: Path) -> None:
 
 
 def _sample_bytes(layout: RecordLayout) -> int:
-    return _SAMPLE.size + 2 * layout.size
+    return _SAMPLE_HEAD.size + 2 * layout.size
 
 
-def _order_struct(layout: RecordLayout) -> struct.Struct:
-    return struct.Struct(f"{_ORDER}{layout.n_actions}f")
+def _request_struct(layout: RecordLayout) -> struct.Struct:
+    return struct.Struct(f"{_REQUEST_FORMAT}{layout.n_actions}f")
 
 
 class _End:
     """One end; both map the same segment."""
 
-    def __init__(self, folder: Path, layout: RecordLayout, *, heard: str, told: str) -> None:
-        self._segment = Segment.attach(folder / NAME, exchange_schema(layout))
+    def __init__(self, folder: Path, layout: RecordLayout, *, receive_name: str, send_name: str) -> None:
+        self._segment = Segment.attach(folder / SEGMENT_NAME, exchange_schema(layout))
         split = latest_bytes(_sample_bytes(layout))
         self._samples = Latest(self._segment.body[:split], _sample_bytes(layout))
-        self._orders = Latest(self._segment.body[split:], _order_struct(layout).size)
-        self._layout, self._order = layout, _order_struct(layout)
+        self._requests = Latest(self._segment.body[split:], _request_struct(layout).size)
+        self._layout, self._request_struct = layout, _request_struct(layout)
         # Open for reading and writing: neither open nor write depends on the other side.
-        self._heard, self._told = (os.open(folder / name, os.O_RDWR | os.O_NONBLOCK) for name in (heard, told))
+        self._receive_fd, self._send_fd = (
+            os.open(folder / name, os.O_RDWR | os.O_NONBLOCK) for name in (receive_name, send_name)
+        )
         self._poll = select.poll()
-        self._poll.register(self._heard, select.POLLIN)
+        self._poll.register(self._receive_fd, select.POLLIN)
 
     def fileno(self) -> int:
-        """Descriptor that becomes readable when the other side has sent something."""
-        return self._heard
+        """Descriptor that becomes readable when the other side has sent a message."""
+        return self._receive_fd
 
     def wait(self, timeout_ns: int) -> None:
-        """Wait until the other side has sent something since the last call, at most ``timeout_ns``."""
+        """Wait until the other side has sent a message since the last call, at most ``timeout_ns``."""
         if self._poll.poll(max(timeout_ns, 0) / 1e6):
             with contextlib.suppress(BlockingIOError):
-                os.read(self._heard, _DRAINED)
+                os.read(self._receive_fd, _MAX_DRAIN_BYTES)
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: the other side has not read for long, and will wake up
-            os.write(self._told, b"\0")
+        with contextlib.suppress(BlockingIOError):  # full: unread bytes will wake the other side up anyway
+            os.write(self._send_fd, b"\0")
 
     def close(self) -> None:
         """Release the segment and the FIFOs."""
         self._samples.close()
-        self._orders.close()
+        self._requests.close()
         self._segment.close()
-        os.close(self._heard)
-        os.close(self._told)
+        os.close(self._receive_fd)
+        os.close(self._send_fd)
 
 
 class LoopEnd(_End):
     """The loop's end."""
 
     def __init__(self, folder: Path, layout: RecordLayout) -> None:
-        super().__init__(folder, layout, heard=_TO_LOOP, told=_TO_TRAINER)
-        self._seen = 0
-        self._last: Order | None = None
+        super().__init__(folder, layout, receive_name=_TO_LOOP, send_name=_TO_TRAINER)
+        self._last_version = 0
+        self._last_request: TrainerRequest | None = None
 
     def send(self, sample: Sample) -> None:
         """Publish a sample."""
-        self._samples.put(_SAMPLE.pack(*sample[:-1]) + sample.records)
+        self._samples.put(_SAMPLE_HEAD.pack(*sample[:-1]) + sample.records)
         self._wake()
 
     @property
-    def order(self) -> Order | None:
-        """Newest valid order; None before the first."""
-        if self._orders.version != self._seen:
-            found = self._orders.read()
-            if found is not None and len(found.content) == self._order.size:
-                self._seen = found.version
-                episodes, seed, tick, sent_ns, closes, *action = self._order.unpack(found.content)
-                self._last = Order(episodes, seed, tick, sent_ns, closes, tuple(action))
-        return self._last
+    def request(self) -> TrainerRequest | None:
+        """Newest valid request; None before the first."""
+        if self._requests.version != self._last_version:
+            newest = self._requests.read()
+            if newest is not None and len(newest.content) == self._request_struct.size:
+                self._last_version = newest.version
+                episodes, seed, tick, sent_ns, is_closing, *action = self._request_struct.unpack(newest.content)
+                self._last_request = TrainerRequest(episodes, seed, tick, sent_ns, is_closing, tuple(action))
+        return self._last_request
 
 
 class TrainerEnd(_End):
     """The trainer's end."""
 
     def __init__(self, folder: Path, layout: RecordLayout) -> None:
-        super().__init__(folder, layout, heard=_TO_TRAINER, told=_TO_LOOP)
+        super().__init__(folder, layout, receive_name=_TO_TRAINER, send_name=_TO_LOOP)
 
-    def send(self, order: Order) -> None:
-        """Publish an order; without an action its place is zero."""
-        action = order.action or (0.0,) * self._layout.n_actions
-        self._orders.put(self._order.pack(*order[:-1], *action))
+    def send(self, request: TrainerRequest) -> None:
+        """Publish a request; a missing action is sent as zeros."""
+        action = request.action or (0.0,) * self._layout.n_actions
+        self._requests.put(self._request_struct.pack(*request[:-1], *action))
         self._wake()
 
     def sample(self) -> Sample | None:
@@ -163,5 +165,5 @@ class TrainerEnd(_End):
         content = self._samples.take()
         if content is None:
             return None
-        episodes, periods, reward, sent_ns, over = _SAMPLE.unpack_from(content)
-        return Sample(episodes, periods, reward, sent_ns, over, content[_SAMPLE.size :])
+        episodes, periods, reward, sent_ns, is_over = _SAMPLE_HEAD.unpack_from(content)
+        return Sample(episodes, periods, reward, sent_ns, is_over, content[_SAMPLE_HEAD.size :])

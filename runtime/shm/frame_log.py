@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from onrig.runtime.shm.segment import Segment, SegmentError
 
 FRAME_LOG_SCHEMA: Final = "frames-2"
-RETAINED_S: Final = 4.0
+RETENTION_S: Final = 4.0
 """Seconds of device time kept: twice the length shown in a post-mortem, which is taken slightly later."""
 _MIN_FRAMES: Final = 2048
 _BODY_BYTES: Final = 249
@@ -35,7 +35,7 @@ class LoggedFrame(NamedTuple):
 
 def frame_log_bytes(rate_hz: float) -> int:
     """Size of a segment's body for ``RETAINED_S`` of frames at this rate of state frames."""
-    frames = max(_MIN_FRAMES, round(2 * RETAINED_S * rate_hz))
+    frames = max(_MIN_FRAMES, round(2 * RETENTION_S * rate_hz))
     return _CONTROL_BYTES + frames * _SLOT_BYTES
 
 

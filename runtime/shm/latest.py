@@ -58,7 +58,7 @@ class Latest:
     def newest(self) -> tuple[int, int]:
         """Label and length of the newest value, unchecked, to estimate the cost of a copy; zeros without one."""
         version = self._version[0]
-        label, length = _META.unpack_from(self._buffer, self._start(version))[:2] if version else (0, 0)
+        label, length = _META.unpack_from(self._buffer, self._offset(version))[:2] if version else (0, 0)
         return label, length
 
     def put(self, content: bytes, label: int = 0) -> None:
@@ -66,7 +66,7 @@ class Latest:
         if len(content) > self._max_bytes:
             raise ValueError(f"{len(content)} bytes; there is room for {self._max_bytes}")
         version = self._version[0] + 1
-        start = self._start(version)
+        start = self._offset(version)
         data = start + _META.size
         self._buffer[data : data + len(content)] = content
         _META.pack_into(self._buffer, start, label, len(content), _crc(version, label, content))
@@ -75,28 +75,28 @@ class Latest:
     def read(self) -> Value | None:
         """Copy the newest value in one attempt; None before the first, or if it was overwritten meanwhile."""
         version = self._version[0]
-        value = self._validated(version)
+        value = self._read_version(version)
         return value if self._version[0] == version else None
 
     def take(self) -> bytes | None:
         """Copy the content of the newest valid value, in a few attempts; None before the first."""
         for _ in range(_ATTEMPTS):
             version = self._version[0]
-            value = self._validated(version) or self._validated(version - 1)
+            value = self._read_version(version) or self._read_version(version - 1)
             if value is not None:
                 return value.content
             if not version:
                 return None
         return None
 
-    def _start(self, version: int) -> int:
+    def _offset(self, version: int) -> int:
         return _HEAD_BYTES + (version & 1) * self._stride
 
-    def _validated(self, version: int) -> Value | None:
+    def _read_version(self, version: int) -> Value | None:
         """Value of this version, if valid."""
         if version <= 0:
             return None
-        start = self._start(version)
+        start = self._offset(version)
         label, length, crc = _META.unpack_from(self._buffer, start)
         if length > self._max_bytes:
             return None
@@ -123,7 +123,7 @@ class SlotPolicy(NamedTuple):
     version: int
     policy_id: int
     model: bytes
-    native: bool = False
+    is_native: bool = False
     """Whether the C library evaluates it, as decided at admission."""
 
 
@@ -144,7 +144,7 @@ class PolicySlot:
         return self._latest.version
 
     @property
-    def taken(self) -> int:
+    def taken_id(self) -> int:
         """Id of the policy last taken by the loop; 0 before the first. Policies between it and the newest never act."""
         return self._taken[0]
 
@@ -153,9 +153,9 @@ class PolicySlot:
         """Length in bytes of the newest policy (0 without one), to estimate the cost of a copy."""
         return self._latest.newest[1]
 
-    def put(self, policy_id: int, model: bytes, *, native: bool = False) -> None:
+    def put(self, policy_id: int, model: bytes, *, is_native: bool = False) -> None:
         """Publish a policy (replay process only); raises ValueError if it is larger than the slot."""
-        self._latest.put(model, policy_id | (_NATIVE if native else 0))
+        self._latest.put(model, policy_id | (_NATIVE if is_native else 0))
 
     def take(self) -> SlotPolicy | None:
         """Copy the newest policy (loop only); None if there is none, or if it was overwritten during the copy."""

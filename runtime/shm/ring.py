@@ -19,7 +19,7 @@ from onrig.runtime.shm.segment import Segment
 
 _HEAD, _TAIL, _DROPPED = 0, 8, 16  # in units of 8 bytes; on separate cache lines, each with a single writer
 _CONTROL_BYTES: Final = 8 * 24
-_PATIENCE: Final = 1000
+_MAX_TORN_READS: Final = 1000
 """Reads of a torn record before it is skipped: at least a second, for a write that takes microseconds."""
 
 
@@ -44,7 +44,7 @@ class _Ring:
         return self._control[_HEAD] - self._control[_TAIL]
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the next push would be dropped (in lockstep the loop waits instead)."""
         return len(self) >= self.capacity
 
@@ -94,24 +94,24 @@ class RingReader(_Ring):
     def peek(self, limit: int = 4096) -> npt.NDArray[np.void]:
         """Copy up to ``limit`` records (dtype ``layout.dtype``), oldest first, without advancing; see ``take``."""
         n = min(self.waiting, limit)
-        records = self._whole(self.taken, n)
+        records = self._copy_untorn(self.taken, n)
         self._attempts = self._attempts + 1 if n and not len(records) else 0
-        if self._attempts > _PATIENCE:
+        if self._attempts > _MAX_TORN_READS:
             self.damaged += 1
             self.take(1)
         return records
 
     def retained(self) -> npt.NDArray[np.void]:
         """Copy the records already read and still in the ring, oldest first."""
-        return self._whole(self.tail, self.taken - self.tail)
+        return self._copy_untorn(self.tail, self.taken - self.tail)
 
-    def _whole(self, first: int, n: int) -> npt.NDArray[np.void]:
+    def _copy_untorn(self, first: int, n: int) -> npt.NDArray[np.void]:
         size = self._layout.size
         data = bytearray()
         for seq in range(first, first + n):
             start = (seq % self.capacity) * size
             raw = bytes(self._records[start : start + size])
-            if not self._layout.sealed(memoryview(raw)) or int.from_bytes(raw[:8], "little") != seq:
+            if not self._layout.has_valid_crc(memoryview(raw)) or int.from_bytes(raw[:8], "little") != seq:
                 break  # not yet fully visible: read in the next call
             data += raw
         return np.frombuffer(bytes(data), dtype=self._layout.dtype)
@@ -120,11 +120,11 @@ class RingReader(_Ring):
         """Advance by ``n`` records, which remain in the ring."""
         self.taken += n
 
-    def release(self, upto: int) -> None:
-        """Free the records before number ``upto``; all of them must be read and their results durable."""
-        if upto > self.taken:
-            raise ValueError(f"records before {upto} cannot be freed: records from {self.taken} on were not read")
-        self._control[_TAIL] = max(upto, self.tail)
+    def release(self, end: int) -> None:
+        """Free the records before number ``end``; all of them must be read and their results durable."""
+        if end > self.taken:
+            raise ValueError(f"records before {end} cannot be freed: records from {self.taken} on were not read")
+        self._control[_TAIL] = max(end, self.tail)
 
 
 class RingHistory(_Ring):
@@ -146,6 +146,6 @@ class RingHistory(_Ring):
         for number in range(first, head):
             start = (number % self.capacity) * size
             raw = bytes(self._records[start : start + size])
-            if self._layout.sealed(memoryview(raw)) and int.from_bytes(raw[:8], "little") == number:
+            if self._layout.has_valid_crc(memoryview(raw)) and int.from_bytes(raw[:8], "little") == number:
                 data += raw
         return np.frombuffer(bytes(data), dtype=self._layout.dtype)

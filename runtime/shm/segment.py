@@ -24,7 +24,7 @@ _PREFIX: Final = "onrig-"
 
 
 class SegmentError(RuntimeError):
-    """Missing, foreign or truncated segment, or one with another layout."""
+    """Missing or truncated segment, another file, or a segment with another layout."""
 
 
 class SegmentMissing(SegmentError):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.histogram import COARSE_BINS
+from onrig.runtime.histogram import N_COARSE_BINS
 from onrig.runtime.record import Miss, RecordLayout, Rule
 from onrig.runtime.shm.latest import Latest, latest_bytes
 from onrig.runtime.shm.segment import Segment
@@ -39,8 +39,8 @@ FIGURES: Final = np.dtype(
         ("policies_offered", "<i8"),
         ("policies_admitted", "<i8"),
         ("policies_refused", "<i8"),
-        ("tick_bins", "<i8", (COARSE_BINS,)),
-        ("lateness_bins", "<i8", (COARSE_BINS,)),
+        ("tick_bins", "<i8", (N_COARSE_BINS,)),
+        ("lateness_bins", "<i8", (N_COARSE_BINS,)),
         ("tick_max_ns", "<i8"),
         ("lateness_max_ns", "<i8"),
     ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.control.realtime import PARENT
-from onrig.runtime.run_state.report import ALIVE, Report, parse_report
+from onrig.runtime.run_state.report import HEARTBEAT, Report, parse_report
 
 _PIECE: Final = 65536
 _PIECES: Final = 16
@@ -87,7 +87,7 @@ class Child:
                 self._rest = remainder[-_PIECE:]  # longer than any report, such as a library's progress bar
                 parsed = [report for report in map(parse_report, lines) if report is not None]
                 self.n_reports += len(parsed)
-                self._arrived.extend(report for report in parsed if report.kind != ALIVE)
+                self._arrived.extend(report for report in parsed if report.kind != HEARTBEAT)
 
     @property
     def cpu_s(self) -> float:

@@ -24,12 +24,12 @@ from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.run_changes import Difference
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, resolved_text
-from onrig.runtime.run_state.checksums import FILE as CHECKSUMS
-from onrig.runtime.run_state.checksums import SUMMARY, Extent, measure, read_list, write_list
+from onrig.runtime.run_state.checksums import CHECKSUM_FILE as CHECKSUMS
+from onrig.runtime.run_state.checksums import SUMMARY_FILE, Extent, measure, read_list, write_list
 from onrig.runtime.run_state.completeness import Completeness
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.folder_access import check_folder, check_path
-from onrig.runtime.safety.promise import described
+from onrig.runtime.safety.promise import promise_fields
 from onrig.runtime.scoring import FORMAT as SCORE_FORMAT
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
 
@@ -101,7 +101,7 @@ def write_run_folder(
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
         identity = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
-        promise = {"promise": described(config.limits)}
+        promise = {"promise": promise_fields(config.limits)}
         _write_meta(folder, {**identity, **identified, **promise, **environment_facts(), **(facts or {})})
         for name, data in (files or {}).items():
             (folder / name).parent.mkdir(exist_ok=True)
@@ -141,7 +141,9 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     The replay process truncates the other files.  On OSError nothing has changed.
     """
     config = resumption.config
-    previous_contents = {name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY, CHECKSUMS)}
+    previous_contents = {
+        name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY_FILE, CHECKSUMS)
+    }
     kept = {path.name for path in folder.iterdir()}
     sizes = {name: _size(folder / name) for name in ("stderr.log", "events.jsonl")}
     tail = _partial_line_bytes(folder / "events.jsonl")
@@ -199,7 +201,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
 def _log_resumption(folder: Path, resumption: Resumption) -> None:
     events = EventFile(folder / "events.jsonl")
     for change in resumption.changes:
-        previous, now = (msgspec.json.encode(value).decode() for value in (change.run, change.wanted))
+        previous, now = (msgspec.json.encode(value).decode() for value in (change.run, change.requested))
         events.write("configuration_changed", setting=format_path(change.path), before=previous, now=now)
     for name in resumption.damaged:
         events.write("file_damaged", file=name)
@@ -221,7 +223,7 @@ def seal_run_folder(folder: Path) -> None:
         for post_mortem in post_mortems(folder)
         for name in (RECORDS, FRAMES, FAULT)
     )
-    names = (*_WRITTEN_AT_START, "events.jsonl", "timing.json", SUMMARY, *parts)
+    names = (*_WRITTEN_AT_START, "events.jsonl", "timing.json", SUMMARY_FILE, *parts)
     with contextlib.suppress(OSError):  # full disk: these files cannot be checked later
         write_list(folder, {**listed.files, **_measured(folder, names)}, listed.damaged)
 
@@ -269,7 +271,7 @@ def complete_summary(
 
     Also written without a summary of the replay process; then ``whole_otherwise`` gives the verdict.
     """
-    path = folder / SUMMARY
+    path = folder / SUMMARY_FILE
     summary: dict[str, object] = {}
     whole: Completeness | None = None
     with contextlib.suppress(OSError, msgspec.DecodeError):

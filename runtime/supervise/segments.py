@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.exchange import NAME, exchange_bytes, exchange_schema, make_fifos
+from onrig.runtime.shm.exchange import SEGMENT_NAME, exchange_bytes, exchange_schema, make_fifos
 from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, frame_log_bytes
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA
 from onrig.runtime.shm.ring import ring_bytes
@@ -53,7 +53,7 @@ def _plan(config: RunConfig) -> list[_Planned]:
         _Planned("board", BOARD_BYTES, BOARD_SCHEMA),
     ]
     if config.actor is not UNSET:
-        planned.insert(0, _Planned(NAME, exchange_bytes(layout), exchange_schema(layout)))
+        planned.insert(0, _Planned(SEGMENT_NAME, exchange_bytes(layout), exchange_schema(layout)))
     return planned
 
 

@@ -133,13 +133,13 @@ def signal_of(config: RunConfig, name: str) -> Observation | Actuator:
 
 
 if TYPE_CHECKING:
-    _Chosen = Drawing
+    _AnyDrawing = Drawing
 else:
-    _Chosen = Annotated[Any, registered(DRAWINGS)]
+    _AnyDrawing = Annotated[Any, registered(DRAWINGS)]
 
 
 class ViewOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Section ``view``: display of the run in pages and terminals."""
 
-    drawing: _Chosen | None = None
+    drawing: _AnyDrawing | None = None
     """Drawing of the rig; default: chosen by the plants of twin and shield, otherwise bars."""

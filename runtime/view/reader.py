@@ -109,14 +109,14 @@ class ViewReader:
         """State of the actuators as reported by the device."""
         return Actuators.read(self._board)
 
-    def records(self, seen: int, limit: int) -> tuple[int, NDArray[np.void]]:
-        """Return step records from number ``seen`` on, at most the newest ``limit`` (the ring has at least the last
-        8192).
+    def records(self, first_seq: int, limit: int) -> tuple[int, NDArray[np.void]]:
+        """Return step records from number ``first_seq`` on, at most the newest ``limit`` (the ring has at least
+        the last 8192).
 
         Returns the number for the next call, and the records (dtype ``layout.dtype``, SI units), ascending.
         """
-        records = self._ring.since(seen, limit)
-        return (int(records[-1]["seq"]) + 1 if len(records) else seen), records
+        records = self._ring.since(first_seq, limit)
+        return (int(records[-1]["seq"]) + 1 if len(records) else first_seq), records
 
     def figures(self) -> Figures | None:
         """Return the newest figures, about 0.25 s old; None before the first."""
@@ -151,7 +151,7 @@ class ViewReader:
 
     @property
     def sample_version(self) -> int:
-        """Number of samples of the memory; unchanged if there is nothing new."""
+        """Number of samples of the memory; unchanged without new records."""
         return self._parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, LineTail, open_file, read_fields, read_file
-from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, CoarseHistogram
+from onrig.runtime.histogram import BINS_PER_OCTAVE, N_COARSE_BINS, CoarseHistogram
 from onrig.runtime.replay.accounts.figures import FILE as TIMING
 from onrig.runtime.replay.accounts.figures import Counts, Timing
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row, read_rows
-from onrig.runtime.run_state.running import Running, running_in
+from onrig.runtime.run_state.running import Running, find_running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import ViewReader
@@ -39,7 +39,7 @@ Values = NDArray[np.float64]
 Columns = Mapping[str, Values]
 """Episodes by the columns of ``episodes.csv``, each (n,)."""
 
-_MAX_BYTES: Final = 2 << 30
+_MAX_MEMORY_BYTES: Final = 2 << 30
 
 
 class RunView:
@@ -53,7 +53,7 @@ class RunView:
         self.rewind()
 
     @classmethod
-    def of(cls, running: Running) -> RunView:
+    def from_running(cls, running: Running) -> RunView:
         """Return the view of a run in progress; raises SegmentError, or ConfigError if its folder is damaged."""
         running.trust_files()
         view = cls(running.folder, load_resolved(running.folder / "config.yaml"))
@@ -68,9 +68,9 @@ class RunView:
 
     # -- live run --------------------------------------------------------------------------------------------------
 
-    def find(self) -> Running | None:
+    def find_running(self) -> Running | None:
         """Find the run in shared memory; None before its start and after its end."""
-        return running_in(self.folder)
+        return find_running(self.folder)
 
     def attach(self, running: Running) -> None:
         """Map its shared memory; raises SegmentError if it has ended, or belongs to another version."""
@@ -121,8 +121,8 @@ class RunView:
             return {name: _histogram(h) for name, h in content.items() if _is_sound(h)}
         return {}
 
-    def memory(self, max_bytes: int = _MAX_BYTES) -> Memory | str:
-        """Restore the memory from the newest valid checkpoint, or return the reason why there is none."""
+    def memory(self, max_bytes: int = _MAX_MEMORY_BYTES) -> Memory | str:
+        """Restore the memory from the newest valid checkpoint, or return the reason for its absence."""
         from onrig.runtime.replay.checkpoint.blocks import CheckpointError
         from onrig.runtime.replay.checkpoint.manifest import identity_of
         from onrig.runtime.replay.checkpoint.restore import restore
@@ -159,7 +159,7 @@ class RunFiles(NamedTuple):
         section = self.summary.get(key)
         return section if isinstance(section, dict) else {}
 
-    def of_kind(self, *kinds: str) -> list[Event]:
+    def events_of_kind(self, *kinds: str) -> list[Event]:
         """Return the events of some kinds."""
         return [e for e in self.events if e.kind in kinds]
 
@@ -215,20 +215,20 @@ def episode_columns(episodes: Sequence[EpisodeRow], kind: str) -> Columns:
     return {name: table[:, i] for i, name in enumerate(COLUMNS)}
 
 
-def number(value: object, default: float = 0.0) -> float:
+def to_number(value: object, default: float = 0.0) -> float:
     """Convert a value of a file to a number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
 
 
-def by_episode(events: Sequence[Event], name: str, amount: str | None = None) -> dict[str, Counter[int]]:
+def count_by_episode(events: Sequence[Event], name: str, amount: str | None = None) -> dict[str, Counter[int]]:
     """Add up ``tick`` events by the word in ``name`` (``rule``, ``cause``), then by episode; each counts ``amount`` (a
     field), or its number of occurrences. Events with the word ``none`` do not count."""
     counters: dict[str, Counter[int]] = {}
     for event in events:
         word = event.fields.get(name)
-        n = event.times if amount is None else int(number(event.fields.get(amount)))
+        n = event.n_occurrences if amount is None else int(to_number(event.fields.get(amount)))
         if event.kind == "tick" and isinstance(word, str) and word != "none" and n:
-            counters.setdefault(word, Counter())[int(number(event.fields.get("episode")))] += n
+            counters.setdefault(word, Counter())[int(to_number(event.fields.get("episode")))] += n
     return counters
 
 
@@ -238,11 +238,11 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _is_sound(counts: Counts) -> bool:
-    return 0 <= counts.first <= COARSE_BINS - len(counts.counts) and sum(counts.counts) > 0
+    return 0 <= counts.first <= N_COARSE_BINS - len(counts.counts) and sum(counts.counts) > 0
 
 
 def _histogram(counts: Counts) -> CoarseHistogram:
-    bins = np.zeros(COARSE_BINS, np.int64)
+    bins = np.zeros(N_COARSE_BINS, np.int64)
     end = counts.first + len(counts.counts)
     bins[counts.first : end] = counts.counts
     return CoarseHistogram(bins, math.ceil(2.0 ** (end / BINS_PER_OCTAVE)))

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.printable import printable
-from onrig.runtime.run_state.events import COUNT, times
+from onrig.runtime.run_state.events import COUNT_FIELD, n_occurrences
 
 Fields = Mapping[str, object]
 
@@ -21,8 +21,14 @@ VERDICTS: Final = {
     "policy_reinstated": "admitted",
 }
 """Outcome of a policy, by the kind of the event."""
-_QUIET: Final = ("policy_admitted", "policy_probation_passed", "policy_reinstated", "policy_warning", "push_passed")
-_RULES: Final = {
+_ROUTINE_KINDS: Final = (
+    "policy_admitted",
+    "policy_probation_passed",
+    "policy_reinstated",
+    "policy_warning",
+    "push_passed",
+)
+_RULE_SENTENCES: Final = {
     "finite": "the policy's output was not a number; the fallback acted",
     "range": "the command was limited to its range",
     "rate": "the command was limited to its rate",
@@ -31,9 +37,9 @@ _RULES: Final = {
     "predicted": "the command would have left the safe set; the fallback took over",
     "fallback": "the fallback kept acting",
 }
-_CAUSES: Final = {"link": "the link", "program": "this program", "host": "the machine"}
-_TOLD_STATES: Final = ("fault", "paused", "fading", "disconnected")
-_BAD: Final = ("error", "fault", "post_mortem_failed", "display_failed", "log_stopped")
+_MISS_CAUSES: Final = {"link": "the link", "program": "this program", "host": "the machine"}
+_REPORTED_STATES: Final = ("fault", "paused", "fading", "disconnected")
+_ERROR_KINDS: Final = ("error", "fault", "post_mortem_failed", "display_failed", "log_stopped")
 
 
 class Event(NamedTuple):
@@ -44,9 +50,9 @@ class Event(NamedTuple):
     fields: Fields
 
     @property
-    def times(self) -> int:
+    def n_occurrences(self) -> int:
         """Number of events in the line."""
-        return times(self.fields)
+        return n_occurrences(self.fields)
 
 
 class Sentence(NamedTuple):
@@ -75,9 +81,9 @@ def sentence(event: Event) -> Sentence | None:
     return text and text._replace(text=printable(text.text))
 
 
-def counted(event: Event, text: str) -> str:
+def with_count(event: Event, text: str) -> str:
     """Append the number of occurrences to a sentence, if more than one."""
-    return f"{text} ({event.times} times)" if event.times > 1 else text
+    return f"{text} ({event.n_occurrences} times)" if event.n_occurrences > 1 else text
 
 
 def reason_of(event: Event) -> str:
@@ -86,7 +92,7 @@ def reason_of(event: Event) -> str:
 
 
 def _sentence(kind: str, fields: Fields) -> Sentence | None:
-    if kind in _QUIET:
+    if kind in _ROUTINE_KINDS:
         return None
     policy, source = fields.get("policy"), str(fields.get("source") or "")
     message = str(fields.get("message") or fields.get("reason") or "")
@@ -142,8 +148,8 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
             return Sentence("run", "note", f"memory restored: {inserted} experiences written so far")
         case "ended":
             return Sentence("run", "note" if fields.get("code") == 0 else "warn", f"ended: {message}")
-    alarming = "bad" if kind in _BAD or fields.get("fault") else "note"
-    return Sentence("run", alarming, f"{kind.replace('_', ' ')}: {in_fields(fields)}".removesuffix(": "))
+    alarming = "bad" if kind in _ERROR_KINDS or fields.get("fault") else "note"
+    return Sentence("run", alarming, f"{kind.replace('_', ' ')}: {format_fields(fields)}".removesuffix(": "))
 
 
 def _reason(fields: Fields) -> str:
@@ -152,9 +158,9 @@ def _reason(fields: Fields) -> str:
     return ": ".join(str(part) for part in (fields.get("stage"), fields.get("reason")) if part)
 
 
-def in_fields(fields: Fields) -> str:
-    """Format the fields by name, for an event without its own sentence."""
-    return ", ".join(f"{k} {v}" for k, v in fields.items() if k != COUNT and v is not None and v != "")
+def format_fields(fields: Fields) -> str:
+    """Format the fields by name, for an event that has no sentence here."""
+    return ", ".join(f"{k} {v}" for k, v in fields.items() if k != COUNT_FIELD and v is not None and v != "")
 
 
 def _tick(fields: Fields) -> Sentence:
@@ -163,9 +169,9 @@ def _tick(fields: Fields) -> Sentence:
         return Sentence("safety", "bad", f"{where}: the device latched fault {fields.get('fault')}")
     missed = fields.get("missed")
     if missed:
-        cause = _CAUSES.get(str(fields.get("cause")), "an unknown cause")
+        cause = _MISS_CAUSES.get(str(fields.get("cause")), "an unknown cause")
         return Sentence("timing", "warn", f"{where}: {missed} missed because of {cause}")
-    return Sentence("safety", "warn", f"{where}: {_RULES.get(str(fields.get('rule')), 'a rule acted')}")
+    return Sentence("safety", "warn", f"{where}: {_RULE_SENTENCES.get(str(fields.get('rule')), 'a rule acted')}")
 
 
 def _transition(fields: Fields) -> Sentence | None:
@@ -177,6 +183,6 @@ def _transition(fields: Fields) -> Sentence | None:
         return Sentence("safety", "bad", f"{state}: {message or fields.get('message') or fault}")
     if str(fields.get("before")) == "fault":
         return Sentence("safety", "good", "re-armed")
-    if state in _TOLD_STATES:
+    if state in _REPORTED_STATES:
         return Sentence("safety", "note", f"{state}{': ' + str(fields.get('detail')) if fields.get('detail') else ''}")
     return None

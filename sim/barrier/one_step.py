@@ -14,7 +14,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.maths import BATCHED
 from onrig.runtime.record import Flag
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, apart_of, dead_band_of, error_bound
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, error_bound, separate_parameters
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import nominal_plant, observed
 from onrig.sim.plants.integrate import Array, advance
@@ -139,7 +139,7 @@ def _corners(box: PlantBox, nominal: Plant) -> Iterator[Plant]:
         yield from (nominal.varied(values) for values in _products(box.uncertainty))
         return
     lumped = {name: _around(value, box.spread) for name, value in box.nominal.items()}
-    others = {name: _around(value, spread) for name, (value, spread) in apart_of(box).items() if spread}
+    others = {name: _around(value, spread) for name, (value, spread) in separate_parameters(box).items() if spread}
     if band := dead_band_of(box):
         others["dead_band"] = (0.0, band)
     for values in _products({**lumped, **others}):

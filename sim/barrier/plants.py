@@ -72,10 +72,10 @@ def nominal_plant(config: RunConfig, box: SampledBox) -> Plant:
 
 
 def _plant_of(described: Any) -> Any:
-    from onrig.runtime.config.registered import chosen
+    from onrig.runtime.config.registered import build_registered
     from onrig.runtime.registry import PLANTS
 
-    return chosen(PLANTS, msgspec.to_builtins(described))
+    return build_registered(PLANTS, msgspec.to_builtins(described))
 
 
 def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Rig
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.rewards import uses_previous_action
-from onrig.runtime.starts import are_drawn, drawn_start, middle_of
-from onrig.runtime.task import Task, batched_reward, batched_terminated
+from onrig.runtime.starts import are_drawn, draw_start, middle_of
+from onrig.runtime.task import Task, batched_reward, batched_termination
 from onrig.runtime.tracking import EpisodeTargets
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, step
@@ -66,12 +66,12 @@ class TaskModel(msgspec.Struct, frozen=True):
         starts = np.tile(self.start, (episodes, 1))
         if are_drawn(self.task.all_starts):
             for i in range(episodes):
-                drawn = drawn_start(self.task.all_starts, device_seed(_SEED, Role.PLANT_EVAL, i))
+                drawn = draw_start(self.task.all_starts, device_seed(_SEED, Role.PLANT_EVAL, i))
                 starts[i] = [drawn[name] for name in self.plant.state_names]
         if not self.task.targets:
             return Draws(starts, np.zeros((episodes, self.steps + 1, 0)))
         course = EpisodeTargets(self.task, self.rig, round(self.period_s * 1e6), self.steps)
-        return Draws(starts, np.stack([course.of_role(_SEED, Role.PLANT_EVAL, i) for i in range(episodes)]))
+        return Draws(starts, np.stack([course.values_for_role(_SEED, Role.PLANT_EVAL, i) for i in range(episodes)]))
 
     @property
     def action_low(self) -> Values:
@@ -103,7 +103,7 @@ class TaskModel(msgspec.Struct, frozen=True):
         after, observations = self._step(states, actions)
         if targets.shape[-1]:
             observations = np.concatenate([observations, targets], axis=1)
-        over = batched_terminated(self.task, self.rig)(observations)
+        over = batched_termination(self.task, self.rig)(observations)
         return after, batched_reward(self.task, self.rig)(observations, actions, previous), over
 
     def _step(self, states: Values, actions: Values) -> tuple[Values, Values]:
@@ -130,7 +130,7 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     problems = [problem for problem in model_problems(rig, plant) if problem.startswith(UNSEEN)]
     if uses_previous_action(task.reward.terms, rig):
         problems.append("the reward depends on the previous action")
-    if task.terminates:
+    if task.may_terminate:
         problems.append("the task terminates")
     if task.targets:
         problems.append("the task has targets, which are not states of the plant")
@@ -194,7 +194,7 @@ def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> 
         active[active] = ~over
         if not active.any():
             break
-    if not model.task.terminates:
+    if not model.task.may_terminate:
         means = total / model.steps
         return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(episodes)))
     mean = float(total.sum() / n_steps.sum())

@@ -44,7 +44,7 @@ def _mean_rewards(
     rig, rng = model.rig, stream(seed, Role.PLANT_EVAL, repetition)
     names = list(model.plant.state_names)
     observed_columns = [names.index(o.sensor or o.name) for o in rig.observations]
-    half = Normalisation.of((*rig.observations, *rig.actuators)).half_range
+    half = Normalisation.from_signals((*rig.observations, *rig.actuators)).half_range
     n = len(observed_columns)
     node_actions = solution.actions[solution.theta.argmax(axis=1)]
     states, total = np.tile(model.start, (episodes, 1)), np.zeros(episodes)

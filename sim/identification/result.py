@@ -14,8 +14,8 @@ import numpy as np
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import load_document
-from onrig.runtime.config.yaml_nodes import dump
-from onrig.runtime.safety.plant_box import PlantBox, apart_fields
+from onrig.runtime.config.yaml_nodes import dump_yaml
+from onrig.runtime.safety.plant_box import PlantBox, separate_parameter_fields
 from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.identification.model import LAG, SCALE, Unknown
@@ -211,7 +211,7 @@ def identified_intervals(
 
 def _separate_parameters(identified: Identification, wide: Array, box: PlantBox) -> dict[str, float]:
     """Nominal values and spreads of the parameters other than the lumped ones."""
-    section, fields = {}, apart_fields(box)
+    section, fields = {}, separate_parameter_fields(box)
     for u, c, w, is_free in zip(
         identified.unknowns, identified.fit.coordinates, wide, identified.free.tolist(), strict=True
     ):
@@ -279,7 +279,7 @@ def _undetermined(
 def write_result(result: Result, path: Path, refusals: Sequence[str] = ()) -> None:
     """Write a result file; ``refusals``: reasons why its configuration cannot use it.  Raises OSError."""
     usage = "; ".join(refusals) or "use it in a run as `identified: FILE`"
-    path.write_text(_HEAD.format(usage) + dump(msgspec.to_builtins(result)), encoding="utf-8")
+    path.write_text(_HEAD.format(usage) + dump_yaml(msgspec.to_builtins(result)), encoding="utf-8")
 
 
 def read_result(path: Path) -> Result:

@@ -11,7 +11,7 @@ import numpy as np
 from onrig.hw.bounds import NotNegative, Positive
 from onrig.hw.rig import Rig
 from onrig.runtime.safety.pendulum import PendulumBox, cases
-from onrig.runtime.safety.phase_plane import LEVELS, NODES, upper_side
+from onrig.runtime.safety.phase_plane import N_LEVELS, N_NODES, upper_side
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.plants.excitation import Excitation, chirp, rest, square
@@ -165,22 +165,22 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         """Any angle, and the velocities of the safe set there."""
         upper, lower = (upper_side(c).safe for c in cases(narrow_box(box, PendulumBox), setting))
         angle = rng.uniform(-np.pi, np.pi, n)
-        cell = ((angle + np.pi) / (2 * np.pi) * NODES).astype(int) % NODES
-        low = -np.minimum(lower, np.roll(lower, -1))[NODES - 1 - cell]
+        cell = ((angle + np.pi) / (2 * np.pi) * N_NODES).astype(int) % N_NODES
+        low = -np.minimum(lower, np.roll(lower, -1))[N_NODES - 1 - cell]
         return angle, low, np.minimum(upper, np.roll(upper, -1))[cell]
 
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
         """Phase plane with safe set, limit curves for some voltages, and a swing-up."""
         upper, lower = (upper_side(case) for case in cases(narrow_box(box, PendulumBox), setting))
-        angle = np.linspace(-np.pi, np.pi, NODES, endpoint=False)
+        angle = np.linspace(-np.pi, np.pi, N_NODES, endpoint=False)
 
         def mirror(curve: Array) -> Array:
             """Curve of the lower side at the same angles: at -pi its own value, otherwise that at the opposite
             angle."""
             return -np.roll(curve[::-1], 1)
 
-        middle = (LEVELS - 1) // 2
+        middle = (N_LEVELS - 1) // 2
         sides = (
             (upper.coasting, lower.coasting, "the safe output keeps the envelope, without a host", "tab:brown", "-"),
             (upper.fallback, lower.fallback, "full brake stays below that", "tab:purple", ":"),

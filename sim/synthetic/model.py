@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.normalisation import Normalisation
-from onrig.runtime.task import Task, batched_reward, batched_terminated
+from onrig.runtime.task import Task, batched_reward, batched_termination
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, step
 
@@ -42,13 +42,16 @@ class PlantModel:
         self._state_columns = tuple(index[name] for name in plant.state_names)
         self._previous_command = rig.previous_command
         self._names = tuple(o.sensor or o.name for o in rig.observations)
-        self._observations, self._actions = Normalisation.of(rig.signals), Normalisation.of(rig.actuators)
+        self._observations, self._actions = (
+            Normalisation.from_signals(rig.signals),
+            Normalisation.from_signals(rig.actuators),
+        )
         self._reward = batched_reward(task, rig)
-        self._terminated = batched_terminated(task, rig)
+        self._terminated = batched_termination(task, rig)
 
     def __call__(self, observation: Stored, action: Stored) -> Outcome:
         """Advance (n, n_obs) observations under (n, m) actions, both normalised; divergence gives NaN or inf."""
-        observation_si, action_si = self._observations.si(observation), self._actions.si(action)
+        observation_si, action_si = self._observations.to_si(observation), self._actions.to_si(action)
         with np.errstate(over="ignore", invalid="ignore"):
             state_columns: tuple[Values, ...] = tuple(
                 np.ascontiguousarray(observation_si[:, at]) for at in self._state_columns
@@ -61,7 +64,7 @@ class PlantModel:
                 columns += action_columns
             following = np.stack(columns, axis=1)
             return Outcome(
-                next_observation=self._observations.normalised(following).astype(np.float32),
+                next_observation=self._observations.normalise(following).astype(np.float32),
                 reward=self._reward(following, action_si).astype(np.float32),
                 terminated=self._terminated(following),
             )

@@ -35,13 +35,16 @@ class PolicyFolder:
 
     def __init__(self, rig: Rig, folder: Path) -> None:
         self._folder, self._n_act = folder, len(rig.actuators)
-        self._observations, self._actions = Normalisation.of(rig.signals), Normalisation.of(rig.actuators)
+        self._observations, self._actions = (
+            Normalisation.from_signals(rig.signals),
+            Normalisation.from_signals(rig.actuators),
+        )
         self._sessions: dict[int, PolicySession | None] = {}
 
     def actions(self, policy_ids: NDArray[np.uint32], observations: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return (k, m) actions of (k,) policies at (k, n_obs) observations, normalised; NaN if a policy has no
         file."""
-        observations_si = self._observations.si(observations).astype(np.float32)
+        observations_si = self._observations.to_si(observations).astype(np.float32)
         answers = np.full((len(observations_si), self._n_act), np.nan)
         for i, policy_id in enumerate(policy_ids.tolist()):
             session = self._session(policy_id)
@@ -50,7 +53,7 @@ class PolicyFolder:
             session.observation[0] = observations_si[i]
             session.run()
             answers[i] = session.action[0]
-        return self._actions.normalised(answers)
+        return self._actions.normalise(answers)
 
     def _session(self, policy_id: int) -> PolicySession | None:
         if policy_id in self._sessions:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onrig.hw.device.output import Counts, Pieces, count_range
+from onrig.hw.device.output import Counts, Intervals, count_range
 from onrig.hw.rig import Rig
 from onrig.sim.twin.options import TwinOptions, sensor_half_range
 
@@ -19,7 +19,7 @@ class DelayLine:
     def __init__(self, delay_us: int, safe: Counts) -> None:
         self._in_flight: deque[tuple[int, Counts | None]] = deque([(delay_us, safe)])
 
-    def shift(self, pieces: Pieces) -> Pieces:
+    def shift(self, pieces: Intervals) -> Intervals:
         """Output that reaches the plant during these intervals."""
         self._in_flight += pieces
         effective_pieces, left_us = [], sum(duration_us for duration_us, _ in pieces)

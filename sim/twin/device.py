@@ -13,7 +13,7 @@ import msgspec
 from onrig.hw.device.output import Counts
 from onrig.hw.device.protocol import Offer, ProtocolDevice
 from onrig.hw.rig import Rig
-from onrig.runtime.starts import Starts, are_drawn, drawn_start, rows_of
+from onrig.runtime.starts import Starts, are_drawn, draw_start, rows_of
 from onrig.sim.plants.integrate import SCALAR, advance, apply_backlash
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.channels import DelayLine, Sensing
@@ -58,7 +58,7 @@ class TwinDevice(ProtocolDevice):
         self._released = options.plant.released()
 
     def _draw_start(self, seed: int) -> tuple[float, ...]:
-        start = drawn_start(self._starts, seed)
+        start = draw_start(self._starts, seed)
         return tuple(float(start[name]) for name in self.options.plant.state_names)
 
     def _boot(self) -> None:
@@ -101,7 +101,7 @@ class TwinDevice(ProtocolDevice):
 
     def _move_plant(self, until_us: int) -> None:
         offsets = self._sensing.actuator_offsets()
-        pieces = self._output.pieces(until_us)
+        pieces = self._output.intervals(until_us)
         for duration_us, counts in pieces if self._delay is None else self._delay.shift(pieces):
             if counts is None:
                 plant, action = self._released, (0.0,) * len(offsets)

@@ -13,7 +13,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import unknown_name
 from onrig.runtime.config.registered import WithRegistered
 from onrig.runtime.random_streams import plant_stream
-from onrig.runtime.safety.plant_box import PlantBox, error_bound, judged_by
+from onrig.runtime.safety.plant_box import PlantBox, error_bound, evaluated_observations
 from onrig.runtime.starts import Start
 from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.plants.registry import AnyPlant
@@ -192,7 +192,7 @@ def uncovered_zeros(options: TwinOptions, rig: Rig, box: PlantBox) -> Iterator[s
     zeros = options.sensor_zero or {}
     for o in rig.observations:
         sensor = next((s for s in rig.sensors if s.name == (o.sensor or o.name) and o.derivative_of is None), None)
-        if sensor is None or not zeros.get(sensor.name) or o.name not in judged_by(box, rig):
+        if sensor is None or not zeros.get(sensor.name) or o.name not in evaluated_observations(box, rig):
             continue
         error = abs(zeros[sensor.name]) + 0.5 * sensor.resolution
         if error > error_bound(box, rig, o.name):

@@ -64,7 +64,7 @@ def unix(folder: Path) -> Ends:
 
 def can(interface: str, channel: str, *, fd: bool = False, port: int | None = None) -> Ends:
     line = Can(channel=channel, interface=interface, fd=fd, options={} if port is None else {"port": port})
-    return Ends(line, line.open(), line.end(line.state_id, line.command_id))
+    return Ends(line, line.open(), line.open_end(line.state_id, line.command_id))
 
 
 class Carried:
@@ -76,7 +76,7 @@ class Carried:
 
     @property
     def name(self) -> str:
-        return self._ends.line.place
+        return self._ends.line.address
 
     def fileno(self) -> int:
         return self._ends.host.fileno()

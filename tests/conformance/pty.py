@@ -69,7 +69,7 @@ class OnPty:
             other.close()
 
     def test_a_disarmed_device_has_nothing_against_it(self, host: Host) -> None:
-        host.begin(self.period_us, host.long, arm=False)
+        host.begin(self.period_us, host.long_lease, arm=False)
         for _ in range(5):
             host.session.close()
             host = self.connect()
@@ -82,6 +82,6 @@ class OnPty:
         host.send_raw(encode_frame(bytes([MessageType.REQUEST, 1, 0, Op.DISARM]))[:-3])
         host.session.close()
         host = self.connect()
-        host.begin(self.period_us, host.long)
-        host.act(host.latest(), host.part(2))
+        host.begin(self.period_us, host.long_lease)
+        host.act(host.latest_state(), host.setpoint(2))
         host.close()

@@ -74,7 +74,7 @@ def test_another_seed_gives_other_noise(time_scale: float) -> None:
     starts = set()
     for seed in range(5):
         number = host.session.reset(seed)
-        while host.latest().frame < number:
+        while host.latest_state().frame < number:
             host.wait()
         starts.add(next(s.sensors for s in host.wire.states if s.frame == number))
     assert len(starts) == 5

@@ -38,8 +38,8 @@ def test_a_reward_of_the_page_is_a_task(block: tuple[str, str, str, str]) -> Non
     rig = rig_of(*block[:3])
     task = convert({"name": "page", "episode_s": 4.0, "start": {}, **yaml.safe_load(block[3])}, Task)
     assert task_problems(task, rig) == []
-    if task.terminates:
-        assert not early_end(task, rig, 200, 0.95).pays
+    if task.may_terminate:
+        assert not early_end(task, rig, 200, 0.95).is_profitable
 
 
 def test_the_page_has_three_rewards_and_tells_the_language() -> None:

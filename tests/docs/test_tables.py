@@ -9,7 +9,7 @@ from onrig.runtime.run_state.faults import FAULTS, Rearm
 from tests.docs.commands import ROOT
 from tests.docs.commands_page import page
 
-_WHO = {Rearm.RUN: "the run itself", Rearm.PERSON: "a person", Rearm.NOBODY: "nobody"}
+_WHO = {Rearm.RUN: "the run itself", Rearm.PERSON: "a person", Rearm.NEVER: "nobody"}
 
 
 def test_every_fault_is_listed_as_the_program_knows_it() -> None:

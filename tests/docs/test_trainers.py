@@ -11,7 +11,7 @@ import pytest
 
 import onrig
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_state.running import running_in
+from onrig.runtime.run_state.running import find_running
 from onrig.tools import cli
 from tests.docs.commands import ROOT
 from tests.lab.rig.processes import PATIENCE_S
@@ -54,7 +54,7 @@ def test_stable_baselines_on_the_environment(example: Any, tmp_path: Path) -> No
 def test_sac_on_the_memory_of_a_rig(example: Any, tmp_path: Path) -> None:
     settings = (*ENDLESS, "local_learner=false", "link.admissions_per_s=1000")
     with Run(tmp_path / "run", "pendulum", *settings) as run:
-        run.until(lambda: running_in(run.folder), "the run")
+        run.until(lambda: find_running(run.folder), "the run")
         verdicts = example.main(run.folder, most=1000)
         assert verdicts[0].accepted
         assert [verdict.accepted or verdict.stage == "rate" for verdict in verdicts] == [True] * 3

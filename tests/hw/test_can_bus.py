@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.hw import can_bus
-from onrig.hw.can_bus import Can, CanTransport, pieces
+from onrig.hw.can_bus import Can, CanTransport, split_payloads
 from onrig.hw.transport import LineClosed, LinkError
 
 can = pytest.importorskip("can")
@@ -22,7 +22,7 @@ SECOND_NS = 1_000_000_000
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[CanTransport, CanTransport]]:
     """The host's and the device's."""
     line = Can(channel=request.node.name, interface="virtual")
-    both = line.end(line.command_id, line.state_id), line.end(line.state_id, line.command_id)
+    both = line.open_end(line.command_id, line.state_id), line.open_end(line.state_id, line.command_id)
     yield both
     for end in both:
         end.close()
@@ -30,7 +30,7 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[CanTransport, CanTran
 
 @given(st.binary(max_size=400), st.booleans())
 def test_bytes_are_cut_into_payloads_that_can_carries_as_they_are(data: bytes, fd: bool) -> None:
-    cut = list(pieces(data, fd=fd))
+    cut = list(split_payloads(data, fd=fd))
     assert b"".join(cut) == data
     lengths = {*range(1, 9), 12, 16, 20, 24, 32, 48, 64} if fd else {*range(1, 9)}
     assert {len(piece) for piece in cut} <= lengths
@@ -143,5 +143,5 @@ def test_interfaces_of_the_kernel_are_found(tmp_path: Path, monkeypatch: pytest.
     for name, kind in (("can0", 280), ("eth0", 1), ("vcan1", 280)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "type").write_text(f"{kind}\n")
-    monkeypatch.setattr(can_bus, "_NETWORKS", tmp_path)
-    assert list(Can.found()) == ["socketcan:can0", "socketcan:vcan1"]
+    monkeypatch.setattr(can_bus, "_NETWORK_FOLDER", tmp_path)
+    assert list(Can.find_addresses()) == ["socketcan:can0", "socketcan:vcan1"]

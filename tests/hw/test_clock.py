@@ -111,7 +111,7 @@ def test_a_reset_map_starts_from_the_next_sample() -> None:
     for t_us, received_ns, _ in receipts(500, 50, drift_ppm=90.0):
         sync.add(t_us, received_ns)
     sync.reset()
-    assert not sync.ready
+    assert not sync.is_ready
     sync.add(20_000, 42)
     assert sync.host_time_ns(20_000) == 42
     assert sync.drift_ppm == 0.0

@@ -8,8 +8,8 @@ from onrig.hw.transport import DEFAULT_BAUD_RATE
 
 def test_a_serial_line_opens_the_port_that_a_run_has_found() -> None:
     controller, device = os.openpty()
-    line = Serial("/dev/ttyNONE").at(os.ttyname(device))
-    assert (line.place, line.baud) == (os.ttyname(device), DEFAULT_BAUD_RATE)
+    line = Serial("/dev/ttyNONE").with_address(os.ttyname(device))
+    assert (line.address, line.baud) == (os.ttyname(device), DEFAULT_BAUD_RATE)
     transport = line.open()
     os.write(controller, b"frame")
     assert transport.read(1_000_000_000) == b"frame"

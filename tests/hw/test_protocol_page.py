@@ -27,7 +27,7 @@ from onrig.hw.framing import (
     encode_frame,
 )
 from onrig.hw.renewal import POLICY_BYTES, Renewal, decode_renewal, encode_renewal
-from onrig.hw.session import ATTEMPTS, RETRY_S
+from onrig.hw.session import MAX_ATTEMPTS, RETRY_INTERVAL_S
 
 S, A = 2, 1
 C_COMPILER = shutil.which("cc")
@@ -206,7 +206,7 @@ def test_the_limits_of_a_frame_are_the_code_s() -> None:
     assert f"There are {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES} bytes" in PAGE
     assert f"S + 2A ≤ {m.MAX_STATE_COUNTS}" in PAGE
     assert f"version {m.PROTOCOL_VERSION}\n" in PAGE
-    assert (RETRY_S, ATTEMPTS) == (0.1, 10)
+    assert (RETRY_INTERVAL_S, MAX_ATTEMPTS) == (0.1, 10)
     assert "every 100 ms, ten times in all" in PAGE
 
 

@@ -116,7 +116,7 @@ def test_a_port_is_a_number_that_there_is() -> None:
 
 
 def test_an_ipv6_address_is_written_in_brackets() -> None:
-    assert (Tcp(host="::1", port=7).place, Udp(host="rig", port=7).place) == ("[::1]:7", "rig:7")
+    assert (Tcp(host="::1", port=7).address, Udp(host="rig", port=7).address) == ("[::1]:7", "rig:7")
 
 
 def test_all_datagrams_that_have_come_are_read_at_once_and_an_empty_one_is_no_hang_up(device: socket.socket) -> None:

@@ -246,7 +246,7 @@ def test_values_in_trials(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def recorded(case: str, steps: int, config: RunConfig, rng: np.random.Generator) -> NDArray[np.void]:
     """Step records of whole episodes with ``steps`` transitions at least, as the loop writes them."""
-    episodes, layout = Episodes(case), RecordLayout.of(config.rig, behaviour=config.stochastic)
+    episodes, layout = Episodes(case), RecordLayout.for_rig(config.rig, behaviour=config.stochastic)
     last = Flag.NO_ACTION | (Flag.TERMINATED if episodes.terminates else Flag.TRUNCATED)
     parts: list[NDArray[np.void]] = []
     tick = 0

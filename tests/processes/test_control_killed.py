@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     config = load("pendulum", [*settings, "device.pace=realtime", "task.episode_s=1000"])
     save_resolved(config, tmp_path / "config.yaml")
     rig = config.rig
-    layout = RecordLayout.of(rig)
+    layout = RecordLayout.for_rig(rig)
     Segment.create(tmp_path / "ring", ring_bytes(layout, 8192), layout.schema).close()
     Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA).close()
     segment = Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)

@@ -17,7 +17,7 @@ from onrig.runtime.replay.evidence import Grade, evidence_of, faults
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.recovery import Point
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.completeness import Completeness, Counted
+from onrig.runtime.run_state.completeness import Completeness, ItemCount
 from onrig.runtime.view.run_view import RunView
 from onrig.tools import cli
 from tests.lab.rig.processes import PATIENCE_S
@@ -279,7 +279,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary_changes_nothing_in_i
     with Run(folder, "pendulum", resume=True) as run:
         assert run.ended(4 * PATIENCE_S) == ExitCode.OK
     assert outcome_of(folder) == outcome_of(ended)
-    more = Counted(7, 7)  # another log
+    more = ItemCount(7, 7)  # another log
     assert whole_in(folder) == msgspec.structs.replace(whole_in(ended), files=more)
 
 

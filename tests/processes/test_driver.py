@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_state.actuators import SAFE
+from onrig.runtime.run_state.actuators import SAFE_TEXT
 from tests.lab.rig.driven import WHO, Motor, driven_run, fall_s, motor
 
 UNHURRIED = ("rig.lease_periods=50", "device.driver.watchdog_s=1.0", "device.driver.answer_s=10")
@@ -51,6 +51,6 @@ def test_an_exception_of_the_driver_ends_the_run_safe_and_is_named(tmp_path: Pat
         assert run.ended() == ExitCode.HARDWARE
     assert not controller.drives
     summary = run.summary()
-    assert (summary["fault"], summary["actuators"]) == ("driver_failed", SAFE)
+    assert (summary["fault"], summary["actuators"]) == ("driver_failed", SAFE_TEXT)
     assert "RuntimeError: encoder" in str(summary["exit_reason"])
     assert "my_motor.py, line" in str(summary["exit_reason"])

@@ -11,7 +11,7 @@ import onrig
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClosed
 from onrig.runtime.policy.contract import ModelRefused
-from onrig.runtime.run_state.running import running_in
+from onrig.runtime.run_state.running import find_running
 from onrig.tools.load import load
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.rig import steady_policy
@@ -23,7 +23,7 @@ BARE = ("local_learner=false", f"episodes={EPISODES}", "selection={strategy: 'TD
 
 def test_it_conducts_a_run_in_lockstep(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *LOCKSTEP, *BARE) as run:
-        run.until(lambda: running_in(run.folder), "the run")
+        run.until(lambda: find_running(run.folder), "the run")
         with onrig.connect(run.folder) as rig:
             assert rig.attached.pushes
             with pytest.raises(ModelRefused):

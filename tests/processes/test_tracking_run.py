@@ -17,7 +17,7 @@ from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import read_rows
-from onrig.runtime.starts import drawn_start
+from onrig.runtime.starts import draw_start
 from onrig.runtime.task import batched_reward
 from onrig.runtime.tracking import EpisodeTargets
 from onrig.tools import cli
@@ -82,10 +82,10 @@ def test_each_record_holds_the_targets_of_its_step_and_each_episode_its_start(wh
     for first, following in zip(firsts, [*firsts[1:], len(records)], strict=True):
         rows = records[first:following]
         kind, episode = Kind(int(rows["kind"][0])), int(rows["episode"][0])
-        course = targets.of(config.seed, kind, episode)[: len(rows)]
+        course = targets.values_for_kind(config.seed, kind, episode)[: len(rows)]
         assert rows["observation"][:, 2:].tolist() == course.astype(np.float32).tolist()
         role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
-        start = drawn_start(config.task.all_starts, device_seed(config.seed, role, episode))
+        start = draw_start(config.task.all_starts, device_seed(config.seed, role, episode))
         assert rows["observation"][0, 0] == pytest.approx(start["angle"], abs=config.rig.sensors[0].resolution)
     ended = [row.steps for row in read_rows(whole / "episodes.csv").rows]
     assert len(set(ended)) > 1, "some end by their target"

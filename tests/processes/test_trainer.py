@@ -17,7 +17,7 @@ import pytest
 from onrig.runtime.log.reading import read_log
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.running import Running, running_in
+from onrig.runtime.run_state.running import Running, find_running
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 from tests.lab.rig.processes import PATIENCE_S, Process, until
@@ -79,8 +79,8 @@ def trained(folder: Path, how: str = "", settings: Sequence[str] = SETTINGS) -> 
     """A trainer under way in its first episode."""
     process = subprocess.Popen([sys.executable, "-c", TRAINER, str(folder), how, *settings])
     try:
-        until(lambda: running_in(folder) if folder.exists() else None, "the run")
-        running = running_in(folder)
+        until(lambda: find_running(folder) if folder.exists() else None, "the run")
+        running = find_running(folder)
         assert running is not None
         board = Board(Segment.attach(running.shm / "board", BOARD_SCHEMA))
         until(lambda: board[Word.TICK] > 10, "the episode")

@@ -71,10 +71,10 @@ class Condition(Termination, frozen=True, tag="condition"):
 class Form(InputTransform, frozen=True, tag="form"):
     how: str = ""
 
-    def signal(self, of: Observation) -> Observation:
-        return Observation(f"form_{of.name}", of.unit, -1.0, 1.0)
+    def signal(self, observation: Observation) -> Observation:
+        return Observation(f"form_{observation.name}", observation.unit, -1.0, 1.0)
 
-    def build(self, at: int, rig: Rig) -> BatchFunction:
+    def build(self, index: int, rig: Rig) -> BatchFunction:
         return lambda observations: broken(self.how, observations)
 
 

@@ -164,7 +164,7 @@ def test_a_line_without_end_is_given_up(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * (1 << 20) + b"y")
     tail = LineTail(path)
-    while tail.lines() or tail._rest:
+    while tail.lines() or tail._partial_line:
         pass
     with path.open("ab") as file:
         file.write(b"\nnext\n")

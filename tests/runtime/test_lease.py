@@ -10,7 +10,7 @@ import pytest
 
 from onrig.hw.device.driven import PythonDevice
 from onrig.hw.line import Serial
-from onrig.runtime.lease import driver_findings, longest_hold_ns, worth
+from onrig.runtime.lease import describe_lease, driver_findings, longest_hold_ns
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import load
 from onrig.tools.machine import Machine
@@ -34,7 +34,10 @@ def found(config: RunConfig) -> Mapping[str, str]:
 
 
 def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -> None:
-    assert worth(CONFIG) == "safe within 0.12 s of the last command, by the device itself, whatever this machine does"
+    assert (
+        describe_lease(CONFIG)
+        == "safe within 0.12 s of the last command: the device itself sees to it, even if this machine fails"
+    )
     assert longest_hold_ns(CONFIG) == 120_000_000
     assert not found(CONFIG)
 
@@ -42,7 +45,7 @@ def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -
 def test_of_a_driver_its_controllers_watchdog_counts_after_the_lease() -> None:
     config = driven()
     assert not found(config)
-    assert worth(config).endswith(
+    assert describe_lease(config).endswith(
         "while the driver runs; once it has stopped, within 0.1 s by the controller's watchdog"
     )
     assert longest_hold_ns(config) == 220_000_000
@@ -55,7 +58,7 @@ def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
     assert found(driven(None, attended=False)) == alone
     attended = driven(None, attended=True)
     assert not found(attended)
-    assert "no watchdog: nothing makes the rig safe once the driver has stopped" in worth(attended)
+    assert "no watchdog: the rig does not become safe once the driver has stopped" in describe_lease(attended)
 
 
 def test_nobody_attends_a_service() -> None:
@@ -92,7 +95,7 @@ def test_what_does_not_fit_a_driver_is_named(config: RunConfig, path: str, said:
 
 def test_a_line_says_where_the_device_is_and_a_driver_its_name() -> None:
     on_a_port = msgspec.structs.replace(CONFIG.device, twin=None, transport=Serial("/dev/ttyACM0"))
-    assert (on_a_port.place, driven().device.place, CONFIG.device.place) == (
+    assert (on_a_port.address, driven().device.address, CONFIG.device.address) == (
         "/dev/ttyACM0",
         "driver 'bench'",
         "a twin",

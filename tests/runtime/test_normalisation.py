@@ -16,23 +16,23 @@ SIGNALS = (
 
 
 def test_the_ends_of_a_range_are_plus_and_minus_one() -> None:
-    units = Normalisation.of(SIGNALS)
-    assert units.normalised(np.array([[-20.0, 0.0], [30.0, 3.0], [5.0, 1.5]])).tolist() == [[-1, -1], [1, 1], [0, 0]]
-    assert units.si(np.array([-1.0, 1.0])).tolist() == [-20.0, 3.0]
+    units = Normalisation.from_signals(SIGNALS)
+    assert units.normalise(np.array([[-20.0, 0.0], [30.0, 3.0], [5.0, 1.5]])).tolist() == [[-1, -1], [1, 1], [0, 0]]
+    assert units.to_si(np.array([-1.0, 1.0])).tolist() == [-20.0, 3.0]
 
 
 def test_values_outside_are_not_clipped_and_float32_is_widened() -> None:
-    found = Normalisation.of(SIGNALS).normalised(np.array([55.0, -1.5], np.float32))
+    found = Normalisation.from_signals(SIGNALS).normalise(np.array([55.0, -1.5], np.float32))
     assert found.tolist() == [2.0, -2.0]
     assert found.dtype == np.float64
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.floats(-5.0, 5.0))
 def test_there_and_back(low: float, width: float, value: float) -> None:
-    units = Normalisation.of([Observation("x", "m", low, low + width)])
-    back = units.normalised(units.si(np.array([value])))
+    units = Normalisation.from_signals([Observation("x", "m", low, low + width)])
+    back = units.normalise(units.to_si(np.array([value])))
     assert abs(back[0] - value) <= 1e-9 * (1.0 + abs(low) / width)
 
 
 def test_no_signals_give_no_units() -> None:
-    assert Normalisation.of([]).normalised(np.zeros((3, 0))).shape == (3, 0)
+    assert Normalisation.from_signals([]).normalise(np.zeros((3, 0))).shape == (3, 0)

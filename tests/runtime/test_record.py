@@ -44,7 +44,7 @@ def test_numpy_reads_what_struct_wrote(
     for field in layout.fields[1:-1]:
         assert np.ravel(record[field.name]).tolist() == np.ravel(getattr(step, field.name)).tolist()
     assert layout.values(layout.step(record)) == layout.values(step)
-    assert layout.sealed(raw[layout.size :])
+    assert layout.has_valid_crc(raw[layout.size :])
     assert not any(raw[: layout.size]), "wrote outside its place"
 
 
@@ -56,7 +56,7 @@ def test_one_changed_bit_breaks_the_seal(data: st.DataObject) -> None:
     layout.pack_into(memoryview(raw), 0, 3, layout.values(a_step(layout, np.random.default_rng(1))))
     bit = data.draw(st.integers(0, 8 * layout.size - 1))
     raw[bit // 8] ^= 1 << bit % 8
-    assert not layout.sealed(memoryview(raw))
+    assert not layout.has_valid_crc(memoryview(raw))
 
 
 def test_a_process_that_was_suspended_for_minutes_can_still_write_its_record() -> None:

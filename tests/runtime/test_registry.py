@@ -18,7 +18,7 @@ from onrig.runtime.memory.strategy import parse_strategy
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of distributions, alone on the path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    cached = (registry._registered, registry._entries, registry._loaded)
+    cached = (registry._entry_points, registry._entries, registry._load_cached)
     for function in cached:
         function.cache_clear()
     yield tmp_path

@@ -17,7 +17,7 @@ from onrig.runtime.memory.settings import Synthetic
 from onrig.runtime.reward_terms import ActionChange, Alive, AtWall, ExpressionTerm, Terminal, Tolerance
 from onrig.runtime.rewards import Distance, Effort, RewardTerm, Transitions, term_reward, uses_previous_action
 from onrig.runtime.run_checks import findings
-from onrig.runtime.task import Reward, Task, batched_reward, batched_terminated, compile_reward, compile_terminated
+from onrig.runtime.task import Reward, Task, batched_reward, batched_termination, compile_reward, compile_termination
 from onrig.runtime.task_checks import task_problems
 from onrig.runtime.terminations import ExpressionTermination, Outside
 from tests.runtime.samples import PENDULUM
@@ -121,8 +121,8 @@ EVERYTHING = msgspec.structs.replace(
 @given(rows=numbers)
 def test_one_transition_and_many_have_the_same_bits(rows: np.ndarray) -> None:
     x, a, before = rows[:, :2], rows[:, 2:3], rows[:, 3:]
-    many, over = batched_reward(EVERYTHING, RIG)(x, a, before), batched_terminated(EVERYTHING, RIG)(x)
-    one, ends = compile_reward(EVERYTHING, RIG), compile_terminated(EVERYTHING, RIG)
+    many, over = batched_reward(EVERYTHING, RIG)(x, a, before), batched_termination(EVERYTHING, RIG)(x)
+    one, ends = compile_reward(EVERYTHING, RIG), compile_termination(EVERYTHING, RIG)
     assert over.tolist() == [ends(row) for row in x.tolist()]
     for k, (seen, acted, was) in enumerate(zip(x.tolist(), a.tolist(), before.tolist(), strict=True)):
         assert one(seen, acted, None, was) == one(seen, acted, bool(over[k]), was) == many[k]
@@ -159,8 +159,8 @@ def test_each_end_that_comes_pays_its_own_and_what_every_end_pays() -> None:
 )
 def test_an_end_compares_what_is_finite_or_comes(observation: Sequence[float], ends: bool) -> None:
     task = msgspec.structs.replace(TASK, terminations={"steep": ExpressionTermination("velocity / angle > 50")})
-    assert compile_terminated(task, RIG)(observation) is ends
-    assert batched_terminated(task, RIG)(np.array([observation])).tolist() == [ends]
+    assert compile_termination(task, RIG)(observation) is ends
+    assert batched_termination(task, RIG)(np.array([observation])).tolist() == [ends]
 
 
 def test_a_reward_whose_comparison_has_no_answer_is_nan() -> None:

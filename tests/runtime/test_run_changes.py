@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.runtime.run_changes import changes
+from onrig.runtime.run_changes import compare_configs
 from onrig.tools.load import load
 
 RUN = load("pendulum")
@@ -13,7 +13,7 @@ RUN = load("pendulum")
 def difference(*overrides: str, reverse: bool = False) -> tuple[list[str], list[str]]:
     """Paths refused and permitted between the shipped pendulum and the same with ``overrides``."""
     changed = load("pendulum", overrides)
-    found = changes(*((changed, RUN) if reverse else (RUN, changed)))
+    found = compare_configs(*((changed, RUN) if reverse else (RUN, changed)))
     return [".".join(map(str, d.path)) for d in found.refused], [".".join(map(str, d.path)) for d in found.permitted]
 
 
@@ -59,18 +59,18 @@ def test_where_it_listens_may_change() -> None:
     ],
 )
 def test_what_is_learned_and_how_may_not(setting: str, said: str) -> None:
-    (found,) = changes(RUN, load("pendulum", [setting])).refused
+    (found,) = compare_configs(RUN, load("pendulum", [setting])).refused
     assert said in str(found)
 
 
 def test_a_twin_is_no_port_and_another_port_is_as_good() -> None:
     ports = [load("pendulum", [f"device={{port: {{path: /dev/tty{n}}}, pace: realtime}}"]) for n in (1, 2)]
-    assert changes(*ports).refused == []
-    assert {d.path for d in changes(RUN, ports[0]).refused} >= {("device", "port"), ("device", "twin")}
+    assert compare_configs(*ports).refused == []
+    assert {d.path for d in compare_configs(RUN, ports[0]).refused} >= {("device", "port"), ("device", "twin")}
 
 
 def test_every_difference_is_named() -> None:
-    assert {"rig", "task", "limits"} <= {d.path[0] for d in changes(RUN, load("magman")).refused}
+    assert {"rig", "task", "limits"} <= {d.path[0] for d in compare_configs(RUN, load("magman")).refused}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_limits_may_only_become_stricter(setting: str, path: str) -> None:
     path = path.replace("motor", RUN.rig.actuators[0].name)
     alone = "limits.predicted=null"  # which would have to be recomputed
     stricter, base = load("pendulum", [setting, alone]), load("pendulum", [alone])
-    forth, back = changes(base, stricter), changes(stricter, base)
+    forth, back = compare_configs(base, stricter), compare_configs(stricter, base)
     assert [".".join(map(str, d.path)) for d in forth.permitted] == [path]
     assert forth.refused == []
     assert [".".join(map(str, d.path)) for d in back.refused] == [path]

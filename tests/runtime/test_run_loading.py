@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.runtime.config.document import find, shipped
+from onrig.runtime.config.document import find_config, shipped_names
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.settings import Selection
@@ -35,9 +35,9 @@ def local(tmp_path: Path) -> Path:
     """A run with rigs and tasks of its own beside it."""
     (tmp_path / "rigs").mkdir()
     (tmp_path / "tasks").mkdir()
-    rig = find("pendulum", "rigs").read_text().replace("name: pendulum", "name: mine")
+    rig = find_config("pendulum", "rigs").read_text().replace("name: pendulum", "name: mine")
     (tmp_path / "rigs" / "mine.yaml").write_text(rig)
-    (tmp_path / "tasks" / "mine.yaml").write_text(find("swingup", "tasks").read_text())
+    (tmp_path / "tasks" / "mine.yaml").write_text(find_config("swingup", "tasks").read_text())
     (tmp_path / "run.yaml").write_text(RUN.format(rig="mine", task="mine"))
     return tmp_path / "run.yaml"
 
@@ -46,18 +46,18 @@ def local(tmp_path: Path) -> Path:
 
 
 def test_shipped_runs_rigs_and_tasks_are_found_by_name() -> None:
-    assert {"pendulum", "magman"} <= set(shipped())
-    assert {"pendulum", "pendulum-hardware", "magman"} <= set(shipped("rigs"))
-    assert {"swingup", "swingup-hardware", "positioning"} <= set(shipped("tasks"))
+    assert {"pendulum", "magman"} <= set(shipped_names())
+    assert {"pendulum", "pendulum-hardware", "magman"} <= set(shipped_names("rigs"))
+    assert {"swingup", "swingup-hardware", "positioning"} <= set(shipped_names("tasks"))
     for folder in ("", "rigs", "tasks"):
-        for name in shipped(folder):
-            assert find(name, folder).is_file()
+        for name in shipped_names(folder):
+            assert find_config(name, folder).is_file()
 
 
 def test_an_unknown_run_gives_the_known_ones() -> None:
     (told,) = refusal("pendulun")
     said = "pendulun:1:1: no 'pendulun' (did you mean 'pendulum'?)"
-    assert told == f"{said}; shipped are: {', '.join(shipped())}"
+    assert told == f"{said}; shipped are: {', '.join(shipped_names())}"
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "folder/pendulum", "./x.yaml", ""])
@@ -71,7 +71,7 @@ def test_an_unknown_rig_or_task_is_told_where_it_is_named_with_the_known_ones(lo
     names = {"rig": "mine", "task": "mine"} | {key: "yours"}
     local.write_text(RUN.format(**names))
     line = 1 if key == "rig" else 2
-    known = ", ".join(shipped(f"{key}s"))
+    known = ", ".join(shipped_names(f"{key}s"))
     column = len(key) + 3
     assert refusal(str(local)) == [f"{local}:{line}:{column}: no 'yours'; shipped are: {known} at {key}"]
 
@@ -176,7 +176,7 @@ def test_a_problem_with_an_override_is_told_at_the_override(override: str, says:
 # -- resolved ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_names())
 def test_a_resolved_run_loads_back_equal(name: str, tmp_path: Path) -> None:
     config = load_run(name)
     save_resolved(config, tmp_path / "config.yaml")

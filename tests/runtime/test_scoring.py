@@ -87,7 +87,7 @@ def test_under_costs_alone_an_early_end_pays() -> None:
     assert end.typical == pytest.approx(-163.51 * weight)
     worst = compile_reward(FALLS, RIG)((0.0, 15.0), (3.0,))  # upside down, as fast as the task lets it, at full voltage
     assert end.worst == pytest.approx(worst * weight)
-    assert end.pays
+    assert end.is_profitable
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_end_pays_unless_its_reward_is_below_that_of_living_on(
     alive: float | msgspec.UnsetType, terminal: float | msgspec.UnsetType, pays: bool
 ) -> None:
     reward = msgspec.structs.replace(TASK.reward, alive=alive, terminal=terminal)
-    assert early_end(msgspec.structs.replace(FALLS, reward=reward), RIG, STEPS, GAMMA).pays is pays
+    assert early_end(msgspec.structs.replace(FALLS, reward=reward), RIG, STEPS, GAMMA).is_profitable is pays
 
 
 def test_without_references_living_on_is_as_the_start_is() -> None:
@@ -111,4 +111,4 @@ def test_without_references_living_on_is_as_the_start_is() -> None:
 def test_being_alive_counts_for_living_on() -> None:
     reward = msgspec.structs.replace(TASK.reward, alive=200.0)
     raw = msgspec.structs.replace(FALLS, normalization=None, reward=reward)
-    assert not early_end(raw, RIG, STEPS, GAMMA).pays
+    assert not early_end(raw, RIG, STEPS, GAMMA).is_profitable

@@ -10,7 +10,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.run_checks import guard_findings
 from onrig.runtime.run_loading import load_run
-from onrig.runtime.starts import Start, are_drawn, corners_of, drawn_start, middle_of
+from onrig.runtime.starts import Start, are_drawn, corners_of, draw_start, middle_of
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
@@ -22,24 +22,24 @@ ROWS: tuple[Start, ...] = ({"angle": 0.0, "velocity": 0.0}, {"angle": (1.0, 2.0)
 
 @given(seed=st.integers(0, 2**64 - 1))
 def test_a_start_is_drawn_from_its_interval_by_the_reset_s_seed(seed: int) -> None:
-    start = drawn_start(INTERVAL, seed)
-    assert start == drawn_start(INTERVAL, seed)
+    start = draw_start(INTERVAL, seed)
+    assert start == draw_start(INTERVAL, seed)
     assert -0.2 <= start["angle"] <= 0.2
     assert start["velocity"] == 0.0
-    listed = drawn_start(ROWS, seed)
+    listed = draw_start(ROWS, seed)
     assert listed == ROWS[0] or (1.0 <= listed["angle"] <= 2.0 and listed["velocity"] == -1.0)
 
 
 def test_episodes_differ_and_those_of_evaluations_have_a_stream_of_their_own() -> None:
     seeds = [device_seed(3, role, e) for role in (Role.PLANT_TRAIN, Role.PLANT_EVAL) for e in range(1, 21)]
-    assert len({drawn_start(INTERVAL, seed)["angle"] for seed in seeds}) == 40
-    assert {drawn_start(ROWS, seed)["velocity"] for seed in seeds} == {0.0, -1.0}
+    assert len({draw_start(INTERVAL, seed)["angle"] for seed in seeds}) == 40
+    assert {draw_start(ROWS, seed)["velocity"] for seed in seeds} == {0.0, -1.0}
 
 
 def test_numbers_stay_numbers() -> None:
     start = PENDULUM.task.start
     assert not are_drawn(start)
-    assert drawn_start(start, 5) == drawn_start(start, 6) == middle_of(start) == start
+    assert draw_start(start, 5) == draw_start(start, 6) == middle_of(start) == start
     assert [*corners_of(start)] == [("start", start)]
     assert middle_of(INTERVAL) == {"angle": 0.0, "velocity": 0.0}
     assert [corner for _, corner in corners_of(INTERVAL)] == [
@@ -92,7 +92,7 @@ def test_the_twin_starts_where_the_seed_of_its_reset_says() -> None:
     for number, seed in enumerate((7, 8, 7), start=2):
         device.handle(m.encode_request(m.Request(number, Op.RESET, m.RESET_LAYOUT.pack(seed))))
         device.sample()
-        assert device.plant_state == tuple(drawn_start(INTERVAL, seed).values())
+        assert device.plant_state == tuple(draw_start(INTERVAL, seed).values())
 
 
 def test_the_ends_of_every_interval_are_among_the_corners_however_many_there_are() -> None:
@@ -105,6 +105,6 @@ def test_the_ends_of_every_interval_are_among_the_corners_however_many_there_are
 def test_a_reset_that_only_lets_the_rig_settle_is_refused_for_drawn_starts() -> None:
     settles = ["task.start={angle: [-0.2, 0.2], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
     (found,) = [said for at, said in guard_findings(load_run("pendulum", settles)) if at[0] == "task"]
-    assert "'settle' leads to the rig's rest position, not to a random start" in found
+    assert "'settle' drives to the rig's rest position, not to a random start" in found
     draws = ["task.start={position: [0, 0.02], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
     assert not [said for at, said in guard_findings(load_run("magman", draws)) if at[0] == "task"]

@@ -16,9 +16,9 @@ from onrig.runtime.config.tables import hash_of
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import Kind
 from onrig.runtime.rewards import Distance, Transitions
-from onrig.runtime.run_config import RunConfig, written
+from onrig.runtime.run_config import RunConfig, to_plain_data
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
-from onrig.runtime.targets import Choice, Csv, Drawn, Sine, Steps, Target, TargetFailed, Values, drawn_values
+from onrig.runtime.targets import Choice, Csv, Drawn, Sine, Steps, Target, TargetFailed, Values, draw_values
 from onrig.runtime.tracking import EpisodeTargets, followers
 from tests.runtime.samples import PENDULUM
 
@@ -36,7 +36,7 @@ PERIOD_S = 0.02
 
 
 def values(target: Target, seed: int = 0, steps: int = 50) -> list[float]:
-    drawn = drawn_values([target], steps, PERIOD_S, lambda i: np.random.default_rng([seed, i]))
+    drawn = draw_values([target], steps, PERIOD_S, lambda i: np.random.default_rng([seed, i]))
     assert drawn.shape == (steps + 1, 1)
     return [float(value) for value in drawn[:, 0]]
 
@@ -117,7 +117,7 @@ def test_targets_are_signals_after_the_rig_s_own_and_no_file_has_them_twice(tmp_
     save_resolved(config, tmp_path / "config.yaml")
     assert "targets" not in yaml.safe_load((tmp_path / "config.yaml").read_text())["rig"]
     assert load_resolved(tmp_path / "config.yaml") == config
-    assert written(config)["rig"] == msgspec.to_builtins(PENDULUM.rig) | {"previous_command": True}
+    assert to_plain_data(config)["rig"] == msgspec.to_builtins(PENDULUM.rig) | {"previous_command": True}
 
 
 def test_the_signals_are_those_of_the_task_that_a_configuration_has() -> None:
@@ -185,12 +185,12 @@ def targets_in(config: RunConfig) -> EpisodeTargets:
 def test_each_target_of_each_episode_has_a_stream_of_its_own() -> None:
     two = load_run("pendulum", ["task.targets={a: {kind: drawn, low: 0, high: 1}, b: {kind: drawn, low: 0, high: 1}}"])
     of = targets_in(two)
-    firsts = [float(v) for e in (1, 2) for kind in (Kind.TRAIN, Kind.EVAL) for v in of.of(7, kind, e)[0]]
+    firsts = [float(v) for e in (1, 2) for kind in (Kind.TRAIN, Kind.EVAL) for v in of.values_for_kind(7, kind, e)[0]]
     assert len(set(firsts)) == 8
     assert firsts[:2] == [stream(7, Role.TARGETS_TRAIN, 1, i).uniform(0.0, 1.0) for i in (0, 1)]
     assert firsts[2:4] == [stream(7, Role.TARGETS_EVAL, 1, i).uniform(0.0, 1.0) for i in (0, 1)]
-    assert of.of(7, Kind.EVAL, 1).tobytes() == of.of_role(7, Role.PLANT_EVAL, 1).tobytes()
-    assert of.of(7, Kind.RESET, 1).tolist() == [[0.5, 0.5]], "nothing is drawn for the way to a start"
+    assert of.values_for_kind(7, Kind.EVAL, 1).tobytes() == of.values_for_role(7, Role.PLANT_EVAL, 1).tobytes()
+    assert of.values_for_kind(7, Kind.RESET, 1).tolist() == [[0.5, 0.5]], "nothing is drawn for the way to a start"
 
 
 @given(x=st.floats(-math.pi, math.pi, exclude_max=True), target=st.floats(-3.0, 3.0))

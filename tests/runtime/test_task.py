@@ -19,10 +19,10 @@ from onrig.runtime.task import (
     Normalization,
     Task,
     batched_reward,
-    batched_terminated,
+    batched_termination,
     compile_form,
     compile_reward,
-    compile_terminated,
+    compile_termination,
     episode_steps,
 )
 from onrig.runtime.task_checks import task_problems
@@ -92,7 +92,7 @@ def test_a_previous_command_in_the_observation_costs_nothing() -> None:
 
 
 def test_without_bounds_nothing_terminates() -> None:
-    assert not compile_terminated(SWINGUP, PENDULUM)((math.nan, 1e9))
+    assert not compile_termination(SWINGUP, PENDULUM)((math.nan, 1e9))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_without_bounds_nothing_terminates() -> None:
 )
 def test_leaving_the_bounds_terminates(velocity: float, expected: bool) -> None:
     task = msgspec.structs.replace(SWINGUP, terminate={"velocity": (-15.0, 15.0)})
-    assert compile_terminated(task, PENDULUM)((0.0, velocity)) is expected
+    assert compile_termination(task, PENDULUM)((0.0, velocity)) is expected
 
 
 FALLS = msgspec.structs.replace(
@@ -202,7 +202,7 @@ def test_structural_errors_are_refused_on_conversion(bad: dict[str, object]) -> 
 @given(st.lists(st.tuples(*[st.floats(-50, 50) | st.just(math.nan)] * 2), min_size=1, max_size=9))
 def test_the_batched_end_of_an_episode_is_the_ticks(observations: list[tuple[float, float]]) -> None:
     for task in (SWINGUP, changed(terminate={"velocity": (-20.0, 20.0), "angle": (-1.0, 9.0)})):
-        one, many = compile_terminated(task, PENDULUM), batched_terminated(task, PENDULUM)
+        one, many = compile_termination(task, PENDULUM), batched_termination(task, PENDULUM)
         assert many(np.array(observations)).tolist() == [one(o) for o in observations]
 
 

@@ -12,7 +12,7 @@ from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FAULTS, FaultName, Rearm
-from onrig.runtime.task import batched_terminated, compile_terminated
+from onrig.runtime.task import batched_termination, compile_termination
 from onrig.runtime.task_checks import task_problems
 from onrig.runtime.terminations import Outside, Termination
 from tests.runtime.foreign import Condition, Form
@@ -31,10 +31,10 @@ def test_bounds_and_conditions_end_an_episode_alike_for_one_and_for_many() -> No
         ending(fast=Outside("velocity", -5.0, 5.0), far=Condition()).task, terminate={"angle": (-3.0, 3.0)}
     )
     observations = np.array([[0.0, 0.0], [0.0, 6.0], [2.5, 0.0], [-3.1, 0.0], [0.0, np.nan]])
-    many, one = batched_terminated(task, RIG)(observations), compile_terminated(task, RIG)
+    many, one = batched_termination(task, RIG)(observations), compile_termination(task, RIG)
     assert many.tolist() == [one(row) for row in observations.tolist()] == [False, True, True, True, True]
-    assert task.terminates
-    assert not PENDULUM.task.terminates
+    assert task.may_terminate
+    assert not PENDULUM.task.may_terminate
 
 
 def test_a_terminal_reward_may_rely_on_a_condition() -> None:
@@ -70,7 +70,7 @@ def test_a_condition_that_fails_ends_the_episode_with_a_fault_that_nothing_re_ar
     assert (terminated, over) == (False, True)
     assert failure(tick).startswith("the termination 'mine' ")
     assert re.search(said, failure(tick))
-    assert FAULTS[FaultName.TICK_CODE_FAILED].rearm is Rearm.NOBODY
+    assert FAULTS[FaultName.TICK_CODE_FAILED].rearm is Rearm.NEVER
 
 
 def test_an_overrun_counts_in_real_time_alone() -> None:

@@ -139,7 +139,7 @@ def trials(example: str, seeds: range, settings: list[str]) -> Iterator[list[Epi
         terminated |= stepped.terminated
         playing = playing & ~(stepped.terminated | stepped.truncated)
         seen.append(stepped.observation)
-    values_si = Normalisation.of(config.signals).si(np.stack(seen))
+    values_si = Normalisation.from_signals(config.signals).to_si(np.stack(seen))
     names = [signal.name for signal in config.signals]
     for s in range(len(seeds)):
         episodes = [values_si[: lived[s, e], s, e].astype(np.float64).T for e in range(EPISODES)]

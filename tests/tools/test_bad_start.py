@@ -352,7 +352,7 @@ def test_a_bad_policy_to_start_with(name: str, tmp_path: Path) -> None:
 @pytest.fixture
 def unspoken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verbs that talk to a person stop doing so after the test."""
-    monkeypatch.setattr(report, "_plain_output", False)
+    monkeypatch.setattr(report, "_uses_plain_output", False)
 
 
 VERBS: Mapping[str, tuple[list[str], int, str]] = {

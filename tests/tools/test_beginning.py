@@ -23,7 +23,7 @@ from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.policy.contract import METADATA_KEY, decode_contract
 from onrig.runtime.policy.onnx_wire import read_model
 from onrig.runtime.replay.seeds import FIRST_EPISODE, digest, read_seeds
-from onrig.runtime.run_changes import changes
+from onrig.runtime.run_changes import compare_configs
 from onrig.runtime.run_config import RunConfig
 from onrig.tools import cli
 from onrig.tools.api.run_data import RunData
@@ -194,10 +194,12 @@ def test_a_run_resumes_under_the_configuration_that_it_was_started_with(source: 
     words = [*SETTINGS, f"selection.seed_from={source.folder}", f"learner.start_from={source.folder}"]
     config = load_for_rig("pendulum", words)
     run = begin_with(config).config
-    assert changes(run, as_begun(config, run)) == ([], [])
-    assert changes(run, as_begun(run, run)) == ([], [])
+    assert compare_configs(run, as_begun(config, run)) == ([], [])
+    assert compare_configs(run, as_begun(run, run)) == ([], [])
     other = load_for_rig("pendulum", [*words, f"selection.seed_from={{path: {source.folder}, most: 9}}"])
-    [refused] = [d for d in changes(run, as_begun(other, run)).refused if d.path[:2] == ("selection", "seed_from")][:1]
+    [refused] = [
+        d for d in compare_configs(run, as_begun(other, run)).refused if d.path[:2] == ("selection", "seed_from")
+    ][:1]
     assert "selection.seed_from" in str(refused)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.document import shipped
+from onrig.runtime.config.document import shipped_names
 from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.runtime.safety.promise import promise_of
 from onrig.tools.cli import main
@@ -45,7 +45,7 @@ def problems(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return captured.err.splitlines()
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_configuration_is_sound(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", name]) == 0
     assert capsys.readouterr().out.startswith(f"{name}: sound: rig ")

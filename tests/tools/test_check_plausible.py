@@ -137,7 +137,7 @@ WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
         "is wrapped into one turn, 6.28 rad, but has a range of 360",
     ),
     "narrow": ("magman", ["rig.observations[1].low=-500"], "less than 1% of the range of 'velocity'"),
-    "certain": ("pendulum", ["limits.predicted.spread=0.0001"], "rarely is a plant known to 0.01%"),
+    "certain": ("pendulum", ["limits.predicted.spread=0.0001"], "a plant is rarely known to 0.01%"),
     "light": ("pendulum", ["limits.predicted.gravity_per_s2=0.024", "limits.predicted.spread=0.3"], "gravity by 0.024"),
     "dead": ("magman", ["limits.predicted.dead_band=0.7"], "no command is certain to take effect: the largest is 0.6"),
     "strong coils": ("magman", ["task.reset.strength=1.7e-5"], "limits.predicted has 1.725e-08 for the same coils"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.config.document import shipped
+from onrig.runtime.config.document import shipped_names
 from onrig.tools.cli import VERBS, every_verb, main, members
 from onrig.tools.completion import script
 from onrig.tools.options import arguments_of, verb_module
@@ -51,7 +51,7 @@ def there(tmp_path: Path) -> Path:
         ("policy ", ["check", "eval", "renew", "stamp", "to-c"]),
         ("bench lo", ["loop"]),
         ("run --d", ["--device", "--dry-run"]),
-        ("run pend", [name for name in shipped() if name.startswith("pend")]),
+        ("run pend", [name for name in shipped_names() if name.startswith("pend")]),
         ("run mi", ["mine.yaml"]),
         ("run pendulum --run-dir res", ["results"]),
         ("run --set seed=3 magm", ["magman"]),

@@ -101,9 +101,9 @@ def tally(kind: type[TwinDevice], *only: str, share: float = 1.0) -> Tally:
 )
 def test_a_device_that_breaks_a_rule_is_named_by_its_number(kind: type[TwinDevice], broken: str, kept: str) -> None:
     found = tally(kind, broken, kept)
-    assert found.of(broken) == "failed"
-    assert found.of(kept) == "holds"
-    why = next(o.why for o in found.outcomes if o.verdict == "failed" and broken in o.check.rules)
+    assert found.verdict(broken) == "failed"
+    assert found.verdict(kept) == "holds"
+    why = next(o.reason for o in found.outcomes if o.verdict == "failed" and broken in o.check.rules)
     assert ".py:" in why, "the condition, and where it is"
 
 
@@ -111,10 +111,10 @@ def test_a_device_that_breaks_a_rule_is_named_by_its_number(kind: type[TwinDevic
 def test_a_sound_device_keeps_all_rules_that_need_no_hands_with_any_share_of_its_range(share: float) -> None:
     found = tally(TwinDevice, share=share)
     device = [number for number in rules() if number.startswith("P")]
-    assert found.having("failed", device) == []
-    assert len(found.having("holds", device)) > 120
+    assert found.rules_with("failed", device) == []
+    assert len(found.rules_with("holds", device)) > 120
     for number in ("P220", "P313", "P601"):
-        assert found.of(number) == "not run"
+        assert found.verdict(number) == "not run"
 
 
 def test_commands_stay_within_their_share() -> None:
@@ -138,10 +138,10 @@ def test_an_output_whose_safe_value_is_off_centre_stays_within_its_share_on_both
     clock = VirtualClock()
     twin = TwinDevice(config.rig, twin_options(config), config.task.start)
     host = Host(LoopbackDevice(twin, clock).transport, config.rig, clock, 0.1)
-    (low, high) = host.reach[0]
+    (low, high) = host.command_ranges[0]
     assert low < 20_000 < high
-    assert low <= host.opposite(2)[0] < 20_000 or 20_000 < host.opposite(2)[0] <= high
-    assert (host.part(2)[0] - 20_000) * (host.opposite(2)[0] - 20_000) < 0
+    assert low <= host.opposite_setpoint(2)[0] < 20_000 or 20_000 < host.opposite_setpoint(2)[0] <= high
+    assert (host.setpoint(2)[0] - 20_000) * (host.opposite_setpoint(2)[0] - 20_000) < 0
 
 
 class Babbling(TwinDevice):
@@ -153,8 +153,8 @@ class Babbling(TwinDevice):
 
 def test_an_answer_that_cannot_be_decoded_fails_its_rule_and_the_others_are_tried() -> None:
     found = tally(Babbling, "P404", "P101")
-    assert found.of("P404") == "failed"
-    assert found.of("P101") == "holds"
+    assert found.verdict("P404") == "failed"
+    assert found.verdict("P101") == "holds"
 
 
 def test_the_verdicts_are_told_with_the_rules_own_sentences(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +184,7 @@ def test_nothing_is_driven_that_a_person_does_not_confirm(
     monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
     with PtyDevice(CONFIG) as device:
         line = Serial(device.port)
-        code = examine(line, None, Selection(("P4",), 0.2), lambda rig: confirmed(0.2, line.place, rig))
+        code = examine(line, None, Selection(("P4",), 0.2), lambda rig: confirmed(0.2, line.address, rig))
         assert not device.armed_ever
     assert code == ExitCode.PREFLIGHT
     told = capsys.readouterr()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from onrig.runtime import registry
-from onrig.runtime.config.registered import chosen
+from onrig.runtime.config.registered import build_registered
 from onrig.runtime.record import Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.drawing import Drawing
@@ -31,7 +31,7 @@ KINDS: list[tuple[RunConfig, Settings]] = [
 
 
 def drawing_of(settings: Settings) -> Drawing:
-    found: Drawing = chosen(registry.DRAWINGS, settings)
+    found: Drawing = build_registered(registry.DRAWINGS, settings)
     return found
 
 

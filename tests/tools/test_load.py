@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from onrig.learner.algorithm_settings import DdpgConfig
-from onrig.runtime.config.document import find, shipped
+from onrig.runtime.config.document import find_config, shipped_names
 from onrig.runtime.config.problem import ConfigError, Problem
 from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools.load import load, load_for_rig
 from onrig.tools.resumption import CannotResume, prepare_resumption
 
-FILE = str(find("pendulum"))
+FILE = str(find_config("pendulum"))
 
 
 def refusal(*overrides: str) -> list[str]:
@@ -24,14 +24,14 @@ def refusal(*overrides: str) -> list[str]:
     return [str(problem) for problem in error.value.problems]
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_names())
 def test_what_is_shipped_is_sound_and_loads_back_equal(name: str, tmp_path: Path) -> None:
     config = load(name)
     save_resolved(config, tmp_path / "config.yaml")
     assert load_resolved(tmp_path / "config.yaml") == config
 
 
-@pytest.mark.parametrize("recipe", shipped("recipes"))
+@pytest.mark.parametrize("recipe", shipped_names("recipes"))
 def test_every_shipped_recipe_is_sound_for_the_run_that_it_is_named_after(recipe: str) -> None:
     load(recipe.split("-")[0], [f"recipe={recipe}"])
 
@@ -266,7 +266,7 @@ def test_a_run_on_a_port_goes_on_by_its_own_command_line_wherever_the_device_is_
 
 
 def test_a_configuration_without_a_learner_is_the_same_when_it_is_read_back(tmp_path: Path) -> None:
-    text = find("pendulum").read_text()
+    text = find_config("pendulum").read_text()
     (tmp_path / "mine.yaml").write_text(
         re.sub(r"^learner:.*\n(?:[ #].*\n)*", "local_learner: false\n", text, flags=re.M)
     )

@@ -94,7 +94,7 @@ def test_a_run_that_something_else_computed(
     folder: Path, variant: str, resumed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(provenance, "state", lambda: State(None, "x86-64-v3"))
-    monkeypatch.setattr(provenance, "usable", lambda: ["x86-64-v4", "x86-64-v3"])
+    monkeypatch.setattr(provenance, "usable_variants", lambda: ["x86-64-v4", "x86-64-v3"])
     executor = executor_of(variant)
     computed_by(
         folder, {"run": "r", "resumes": [{"executor": executor}]} if resumed else {}, None if resumed else variant
@@ -140,7 +140,7 @@ def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_a_run_that_is_running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(resumption, "running_in", lambda _: Running(77, folder, folder.resolve()))
+    monkeypatch.setattr(resumption, "find_running", lambda _: Running(77, folder, folder.resolve()))
     before = content(folder)
     assert "is running (process 77)" in refused(capsys, "--resume", str(folder))
     assert content(folder) == before

@@ -9,7 +9,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.completeness import Completeness, Counted
+from onrig.runtime.run_state.completeness import Completeness, ItemCount
 from onrig.tools import run, running
 from onrig.tools.reports.run import charts
 from onrig.tools.running import Plan
@@ -21,7 +21,7 @@ class Over:
 
     started = True
     actuators = "safe"
-    whole = Completeness(complete=True, rows=Counted(3, 3))
+    whole = Completeness(complete=True, rows=ItemCount(3, 3))
 
     def __init__(self, *of: object, resumes: bool, signals: bool) -> None:
         pass

@@ -76,7 +76,7 @@ def test_a_shield_that_counts_on_its_fallback_alone_is_broken_by_a_host_that_die
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The campaign can fail: a safe set whose states only the living host can keep is not enough."""
-    monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(phase_plane.NODES, case.limit))
+    monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(phase_plane.N_NODES, case.limit))
     for cached in (phase_plane._curves, phase_plane.upper_side, pendulum._tables):
         cached.cache_clear()
     config = load_run("pendulum", ["rig.safe_output=released"])

@@ -10,7 +10,7 @@ import pytest
 from msgspec import inspect as types
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity, Share
-from onrig.runtime.config.document import load_document, shipped
+from onrig.runtime.config.document import load_document, shipped_names
 from onrig.runtime.config.yaml_nodes import Data
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools import settings
@@ -38,7 +38,7 @@ def test_every_section_stands_there_once(sections: list[Section]) -> None:
     assert len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize("run", shipped())
+@pytest.mark.parametrize("run", shipped_names())
 def test_all_that_the_shipped_runs_say_is_there(run: str, sections: list[Section]) -> None:
     def check(data: Data, path: str) -> None:
         if not isinstance(data, dict):

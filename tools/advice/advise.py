@@ -18,7 +18,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_loading import identified_by
+from onrig.runtime.run_loading import find_identification
 from onrig.tools.advice.answer import PAGE, Answer, updates_per_s, write_answer
 from onrig.tools.advice.candidates import candidates, mutants
 from onrig.tools.advice.field import RECIPES, Field, Subject, curves_of, enter, spec_of, trips_beyond
@@ -110,7 +110,7 @@ def _open_race(options: AdviseOptions) -> Iterator[_Race]:
         check_cluster(options.manner.cluster)
     config = load_for_rig(subject.name, subject.overrides)
     _check(config)
-    drawn = drawn_plants(config, identified_by(subject.name, subject.overrides))
+    drawn = drawn_plants(config, find_identification(subject.name, subject.overrides))
     folder = options.out or (last_folder(subject.label) if options.resume else None) or next_folder(subject.label)
     _check_folder(folder, resume=options.resume)
     field = enter(subject, folder, drawn.values, candidates(config))

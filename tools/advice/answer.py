@@ -12,8 +12,8 @@ import msgspec
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.intervals import COVERAGE, Bounds, student_quantile
 from onrig.learner.trials.objectives import OBJECTIVES, Values
-from onrig.runtime.config.yaml_nodes import dump
-from onrig.runtime.run_config import RunConfig, written
+from onrig.runtime.config.yaml_nodes import dump_yaml
+from onrig.runtime.run_config import RunConfig, to_plain_data
 from onrig.runtime.task import episode_steps
 from onrig.tools.advice.field import RECIPES, Entry
 from onrig.tools.advice.race import FLOOR, RUNGS, Interval, Standing, State
@@ -143,7 +143,7 @@ class Answer(NamedTuple):
     def yaml(self) -> str:
         """Return the configuration with the best candidate's settings and the reasons as comments."""
         config, best = self.best.config, self.best.candidate
-        data, top = written(config), self.table[0]
+        data, top = to_plain_data(config), self.table[0]
         first = {key: data.pop(key) for key in ("learner", "selection", "exploration")}
         head = [
             f"`onrig advise {self.name}` chose {best.name}: {best.reason}.",
@@ -153,7 +153,7 @@ class Answer(NamedTuple):
         behind = [f"  {one.name}: {_figure(one.behind, signed=True)} ({self._verdict(one)})" for one in self.table[1:]]
         lines = [f"# {line}" for line in (*head, *(["Behind it:", *behind] if behind else []))]
         rest = f"# Rig, task, limits and all other settings are those of {self.name}."
-        return "\n".join((*lines, dump(first).rstrip(), rest, dump(data)))
+        return "\n".join((*lines, dump_yaml(first).rstrip(), rest, dump_yaml(data)))
 
     def page(self) -> Page:
         """The answer as a page."""

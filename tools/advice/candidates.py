@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.config.yaml_nodes import dump_yaml
 from onrig.runtime.memory.settings import capacity_for
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig, layout_of
@@ -50,7 +50,7 @@ class Candidate(NamedTuple):
     @property
     def text(self) -> str:
         """Its recipe as YAML, with the reason as a comment."""
-        return f"# {self.name}: {self.reason}.\n{dump(self.recipe)}"
+        return f"# {self.name}: {self.reason}.\n{dump_yaml(self.recipe)}"
 
 
 _HIDDEN: Final = {"hidden": [64, 64]}

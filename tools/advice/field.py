@@ -14,9 +14,9 @@ from onrig.learner.trials.measures import normalized_curves
 from onrig.learner.trials.objectives import Values, finite
 from onrig.learner.trials.step_run import SHIELD
 from onrig.learner.trials.worlds.factory import run_of_world
-from onrig.runtime.config.document import find, override, parse_document, shipped
+from onrig.runtime.config.document import find_config, override, parse_document, shipped_names
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.config.yaml_nodes import dump_yaml
 from onrig.runtime.explore.settings import Quota
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
@@ -47,7 +47,7 @@ class Subject(NamedTuple):
     @property
     def world(self) -> str:
         """Name of the configuration in a trial: absolute, unless it is shipped."""
-        return self.name if self.name in shipped() else str(find(self.name).resolve())
+        return self.name if self.name in shipped_names() else str(find_config(self.name).resolve())
 
     @property
     def settings(self) -> dict[str, object]:
@@ -126,7 +126,7 @@ def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
     }
     if first.python is not msgspec.UNSET:
         spec["python"] = first.python
-    return f"# Written by `onrig advise`.\n{dump(spec)}".encode()
+    return f"# Written by `onrig advise`.\n{dump_yaml(spec)}".encode()
 
 
 def curves_of(folder: Path, entry: Entry, pairs: int) -> Values:

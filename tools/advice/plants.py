@@ -10,7 +10,7 @@ import numpy as np
 
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, apart_of
+from onrig.runtime.safety.plant_box import PlantBox, separate_parameters
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.advice.race import RUNGS
@@ -52,7 +52,7 @@ def drawn_plants(config: RunConfig, identified: Path | None) -> Drawn:
 def _intervals(box: PlantBox) -> dict[str, tuple[float, float]]:
     if isinstance(box, SampledBox):
         return dict(box.uncertainty)
-    around = {name: (value, box.spread) for name, value in box.nominal.items()} | apart_of(box)
+    around = {name: (value, box.spread) for name, value in box.nominal.items()} | separate_parameters(box)
     return {
         n: (v * (1.0 - spread), v * (1.0 + spread)) for n, (v, spread) in around.items() if spread or n in box.nominal
     }

@@ -48,7 +48,7 @@ def trial_of(config: RunConfig, world: str, options: Mapping[str, object]) -> St
             **options,
             "shield": True,
             "counts": all(o.derivative_of is None for o in config.rig.observations),
-            "cut_off": config.task.terminates,
+            "cut_off": config.task.may_terminate,
         },
         random_steps=0,
         updates_per_step=_updates(learner, steps),

@@ -24,9 +24,9 @@ from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import COLUMNS
-from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
+from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
-from onrig.runtime.run_state.running import running_in
+from onrig.runtime.run_state.running import find_running
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.runtime.view.run_view import RunView, read_episodes
 from onrig.runtime.view.sentences import Event
@@ -84,7 +84,7 @@ def open_run(path: str | Path) -> RunData:
     folder = Path(path)
     if not (folder / "config.yaml").is_file():
         raise NoRun(f"'{folder}' contains no run (config.yaml)")
-    running = running_in(folder)
+    running = find_running(folder)
     if running is not None:
         running.trust_files()
     try:
@@ -103,9 +103,9 @@ class RunData:
         self.folder: Final = folder
         self.config: Final = config
         """Resolved configuration."""
-        self.observations: Final = Normalisation.of(config.signals)
+        self.observations: Final = Normalisation.from_signals(config.signals)
         """Map between SI units and the memory's units of the policy inputs: ``.si(experiences["observation"])``."""
-        self.actions: Final = Normalisation.of(config.rig.actuators)
+        self.actions: Final = Normalisation.from_signals(config.rig.actuators)
         """The same map for the actions."""
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class RunData:
     @property
     def state(self) -> State:
         """``running``, ``finished`` (whatever its outcome), or ``killed``: neither running nor concluded."""
-        if running_in(self.folder) is not None:
+        if find_running(self.folder) is not None:
             return "running"
         return "finished" if "exit_reason" in self.summary else "killed"
 
@@ -190,7 +190,7 @@ class RunData:
             memory = view.memory()
             if not isinstance(memory, str):
                 return memory
-            if running_in(self.folder) is None:
+            if find_running(self.folder) is None:
                 break
             time.sleep(_PAUSE_S * attempt)
         raise DataMissing(f"'{self.folder}': no experiences: {memory}")
@@ -225,7 +225,7 @@ class RunData:
         columns = {
             "t_unix_s": np.array([e.t_unix_s for e in events_read], "<f8"),
             "kind": np.array([e.kind for e in events_read], "O"),
-            "count": np.array([e.times for e in events_read], "<i8"),
+            "count": np.array([e.n_occurrences for e in events_read], "<i8"),
             "fields": np.array([*(e.fields for e in events_read), None], "O")[:-1],
         }
         return Table(EVENT_SCHEMA, columns)

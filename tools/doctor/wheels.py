@@ -172,7 +172,7 @@ def check_native(library: native.State, python: str) -> Check:
     """Finding on the loaded variant of the C library."""
     if library.library is not None:
         return passed("c-library", library.variant)
-    reason = f"none: {library.reason}; {native.COST}"
+    reason = f"none: {library.reason}; {native.COST_WITHOUT_LIBRARY}"
     if "ONRIG_NATIVE" in library.reason:
         return warned("c-library", reason, "unset ONRIG_NATIVE")
     build = f"sudo apt install gcc libc6-dev, then {python} {Path(native.__file__).parent / 'build.py'}"

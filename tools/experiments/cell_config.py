@@ -11,7 +11,7 @@ from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.trials.step_run import StepRun
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import origin_of, override, parse_document
-from onrig.runtime.config.pieces import with_pieces
+from onrig.runtime.config.pieces import with_plugins
 from onrig.runtime.config.problem import ConfigError, NodePath
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -58,7 +58,7 @@ def world_config(
     try:
         for setting in settings:
             document = override(document, setting.assignment)
-        run = convert_by_section(with_pieces(document, None), StepRun)
+        run = convert_by_section(with_plugins(document, None), StepRun)
     except ConfigError as error:
         return None, [CellProblem(problem.message, origins.get(problem.file)) for problem in error.problems]
     origins_by_path = {"world": at, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onrig.hw.native import Executor, executor
-from onrig.runtime.config.document import MAX_BYTES, find, shipped
+from onrig.runtime.config.document import MAX_BYTES, find_config, shipped_names
 from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import read_file
@@ -257,9 +257,9 @@ def _diverged(folder: Path, cells: Sequence[AnyCell]) -> int:
 
 def _load(name: str) -> SpecFile:
     try:
-        return load_spec(find(name, "experiments"))
+        return load_spec(find_config(name, "experiments"))
     except FileNotFoundError as error:
-        is_run = name in shipped() or (Path(name) / "run.yaml").is_file()
+        is_run = name in shipped_names() or (Path(name) / "run.yaml").is_file()
         message = f"this is a run; run it with onrig run {name}" if is_run else str(error)
         raise ConfigError([Problem(name, START, message)]) from None
 

@@ -14,7 +14,7 @@ import msgspec
 from onrig.hw.native import Executor, difference_here
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_state.folder_access import check_folder as check_own
-from onrig.runtime.run_state.folder_access import check_path, lock
+from onrig.runtime.run_state.folder_access import check_path, try_lock
 from onrig.runtime.supervise.run_folder import environment_facts, recorded_executor
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.spec import equal_settings
@@ -91,7 +91,7 @@ def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str =
     check_own(folder)
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if not lock(fd):
+        if not try_lock(fd):
             raise Unsuitable(f"'{folder}': in use by another `onrig {verb}`")
         remove_unfinished(folder)
         write_atomically(folder / SPEC, spec)

@@ -13,7 +13,7 @@ import msgspec
 from onrig.learner.trials.step_run import GYM, PLANT, StepRun
 from onrig.learner.trials.supported import world_problems
 from onrig.learner.trials.worlds.factory import run_of_world
-from onrig.runtime.config.document import find, problem_at, shipped
+from onrig.runtime.config.document import find_config, problem_at, shipped_names
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.cell_config import (
@@ -174,7 +174,7 @@ def _block_cells(
 def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig]:
     """Return a block's run, with the settings of trials."""
     try:
-        path = find(str(block.config), base=file.path.parent)
+        path = find_config(str(block.config), base=file.path.parent)
         return path, load(str(path), [UNLIMITED.assignment])
     except FileNotFoundError as error:
         raise ConfigError([_at(file, (*at, "config"), f"{error} at config")]) from None
@@ -186,10 +186,10 @@ def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig
 def _world_of(file: SpecFile, world: str, at: NodePath) -> tuple[str, str]:
     """Return a block's world (as an absolute path for a run's file) and the name of its task."""
     task = world.removeprefix(GYM).removeprefix(PLANT)
-    if not world.startswith(PLANT) or not task or task in shipped():
+    if not world.startswith(PLANT) or not task or task in shipped_names():
         return world, task
     try:
-        path = find(task, base=file.path.parent)
+        path = find_config(task, base=file.path.parent)
     except FileNotFoundError as error:
         raise ConfigError([_at(file, at, f"{error} at world")]) from None
     return f"{PLANT}{path.resolve()}", task

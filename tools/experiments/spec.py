@@ -20,7 +20,7 @@ from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
 from onrig.runtime import registry
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import Document, load_document, problem_at
-from onrig.runtime.config.pieces import with_pieces
+from onrig.runtime.config.pieces import with_plugins
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, suggestion
 from onrig.runtime.run_config import Pieces, RunConfig
 from onrig.sim.twin.options import TwinOptions
@@ -84,7 +84,7 @@ class SpecFile(NamedTuple):
 
 def load_spec(path: Path) -> SpecFile:
     """Read a spec; raises ConfigError with every problem in the file itself."""
-    document = with_pieces(load_document(path), path.parent)
+    document = with_plugins(load_document(path), path.parent)
     spec = convert_by_section(document, Spec)
     problems = list(_problems(spec, document))
     if problems:

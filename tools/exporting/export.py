@@ -14,7 +14,7 @@ import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import sync
-from onrig.runtime.run_state.folder_access import lock
+from onrig.runtime.run_state.folder_access import try_lock
 from onrig.tools.api.run_data import RunData
 from onrig.tools.exporting.source import CONFIG, CannotExport, Progress, Source
 
@@ -84,7 +84,7 @@ def _unfinished(out: Path) -> Iterator[Path]:
     folder.mkdir(exist_ok=True)
     fd = os.open(folder, os.O_RDONLY)
     try:
-        if not lock(fd):
+        if not try_lock(fd):
             raise CannotExport(f"'{out}': another `onrig export` is writing it")
         for path in folder.iterdir():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

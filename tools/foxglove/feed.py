@@ -75,7 +75,7 @@ class Feed:
 
     def _follow(self) -> None:
         """Attach to the run's current session; its ring counts from 0, and its files may be cut to a checkpoint."""
-        found = self._view.find()
+        found = self._view.find_running()
         if found == self._view.running:
             return
         self._view.detach()

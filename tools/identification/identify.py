@@ -233,13 +233,13 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
     from onrig.tools.identification.driving import DeviceFault
 
     config = experiment.config
-    line, place = config.device.line, config.device.place
-    if line is not None and not line.identifies:
-        raise Failure(f"{place}: identification does not support this transport")
+    line, address = config.device.line, config.device.address
+    if line is not None and not line.allows_identification:
+        raise Failure(f"{address}: identification does not support this transport")
     missing = missing_port(line.path) if isinstance(line, Serial) else None
     if missing is not None:
-        raise Failure(f"{place}: {missing}", ExitCode.HARDWARE)
-    if not confirm(_describe_experiment(experiment, place)):
+        raise Failure(f"{address}: {missing}", ExitCode.HARDWARE)
+    if not confirm(_describe_experiment(experiment, address)):
         raise Failure("not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:
         with line_to(config) as opened, contextlib.closing(opened.open()) as transport:
@@ -253,13 +253,13 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
             def drive(parts: Sequence[Excitation], piece: int) -> list[Step]:
                 return _drive_with_progress(config, session, parts, piece if resets else None)
 
-            return _run_experiment(experiment, drive, out, f"device on {place}")
+            return _run_experiment(experiment, drive, out, f"device on {address}")
     except (LimitsTooWide, LimitsWider) as error:
-        raise Failure(f"{place}: {error}; tighten the configuration's limits to the device's") from None
+        raise Failure(f"{address}: {error}; tighten the configuration's limits to the device's") from None
     except (LinkError, DeviceMismatch, RequestRefused) as error:
-        raise Failure(f"{place}: {error}", ExitCode.HARDWARE) from None
+        raise Failure(f"{address}: {error}", ExitCode.HARDWARE) from None
     except DeviceFault as error:
-        raise Failure(f"{place}: {error}; clear its cause and start again", ExitCode.SAFETY) from None
+        raise Failure(f"{address}: {error}; fix the cause and run it again", ExitCode.SAFETY) from None
 
 
 def _describe_experiment(experiment: Experiment, port: str) -> str:

@@ -13,7 +13,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file, replace_own_file
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_loading import identified_by, load_resolved
+from onrig.runtime.run_loading import find_identification, load_resolved
 from onrig.runtime.supervise.run_folder import occupied_by
 from onrig.sim.identification.result import read_result
 from onrig.tools.load import load_for_rig, rig_findings
@@ -52,7 +52,7 @@ def pretrain(
     ``start.yaml`` to ``out``. Raises ConfigError, Failure, and Stopped.
     """
     config = load_for_rig(name, overrides)
-    file = identified_by(name, overrides)
+    file = find_identification(name, overrides)
     if file is None:
         remedy = f"onrig identify {name} --out found, then --set identified=found/identified.yaml"
         raise Failure(f"{name} names no identification to draw plants from: {remedy}")

@@ -9,7 +9,7 @@ import msgspec
 
 from onrig.learner.settings import learner_settings
 from onrig.runtime import registry
-from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.config.yaml_nodes import dump_yaml
 from onrig.runtime.explore.settings import ScheduledNoise
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.run_config import RunConfig
@@ -22,7 +22,7 @@ IDENTIFIED: Final = "identified.yaml"
 def write_start(folder: Path, config: RunConfig, record: Pretraining) -> None:
     """Write the recipe; raises OSError."""
     text = f"# Begins a run with the pretraining in this folder: onrig run CONFIG --pretrained {folder}\n"
-    replace_own_file(folder / START, (text + dump(start_recipe(folder, config, record))).encode(), durable=True)
+    replace_own_file(folder / START, (text + dump_yaml(start_recipe(folder, config, record))).encode(), durable=True)
 
 
 def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[str, Any]:

@@ -47,11 +47,11 @@ class Comparison:
         self.decisions: Final = decisions_in(self._layout)
         self._buffer = memoryview(bytearray(self._layout.size))
         self._tolerance = tolerance
-        halves = Normalisation.of(rig.actuators).half_range
+        halves = Normalisation.from_signals(rig.actuators).half_range
         scales: dict[tuple[str, str], npt.NDArray[np.float64]] = {
             ("actuator", "SI"): halves,
-            ("signal", "SI"): Normalisation.of(rig.signals).half_range,
-            ("input", "SI"): Normalisation.of(config.signals).half_range,
+            ("signal", "SI"): Normalisation.from_signals(rig.signals).half_range,
+            ("input", "SI"): Normalisation.from_signals(config.signals).half_range,
             ("actuator", "counts"): halves / [a.resolution for a in rig.actuators],
         }
         self._scales = {f.name: scales.get((f.stored.per, f.stored.unit), 1.0) for f in FIELDS}
@@ -87,7 +87,7 @@ class Comparison:
             not differing
             and not self._tolerance
             and not excluded
-            and not self._layout.sealed(memoryview(recorded_bytes))
+            and not self._layout.has_valid_crc(memoryview(recorded_bytes))
         ):
             differing = [CRC.name]
         self.note(record, *((name, str(record.row[name]), str(computed[name])) for name in differing))

@@ -26,7 +26,7 @@ from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.replay.scoring import terms_of
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_config import RunConfig, record_layout
-from onrig.runtime.starts import drawn_start, middle_of
+from onrig.runtime.starts import draw_start, middle_of
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.positions import Position, Positions
 from onrig.tools.replaying.recorded import PolicyCache, RecordedStep, copy_circumstances, frame_of
@@ -132,7 +132,7 @@ class Recomputation:
             if self._reset is None:
                 self._following, self._lost_reason = False, "the configuration has no reset controller"
             else:
-                self._reset.head_for(self._start_after(record.step.episode))
+                self._reset.set_start(self._start_after(record.step.episode))
                 self._reset.begin()
                 self._answer_to = begin_episode(tick, reset_act(self._reset))
             return
@@ -173,7 +173,7 @@ class Recomputation:
             and self._positions.last_closed != (Kind.EVAL, episode)
         )
         kind, number = (Kind.EVAL, episode) if due else (Kind.TRAIN, episode + 1)
-        return drawn_start(config.task.all_starts, self._positions.device_seed(kind, number))
+        return draw_start(config.task.all_starts, self._positions.device_seed(kind, number))
 
     def _begin_exploration(self, record: RecordedStep) -> None:
         """Start the episode's exploration; the first amplitude shows whether a silent learner restrained it."""
@@ -233,7 +233,7 @@ class Recomputation:
                 self._terms.complete(pending.step, step)
             self._compare(pending)
         if step.kind is Kind.RESET:
-            resetting = self._reset is not None and self._reset.progress is Progress.GOING
+            resetting = self._reset is not None and self._reset.progress is Progress.DRIVING
             if resetting and not answer.over:
                 self._pending = _Pending(step, record, ())
             else:

@@ -16,7 +16,7 @@ from onrig.runtime.log.steps import Records
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import read_resolved
-from onrig.runtime.run_state.completeness import Counted
+from onrig.runtime.run_state.completeness import ItemCount
 from onrig.runtime.run_state.episodes import EpisodeAccounts, read_rows
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.positions import Position
@@ -85,7 +85,7 @@ class Verification:
                     progress(len(part))
         self._finish()
 
-    def missing_ticks(self) -> Counted:
+    def missing_ticks(self) -> ItemCount:
         """Count the records of the episodes in ``episodes.csv``, and those of them in the log; raises OSError or
         ValueError."""
         expected = present = 0
@@ -93,7 +93,7 @@ class Verification:
             records = row.steps + 1
             expected += records
             present += min(records, self._logged.get((row.kind, row.episode), 0))
-        return Counted(expected, present)
+        return ItemCount(expected, present)
 
     def _begin(self, part: LogStart) -> None:
         config_text = part.attachments.get(_CONFIG, b"")

@@ -82,7 +82,7 @@ def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
     if not run.world.startswith(PLANT):
         return None
     config, options = _plant_run(run)
-    cut_off = config.task.terminates and not options.cut_off
+    cut_off = config.task.may_terminate and not options.cut_off
     if options.end_outside or cut_off or config.task.normalization is None:
         return None
     if cell_id(run, config) != result.cell.id:

@@ -21,7 +21,7 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, Setting, apart_of, dead_band_of, error_bound
+from onrig.runtime.safety.plant_box import PlantBox, Setting, dead_band_of, error_bound, separate_parameters
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
@@ -181,7 +181,9 @@ def _run_lanes(
     max_dead_band = dead_band_of(box)
     dead_bands = draw_dead_bands(max_dead_band, n, rng) if max_dead_band else None
     separate = {
-        name: draw(np.array([value]), spread, n, rng)[0] for name, (value, spread) in apart_of(box).items() if spread
+        name: draw(np.array([value]), spread, n, rng)[0]
+        for name, (value, spread) in separate_parameters(box).items()
+        if spread
     }
     changing = rng.random(n) < _VARYING_SHARE
     friction_share = rng.choice([0.0, 1.0], n)

@@ -22,7 +22,7 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, apart_of, dead_band_of
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, separate_parameters
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice
@@ -51,7 +51,7 @@ def run_stack(
         name = names[episode % len(names)]
         drawn = draw(nominal, box.spread, 1, rng)[:, 0].tolist()
         plant = options.plant.with_lumped(dict(zip(box.nominal, drawn, strict=True)))
-        for name_apart, (value, spread) in apart_of(box).items():
+        for name_apart, (value, spread) in separate_parameters(box).items():
             if spread:
                 plant = plant.varied({name_apart: float(draw(np.array([value]), spread, 1, rng)[0, 0])})
         if max_dead_band:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_state.running import Remote, Running, SegmentError, SegmentMissing, running_rigs
+from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing, running_rigs
 
 FADE_S: Final = 12.0
 """The longest configurable fade, with a margin."""
@@ -20,7 +20,7 @@ _IMMEDIATE_S: Final = 2.0
 _POLL_S: Final = 0.005
 
 
-def halt(remote: Remote, now_s: Callable[[], float], sleep: Callable[[float], None]) -> bool:
+def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[float], None]) -> bool:
     """Request a fade, then an immediate stop; returns whether a frame from the device shows its outputs safe.
 
     ``now_s`` is the monotonic clock of the frames' time stamps.
@@ -32,10 +32,10 @@ def halt(remote: Remote, now_s: Callable[[], float], sleep: Callable[[float], No
         deadline_s = now_s() + wait_s
         while now_s() < deadline_s:
             actuators = remote.actuators
-            if actuators.confirmed_safe(request_ns):
+            if actuators.is_confirmed_safe(request_ns):
                 return True
-            if actuators.ended:
-                return actuators.unused
+            if actuators.loop_has_ended:
+                return actuators.is_unused
             sleep(_POLL_S)
     return False
 
@@ -53,10 +53,10 @@ def main(arguments: list[str]) -> int:
     if run is None:
         return 0
     try:
-        with Remote(run) as remote:
+        with RemoteControl(run) as remote:
             if halt(remote, time.monotonic, time.sleep):
                 return ExitCode.OK
-            doubt = remote.actuators.unconfirmed(time.monotonic_ns(), time.time())
+            doubt = remote.actuators.unconfirmed_message(time.monotonic_ns(), time.time())
             sys.stderr.write(f"{run.folder}: actuators {doubt}; check the rig\n")
             return ExitCode.HARDWARE
     except SegmentMissing:

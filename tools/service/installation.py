@@ -14,11 +14,11 @@ from typing import Final
 
 from onrig.hw.line import Serial
 from onrig.hw.transport import DEFAULT_BAUD_RATE
-from onrig.runtime.config.document import MAX_BYTES, find
+from onrig.runtime.config.document import MAX_BYTES, find_config
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_file
-from onrig.runtime.lease import worth
+from onrig.runtime.lease import describe_lease
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.machine import Machine
@@ -176,19 +176,19 @@ def describe(
     if port is None and config.device.twin is not None:
         raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
     if config.device.attended is True:
-        raise Refused(f"{name}: a service runs unattended, and {worth(config)} (device.attended)")
+        raise Refused(f"{name}: a service runs unattended, and {describe_lease(config)} (device.attended)")
     if config.lockstep:
         raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
     facts = None if port is None else _port_facts(port, machine)
     if config.link.keys is not None:
         _check_keys(config.link.keys, user)
     return Service(
-        name=service_name(find(name).absolute()),
+        name=service_name(find_config(name).absolute()),
         rig=config.rig.name,
         user=user,
         group=facts.group if facts is not None and facts.group != "root" else _DEFAULT_GROUP,
         python=sys.executable,
-        config=find(name).absolute(),
+        config=find_config(name).absolute(),
         overrides=tuple(overrides),
         trusted=trusted,
         folder=Path.cwd(),

@@ -36,7 +36,7 @@ from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract
 from onrig.runtime.policy.stamp import stamped
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import read_resolved
-from onrig.runtime.run_state.running import running_in
+from onrig.runtime.run_state.running import find_running
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.tools.load import sections
 
@@ -89,7 +89,7 @@ def connect(
     """
     address = str(endpoint)
     if "://" not in address:
-        running = running_in(Path(address))
+        running = find_running(Path(address))
         if running is None:
             raise FileNotFoundError(f"{address}: no run is active in this folder")
         address = f"ipc://{running.shm}/learner"

@@ -107,16 +107,16 @@ class _Units:
 
     def __init__(self, config: RunConfig, *, si: bool) -> None:
         self._si: Final = si
-        self._signals: Final = Normalisation.of(config.signals)
-        self.actuators: Final = Normalisation.of(config.rig.actuators)
+        self._signals: Final = Normalisation.from_signals(config.signals)
+        self.actuators: Final = Normalisation.from_signals(config.rig.actuators)
 
     def observation(self, values: NDArray[np.float64]) -> Observation:
         """Convert an observation (n,) from SI units."""
-        return (values if self._si else self._signals.normalised(values)).astype(np.float32)
+        return (values if self._si else self._signals.normalise(values)).astype(np.float32)
 
     def action_si(self, action: NDArray[np.float64]) -> NDArray[np.float64]:
         """Convert an action (m,) to SI units."""
-        return action if self._si else self.actuators.si(action)
+        return action if self._si else self.actuators.to_si(action)
 
 
 class RigEnv(gymnasium.Env[Observation, Action]):
@@ -173,7 +173,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self._step = None
         sample = self._rig.begin(seed, timeout_s)
         _, observation, info = self._take(sample)
-        if sample.over:
+        if sample.is_over:
             raise RunEnded(f"the episode ended before it began: {'; '.join(self._rig.messages[-2:])}")
         return observation, info
 
@@ -197,7 +197,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         before, observation, info = self._take(sample)
         info["periods"] = sample.periods - taken
         flags = 0
-        if sample.over:
+        if sample.is_over:
             assert self._step is not None
             flags, self._step = self._step.flags, None
             info["messages"] = self._rig.messages[-4:]
@@ -207,11 +207,11 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         elif before is not None and info["periods"] == 1:
             reward = before.reward  # without the rounding of the sum
         terminated = bool(flags & Flag.TERMINATED)
-        return observation, reward, terminated, sample.over and not terminated, info
+        return observation, reward, terminated, sample.is_over and not terminated, info
 
     def normalised_action(self, si: NDArray[np.floating]) -> Action:
         """Normalise actions (..., m) in SI units, such as ``info["applied"]``, as a memory stores them."""
-        return self._units.actuators.normalised(np.asarray(si)).astype(np.float32)
+        return self._units.actuators.normalise(np.asarray(si)).astype(np.float32)
 
     def render(self) -> Any:
         """Picture (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
@@ -244,7 +244,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         line = config.device.line
         write_run_folder(folder, config, record_pieces(pieces_of(config)))
         self.run_dir = folder
-        return RigProcess(folder, None if line is None else line.place, self._layout)
+        return RigProcess(folder, None if line is None else line.address, self._layout)
 
     def _take(self, sample: Sample) -> tuple[Step | None, Observation, Info]:
         """Take a sample: step of the period before it (None at an episode's start), observation and info."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from onrig.runtime.control.realtime import PARENT, resolve_loop_cpu
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.folder_access import hold
+from onrig.runtime.run_state.folder_access import lock_folder
 from onrig.runtime.run_state.report import Report, report
 from onrig.runtime.supervise.requests import TRAINER, Request
 from onrig.runtime.supervise.supervisor import Supervisor
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         return 0
     os.environ.pop(PARENT, None)
     resolve_loop_cpu()
-    lock = hold(folder)
+    lock = lock_folder(folder)
     config = load_resolved(folder / "config.yaml", sections)
     code, reason = Supervisor(config, folder, port, _forward, watch).run()
     report("run", ENDED, reason, code=code)

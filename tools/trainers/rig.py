@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.run_state.running import running_in
+from onrig.runtime.run_state.running import find_running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, Order, Sample, TrainerEnd
+from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, Sample, TrainerEnd, TrainerRequest
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.runtime.supervise.child import Child
@@ -72,7 +72,7 @@ class RigProcess:
     def _attach(self) -> None:
         limit = time.monotonic() + _START_S
         while True:
-            running = running_in(self._folder)
+            running = find_running(self._folder)
             if running is not None:
                 with contextlib.suppress(SegmentError, OSError):
                     self._end = TrainerEnd(running.shm, self._layout)
@@ -102,7 +102,7 @@ class RigProcess:
         limit = time.monotonic() + timeout_s
         while True:
             sample = self._end.sample()
-            if sample is not None and (sample.over or self._tick_of(sample) != tick):
+            if sample is not None and (sample.is_over or self._tick_of(sample) != tick):
                 return sample
             self._wait(limit, "reply to an action")
 
@@ -119,7 +119,7 @@ class RigProcess:
         return int(self.records(sample)[1]["tick"])
 
     def _send(self, tick: int, action: tuple[float, ...], *, seed: int = NO_SEED, closes: bool = False) -> None:
-        self._end.send(Order(self._episodes, seed, tick, time.monotonic_ns(), closes, action))
+        self._end.send(TrainerRequest(self._episodes, seed, tick, time.monotonic_ns(), closes, action))
 
     def _wait(self, limit: float, what: str) -> None:
         self._end.wait(_POLL_NS)

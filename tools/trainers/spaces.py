@@ -30,7 +30,7 @@ def observation_space(config: RunConfig, *, si: bool) -> Box:
     """Return the space of observations (n,) float32: all values of the protocol, beyond the rig's ranges."""
     bounds = np.array(_bounds(config)).T
     if not si:
-        bounds = Normalisation.of(config.signals).normalised(bounds)
+        bounds = Normalisation.from_signals(config.signals).normalise(bounds)
     low, high = np.clip(bounds, -_LARGEST, _LARGEST).astype(np.float32)
     return gymnasium.spaces.Box(np.nextafter(low, -np.inf), np.nextafter(high, np.inf), dtype=np.float32)
 

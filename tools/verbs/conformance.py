@@ -74,7 +74,7 @@ def _examine(options: Options, device: str) -> int:
     except ConfigError as error:
         return explain(error)
     must_confirm = not options.yes and config.device.twin is None
-    confirm = partial(confirmed, options.share, config.device.place) if must_confirm else None
+    confirm = partial(confirmed, options.share, config.device.address) if must_confirm else None
     try:
         with line_to(config) as line:
             return examine(line, config.rig, selection._replace(period_us=config.period_us), confirm)

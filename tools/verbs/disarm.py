@@ -51,7 +51,7 @@ def main(options: Options) -> int:
     try:
         with contextlib.ExitStack() as held:
             line = held.enter_context(_line(options))
-            if line is None or not line.disarms:
+            if line is None or not line.allows_disarm:
                 device = (
                     "a twin, which ends with its run" if line is None else "on a transport that this verb cannot use"
                 )
@@ -61,13 +61,13 @@ def main(options: Options) -> int:
         return complain("disarm", str(error))
     except LinkError as error:
         missing = missing_port(line.path) if isinstance(line, Serial) else None
-        cause = error if line is None or missing is None else f"{line.place}: {missing}"
+        cause = error if line is None or missing is None else f"{line.address}: {missing}"
         lease_note = "" if line is None else "the device makes itself safe when its lease expires; "
         advice = f"unconfirmed: {lease_note}check the rig"
         sys.stderr.write(f"onrig disarm: {cause}; {advice}\n")
         return ExitCode.HARDWARE
     note = "; it had sent no frame, so it was configured first" if result.configured else ""
-    print(f"{line.place}: device '{result.rig}' is disarmed, confirmed by a state frame{note}")
+    print(f"{line.address}: device '{result.rig}' is disarmed, confirmed by a state frame{note}")
     return ExitCode.OK
 
 

@@ -24,7 +24,7 @@ def main(options: Options) -> int:
     """Serve until Ctrl-C; returns the exit code."""
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.run_state.report import use_plain_output
-    from onrig.runtime.run_state.running import running_in
+    from onrig.runtime.run_state.running import find_running
     from onrig.tools.active_runs import choose
     from onrig.tools.damage import FIGURES, name_damage
     from onrig.tools.terminal import complain
@@ -43,7 +43,7 @@ def main(options: Options) -> int:
         parse_address(options.web)
     except ValueError as error:
         return complain("web", f"--web: {error}")
-    if (running := running_in(folder)) is not None:
+    if (running := find_running(folder)) is not None:
         running.trust_files()
     name_damage("web", folder, *FIGURES)
     use_plain_output()

@@ -18,7 +18,7 @@ from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.run_view import RunView
-from onrig.runtime.view.sentences import Event, counted, sentence
+from onrig.runtime.view.sentences import Event, sentence, with_count
 from onrig.tools.run_facts import RunFacts, of_figures
 
 _MAX_RECORDS: Final = 400
@@ -131,14 +131,14 @@ def event_line(event: Event) -> EventLine | None:
     if text is None:
         return None
     clock = time.strftime("%H:%M:%S", time.localtime(event.t_unix_s))
-    return EventLine(clock, counted(event, text.text), text.level)
+    return EventLine(clock, with_count(event, text.text), text.level)
 
 
 def _actuators(actuators: Actuators) -> str:
     """Describe the actuators in a few words; *safe* if the device's newest frame shows it."""
     if actuators.safe_ns:
         return "safe by its frame"
-    return "not used yet" if actuators.unused else "not shown safe"
+    return "not used yet" if actuators.is_unused else "not shown safe"
 
 
 def _now(records: NDArray[np.void]) -> Now:

@@ -10,7 +10,7 @@ from onrig.hw.rig import Observation
 from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import ScheduledNoise
 from onrig.runtime.histogram import coarse_edges_us
-from onrig.runtime.lease import worth
+from onrig.runtime.lease import describe_lease
 from onrig.runtime.printable import printable
 from onrig.runtime.record import STAGES, Rule
 from onrig.runtime.run_config import RunConfig
@@ -67,7 +67,7 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "episode_s": task.episode_s,
         "pace": pace_of(config),
         "lockstep": config.lockstep,
-        "lease": "" if config.device.twin is not None else worth(config),
+        "lease": "" if config.device.twin is not None else describe_lease(config),
         "period_us": config.wall_period_ns / 1000,
         "observations": [a._asdict() for a in axes_of(config)],
         "inputs": [a._asdict() for a in axes_of(config, config.signals)],

@@ -14,7 +14,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.task import episode_steps
 from onrig.runtime.view.run_view import RunView
-from onrig.runtime.view.sentences import VERDICTS, Event, counted, reason_of, sentence
+from onrig.runtime.view.sentences import VERDICTS, Event, reason_of, sentence, with_count
 
 LIMIT: Final = 2000
 Row = list[float | int | None]
@@ -84,7 +84,7 @@ class EventHistory:
                 policies.append([event.fields.get("policy"), VERDICTS[event.kind], reason_of(event)])
             said = sentence(event)
             if said is not None:
-                text = counted(event, said.text)
+                text = with_count(event, said.text)
                 items.append({"t": event.t_unix_s, "what": said.what, "level": said.level, "text": text})
         self.items = [*self.items, *items][-_ITEMS:]
         self.policies = [*self.policies, *policies][-_POLICIES:]

@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.report import report
-from onrig.runtime.run_state.running import Remote, SegmentError, SegmentMissing, stop_by_signal
+from onrig.runtime.run_state.running import RemoteControl, SegmentError, SegmentMissing, stop_by_signal
 from onrig.tools.web.connections import Hub
 from onrig.tools.web.coverage import Surfaces
 from onrig.tools.web.guard import listen
@@ -102,7 +102,7 @@ class Page:
         if running is None:
             return False
         try:
-            with Remote(running) as remote:
+            with RemoteControl(running) as remote:
                 self._producer.note_stop(time.monotonic_ns())
                 remote.stop(level, from_view=True)
         except SegmentMissing:

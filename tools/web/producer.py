@@ -17,7 +17,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.histogram import CoarseHistogram
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.actuators import SAFE, UNTOUCHED, Actuators
+from onrig.runtime.run_state.actuators import SAFE_TEXT, UNUSED_TEXT, Actuators
 from onrig.runtime.run_state.running import Running, SegmentError
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import Figures, ViewReader
@@ -76,7 +76,7 @@ class Producer:
 
     def find(self) -> Running | None:
         """Find the run in shared memory; None if it has not begun or is over."""
-        return self._view.find()
+        return self._view.find_running()
 
     def close(self) -> None:
         """Release the run's shared memory."""
@@ -232,9 +232,9 @@ class Producer:
             return None
         now_ns = time.monotonic_ns()
         self.note_stop(now_ns)  # stopped elsewhere: frames received earlier do not confirm it
-        if actuators.confirmed_safe(self._stop_requested_ns):
-            return SAFE
-        return UNTOUCHED if actuators.unused else actuators.unconfirmed(now_ns, time.time())
+        if actuators.is_confirmed_safe(self._stop_requested_ns):
+            return SAFE_TEXT
+        return UNUSED_TEXT if actuators.is_unused else actuators.unconfirmed_message(now_ns, time.time())
 
     def _ended_message(self) -> Message:
         summary, histograms = self._view.summary, self._view.histograms()

@@ -14,7 +14,7 @@ from onrig.learner.trials.worlds import Actor
 from onrig.learner.trials.worlds.actuation import States
 from onrig.runtime.random_streams import device_seed, stream
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.starts import are_drawn, drawn_start, middle_of
+from onrig.runtime.starts import are_drawn, draw_start, middle_of
 from onrig.runtime.tracking import EpisodeTargets
 from onrig.sim.twin.options import TwinOptions
 
@@ -59,11 +59,11 @@ class EpisodeDraws:
             drawn = stream(seed, role, episode).standard_normal((self._horizon + 1, len(self._sigma)))
             self._noise[i] = drawn * self._sigma
         if self._are_starts_drawn:
-            start = drawn_start(self._starts, device_seed(seed, role, episode))
+            start = draw_start(self._starts, device_seed(seed, role, episode))
             for values, name in zip(state, self._state_names, strict=True):
                 values[i] = start[name]
         if self._episode_targets is not None:
-            self._targets[i] = self._episode_targets.of_role(seed, role, episode)
+            self._targets[i] = self._episode_targets.values_for_role(seed, role, episode)
 
     def noise(self, step: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Noise on n observations and m actions at each actor's step, (A, n + m); None without noise."""

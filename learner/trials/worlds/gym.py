@@ -121,7 +121,7 @@ class GymWorld:
         if self.spaces.levels is not None:
             choices = self._first + np.rint(0.5 * (action[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int)
             return cast("list[int]", choices.tolist())
-        return list(self._actions.si(action).astype(self._dtype))
+        return list(self._actions.to_si(action).astype(self._dtype))
 
 
 def _line(error: Exception) -> str:

@@ -126,7 +126,7 @@ class PlantWorld:
         indices = {o.name: i for i, o in enumerate(config.rig.observations)}
         envelope = config.limits.envelope if options.end_outside else {}
         self._envelope = [(indices[name], e.low, e.high) for name, e in envelope.items()]
-        self._terminates: Final = bool(config.task.terminates or self._envelope)
+        self._terminates: Final = bool(config.task.may_terminate or self._envelope)
         references = config.task.normalization if options.cut_off else None
         self._cut_off = None if references is None else lowest_cut_off_reward(config.task, references.random_reward)
         """Reward that evaluations count for each step after a termination."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
-from onrig.runtime.histogram import COARSE_BINS, DurationHistogram, coarse_counts
+from onrig.runtime.histogram import N_COARSE_BINS, DurationHistogram, coarse_counts
 from onrig.runtime.record import STAGES, Flag, Miss, Rule
 from onrig.runtime.run_state.episodes import EpisodeRow
 
@@ -190,9 +190,9 @@ class TimingFile:
     def __init__(self, path: Path, *, lockstep: bool) -> None:
         self._path = path
         names = ("tick", *STAGES, *(() if lockstep else ("lateness",)))
-        self._bins = {name: np.zeros(COARSE_BINS, np.int64) for name in names}
+        self._bins = {name: np.zeros(N_COARSE_BINS, np.int64) for name in names}
         for name, (first, counts) in _earlier_histograms(path).items():
-            if name in self._bins and first >= 0 and first + len(counts) <= COARSE_BINS:
+            if name in self._bins and first >= 0 and first + len(counts) <= N_COARSE_BINS:
                 self._bins[name][first : first + len(counts)] = counts
         self._waiting: list[NDArray[np.void]] = []
         self._n_waiting = 0

@@ -50,13 +50,13 @@ class Examination:
     def __init__(self, required: PolicyContract, limits: AdmissionLimits, seed: int) -> None:
         self._required, self._limits = required, limits
         self._probes = standard_probes(required, seed)
-        self._observations = Normalisation.of(required.observations)
+        self._observations = Normalisation.from_signals(required.observations)
 
     def examine(self, model: bytes, recorded: NDArray[np.float32] | None = None) -> Admitted | Refused:
         """Check the bytes of a policy; ``recorded``: (k, n) normalised observations, used as further probe states."""
         probes = self._probes
         if recorded is not None:
-            recorded_si = self._observations.si(recorded[:_RECORDED])
+            recorded_si = self._observations.to_si(recorded[:_RECORDED])
             probes = np.concatenate([probes, recorded_si.astype(np.float32)])
         return admit(model, self._required, probes, self._limits)
 

@@ -77,7 +77,7 @@ class PolicyAdmission:
         if newest.policy_id > self._folder.newest:  # the previous process was killed before filing this one
             self._file(newest.policy_id, newest.model)
         _keep(self._admitted, digest_of(newest.model), newest.policy_id)
-        _keep(self._native, newest.policy_id, newest.native)
+        _keep(self._native, newest.policy_id, newest.is_native)
         self.active_id = newest.policy_id
 
     @property
@@ -148,7 +148,7 @@ class PolicyAdmission:
                 self._event("policy_not_reinstated", policy=policy_id, reason=result.reason)
                 continue
             self.active_id = policy_id
-            self._slot.put(policy_id, model, native=result.native)
+            self._slot.put(policy_id, model, is_native=result.native)
             self._event("policy_reinstated", policy=policy_id, evaluator=evaluator_of(native=result.native))
             return policy_id
         return 0
@@ -182,7 +182,7 @@ class PolicyAdmission:
             return Verdict(self.active_id, accepted=True)
         if known is not None:
             self.active_id = known.policy_id
-            self._slot.put(known.policy_id, model, native=self._native.get(known.policy_id, False))
+            self._slot.put(known.policy_id, model, is_native=self._native.get(known.policy_id, False))
             return known
         return self._check(digest, model, None, "file")
 
@@ -233,8 +233,8 @@ class PolicyAdmission:
         act."""
         newest = self._slot.peek() if repeated else None
         if newest is None or newest.policy_id < policy_id:
-            self._slot.put(policy_id, model, native=self._native.get(policy_id, False))
-        self._folder.drop_overtaken(self._slot.taken)
+            self._slot.put(policy_id, model, is_native=self._native.get(policy_id, False))
+        self._folder.drop_overtaken(self._slot.taken_id)
 
     def _file(self, policy_id: int, model: bytes) -> None:
         reason = self._folder.file(policy_id, model)

@@ -3,8 +3,8 @@
 Ids increase and the loop takes policies in that order, so two rules identify those that can no longer act:
 
 * A record names a later policy: a policy that has not acted by then never will.  (One that has may be rolled back to.)
-* The loop last took an older one, and the slot holds a newer one (``PolicySlot.taken``).  Real time only: in lockstep
-  the files of a run must depend only on its records.
+* The loop last took an older one, and the slot holds a newer one (``PolicySlot.taken_id``).  Real time only: in
+  lockstep the files of a run must depend only on its records.
 
 If records were lost, all files up to then are kept, because their policies may have acted.  The folder thus contains
 the policies that acted, the newest, and the few in between; those in a checkpoint's loop state are included, because

@@ -32,7 +32,7 @@ def device(kind: str, folder: Path, pace: str = "realtime") -> Iterator[str]:
 
 
 def until_fault(host: Host) -> State:
-    while not host.latest().fault:
+    while not host.latest_state().fault:
         host.wait()
     return next(s for s in host.wire.states if s.fault)
 
@@ -47,9 +47,9 @@ def test_a_hundred_times_of_a_hundred_the_output_is_safe_a_lease_and_a_period_af
         host = Host(open_port(port), load("pendulum-hardware", []).rig, time)
         for n in range(100):
             host.begin(PERIOD_US, lease)
-            values = host.part(2 + n % 3)
+            values = host.setpoint(2 + n % 3)
             for _ in range(20):  # a lease this short may expire while the machine is busy
-                host.session.send_command(host.latest().frame, values)
+                host.session.send_command(host.latest_state().frame, values)
                 fault = until_fault(host)
                 answered = max((s.answers for s in host.wire.states), default=0)
                 if answered:
@@ -60,7 +60,7 @@ def test_a_hundred_times_of_a_hundred_the_output_is_safe_a_lease_and_a_period_af
             assert Fault(fault.fault) is Fault.LEASE
             assert fault.status & Status.SAFE
             assert 0 < held_us <= (lease + 1) * PERIOD_US
-            assert host.fresh().u_end == host.safe
+            assert host.fresh_state().u_end == host.safe
         host.close()
 
 
@@ -68,11 +68,11 @@ def test_a_board_that_restarts_says_so_by_itself_and_needs_arming(socket_folder:
     with qemu("pendulum-hw", socket_folder) as board:
         host = Host(open_port(str(board.line)), load("pendulum-hardware", []).rig, time)
         host.begin(PERIOD_US, 250)
-        host.act(host.latest(), host.part(2))
+        host.act(host.latest_state(), host.setpoint(2))
         board.restart()
         host._pump(lambda: host.session.rebooted, "HELLO of a restarted device")
         assert host.result(Op.ARM) == Result.NOT_NOW
-        assert host.again().hello.boot_id != host.hello.boot_id
+        assert host.reconnect().hello.boot_id != host.hello.boot_id
 
 
 @pytest.mark.parametrize("arguments", [[], ["--rig"], ["--rig", "crane"], ["--rig", "magman", "--pace", "-1"]])
@@ -98,5 +98,5 @@ def test_the_stack_of_a_board_stays_within_four_kilobytes(socket_folder: Path) -
                 host.respond(
                     host.request(op, {Op.DESCRIBE: b"\2", Op.LIMITS: bytes(9), Op.RESET: bytes(8)}.get(op, b""))
                 )
-            host.send(host.command(host.latest().frame, host.part(2)))
+            host.send(host.command(host.latest_state().frame, host.setpoint(2)))
         assert 500 < board.word(4) <= 4096

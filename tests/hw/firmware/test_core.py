@@ -219,29 +219,29 @@ def test_outputs_are_safe_within_the_lease_and_a_period_after_the_host_stops(lea
     period_us, rng = 20_000, random.Random(lease)
     for _ in range(100):
         host.begin(period_us, lease)
-        host.act(host.latest(), host.part(2))
+        host.act(host.latest_state(), host.setpoint(2))
         host._now_ns.__self__.advance(rng.randrange(period_us) * 1000)  # type: ignore[attr-defined]
-        device_frame = host.latest().frame
-        host.send(host.command(device_frame, host.part(2)))
+        device_frame = host.latest_state().frame
+        host.send(host.command(device_frame, host.setpoint(2)))
         stopped_us = device.now_us
         while device.output(1) != (0.0,):
             host.wait()
         assert device.now_us - stopped_us <= (lease + 1) * period_us
-        assert Fault(host.latest().fault) is Fault.LEASE
+        assert Fault(host.latest_state().fault) is Fault.LEASE
 
 
 def test_an_internal_fault_stays_until_the_device_is_restarted() -> None:
     host, device = connected()
     host.begin(10_000, 5)
-    host.act(host.latest(), host.part(2))
+    host.act(host.latest_state(), host.setpoint(2))
     device.fail()
-    state = host.fresh()
+    state = host.fresh_state()
     assert (Fault(state.fault), state.u_end) == (Fault.INTERNAL, host.safe)
     assert host.result(Op.CLEAR_FAULT) == m.Result.NOT_NOW
     device.press_estop(pressed=True)
-    assert Fault(host.fresh().fault) is Fault.INTERNAL
+    assert Fault(host.fresh_state().fault) is Fault.INTERNAL
     device.restart()
-    again = host.again()
+    again = host.reconnect()
     assert not again.begin(10_000, 5).status & Status.FAULT
 
 

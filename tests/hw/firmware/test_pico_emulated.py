@@ -62,23 +62,23 @@ def test_the_bus_tells_rig_and_serial_number(pendulum: Pico) -> None:
 def test_the_bridge_wakes_by_arming_and_brakes_by_whatever_ends_it(pendulum: Pico) -> None:
     assert asleep(pendulum)
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, host.long, arm=False)
+    host.begin(PERIOD_US, host.long_lease, arm=False)
     assert asleep(pendulum)
     assert not host.hello.capabilities & Capability.RELEASES
     for end in (lambda: host.result(Op.DISARM), lambda: pendulum.tell(f"pin {ESTOP} 1"), host.close):
         assert host.result(Op.ARM) == Result.OK
         assert pendulum.outputs()[ENABLE] == 1
-        host.act(host.latest(), (15_000,))
+        host.act(host.latest_state(), (15_000,))
         out = pendulum.outputs()
         assert (out[IN1], LEVELS - out[IN2], out[ENABLE]) == (LEVELS, round(1.5 / 12 * LEVELS), 1)
-        host.act(host.latest(), (-15_000,))
+        host.act(host.latest_state(), (-15_000,))
         out = pendulum.outputs()
         assert (LEVELS - out[IN1], out[IN2], out[ENABLE]) == (round(1.5 / 12 * LEVELS), LEVELS, 1)
         end()
         until(lambda: brakes(pendulum))
         if end != host.close:
             pendulum.tell(f"pin {ESTOP} 0")
-            host.fresh()
+            host.fresh_state()
             assert host.result(Op.CLEAR_FAULT) == Result.OK
 
 
@@ -92,12 +92,12 @@ def until(true: object) -> None:
 
 def test_the_decoder_s_counts_are_the_angle_and_its_slope_the_velocity(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, host.long)
+    host.begin(PERIOD_US, host.long_lease)
     counted = 0
     for counts in (1, -3, 700, -1500, 20_000):
         pendulum.tell(f"turn {counts}")
         counted += counts
-        host.fresh()
+        host.fresh_state()
         for _ in range(3):  # the slope has left the turning behind
             state = host.wait()
         assert state.sensors == ((counted + 8192) % 16384 - 8192, 0)
@@ -108,15 +108,15 @@ def test_the_decoder_s_counts_are_the_angle_and_its_slope_the_velocity(pendulum:
 
 def test_too_much_current_stops_the_drive_until_it_is_restarted(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, host.long)
+    host.begin(PERIOD_US, host.long_lease)
     pendulum.tell(f"adc 0 {int(1.4 / 3.3 * 4096)}")
-    host.act(host.latest(), (15_000,))
-    assert Fault(host.fresh().fault) is Fault.NONE
+    host.act(host.latest_state(), (15_000,))
+    assert Fault(host.fresh_state().fault) is Fault.NONE
     pendulum.tell(f"adc 0 {int(1.6 / 3.3 * 4096)}")
     wait_for_fault(host, Fault.INTERNAL)
     assert asleep(pendulum)
     pendulum.tell("adc 0 0")
-    host.fresh()
+    host.fresh_state()
     assert host.result(Op.CLEAR_FAULT) == Result.NOT_NOW
     host.close()
 
@@ -124,8 +124,8 @@ def test_too_much_current_stops_the_drive_until_it_is_restarted(pendulum: Pico) 
 def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
     """As where the cable is pulled from a board that has a supply of its own."""
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, host.long)
-    host.act(host.latest(), (15_000,))
+    host.begin(PERIOD_US, host.long_lease)
+    host.act(host.latest_state(), (15_000,))
     pendulum.tell("suspend")
     until(lambda: brakes(pendulum))
     pendulum.tell("resume")
@@ -136,8 +136,8 @@ def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
 
 def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_boot_id(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, host.long)
-    host.act(host.latest(), (15_000,))
+    host.begin(PERIOD_US, host.long_lease)
+    host.act(host.latest_state(), (15_000,))
     pendulum.tell("hang")
     assert pendulum.hear() == "watchdog"
     assert pendulum.hear() == pendulum.ready
@@ -148,7 +148,7 @@ def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_b
     assert again.result(Op.ARM) == Result.NOT_NOW
     with pytest.raises(RequestRefused):
         again.session.clear_fault()
-    again.session.configure(PERIOD_US, again.long)
+    again.session.configure(PERIOD_US, again.long_lease)
     assert again.wait().fault == Fault.INTERNAL  # the encoder's zero is that of mid-swing
     assert again.result(Op.ARM) != Result.OK
     again.close()
@@ -156,7 +156,7 @@ def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_b
 
 def begin_at_rest(host: Host) -> None:
     """Arm once the slope has left behind that the ball came from where no sensor was: such a leap is a dead sensor."""
-    host.begin(PERIOD_US, host.long, arm=False)
+    host.begin(PERIOD_US, host.long_lease, arm=False)
     for _ in range(5):
         host.wait()
     assert host.result(Op.CLEAR_FAULT) == Result.OK
@@ -166,14 +166,14 @@ def begin_at_rest(host: Host) -> None:
 def test_the_coils_get_the_current_s_duty_and_the_ball_is_where_the_sensor_says(magman: Pico) -> None:
     host = connected(magman, "magman")
     begin_at_rest(host)
-    host.act(host.latest(), (60_000, 25_000, 100, 0))
+    host.act(host.latest_state(), (60_000, 25_000, 100, 0))
     out = magman.outputs()
     wanted = [(counts * 1e-5) ** 0.5 * 10.0 / 12.0 * LEVELS for counts in (60_000, 25_000, 100, 0)]
     assert [out[pin] for pin in COILS] == pytest.approx(wanted, abs=1.0)
     assert out[ENABLE] == 1
     for reading in (0, 1000, 3723):
         magman.tell(f"adc 0 {reading}")
-        host.fresh()
+        host.fresh_state()
         for _ in range(4):
             state = host.wait()
         assert state.sensors[0] == pytest.approx((-0.035 + 3.3 / 4096 * reading * 4.6667e-2) / 1e-6, abs=2)
@@ -184,7 +184,7 @@ def test_the_coils_get_the_current_s_duty_and_the_ball_is_where_the_sensor_says(
 def test_a_torn_cable_of_the_position_sensor_is_a_dead_sensor(magman: Pico) -> None:
     host = connected(magman, "magman")
     begin_at_rest(host)
-    host.act(host.latest(), (60_000, 60_000, 60_000, 60_000))
+    host.act(host.latest_state(), (60_000, 60_000, 60_000, 60_000))
     magman.tell("adc 0 4095")
     wait_for_fault(host, Fault.SENSOR)
     out = magman.outputs()

@@ -13,10 +13,10 @@ from types import BuiltinFunctionType
 import pytest
 
 from onrig.hw.native import ABI, build, builtin, library
-from onrig.hw.native.library import LEVELS, cpu_flags, supported
+from onrig.hw.native.library import VARIANT_CPU_FLAGS, cpu_flags, supported_variants
 
 HERE = Path(build.__file__).parent
-V4 = LEVELS["x86-64-v4"]
+V4 = VARIANT_CPU_FLAGS["x86-64-v4"]
 
 
 def loaded(**environment: str) -> tuple[str, str]:
@@ -57,7 +57,7 @@ def test_both_sides_state_the_same_number() -> None:
 
 
 def test_nothing_licenses_the_compiler_to_change_sums_or_ignore_nan() -> None:
-    flags = {*build.FLAGS, *build.OPTIMISED}
+    flags = {*build.FLAGS, *build.OPTIMISATION_FLAGS}
     assert not flags & {
         "-ffast-math",
         "-Ofast",
@@ -78,12 +78,12 @@ def test_nothing_licenses_the_compiler_to_change_sums_or_ignore_nan() -> None:
     ],
 )
 def test_a_variant_is_used_only_where_the_kernel_reports_all_of_it(flags: frozenset[str], expected: list[str]) -> None:
-    assert supported("x86_64", flags) == expected
+    assert supported_variants("x86_64", flags) == expected
 
 
 def test_other_architectures() -> None:
-    assert supported("aarch64", frozenset()) == ["aarch64"]
-    assert supported("riscv64", V4) == []
+    assert supported_variants("aarch64", frozenset()) == ["aarch64"]
+    assert supported_variants("riscv64", V4) == []
 
 
 def test_flags_are_read_from_the_kernels_page() -> None:

@@ -13,7 +13,7 @@ from onrig.runtime.files import LineTail
 from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.record import Miss
 from onrig.runtime.run_config import RunConfig, record_layout
-from onrig.runtime.run_state.events import times
+from onrig.runtime.run_state.events import n_occurrences
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.ring import RingHistory
@@ -48,7 +48,7 @@ class EventLog:
 
     def _take(self, event: dict[str, object]) -> None:
         kind, now_s = str(event.get("kind")), time.monotonic()
-        self.kinds[kind] = self.kinds.get(kind, 0) + times(event)
+        self.kinds[kind] = self.kinds.get(kind, 0) + n_occurrences(event)
         if kind in ("policy_admitted", "policy_refused"):
             self.decided_s = now_s
         if kind == "tick":

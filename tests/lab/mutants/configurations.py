@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.config.document import find, load_document, shipped
+from onrig.runtime.config.document import find_config, load_document, shipped_names
 from onrig.runtime.config.yaml_nodes import Data
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
@@ -76,7 +76,7 @@ class Finding(NamedTuple):
 def mutants(seed: int) -> Iterator[Mutant]:
     """Yield an endless sequence of mutants, determined by the seed."""
     rng = np.random.default_rng(seed)
-    bases = [_base(name, inline=inline) for name in shipped() for inline in (False, True)]
+    bases = [_base(name, inline=inline) for name in shipped_names() for inline in (False, True)]
     for n in count():
         at = 2 * int(rng.integers(len(bases) // 2)) + int(rng.random() < _INLINE_SHARE)
         tree = bases[at]
@@ -151,9 +151,9 @@ def _peak_bytes() -> int:
 
 def _base(name: str, *, inline: bool) -> Data:
     """Return a shipped configuration; with ``inline``, its rig and task are included."""
-    data = load_document(find(name)).data
+    data = load_document(find_config(name)).data
     if inline and isinstance(data, dict):
-        parts = {key: load_document(find(str(data[key]), folder)).data for key, folder in _PARTS.items()}
+        parts = {key: load_document(find_config(str(data[key]), folder)).data for key, folder in _PARTS.items()}
         return {**data, **parts}
     return data
 

@@ -20,7 +20,7 @@ from onrig.runtime.safety.shield import Shield
 from onrig.runtime.scoring import normalized
 from onrig.runtime.shm.frame_log import frame_log_bytes
 from onrig.runtime.starts import middle_of
-from onrig.runtime.task import compile_reward, compile_terminated
+from onrig.runtime.task import compile_reward, compile_termination
 from onrig.sim.plants.integrate import step
 from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.device import TwinDevice
@@ -53,7 +53,7 @@ def _built(config: RunConfig) -> Iterator[tuple[str, float]]:
 def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
     rig, task, period_s = config.rig, config.task, config.period_us * 1e-6
     shield = Shield(config.limits, rig, period_s)
-    reward, terminated = compile_reward(task, rig), compile_terminated(task, rig)
+    reward, terminated = compile_reward(task, rig), compile_termination(task, rig)
     lows, highs = [o.low for o in rig.signals], [o.high for o in rig.signals]
     middle = [0.5 * (low + high) for low, high in zip(lows, highs, strict=True)]
     safe = tuple(a.safe for a in rig.actuators)

@@ -28,7 +28,7 @@ def _driver(folder: Path, variant: str, *more: str) -> Path:
     """The program that runs lists from its input, with the kernels of a variant, sanitized."""
     machine = next(machine for machine, variants in build.VARIANTS.items() if variant in variants)
     command, made = build.compiler(), folder / variant
-    flags = [*build.FLAGS, *build.SANITIZED, *more, *build.VARIANTS[machine][variant]]
+    flags = [*build.FLAGS, *build.SANITIZER_FLAGS, *more, *build.VARIANTS[machine][variant]]
     (folder / f"{variant}.objects").mkdir()
     tape = [source for source in build.SOURCES if source.file == "tape.c"]
     objects = build.compile_sources(command, flags, folder / f"{variant}.objects", tape)

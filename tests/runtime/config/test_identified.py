@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.runtime.config.document import find
+from onrig.runtime.config.document import find_config
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 from onrig.runtime.safety.pendulum import PendulumBox
@@ -44,7 +44,7 @@ def test_its_plant_takes_the_place_of_the_twin_s_and_the_shield_s(found: Path) -
 def test_it_stands_beside_the_configuration_or_where_the_command_is_typed(
     found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mine.yaml").write_text(find("pendulum").read_text() + "identified: identified.yaml\n")
+    (tmp_path / "mine.yaml").write_text(find_config("pendulum").read_text() + "identified: identified.yaml\n")
     assert load_run(str(tmp_path / "mine.yaml")).identified
     monkeypatch.chdir(tmp_path)
     assert load_run("pendulum", ["identified=identified.yaml"]).identified
@@ -60,7 +60,9 @@ def test_what_it_says_of_one_sensor_s_error_leaves_that_of_another(tmp_path: Pat
     ):
         run = tmp_path / "run.yaml"
         text = (
-            find("pendulum").read_text().replace("    spread: 0.3\n", f"    spread: 0.3\n    sensor_error: {before}\n")
+            find_config("pendulum")
+            .read_text()
+            .replace("    spread: 0.3\n", f"    spread: 0.3\n    sensor_error: {before}\n")
         )
         run.write_text(f"{text}identified: off.yaml\n")
         box = load_run(str(run)).limits.predicted

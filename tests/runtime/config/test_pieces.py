@@ -11,7 +11,7 @@ import pytest
 
 from onrig.runtime import python_files, registry
 from onrig.runtime.config.document import Document, parse_content, parse_document
-from onrig.runtime.config.pieces import copies_of, register_resolved, with_copies, with_files, with_pieces
+from onrig.runtime.config.pieces import copies_of, register_resolved, with_copies, with_files, with_plugins
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.yaml_nodes import value_at
 
@@ -29,7 +29,7 @@ Write = Callable[[str], Path]
 def nothing_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that has read no configuration, in a folder of its own."""
     monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
-    monkeypatch.setattr(python_files, "_all_trusted", False)
+    monkeypatch.setattr(python_files, "_trusts_everything", False)
     monkeypatch.setenv("ONRIG_TRUST", "")
     monkeypatch.chdir(tmp_path)
 
@@ -49,12 +49,12 @@ def named(place: str = "mine.py:Mine", name: str = "Mine", group: str = "retenti
 
 def said(document: Document, base: Path | None = Path()) -> str:
     with pytest.raises(ConfigError) as failure:
-        with_pieces(document, base)
+        with_plugins(document, base)
     return str(failure.value)
 
 
 def resolved(document: Document) -> str:
-    place = with_pieces(document, Path()).data["python"]["retentions"]["Mine"]  # type: ignore[index,call-overload]
+    place = with_plugins(document, Path()).data["python"]["retentions"]["Mine"]  # type: ignore[index,call-overload]
     assert isinstance(place, str)
     return place
 
@@ -67,14 +67,14 @@ def test_a_name_is_registered_without_running_the_file(write: Write) -> None:
 
 def test_its_object_has_the_rights_of_any_other(write: Write) -> None:
     write(SOURCE)
-    with_pieces(named(), Path())
+    with_plugins(named(), Path())
     keeper = registry.load(registry.RETENTIONS, "Mine")
     assert keeper.name == "Mine"
-    assert registry.is_foreign(keeper)
+    assert registry.is_third_party(keeper)
     origin = registry.origin_of(registry.RETENTIONS, "Mine")
     assert origin is not None
     assert origin.source.endswith("mine.py")
-    assert registry.home(keeper, ":Mine") is keeper
+    assert registry.import_home(keeper, ":Mine") is keeper
     assert registry.load(registry.RETENTIONS, "Mine") is keeper
 
 
@@ -87,14 +87,14 @@ def test_a_configuration_outside_the_working_directory_runs_nothing(
     assert said(named(), tmp_path).endswith(f"its Python code runs only with --trust; read it first: {path}")
     assert "Mine" not in registry.names(registry.RETENTIONS)
     python_files.trust_everything()
-    with_pieces(named(), tmp_path)
+    with_plugins(named(), tmp_path)
     assert "Mine" in registry.names(registry.RETENTIONS)
 
 
 def test_a_resolved_one_runs_only_what_was_allowed_to(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write(SOURCE)
     place = resolved(named())
-    with_pieces(named(place), None)  # allowed by the configuration itself, also for child processes
+    with_plugins(named(place), None)  # allowed by the configuration itself, also for child processes
     allowed = os.environ["ONRIG_TRUST"]
     monkeypatch.setenv("ONRIG_TRUST", "")
     monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
@@ -111,12 +111,12 @@ def test_what_another_machine_sends_runs_without_a_file_here(write: Write, monke
     place = resolved(named())
     sent = python_files.allowed_contents()
     path.unlink()
-    for name in ("_allowed", "_received"):
+    for name in ("_allowed_by_digest", "_received_by_digest"):
         monkeypatch.setattr(python_files, name, {})
     monkeypatch.setenv("ONRIG_TRUST", "")
     assert "cannot be read" in said(named(place), base=None)
     python_files.receive(sent)
-    with_pieces(named(place), None)
+    with_plugins(named(place), None)
     assert registry.load(registry.RETENTIONS, "Mine").name == "Mine"
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_has_changed_is_refused(write: Write) -> None:
 
 def test_what_is_run_is_what_was_hashed(write: Write) -> None:
     write(SOURCE + "# never run before\n")
-    with_pieces(named(), Path())
+    with_plugins(named(), Path())
     write(SOURCE + "# changed in between\n")
     with pytest.raises(ValueError, match="has changed since it was checked"):
         registry.load(registry.RETENTIONS, "Mine")
@@ -156,8 +156,8 @@ def test_one_name_for_two_files_is_refused(write: Write, tmp_path: Path) -> None
     write(SOURCE)
     (tmp_path / "other.py").write_text(SOURCE + "# another\n")
     (tmp_path / "copy.py").write_text(SOURCE)
-    with_pieces(named(), Path())
-    with_pieces(named("copy.py:Mine"), Path())  # the same content elsewhere is the same piece
+    with_plugins(named(), Path())
+    with_plugins(named("copy.py:Mine"), Path())  # the same content elsewhere is the same piece
     assert re.search(
         r"'Mine' is already the name of \S+/mine\.py:Mine: choose another one", said(named("other.py:Mine"))
     )
@@ -173,7 +173,7 @@ def test_one_name_for_two_files_is_refused(write: Write, tmp_path: Path) -> None
 )
 def test_a_broken_file_is_told_with_its_line(write: Write, source: str, message: str) -> None:
     write(source)
-    with_pieces(named(), Path())
+    with_plugins(named(), Path())
     with pytest.raises(ValueError, match=rf"'Mine' of retentions does not load from \S+/mine\.py:Mine: {message}"):
         registry.load(registry.RETENTIONS, "Mine")
 

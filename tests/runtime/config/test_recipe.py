@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
-from onrig.runtime.config.document import find
+from onrig.runtime.config.document import find_config
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.explore.settings import Gaussian, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.run_config import RunConfig
@@ -43,7 +43,7 @@ def built(config: RunConfig) -> tuple[object, ...]:
 def test_its_learner_replaces_the_run_s_and_the_rest_is_merged(recipe: Path) -> None:
     run = recipe.parent.parent / "run.yaml"
     budgets = "{episode: {trips: 3}}"
-    text = find("pendulum").read_text().replace("  process: ou", f"  budgets: {budgets}\n  process: ou")
+    text = find_config("pendulum").read_text().replace("  process: ou", f"  budgets: {budgets}\n  process: ou")
     run.write_text(text + "recipe: mine\n")
     config, plain = load_run(str(run)), load_run("pendulum", [f"exploration.budgets={budgets}"])
     assert config.learner == {"updates_per_transition": 2}
@@ -70,7 +70,7 @@ def test_a_resolved_run_holds_its_values_and_names_none(recipe: Path, tmp_path: 
 
 def test_none_is_no_recipe(recipe: Path) -> None:
     run = recipe.parent.parent / "run.yaml"
-    run.write_text(find("pendulum").read_text() + "recipe: mine\n")
+    run.write_text(find_config("pendulum").read_text() + "recipe: mine\n")
     assert built(load_run(str(run), ["recipe=null"])) == built(load_run("pendulum"))
 
 
@@ -93,7 +93,7 @@ def test_the_settings_of_another_noise_do_not_stay_with_the_recipe_s(recipe: Pat
     """Of ``ou`` friction is what decays, of ``own`` how little persists."""
     run = recipe.parent.parent / "run.yaml"
     noise = "exploration: {process: ou, friction: 0.4, gain: 2.0, quiet: {every: 5}}\n"
-    given = find("pendulum").read_text().split("exploration:")
+    given = find_config("pendulum").read_text().split("exploration:")
     run.write_text(given[0] + noise + given[1].partition("\n\n")[2] + "\nrecipe: mine\n")
     recipe.write_text("exploration: {process: own, amplitude: [[1, 1.0]]}\n")
     config = load_run(str(run), ["learner={algorithm: sac}"])

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.config.problem import ConfigError, Mark, Problem
-from onrig.runtime.config.yaml_nodes import MAX_DEPTH, MAX_NODES, Data, dump, read_tree
+from onrig.runtime.config.yaml_nodes import MAX_DEPTH, MAX_NODES, Data, dump_yaml, read_tree
 
 
 def read(text: str) -> Data:
@@ -244,12 +244,12 @@ def test_what_safe_dump_writes_reads_back_equal(data: object) -> None:
 @example(["\x85", "\u2028", "a\n\n b ", "\t", "µm °"])
 @example({"1e3": {"null": 0}, "08": -0.0})
 def test_what_dump_writes_reads_back_equal_whatever_the_text(data: object) -> None:
-    assert same(read(dump({"data": data})), {"data": data})
+    assert same(read(dump_yaml({"data": data})), {"data": data})
 
 
 def test_dump_keeps_order_and_writes_no_aliases() -> None:
     shared = [1.0, 2.0]
-    assert dump({"b": shared, "a": shared, "c": (1,)}) == "b:\n- 1.0\n- 2.0\na:\n- 1.0\n- 2.0\nc:\n- 1\n"
+    assert dump_yaml({"b": shared, "a": shared, "c": (1,)}) == "b:\n- 1.0\n- 2.0\na:\n- 1.0\n- 2.0\nc:\n- 1\n"
 
 
 yaml_like = st.lists(

@@ -165,7 +165,7 @@ def _judge(config: RunConfig, before: State, after: State, rules: dict[int, Rule
         many += step != 0
         if abs(step) > limits.rate_per_s[a.name] * period_s / a.resolution + ROUNDING:
             found.append(f"frame {after.frame}: {a.name} switched by {step} counts")
-        at_end = after.u_end[i] in limits.counts(config.rig)[i]
+        at_end = after.u_end[i] in limits.count_ranges(config.rig)[i]
         change = limits.jerk_per_s2.get(a.name, float("inf")) * period_s**2 / a.resolution
         if not (held or at_end or by_fallback[0]) and abs(step - last) > change + ROUNDING:
             found.append(f"frame {after.frame}: {a.name} switched by {step} counts after {last}")

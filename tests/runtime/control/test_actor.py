@@ -14,7 +14,7 @@ from onrig.runtime.control.actor import ByTrainer
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Word
-from onrig.runtime.shm.exchange import NO_SEED, Order, Sample
+from onrig.runtime.shm.exchange import NO_SEED, Sample, TrainerRequest
 from tests.runtime.samples import PENDULUM
 
 LEASE = PENDULUM.rig.lease_periods
@@ -27,7 +27,7 @@ class Trainer:
 
     def __init__(self, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 0
-        self.order = Order(1, NO_SEED, -1, 0, False, (0.0,))
+        self.request = TrainerRequest(1, NO_SEED, -1, 0, False, (0.0,))
         self.samples: list[Sample] = []
         self.delay_ns: int | None = None
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: self.now_ns))
@@ -44,7 +44,7 @@ class Trainer:
     def wait(self, timeout_ns: int) -> None:
         self.now_ns += timeout_ns
         if self.delay_ns is not None and self.now_ns >= self.due_ns:
-            self.order = self.order._replace(tick=self.tick, action=(0.25 + self.tick,))
+            self.request = self.request._replace(tick=self.tick, action=(0.25 + self.tick,))
 
     def act(self, delay_ns: int | None) -> Step:
         """A tick whose answer comes after ``delay_ns``; None: never."""
@@ -76,11 +76,11 @@ def test_a_late_action_counts_from_the_next_tick_on(real: Trainer) -> None:
     assert real.act(0).policy == (1.25,)
     late = real.act(None)
     assert (late.policy, late.flags) == ((1.25,), Flag.HELD)
-    real.order = real.order._replace(tick=2, action=(9.0,))
+    real.request = real.request._replace(tick=2, action=(9.0,))
     held = real.act(None)
     assert (held.policy, held.flags) == ((9.0,), Flag.HELD)
     for _ in range(2 * LEASE):  # as long as some action comes, the trainer is there
-        real.order = real.order._replace(tick=real.tick)
+        real.request = real.request._replace(tick=real.tick)
         assert math.isfinite(real.act(None).policy[0])
     assert not real.is_over()
 
@@ -102,7 +102,7 @@ def test_before_the_first_action_the_safe_output_is_in_force_for_a_while(real: T
 
 def test_another_episode_ends_this_one_without_a_fallback(real: Trainer) -> None:
     real.act(0)
-    real.order = real.order._replace(episodes=2, tick=-1)
+    real.request = real.request._replace(episodes=2, tick=-1)
     before = real.now_ns
     step = real.act(None)
     assert (step.policy, step.flags) == ((1.25,), Flag.HELD)
@@ -121,8 +121,8 @@ def test_in_lockstep_virtual_time_waits(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_seed_numbers_episodes_from_there_on(real: Trainer) -> None:
     assert real.acting.numbered_from is None
     real.board[Word.EPISODE] = 4
-    real.order = real.order._replace(episodes=2, seed=99)
+    real.request = real.request._replace(episodes=2, seed=99)
     assert real.acting.await_episode(lambda condition, *rest: None)
     assert real.acting.numbered_from == (99, 4)
-    real.order = real.order._replace(episodes=3, seed=NO_SEED, closes=True)
+    real.request = real.request._replace(episodes=3, seed=NO_SEED, is_closing=True)
     assert not real.acting.await_episode(lambda condition, *rest: None)

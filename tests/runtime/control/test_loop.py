@@ -15,7 +15,7 @@ import pytest
 from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import Fault, MessageType, Op, decode_request
 from onrig.hw.rig import Rig
-from onrig.hw.session import ATTEMPTS, DeviceSession
+from onrig.hw.session import MAX_ATTEMPTS, DeviceSession
 from onrig.hw.transport import LinkError, LoopbackTransport, Transport
 from onrig.runtime.control import arming, outside
 from onrig.runtime.control.frames import FrameSource, Stopped
@@ -83,7 +83,7 @@ class Bench:
         self.session = DeviceSession(transport, rig, self.clock)
         self.session.connect()
         self.session.configure(self.config.period_us, rig.lease_periods)
-        layout = RecordLayout.of(rig)
+        layout = RecordLayout.for_rig(rig)
         self.segment = Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA)
         self.board = Board(self.segment)
         self.board[Word.BARRIER] = 1 << 20
@@ -354,7 +354,7 @@ def test_a_disarm_that_gets_lost_is_told_safe_by_the_lease_s_frame_alone(paced: 
     paced.ring.at_push = lambda n: paced.board.__setitem__(Word.STOP_NOW_OUTSIDE, 1) if n == 10 else None
     with pytest.raises(LinkError, match="no answer to DISARM"):
         paced.loop.run()
-    assert len(lost) == ATTEMPTS
+    assert len(lost) == MAX_ATTEMPTS
     assert not any(lost), "nothing is safe before a frame says so"
     assert paced.device.fault is Fault.LEASE
     assert paced.board[Word.SAFE_NS] > 0

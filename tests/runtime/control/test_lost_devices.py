@@ -92,7 +92,7 @@ def test_a_line_without_a_new_frame_is_lost_after_a_second_and_ten_periods(
     monkeypatch.setattr(port, "read", lost)
     fault, waited_ns = lost_after_ns(bench)
     assert fault.fault is name
-    assert (FAULTS[name].code, FAULTS[name].rearm) == (ExitCode.HARDWARE, Rearm.NOBODY)
+    assert (FAULTS[name].code, FAULTS[name].rearm) == (ExitCode.HARDWARE, Rearm.NEVER)
     assert limit_s * 1e9 <= waited_ns <= (limit_s + 0.2) * 1e9
 
 

@@ -139,11 +139,11 @@ def test_a_long_slack_takes_all_pieces_and_a_short_one_as_many_as_fit(slot: Poli
 
 def test_a_native_policy_is_parsed_in_one_slack_and_built_in_another(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
-    slot.put(1, b"one", native=True)
+    slot.put(1, b"one", is_native=True)
     switch.take_newest()
     switch.time_builds()
     FakeSession.built.clear()
-    slot.put(2, b"two", native=True)
+    slot.put(2, b"two", is_native=True)
     prepare(switch, times=20, slack_ns=4 * BUILD_NS - 1)
     assert not switch.swap()
     prepare(switch, times=1, slack_ns=4 * BUILD_NS)
@@ -156,10 +156,10 @@ def test_a_native_policy_is_parsed_in_one_slack_and_built_in_another(slot: Polic
 
 def test_a_native_policy_that_cannot_be_parsed_leaves_the_present_one(slot: PolicySlot) -> None:
     switch = seated(slot, 1)
-    slot.put(2, b"unreadable", native=True)
+    slot.put(2, b"unreadable", is_native=True)
     prepare(switch, times=5)
     assert (switch.swap(), switch.refused, acting(switch)) == (False, 1, b"1")
-    slot.put(3, b"three", native=True)
+    slot.put(3, b"three", is_native=True)
     prepare(switch, times=4)
     assert switch.swap()
 
@@ -468,7 +468,7 @@ def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> 
 def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot, LENIENT)
     for policy_id, native in ((1, True), (2, False), (3, True)):
-        slot.put(policy_id, b"model", native=native)
+        slot.put(policy_id, b"model", is_native=native)
         switch.take_newest()
         switch.judge(Rule.NONE, 0)
     asked: list[tuple[int, bool]] = []

@@ -91,7 +91,7 @@ def test_a_port_that_is_not_finite_is_no_answer(port: str) -> None:
     assert math.isnan(step.policy[0])
     assert step.rule is Rule.FINITE
     assert step.drawn == ()
-    layout = RecordLayout.of(OWN.rig, behaviour=True)
+    layout = RecordLayout.for_rig(OWN.rig, behaviour=True)
     assert np.isfinite(layout.pack([step])[0]["drawn"]).all(), "the record has its fields all the same"
 
 

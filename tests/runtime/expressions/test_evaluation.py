@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onrig.runtime.expressions.evaluation import UndefinedValueError, batched, scalar
+from onrig.runtime.expressions.evaluation import UndefinedValueError, compile_scalar, evaluate_batch
 from onrig.runtime.expressions.syntax import FUNCTIONS, parse
 from onrig.runtime.expressions.tokens import ExpressionError
 
@@ -64,7 +64,7 @@ def bits(values: Sequence[float] | NDArray[np.float64]) -> list[int]:
 
 def one_by_one(text: str, table: Sequence[Sequence[float]], *, condition: bool = False) -> list[float]:
     """Value for each row, NaN where it is undefined."""
-    compiled, found = scalar(parse(text, NAMES, condition=condition)), []
+    compiled, found = compile_scalar(parse(text, NAMES, condition=condition)), []
     for row in table:
         try:
             found.append(float(compiled(row)))
@@ -76,7 +76,7 @@ def one_by_one(text: str, table: Sequence[Sequence[float]], *, condition: bool =
 def together(text: str, table: Sequence[Sequence[float]], *, condition: bool = False) -> list[float]:
     """The same from arrays."""
     array = np.array(table)
-    outcome = batched(parse(text, NAMES, condition=condition), lambda slot: array[:, slot])
+    outcome = evaluate_batch(parse(text, NAMES, condition=condition), lambda slot: array[:, slot])
     shaped = np.broadcast_to(np.asarray(outcome.value, np.float64), len(table))
     return list(np.where(outcome.undefined, math.nan, shaped))
 
@@ -128,11 +128,11 @@ def test_what_is_not_finite_is_defined(text: str, expected: float) -> None:
 @pytest.mark.parametrize("text", ["1 / x > 0", "not log(y) > 0", "x == 0 or log(y) < 1", "x > 1 and log(y) < 1"])
 def test_a_comparison_of_what_is_not_finite_has_no_answer(text: str) -> None:
     with pytest.raises(UndefinedValueError):
-        scalar(parse(text, NAMES, condition=True))((0.0, -1.0, 1.0))
+        compile_scalar(parse(text, NAMES, condition=True))((0.0, -1.0, 1.0))
     assert math.isnan(together(text, [(0.0, -1.0, 1.0)], condition=True)[0])
 
 
 def test_shapes_broadcast_and_a_constant_has_none() -> None:
     x = np.arange(6.0).reshape(2, 3)
-    assert batched(parse("x + y", NAMES), lambda slot: x if slot == 0 else x[0]).value.shape == (2, 3)
-    assert np.shape(batched(parse("2 * pi", NAMES), lambda slot: x).value) == ()
+    assert evaluate_batch(parse("x + y", NAMES), lambda slot: x if slot == 0 else x[0]).value.shape == (2, 3)
+    assert np.shape(evaluate_batch(parse("2 * pi", NAMES), lambda slot: x).value) == ()

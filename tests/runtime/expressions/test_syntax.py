@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.expressions.evaluation import scalar
+from onrig.runtime.expressions.evaluation import compile_scalar
 from onrig.runtime.expressions.syntax import (
     FUNCTIONS,
     MAX_DEPTH,
@@ -25,7 +25,7 @@ VALUES = (2.0, -3.0, 5.0, 0.5)
 
 
 def value(text: str, *, condition: bool = False) -> object:
-    return scalar(parse(text, NAMES, condition=condition))(VALUES)
+    return compile_scalar(parse(text, NAMES, condition=condition))(VALUES)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def refusal(text: str, condition: bool) -> str:
         return str(error)
     assert isinstance(node, Node)
     assert size(node) <= MAX_NODES
-    scalar(node)
+    compile_scalar(node)
     return ""
 
 

@@ -253,7 +253,7 @@ def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder
     assert folder.events[0][1]["reason"] == "No space left on device"
     missing = log.account().missing
     assert folder.events[1][1]["missing"] == missing > 0
-    assert log.account().given == 40
+    assert log.account().offered == 40
     assert folder.records().tobytes() == np.concatenate([EPISODE[:20], EPISODE[20 + missing : 40]]).tobytes()
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.runtime.config.document import shipped
+from onrig.runtime.config.document import shipped_names
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.policy.settings import Probation
 from onrig.runtime.process_settings import Staleness
@@ -44,5 +44,5 @@ def test_there_must_be_exploration_to_lower() -> None:
 def test_probation_is_on_unless_it_is_turned_off() -> None:
     assert load_run("pendulum", ["probation=null"]).probation is None
     assert load_run("pendulum").probation == Probation()
-    for name in shipped():
+    for name in shipped_names():
         assert load_run(name).probation is not None

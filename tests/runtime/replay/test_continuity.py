@@ -23,7 +23,7 @@ from onrig.runtime.replay.intake import closed_before
 from onrig.runtime.replay.recovery import Point, encode_point
 from onrig.runtime.run_state.checksums import Extent, extent_of
 from onrig.runtime.run_state.completeness import LogAccount
-from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow, Sums
+from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow, EpisodeSums
 from tests.runtime.samples import PENDULUM
 
 LIFE = 5
@@ -152,7 +152,7 @@ def parts(
     )
 
 
-SUMS = Sums(5, int(Kind.TRAIN), 20_000, -12.5, 3.25, interventions=7, missed=1, policy_id=4)
+SUMS = EpisodeSums(5, int(Kind.TRAIN), 20_000, -12.5, 3.25, interventions=7, missed=1, policy_id=4)
 BEGAN = 5, int(Kind.TRAIN), 900
 NOTE = encode_point(
     Point(LoopState(), Durations((0, []), (0, []), ()), (SUMS,), BEGAN, b"that one", (Ancestor(b"the first", 30),))
@@ -397,7 +397,7 @@ def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) 
     of.ring.taken, of.ring.damaged = 50, 2
     running, upkeep, _ = made(tmp_path, of, lockstep=False)
     account = running.account(rows=12)
-    assert (account.taken, account.lost) == (48, 2)
+    assert (account.read, account.lost) == (48, 2)
     running.at_time(0.0)
     assert upkeep.written[0].extra["lost"] == 2, "whoever goes on from there counts on"
 
@@ -425,7 +425,7 @@ def test_what_a_killed_run_had_that_was_newer_than_its_checkpoint_is_missing_for
     went_on, _, _ = made(tmp_path, of, upkeep, lockstep=False)
     went_on.begin(recovery(9))
     account = went_on.account(rows=12)
-    assert (account.newer, account.taken) == (42 - 7, 100 - (42 - 7))
+    assert (account.newer, account.read) == (42 - 7, 100 - (42 - 7))
     went_on.at_time(0.0)
     again, _, _ = made(tmp_path, parts(), Upkeep({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True)
     again.begin(None)
@@ -518,7 +518,7 @@ def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
     of.ring.taken = 1001
     account = went_on.account(12).log
     assert account is not None
-    assert (account.given, account.missing, account.reason) == (given, 4801, "before the run was resumed")
+    assert (account.offered, account.missing, account.reason) == (given, 4801, "before the run was resumed")
     went_on.close()
     extra = upkeep.written[0].extra
     assert (extra["unlogged"], extra["given"]) == (4801, given)

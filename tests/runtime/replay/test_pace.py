@@ -20,7 +20,7 @@ ANY: Any = None
 
 def ring_of(*, tail: int = 0, taken: int = CAPACITY, full: bool = True) -> Any:
     """A ring that notes up to where it is released."""
-    ring = SimpleNamespace(tail=tail, taken=taken, capacity=CAPACITY, full=full, released=0)
+    ring = SimpleNamespace(tail=tail, taken=taken, capacity=CAPACITY, is_full=full, released=0)
     ring.release = lambda upto: setattr(ring, "released", upto)
     return ring
 
@@ -88,7 +88,7 @@ def test_what_must_leave_a_full_ring_though_no_checkpoint_has_it_is_known() -> N
     paced = lockstep_of(ring)
     paced.release(10, None)
     assert (ring.released, paced.uncovered) == (CAPACITY // 2, CAPACITY // 2 - 10)
-    ring.full = False
+    ring.is_full = False
     paced.release(90, None)
     assert (ring.released, paced.uncovered) == (90, 0)
 

@@ -18,7 +18,7 @@ from onrig.runtime.replay.promise_watch import (
     false_alarm_rate,
 )
 from onrig.runtime.run_config import record_layout
-from onrig.runtime.safety.promise import Promise, Word
+from onrig.runtime.safety.promise import Basis, Promise
 from tests.runtime.samples import PENDULUM
 
 
@@ -47,7 +47,7 @@ class Told:
         self.events: list[dict[str, Any]] = []
         self.times = 0
         self.check = Marked()
-        promise = Promise(Word.SAMPLED, "")
+        promise = Promise(Basis.SAMPLED, "")
         self.watch = PromiseWatch(promise, claimed, self.check, self._event, self._withdraw, withdrawn=withdrawn)
 
     def _event(self, kind: str, **fields: Any) -> None:

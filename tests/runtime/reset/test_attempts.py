@@ -47,7 +47,7 @@ def drive(
         observation = tuple(round(x / s.resolution) * s.resolution for x, s in zip(state, rig.sensors, strict=True))
         decision = episode_reset.decide(observation, passed_s)
         actions.append(decision.action)
-        if decision.progress is not Progress.GOING:
+        if decision.progress is not Progress.DRIVING:
             return decision.progress, (len(actions) - 1) * PERIOD_S, episode_reset, actions
         assert len(actions) * PERIOD_S <= reset.attempts * (reset.timeout_s + reset.rest_s + 1.0), "without end"
         if not isinstance(plant, Stuck):
@@ -68,7 +68,7 @@ def drive(
 def test_a_pendulum_is_brought_to_hang_still_from_anywhere(angle: float, velocity: float, inertia: str) -> None:
     plant = msgspec.convert({"kind": "pendulum", "inertia": inertia}, Pendulum)
     progress, took_s, _, actions = drive(SETTLE, PENDULUM_START, PENDULUM.rig, plant, (angle, velocity))
-    assert progress is Progress.THERE
+    assert progress is Progress.REACHED
     assert took_s <= SETTLE.timeout_s
     assert actions[-1] == (0.0,)
 
@@ -80,7 +80,7 @@ def test_a_ball_is_drawn_to_its_start_from_anywhere_even_if_the_coils_are_a_thir
 ) -> None:
     plant = Magman(mass=3.2e-2 * mass, friction=1.613e-2 * friction, c1=5.52e-10 * strength)
     progress, _, _, actions = drive(DRAW, MAGMAN_START, MAGMAN.rig, plant, (position, velocity))
-    assert progress is Progress.THERE
+    assert progress is Progress.REACHED
     assert actions[-1] == (0.0,) * 4
 
 
@@ -88,7 +88,7 @@ def test_a_pendulum_that_stands_upright_is_pushed_over_at_the_second_attempt() -
     reset = msgspec.structs.replace(SETTLE, timeout_s=4.0, rest_s=0.1)
     upright = -3.141592653589793
     progress, _, episode_reset, _ = drive(reset, PENDULUM_START, PENDULUM.rig, Pendulum(), (upright, 0.0))
-    assert progress is Progress.THERE
+    assert progress is Progress.REACHED
     assert episode_reset.attempt <= 2
 
 
@@ -116,14 +116,14 @@ def test_between_attempts_the_output_is_safe_and_every_later_one_begins_with_a_p
 def test_beyond_its_own_limits_it_ends_at_once() -> None:
     reset = msgspec.structs.replace(SETTLE, limits={"velocity": (-10.0, 10.0)})
     progress, took_s, episode_reset, actions = drive(reset, PENDULUM_START, PENDULUM.rig, Pendulum(), (0.0, 12.0))
-    assert (progress, took_s, actions) == (Progress.BEYOND, 0.0, [(0.0,)])
+    assert (progress, took_s, actions) == (Progress.OUT_OF_LIMITS, 0.0, [(0.0,)])
     assert episode_reset.detail == "velocity at 12, outside [-10, 10]"
 
 
 def test_it_must_hold_for_a_while() -> None:
     reset = msgspec.structs.replace(SETTLE, hold_s=0.5)
     progress, took_s, _, _ = drive(reset, PENDULUM_START, PENDULUM.rig, Stuck(), (0.0, 0.0))
-    assert progress is Progress.THERE
+    assert progress is Progress.REACHED
     assert took_s == pytest.approx(0.5)
 
 
@@ -131,13 +131,13 @@ def test_a_reading_that_is_no_number_is_never_the_start() -> None:
     episode_reset = EpisodeReset(SETTLE, PENDULUM_START, PENDULUM.rig)
     for _ in range(40):
         decision = episode_reset.decide((float("nan"), float("nan")), PERIOD_S)
-        assert decision == ((0.0,), Progress.GOING)
+        assert decision == ((0.0,), Progress.DRIVING)
 
 
 def test_an_angle_is_compared_around_the_turn() -> None:
     start = {"angle": 3.14, "velocity": 0.0}
     progress, _, _, _ = drive(SETTLE, start, PENDULUM.rig, Stuck(), (-3.13, 0.0))
-    assert progress is Progress.THERE
+    assert progress is Progress.REACHED
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.run_state.checksums import (
-    EMPTY,
+    EMPTY_EXTENT,
     Extent,
     RunningChecksums,
     difference,
@@ -18,13 +18,13 @@ from onrig.runtime.run_state.checksums import (
     read_list,
     write_list,
 )
-from onrig.runtime.run_state.policy_index import PolicyIndex, cut_index, read_index
+from onrig.runtime.run_state.policy_index import PolicyIndex, read_index, truncate_index
 
 
 @given(st.lists(st.binary(max_size=50), max_size=5))
 def test_a_checksum_continues_where_it_left_off(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]) -> None:
     path = tmp_path_factory.mktemp("file") / "file"
-    extent = EMPTY
+    extent = EMPTY_EXTENT
     for n, _ in enumerate(pieces):
         path.write_bytes(b"".join(pieces[: n + 1]))
         extent = measure(path, extent)
@@ -47,11 +47,11 @@ def test_a_file_is_compared_with_what_it_was(tmp_path: Path, content: bytes | No
     path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
-    assert difference(path, extent_of(b"0123456789"), grows=grows) == says
+    assert difference(path, extent_of(b"0123456789"), may_be_longer=grows) == says
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
-    assert difference(tmp_path, EMPTY) == "is not a regular file"
+    assert difference(tmp_path, EMPTY_EXTENT) == "is not a regular file"
 
 
 def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgotten(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgott
 
 def test_the_list_is_checked_itself(tmp_path: Path) -> None:
     assert read_list(tmp_path).problem == "is missing"
-    write_list(tmp_path, {"a": Extent(3, 9), "summary.json": EMPTY}, ["log.mcap", "log.mcap"])
+    write_list(tmp_path, {"a": Extent(3, 9), "summary.json": EMPTY_EXTENT}, ["log.mcap", "log.mcap"])
     listed = read_list(tmp_path)
-    assert (dict(listed.files), listed.damaged) == ({"a": Extent(3, 9), "summary.json": EMPTY}, ("log.mcap",))
-    assert listed.ended
+    assert (dict(listed.files), listed.damaged) == ({"a": Extent(3, 9), "summary.json": EMPTY_EXTENT}, ("log.mcap",))
+    assert listed.is_final
     path = tmp_path / "checksums.json"
     content = path.read_bytes()
     for at in range(len(content)):
@@ -94,9 +94,9 @@ def test_the_index_is_cut_behind_its_last_whole_line_or_where_a_checkpoint_left_
     assert read_index(path, first).keys() == {1}
     path.write_bytes(both + b"3,7,12")
     assert read_index(path) == PolicyIndex(tmp_path)._entries == {n: extent_of(b"model %d" % n) for n in (1, 2)}
-    cut_index(tmp_path, None)
+    truncate_index(tmp_path, None)
     assert path.read_bytes() == both
-    cut_index(tmp_path, first)
+    truncate_index(tmp_path, first)
     assert path.read_bytes() == both[:first]
     PolicyIndex(tmp_path).add(2, b"another 2")
     assert read_index(path)[2] == extent_of(b"another 2")

@@ -9,8 +9,8 @@ import pytest
 from onrig.runtime.run_state.checksums import Extent, measure
 from onrig.runtime.run_state.completeness import (
     Account,
-    Counted,
-    Found,
+    FolderContents,
+    ItemCount,
     LogAccount,
     assess,
     assess_without_account,
@@ -23,9 +23,9 @@ from onrig.runtime.run_state.policy_index import PolicyIndex
 from tests.runtime.run_state.test_episodes import ROW
 
 WHOLE = Account(
-    rows=2, taken=400, waiting=0, dropped=0, lost=0, newer=0, covered=True, log=LogAccount(400, 0), departures=0
+    rows=2, read=400, unread=0, dropped=0, lost=0, newer=0, is_covered=True, log=LogAccount(400, 0), departures=0
 )
-FOUND = Found(rows=2, acted=2)
+FOUND = FolderContents(rows=2, acted=2)
 
 
 def test_a_run_that_has_everything_is_complete() -> None:
@@ -40,10 +40,10 @@ def test_a_run_that_has_everything_is_complete() -> None:
     [
         ({"rows": 5}, "rows: 3 of 5 are not in episodes.csv"),
         ({"dropped": 7}, "experiences: 7 step records are missing (7 found the ring full)"),
-        ({"lost": 3, "waiting": 4}, "7 step records are missing (3 died with a replay process, 4 were not read)"),
+        ({"lost": 3, "unread": 4}, "7 step records are missing (3 died with a replay process, 4 were not read)"),
         ({"rows": 1}, "rows: episodes.csv has 1 rows more than closed episodes"),
         ({"newer": 26}, "26 step records are missing (26 were newer than the checkpoint when the run was killed)"),
-        ({"covered": False}, "the last checkpoint of the memory could not be written"),
+        ({"is_covered": False}, "the last checkpoint of the memory could not be written"),
         ({"log": LogAccount(400, 9, "No space left on device")}, "log: 9 of 400 step records are not in it (No space"),
     ],
 )
@@ -60,17 +60,17 @@ def test_policies_that_acted_are_to_be_there() -> None:
         "policies: 6 of 8 that acted are not stored (1, 2, 3, 4, 5, ...)",
         "policies: 1 of 8 that acted have changed (7)",
     )
-    assert whole.policies == Counted(8, 1)
+    assert whole.policies == ItemCount(8, 1)
 
 
 def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
-    ended = LogAccount(400, 300, "the log has reached log.max_bytes (1000)", by_request=True)
+    ended = LogAccount(400, 300, "the log has reached log.max_bytes (1000)", ended_by_limit=True)
     assert judge(WHOLE._replace(log=ended), FOUND).complete
 
 
 @pytest.mark.parametrize(
     ("change", "reproducible"),
-    [({"departures": 1}, False), ({"lost": 1}, False), ({"waiting": 5}, True), ({"departures": None}, None)],
+    [({"departures": 1}, False), ({"lost": 1}, False), ({"unread": 5}, True), ({"departures": None}, None)],
 )
 def test_what_a_resumed_run_makes_again_is_reproducible(change: dict[str, int | None], reproducible: bool) -> None:
     whole = judge(WHOLE._replace(**change), FOUND)  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
     files = {name: measure(tmp_path / name) for name in ("episodes.csv", "policies/index.csv")}
     whole = assess(WHOLE, tmp_path, acted=[3], files=files)
     assert whole.complete
-    assert (whole.rows.present, whole.policies, whole.files) == (2, Counted(3, 3), Counted(2, 2))
+    assert (whole.rows.present, whole.policies, whole.files) == (2, ItemCount(3, 3), ItemCount(2, 2))
 
     (tmp_path / "policies" / "2.onnx").unlink()
     (tmp_path / "policies" / "3.onnx").write_bytes(b"Third")
@@ -105,7 +105,7 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
         "files: log-2.mcap is truncated to 4 of 7 bytes",
         "files: meta.json was missing or damaged when the run was resumed",
     )
-    assert (whole.policies, whole.files) == (Counted(3, 1), Counted(5, 2))
+    assert (whole.policies, whole.files) == (ItemCount(3, 1), ItemCount(5, 2))
 
 
 @pytest.mark.parametrize(

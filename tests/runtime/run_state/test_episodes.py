@@ -17,7 +17,7 @@ from onrig.runtime.run_state.episodes import (
     EpisodeAccounts,
     EpisodeFile,
     EpisodeRow,
-    Sums,
+    EpisodeSums,
     read_rows,
     truncate_rows,
 )
@@ -147,9 +147,9 @@ def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(cut
     first, second = EpisodeAccounts(TASK, 50.0, PENDULUM.rig), EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
     cut = min(cut, len(whole) - 1)
     assert first.add(whole[:cut]) == []
-    second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[Sums, ...]))
+    second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[EpisodeSums, ...]))
     assert [repr(row) for row in second.add(whole[cut:])] == [repr(row) for row in rows_of(whole)]
-    assert second.whole
+    assert second.is_between_episodes
 
 
 def test_a_sum_that_is_no_number_stays_one_in_a_checkpoint() -> None:
@@ -157,7 +157,7 @@ def test_a_sum_that_is_no_number_stays_one_in_a_checkpoint() -> None:
     records["reward"][1] = math.nan
     first, second = EpisodeAccounts(TASK, 50.0, PENDULUM.rig), EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
     first.add(records[:2])
-    second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[Sums, ...]))
+    second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[EpisodeSums, ...]))
     (row,) = second.add(records[2:])
     assert math.isnan(row.reward_sum)
 

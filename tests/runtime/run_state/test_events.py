@@ -8,18 +8,18 @@ import pytest
 
 from onrig.runtime.run_state import events as module
 from onrig.runtime.run_state.events import (
-    COUNT,
+    COUNT_FIELD,
     MAX_WINDOW_S,
     MAX_WINDOWS,
     MIN_WINDOW_S,
+    EventAggregator,
     EventFile,
+    Origin,
     PendingEvent,
-    Repeats,
     Value,
-    Weight,
     kind_of,
-    shortened,
-    times,
+    n_occurrences,
+    shorten_texts,
 )
 
 
@@ -189,7 +189,7 @@ def test_a_watcher_that_comes_and_goes_a_thousand_times_a_second_costs_a_line_a_
             assert len(lines_of(path)) == 1, "the first is told at once"
     file.close()
     lines = lines_of(path)
-    assert sum(module.times(line) for line in lines) == per_s * hour, "every one is counted"
+    assert sum(module.n_occurrences(line) for line in lines) == per_s * hour, "every one is counted"
     assert len(lines) < 80
     assert path.stat().st_size < 10_000
 
@@ -261,43 +261,43 @@ def test_text_from_outside_is_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["learner_attached", "learner_turned_away", "policy_refused", "connections_ended"])
 def test_what_strangers_can_bring_about_is_known_as_such(kind: str) -> None:
-    assert kind_of(kind, {}).weight is Weight.OUTSIDE
-    assert kind_of(kind, {}).same is not None
+    assert kind_of(kind, {}).origin is Origin.PEER
+    assert kind_of(kind, {}).grouped_by is not None
 
 
 def test_whatever_bears_a_fault_is_vital() -> None:
     for kind in ("tick", "transition", "error", "of tomorrow"):
-        assert kind_of(kind, {"fault": "lease"}).weight is Weight.VITAL
-        assert kind_of(kind, {"fault": None}).weight is Weight.OWN
+        assert kind_of(kind, {"fault": "lease"}).origin is Origin.VITAL
+        assert kind_of(kind, {"fault": None}).origin is Origin.RUN
 
 
 def test_texts_are_cut_and_nothing_else() -> None:
     fields: dict[str, Value] = {"a": "x" * 20, "b": 10**30, "c": None}
-    assert shortened(fields, 10) == {"a": "x" * 7 + "...", "b": 10**30, "c": None}
+    assert shorten_texts(fields, 10) == {"a": "x" * 7 + "...", "b": 10**30, "c": None}
 
 
 @pytest.mark.parametrize(("count", "n"), [(None, 1), (5, 5), (True, 1), ("7", 1), (-3, 1), (2.5, 1)])
 def test_a_line_stands_for_so_many(count: object, n: int) -> None:
-    assert times({"count": count} if count is not None else {}) == n
+    assert n_occurrences({"count": count} if count is not None else {}) == n
 
 
-def refused(repeats: Repeats, now_s: float, policy: int, stage: str = "contract") -> list[PendingEvent]:
+def refused(repeats: EventAggregator, now_s: float, policy: int, stage: str = "contract") -> list[PendingEvent]:
     return repeats.add("policy_refused", {"policy": policy, "learner": "plain", "stage": stage}, now_s, now_s)
 
 
 def test_the_first_is_told_at_once_and_those_like_it_when_the_window_closes() -> None:
-    repeats = Repeats()
+    repeats = EventAggregator()
     (first,) = refused(repeats, 0.0, 1)
     assert first.fields["policy"] == 1
     assert refused(repeats, 0.1, 2) == refused(repeats, 0.2, 3) == []
     (other,) = refused(repeats, 0.3, 4, "bounds")
     assert other.fields["policy"] == 4, "another stage is another event"
     (rest,) = repeats.due(MIN_WINDOW_S)
-    assert (rest.fields["policy"], rest.fields[COUNT], rest.t_unix_s) == (3, 2, 0.2)
+    assert (rest.fields["policy"], rest.fields[COUNT_FIELD], rest.t_unix_s) == (3, 2, 0.2)
 
 
 def test_windows_double_while_it_goes_on_and_begin_anew_after_a_silence() -> None:
-    repeats, told_s = Repeats(), []
+    repeats, told_s = EventAggregator(), []
     refused(repeats, 0.0, 0)
     for n in range(1, 3000):
         if refused(repeats, n / 10, n):
@@ -310,14 +310,14 @@ def test_windows_double_while_it_goes_on_and_begin_anew_after_a_silence() -> Non
 
 
 def test_another_event_s_turn_closes_what_is_due_before_it() -> None:
-    repeats = Repeats()
+    repeats = EventAggregator()
     refused(repeats, 0.0, 1)
     refused(repeats, 0.1, 2)
     assert [told.kind for told in repeats.add("stop", {}, 5.0, 5.0)] == ["policy_refused", "stop"]
 
 
 def test_a_fault_is_never_counted_but_told() -> None:
-    repeats = Repeats()
+    repeats = EventAggregator()
     fields: dict[str, Value] = {"episode": 1, "rule": "none", "cause": "none", "missed": 0, "fault": 3}
     assert [len(repeats.add("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 1, 1]
     fields["fault"] = 0
@@ -325,7 +325,7 @@ def test_a_fault_is_never_counted_but_told() -> None:
 
 
 def test_there_are_so_many_windows_and_no_more() -> None:
-    repeats = Repeats()
+    repeats = EventAggregator()
     for n in range(10 * MAX_WINDOWS):
         for _ in range(2):
             repeats.add("policy_refused", {"learner": str(n)}, 0.0, 0.0)

@@ -69,7 +69,7 @@ def test_the_bit_without_a_code_is_a_fault_and_waits_for_a_person() -> None:
 
 def test_a_graver_code_is_never_re_armed_by_more_than_a_lesser_one() -> None:
     """The gravest of several latched faults is told: whoever may release that may release the others."""
-    order = [Rearm.RUN, Rearm.PERSON, Rearm.NOBODY]
+    order = [Rearm.RUN, Rearm.PERSON, Rearm.NEVER]
     who = [order.index(FAULTS[device_fault(fault)].rearm) for fault in Fault if fault]
     assert who == sorted(who)
 
@@ -77,7 +77,7 @@ def test_a_graver_code_is_never_re_armed_by_more_than_a_lesser_one() -> None:
 @pytest.mark.parametrize("latched", FaultName)
 @pytest.mark.parametrize("code", Fault)
 def test_a_newer_fault_of_the_device_counts_where_it_is_harder_to_release(latched: FaultName, code: Fault) -> None:
-    order = [Rearm.RUN, Rearm.PERSON, Rearm.NOBODY]
+    order = [Rearm.RUN, Rearm.PERSON, Rearm.NEVER]
     found = most_severe(latched, code)
     assert found in (latched, device_fault(code))
     faults = [latched, device_fault(code)] if code else [latched]
@@ -99,7 +99,7 @@ def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> 
     for fault, (who, code) in told.items():
         assert FAULTS[fault].code == code
         if ", " not in who:
-            words = {Rearm.RUN: "by itself", Rearm.PERSON: "by a person", Rearm.NOBODY: "no"}
+            words = {Rearm.RUN: "by itself", Rearm.PERSON: "by a person", Rearm.NEVER: "no"}
             assert who == words[FAULTS[fault].rearm], fault
     assert f"within {RATE_WINDOW} frames" in table
     assert f"({Supervision().frozen_limit_s:g} s)" in table
@@ -112,7 +112,7 @@ def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> 
         (1, True, FaultName.DEVICE_LEASE, Rearm.RUN),
         (2, True, FaultName.DEVICE_SENSOR, Rearm.PERSON),
         (3, True, FaultName.DEVICE_ESTOP, Rearm.PERSON),
-        (4, True, FaultName.DEVICE_INTERNAL, Rearm.NOBODY),
+        (4, True, FaultName.DEVICE_INTERNAL, Rearm.NEVER),
         (5, True, FaultName.DEVICE_UNKNOWN, Rearm.PERSON),
         (255, True, FaultName.DEVICE_UNKNOWN, Rearm.PERSON),
         (0, True, FaultName.DEVICE_UNNAMED, Rearm.PERSON),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.run_state.folder_access import UnsafeFolder, check_folder, check_path, hold
+from onrig.runtime.run_state.folder_access import UnsafeFolder, check_folder, check_path, lock_folder
 from onrig.runtime.supervise.run_folder import write_run_folder
 from onrig.tools.cli import main
 from onrig.tools.load import load
@@ -98,7 +98,7 @@ def test_a_run_writes_nothing_into_such_a_folder(runs: Path, tmp_path: Path) -> 
     (runs / "meta.json.tmp").unlink()
     (runs / "stderr.log").symlink_to(target)
     with pytest.raises(UnsafeFolder):
-        hold(runs)
+        lock_folder(runs)
     assert target.read_text() == "precious"
     assert [p.name for p in runs.iterdir()] == ["stderr.log"]
     with pytest.raises(UnsafeFolder):

@@ -42,7 +42,7 @@ def without_waiting(speak: Callable[[], object]) -> None:
 @pytest.fixture
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
     pipe = Pipe()
-    monkeypatch.setattr(report_module, "_PIPE", pipe.write_end)
+    monkeypatch.setattr(report_module, "_REPORT_FD", pipe.write_end)
     yield pipe
     os.close(pipe.read_end)
     os.close(pipe.write_end)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime import python_files
-from onrig.runtime.run_state.running import Remote, Running, announce, running_rigs
+from onrig.runtime.run_state.running import RemoteControl, Running, announce, running_rigs
 from onrig.runtime.shm import segment
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment, SegmentError, create_folder, remove_folder
@@ -65,7 +65,7 @@ def test_what_a_killed_run_left_behind_is_not_running(base: Path, tmp_path: Path
 def test_another_terminal_writes_its_own_words_and_never_weakens_what_was_asked(tmp_path: Path) -> None:
     board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
     board[Word.STATE], board[Word.SAFE_NS] = 3, 77
-    with Remote(Running(1, tmp_path, tmp_path)) as remote:
+    with RemoteControl(Running(1, tmp_path, tmp_path)) as remote:
         remote.stop(2)
         remote.stop(1)
         remote.resume()
@@ -76,4 +76,4 @@ def test_another_terminal_writes_its_own_words_and_never_weakens_what_was_asked(
 
 def test_a_run_that_ended_meanwhile_is_told(tmp_path: Path) -> None:
     with pytest.raises(SegmentError):
-        Remote(Running(1, tmp_path, tmp_path))
+        RemoteControl(Running(1, tmp_path, tmp_path))

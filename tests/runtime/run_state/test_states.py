@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.run_state.faults import FAULTS, FaultName
-from onrig.runtime.run_state.states import TABLE, Action, Event, State, StateMachine, Transition, after, describe
+from onrig.runtime.run_state.states import MOVES, Action, Event, State, StateMachine, Transition, describe, next_move
 
 ARMED = {State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING}
 """States in which the device takes commands."""
@@ -40,9 +40,9 @@ def test_each_event_leads_where_the_readme_says_and_an_impossible_one_to_a_disar
     state: State, event: Event
 ) -> None:
     words = dict(pair.split(":") for pair in EXPECTED[state.name.lower()].split())
-    move = after(state, event)
+    move = next_move(state, event)
     if event.value in words:
-        assert move.possible
+        assert move.is_possible
         assert move.state is State[words[event.value].upper()]
     else:
         assert move == (State.FAULT, (Action.DISARM,), False)
@@ -50,7 +50,7 @@ def test_each_event_leads_where_the_readme_says_and_an_impossible_one_to_a_disar
 
 @pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda x: x.name.lower())
 def test_whoever_leaves_the_armed_states_disarms_unless_the_line_is_gone(state: State, event: Event) -> None:
-    move = after(state, event)
+    move = next_move(state, event)
     if state in ARMED and move.state not in ARMED and event not in LINE_GONE:
         assert Action.DISARM in move.actions
     if state not in ARMED and move.state in ARMED:
@@ -60,15 +60,17 @@ def test_whoever_leaves_the_armed_states_disarms_unless_the_line_is_gone(state: 
 
 @pytest.mark.parametrize("state", State)
 def test_every_state_has_a_way_out_at_once_and_a_way_to_fault(state: State) -> None:
-    assert after(state, Event.STOP_NOW).state is State.DISCONNECTED
-    assert Action.END in after(state, Event.STOP_NOW).actions
-    assert after(state, Event.TRIP).state is State.FAULT
+    assert next_move(state, Event.STOP_NOW).state is State.DISCONNECTED
+    assert Action.END in next_move(state, Event.STOP_NOW).actions
+    assert next_move(state, Event.TRIP).state is State.FAULT
 
 
 def test_nothing_but_rearming_leads_from_a_fault_back_to_work() -> None:
-    back = {event for event in Event if TABLE[State.FAULT].get(event, after(State.FAULT, event)).state is State.READY}
+    back = {
+        event for event in Event if MOVES[State.FAULT].get(event, next_move(State.FAULT, event)).state is State.READY
+    }
     assert back == {Event.REARM}
-    assert after(State.FAULT, Event.REARM).actions == (Action.CLEAR_FAULT,)
+    assert next_move(State.FAULT, Event.REARM).actions == (Action.CLEAR_FAULT,)
 
 
 def machine() -> tuple[StateMachine, list[Transition]]:

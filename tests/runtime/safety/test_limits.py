@@ -96,7 +96,7 @@ def test_a_range_in_counts_lies_within_it(
 ) -> None:
     actuator = msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=resolution)
     rig = msgspec.structs.replace(PENDULUM.rig, actuators=(actuator,))
-    assert Limits(range={actuator.name: limits}).counts(rig) == (counts,)
+    assert Limits(range={actuator.name: limits}).count_ranges(rig) == (counts,)
 
 
 def test_a_prediction_is_made_for_what_whole_counts_reach() -> None:

@@ -12,18 +12,18 @@ from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety import phase_plane
 from onrig.runtime.safety.pendulum import PendulumBox, cases
 from onrig.runtime.safety.phase_plane import (
-    LEVELS,
-    NODES,
+    N_LEVELS,
+    N_NODES,
     Case,
     NoSafeSet,
     Sides,
     Span,
     check_feasible,
-    mirrored,
+    mirror_case,
     upper_side,
 )
 
-H = 2 * math.pi / NODES
+H = 2 * math.pi / N_NODES
 RUNS = ("pendulum", "pendulum-hardware")
 OUTPUTS = ("driven", "released")
 
@@ -38,8 +38,8 @@ def case(run: str, dead_band: float = 0.0, output: str = "") -> Case:
 
 def cell(curve: phase_plane.Curve, angle: float) -> float:
     """What a curve promises between two nodes."""
-    i = int((angle + math.pi) / H) % NODES
-    return float(min(curve[i], curve[(i + 1) % NODES]))
+    i = int((angle + math.pi) / H) % N_NODES
+    return float(min(curve[i], curve[(i + 1) % N_NODES]))
 
 
 def vertex(c: Case, bits: int) -> tuple[float, float, float]:
@@ -102,17 +102,19 @@ def test_from_the_safe_set_the_late_fallback_keeps_the_limit_whatever_the_plant(
 
 
 @settings(max_examples=60)
-@given(CASE, PART, ANGLE, SHARE, VERTEX, st.integers(0, LEVELS - 1))
+@given(CASE, PART, ANGLE, SHARE, VERTEX, st.integers(0, N_LEVELS - 1))
 def test_a_command_that_passes_leads_into_the_safe_set_at_every_moment_of_its_period(
     run: tuple[str, float], part: float, angle: float, share: float, bits: int, level: int
 ) -> None:
     c = case(*run)
     sides, plant = upper_side(c), vertex(c, bits)
     state = (angle, share * cell(sides.passing[level], angle))
-    command = c.command.low + (c.command.high - c.command.low) * level / (LEVELS - 1)
+    command = c.command.low + (c.command.high - c.command.low) * level / (N_LEVELS - 1)
     for _ in range(8):
         state, _ = simulate(plant, state, felt(command, part * c.box.dead_band), c.period_s / 8)
-        assert state[1] <= np.interp(state[0], np.linspace(-math.pi, math.pi, NODES + 1), [*sides.safe, sides.safe[0]])
+        assert state[1] <= np.interp(
+            state[0], np.linspace(-math.pi, math.pi, N_NODES + 1), [*sides.safe, sides.safe[0]]
+        )
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -130,13 +132,13 @@ def test_a_braked_plant_with_a_dead_band_outruns_the_safe_output_from_the_curve_
     coasting = [*upper_side(without).coasting, upper_side(without).coasting[0]]
 
     def excess(c: Case) -> float:
-        angle, h = np.linspace(-math.pi, math.pi, NODES, endpoint=False), 5e-4
+        angle, h = np.linspace(-math.pi, math.pi, N_NODES, endpoint=False), 5e-4
         velocity, most = upper_side(c).fallback.copy(), -math.inf
         for _ in range(round(0.6 / h)):
             acceleration = phase_plane.acceleration(covering.box, np.sin(angle), velocity, c.command.low)
             velocity = np.maximum(velocity + h * acceleration, 0.0)
             angle = angle + h * velocity
-            allowed = np.interp((angle + math.pi) % (2 * math.pi), np.linspace(0, 2 * math.pi, NODES + 1), coasting)
+            allowed = np.interp((angle + math.pi) % (2 * math.pi), np.linspace(0, 2 * math.pi, N_NODES + 1), coasting)
             most = max(most, float(np.max(velocity - allowed)))
         return most
 
@@ -147,7 +149,7 @@ def test_a_braked_plant_with_a_dead_band_outruns_the_safe_output_from_the_curve_
 @pytest.mark.parametrize("run", RUNS)
 def test_no_dead_band_and_one_of_0_give_the_same_curves_bit_for_bit(run: str) -> None:
     c = case(run)
-    command = np.linspace(c.command.low, c.command.high, LEVELS)
+    command = np.linspace(c.command.low, c.command.high, N_LEVELS)
     assert np.array_equal(phase_plane.largest_effect(command, 0.0), command)
     zero = load_run(run, ["limits.predicted.dead_band=0"])
     assert isinstance(zero.limits.predicted, PendulumBox)
@@ -176,7 +178,7 @@ def test_a_finer_grid_gives_no_smaller_promise(output: str, monkeypatch: pytest.
     """What is taken off for the grid covers its error: four times as many nodes and steps only widen the set."""
     c = case("pendulum-hardware", output=output)
     coarse = upper_side(c).safe
-    monkeypatch.setattr(phase_plane, "NODES", 4 * NODES)
+    monkeypatch.setattr(phase_plane, "N_NODES", 4 * N_NODES)
     monkeypatch.setattr(phase_plane, "_STEP_S", phase_plane._STEP_S / 4)
     fine = phase_plane._curves.__wrapped__(c)[2][::4]
     assert np.all(fine >= coarse)
@@ -196,7 +198,7 @@ def test_a_longer_delay_a_wider_box_and_a_larger_error_shrink_what_passes() -> N
 
 
 def test_equal_limits_on_both_sides_are_one_case() -> None:
-    assert mirrored(case("pendulum"), -15.0) == case("pendulum")
+    assert mirror_case(case("pendulum"), -15.0) == case("pendulum")
 
 
 @pytest.mark.parametrize(
@@ -217,13 +219,13 @@ def test_limits_that_the_fallback_cannot_keep_are_refused(c: Case, said: str) ->
         upper_side(c)
 
 
-@pytest.mark.parametrize("shape", [(NODES,), (3, NODES)])
+@pytest.mark.parametrize("shape", [(N_NODES,), (3, N_NODES)])
 def test_curves_are_resample_bit_for_bit_as_numpy_draws_periodic_ones(shape: tuple[int, ...]) -> None:
-    rng, nodes = np.random.default_rng(4), np.linspace(-math.pi, math.pi, NODES, endpoint=False)
+    rng, nodes = np.random.default_rng(4), np.linspace(-math.pi, math.pi, N_NODES, endpoint=False)
     angle = nodes + 0.9 * H * rng.uniform(size=shape) + rng.uniform(-9.0, 9.0, (*shape[:-1], 1))
     velocity = rng.normal(size=shape)
-    drawn = phase_plane._resample(nodes, angle, velocity).reshape(-1, NODES)
-    rows = zip(angle.reshape(-1, NODES), velocity.reshape(-1, NODES), strict=True)
+    drawn = phase_plane._resample(nodes, angle, velocity).reshape(-1, N_NODES)
+    rows = zip(angle.reshape(-1, N_NODES), velocity.reshape(-1, N_NODES), strict=True)
     for found, (a, v) in zip(drawn, rows, strict=True):
         assert np.array_equal(found, np.interp(nodes, a, v, period=2 * math.pi))
 
@@ -236,7 +238,7 @@ def fastest_after_the_host(c: Case, held: float, held_s: float, motor_damps: boo
     box, h = c.box, 5e-4
     corners = np.array(np.meshgrid(box.gravity, box.damping, box.gain)).reshape(3, -1, 1)
     gravity, damping, gain = corners
-    angle = np.tile(np.arange(NODES) * H - math.pi, (corners.shape[1], 1))
+    angle = np.tile(np.arange(N_NODES) * H - math.pi, (corners.shape[1], 1))
     velocity = np.tile(upper_side(c).safe, (corners.shape[1], 1))
     peak = float(velocity.max())
     for k in range(round(2.0 / h)):
@@ -264,7 +266,7 @@ def test_a_safe_set_that_trusts_the_fallback_to_go_on_does_not_survive_its_host(
     run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     c = case(run)
-    monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(NODES, case.limit))
+    monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(N_NODES, case.limit))
     trusting = phase_plane._curves.__wrapped__(c)[2]
     monkeypatch.setattr("tests.runtime.safety.test_phase_plane.upper_side", lambda _: Sides(*[trusting] * 5))
     assert fastest_after_the_host(c, c.command.high, c.delay_s, motor_damps=True) > 1.01 * c.limit

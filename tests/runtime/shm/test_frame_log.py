@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from onrig.runtime.shm.frame_log import (
     FRAME_LOG_SCHEMA,
-    RETAINED_S,
+    RETENTION_S,
     FrameLogReader,
     FrameLogWriter,
     LoggedFrame,
@@ -78,7 +78,7 @@ def test_the_oldest_frames_make_room_and_the_newest_stay(tmp_path: Path) -> None
 @pytest.mark.parametrize("rate_hz", [50, 1000, 2000])
 def test_it_holds_both_directions_for_as_long_as_it_says(tmp_path: Path, rate_hz: float) -> None:
     segment = Segment.create(tmp_path / "frames", frame_log_bytes(rate_hz), FRAME_LOG_SCHEMA)
-    assert FrameLogWriter(segment).capacity >= 2 * RETAINED_S * rate_hz
+    assert FrameLogWriter(segment).capacity >= 2 * RETENTION_S * rate_hz
 
 
 def test_a_frame_that_is_being_overwritten_is_left_out_with_all_before_it(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def test_the_newest_policy_is_given_out_as_often_as_asked(
     writer, reader = PolicySlot(segment), PolicySlot(segment)
     start = writer.version
     for n, (policy_id, model, native) in enumerate(policies, start + 1):
-        writer.put(policy_id, model, native=native)
+        writer.put(policy_id, model, is_native=native)
         assert reader.version == n
         assert reader.take() == reader.take() == reader.peek() == SlotPolicy(n, policy_id, model, native)
-        assert reader.taken == policy_id
+        assert reader.taken_id == policy_id
 
 
 def test_the_largest_policy_fits_and_one_byte_more_is_refused(segment: Segment) -> None:
@@ -120,10 +120,10 @@ def test_the_reader_leaves_word_of_what_it_took_and_whoever_peeks_does_not(segme
     assert reader.take() is None
     writer.put(7, b"seven")
     assert writer.peek() == SlotPolicy(1, 7, b"seven")
-    assert writer.taken == 0
+    assert writer.taken_id == 0
     assert reader.take() == SlotPolicy(1, 7, b"seven")
     writer.put(9, b"nine")
-    assert (writer.taken, reader.taken) == (7, 7)
+    assert (writer.taken_id, reader.taken_id) == (7, 7)
 
 
 def test_the_word_is_there_before_the_policy_is_copied(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_the_word_is_there_before_the_policy_is_copied(segment: Segment, monkeyp
     slot = PolicySlot(segment)
     slot.put(7, b"seven")
     seen: list[int] = []
-    monkeypatch.setattr(slot, "peek", lambda: seen.append(slot.taken))
+    monkeypatch.setattr(slot, "peek", lambda: seen.append(slot.taken_id))
     slot.take()
     assert seen == [7]
 

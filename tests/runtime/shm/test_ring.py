@@ -65,7 +65,7 @@ def test_it_is_a_bounded_queue_that_counts_what_it_drops(
     assert ring.writer.capacity == ring.reader.capacity == capacity
     for pushes, releases in turns:
         for _ in range(pushes):
-            assert ring.writer.full == (len(model) == capacity)
+            assert ring.writer.is_full == (len(model) == capacity)
             taken = ring.writer.push(fields(tick))
             assert taken == (len(model) < capacity)
             if taken:
@@ -111,7 +111,7 @@ def test_what_was_taken_in_stays_until_it_is_released(tmp_path: Path) -> None:
     ring.reader.take(3)
     assert ring.ticks() == [3]
     assert ring.reader.retained()["tick"].tolist() == [0, 1, 2]
-    assert ring.writer.full
+    assert ring.writer.is_full
     ring.reader.release(2)
     assert (ring.reader.tail, ring.reader.retained()["tick"].tolist()) == (2, [2])
     ring.reader.release(1)

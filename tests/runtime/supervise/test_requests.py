@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.run_state.running import Remote, Running
+from onrig.runtime.run_state.running import RemoteControl, Running
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.requests import KEYS, LIVE_VIEW, Keyboard, Request, Requests, keyboard
@@ -168,13 +168,13 @@ def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch
 def test_a_stop_says_by_which_way_it_came(
     board: Board, requests: Requests, tmp_path: Path, from_view: bool, by: str
 ) -> None:
-    with Remote(Running(1, tmp_path, tmp_path)) as remote:
+    with RemoteControl(Running(1, tmp_path, tmp_path)) as remote:
         remote.stop(1, from_view=from_view)
     assert (requests.stop, requests.by) == (1, by)
 
 
 def test_who_asked_first_is_named(board: Board, requests: Requests, tmp_path: Path) -> None:
-    with Remote(Running(1, tmp_path, tmp_path)) as remote:
+    with RemoteControl(Running(1, tmp_path, tmp_path)) as remote:
         remote.stop(1)
         remote.stop(2, from_view=True)
     assert (requests.stop, requests.by, board[Word.STOP_VIEW]) == (2, "onrig stop", 0)

@@ -11,9 +11,9 @@ import pytest
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_changes import Difference
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.checksums import EMPTY, difference, extent_of, read_list, write_list
-from onrig.runtime.run_state.completeness import Completeness, Counted
-from onrig.runtime.run_state.folder_access import FolderBusy, claim, hold
+from onrig.runtime.run_state.checksums import EMPTY_EXTENT, difference, extent_of, read_list, write_list
+from onrig.runtime.run_state.completeness import Completeness, ItemCount
+from onrig.runtime.run_state.folder_access import FolderBusy, claim, lock_folder
 from onrig.runtime.supervise.run_folder import (
     Resumption,
     complete_summary,
@@ -56,12 +56,12 @@ def test_a_folder_whose_name_is_no_text_has_a_run_like_any_other(
 
 def test_two_commands_do_not_go_on_in_one_folder(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
-    first = hold(tmp_path)
+    first = lock_folder(tmp_path)
     with pytest.raises(FolderBusy, match="another `onrig run` is using it"):
-        hold(tmp_path)
+        lock_folder(tmp_path)
     os.close(claim(tmp_path, 0.0))  # the replay process of the one that holds it writes all the same
     os.close(first)
-    os.close(hold(tmp_path))
+    os.close(lock_folder(tmp_path))
 
 
 def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_a_folder_with_something_of_others_takes_no_run(tmp_path: Path, name: st
 
 
 WHOLE: dict[str, Any] = {"complete": True, "rows": {"expected": 3, "present": 3}}
-BY_REPLAY = Completeness(True, Counted(3, 3))
-OTHERWISE = Completeness(False, Counted(3, 1), lost=("rows",))
+BY_REPLAY = Completeness(True, ItemCount(3, 3))
+OTHERWISE = Completeness(False, ItemCount(3, 1), lost=("rows",))
 
 
 def test_the_summary_is_completed_and_nothing_in_it_lost(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_what_changes_with_a_resume_is_in_the_events_and_what_was_damaged_is_not
     assert read_list(tmp_path).files.keys() == {"config.yaml", "meta.json"}
     (tmp_path / "meta.json").write_bytes(b"{")
     (tmp_path / "log.mcap").write_bytes(b"log")
-    write_list(tmp_path, {**read_list(tmp_path).files, "log.mcap": extent_of(b"logs"), "episodes.csv": EMPTY})
+    write_list(tmp_path, {**read_list(tmp_path).files, "log.mcap": extent_of(b"logs"), "episodes.csv": EMPTY_EXTENT})
     longer = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
     change = Difference(("episodes",), PENDULUM.episodes, longer.episodes)
     reopen_run_folder(tmp_path, Resumption(longer, [change], ["meta.json", "log.mcap"], str(run)))
@@ -189,11 +189,11 @@ def test_at_the_end_every_file_has_its_checksum_unless_the_replay_process_did_no
     for name in ("summary.json", "events.jsonl", "episodes.csv"):
         (tmp_path / name).write_bytes(name.encode())
     seal_run_folder(tmp_path)
-    assert not read_list(tmp_path).ended
+    assert not read_list(tmp_path).is_final
     write_list(tmp_path, {**read_list(tmp_path).files, "episodes.csv": extent_of(b"episodes.csv")})
     seal_run_folder(tmp_path)
     listed = read_list(tmp_path)
-    assert listed.ended
+    assert listed.is_final
     names = {"config.yaml", "meta.json", "summary.json", "events.jsonl", "episodes.csv"}
     assert listed.files.keys() == names
     assert all(difference(tmp_path / name, listed.files[name]) is None for name in names)

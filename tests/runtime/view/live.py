@@ -44,7 +44,7 @@ class LiveRun:
         shm.mkdir(exist_ok=True)
         save_resolved(config, folder / "config.yaml")
         rig = config.rig
-        self.layout = layout = RecordLayout.of(rig)
+        self.layout = layout = RecordLayout.for_rig(rig)
         Segment.create(shm / "view", view_bytes(layout), view_schema(layout)).close()
         self._ring_segment = Segment.create(shm / "ring", ring_bytes(layout, 1024), layout.schema)
         self._board_segment = Segment.create(shm / "board", BOARD_BYTES, BOARD_SCHEMA)

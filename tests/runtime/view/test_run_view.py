@@ -10,7 +10,7 @@ from onrig.runtime.run_state.episodes import COLUMNS
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view import run_view as module
-from onrig.runtime.view.run_view import RunView, by_episode, read_run
+from onrig.runtime.view.run_view import RunView, count_by_episode, read_run
 from onrig.runtime.view.sentences import Event
 from tests.runtime.samples import PENDULUM
 from tests.runtime.view.live import LiveRun
@@ -24,10 +24,10 @@ def row(episode: int, kind: str = "train", steps: int = 200) -> str:
 
 def test_a_run_is_found_attached_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LiveRun(tmp_path / "run", tmp_path / "shm") as live:
-        monkeypatch.setattr(module, "running_in", lambda folder: live.running)
+        monkeypatch.setattr(module, "find_running", lambda folder: live.running)
         view = RunView(live.folder, live.config)
         assert (view.state, view.word(Word.TICK)) == (None, 0)
-        found = view.find()
+        found = view.find_running()
         assert found == live.running
         view.attach(live.running)
         live.board[Word.STATE], live.board[Word.TICK] = State.RUNNING, 5
@@ -85,5 +85,5 @@ def test_ticks_are_added_up_by_word_and_episode() -> None:
         Event(0.0, "tick", {"rule": "envelope", "episode": 2, "missed": 0}),
         Event(0.0, "tick", {"rule": "none", "cause": "host", "episode": 4, "missed": 5}),
     ]
-    assert by_episode(events, "rule") == {"envelope": {2: 4}}
-    assert by_episode(events, "cause", "missed") == {"host": {4: 5}}
+    assert count_by_episode(events, "rule") == {"envelope": {2: 4}}
+    assert count_by_episode(events, "cause", "missed") == {"host": {4: 5}}

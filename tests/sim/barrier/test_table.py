@@ -140,13 +140,13 @@ def test_losses_never_last_for_a_lease(bench: Path) -> None:
 
 
 def test_the_promise_of_a_table_states_its_numbers(bench: Path) -> None:
-    from onrig.runtime.safety.promise import Word, promise_of
+    from onrig.runtime.safety.promise import Basis, promise_of
 
     config, _ = with_table(bench)
     promise = promise_of(config.limits)
-    assert promise.word is Word.SAMPLED
+    assert promise.basis is Basis.SAMPLED
     for number in ("8 plants", "1517 states", "4 s ahead", "0 of 3000", "0.1 %", "95 % confidence"):
         assert number in promise.sentence
     gone = msgspec.structs.replace(config.limits.predicted, table="/nowhere")  # type: ignore[type-var]
     without = promise_of(msgspec.structs.replace(config.limits, predicted=gone))
-    assert without.word is Word.SAMPLED
+    assert without.basis is Basis.SAMPLED

@@ -15,7 +15,7 @@ from onrig.runtime import registry
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import load_document
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.config.registered import chosen
+from onrig.runtime.config.registered import build_registered
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.task import Task, batched_reward, episode_steps
 from onrig.sim.plants import Magman, Pendulum, Plant
@@ -199,13 +199,13 @@ def test_a_random_policy_earns_the_reference_reward(
 
 
 def test_a_plant_is_told_by_its_kind_and_every_parameter_can_be_overridden() -> None:
-    assert chosen(registry.PLANTS, {"kind": "pendulum"}) == Pendulum()
-    p = chosen(registry.PLANTS, {"kind": "pendulum", "inertia": 5e-4, "mass": 0.1})
+    assert build_registered(registry.PLANTS, {"kind": "pendulum"}) == Pendulum()
+    p = build_registered(registry.PLANTS, {"kind": "pendulum", "inertia": 5e-4, "mass": 0.1})
     assert isinstance(p, Pendulum)
     assert (p.inertia_kg_m2, p.mass, p.length) == (5e-4, 0.1, 4.2e-2)
     assert Pendulum().inertia_kg_m2 == 9.41e-4
     assert Pendulum(inertia="hardware").inertia_kg_m2 == 1.91e-4
-    assert chosen(registry.PLANTS, {"kind": "magman", "first_magnet": 0.0}) == Magman(first_magnet=0.0)
+    assert build_registered(registry.PLANTS, {"kind": "magman", "first_magnet": 0.0}) == Magman(first_magnet=0.0)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_plant_is_told_by_its_kind_and_every_parameter_can_be_overridden() -> 
 )
 def test_a_nonsensical_plant_is_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"- at `\$"):
-        chosen(registry.PLANTS, bad)
+        build_registered(registry.PLANTS, bad)
 
 
 def test_the_maths_follow_the_type_of_the_value() -> None:
@@ -269,7 +269,7 @@ def test_the_plant_of_a_box_moves_as_the_twin_does(run: str) -> None:
     assert box is not None
     section = config.device.twin
     assert section is not None
-    twin, plant = chosen(registry.PLANTS, section["plant"]), simulated(box).of_box(box, config.rig)
+    twin, plant = build_registered(registry.PLANTS, section["plant"]), simulated(box).of_box(box, config.rig)
     state = (0.04, 0.3)
     action = (0.5,) * twin.n_actions
     assert step(plant, state, action, 0.02) == pytest.approx(step(twin, state, action, 0.02), rel=1e-9)

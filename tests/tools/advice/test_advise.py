@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from onrig.runtime.config.document import find
+from onrig.runtime.config.document import find_config
 from onrig.tools.advice import advise
 from onrig.tools.advice.candidates import Candidate, candidates
 from onrig.tools.cli import main
@@ -67,7 +67,7 @@ def workers() -> Iterator[Here]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pendulum with episodes of ten steps."""
     folder = tmp_path_factory.mktemp("advice")
-    text, task = find("pendulum").read_text(), find("swingup", "tasks").read_text()
+    text, task = find_config("pendulum").read_text(), find_config("swingup", "tasks").read_text()
     text = text.replace("episodes: 500", "episodes: 2").replace("task: swingup", "task: t.yaml")
     first, last = text.index("learner:"), text.index("exploration:")
     (folder / "t.yaml").write_text(task.replace("episode_s: 4.0", "episode_s: 0.2"))

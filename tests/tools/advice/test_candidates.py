@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.runtime.config.document import find
+from onrig.runtime.config.document import find_config
 from onrig.runtime.run_config import capacity_of
 from onrig.tools.advice.candidates import AS_IT_IS, candidates, mutants
 from onrig.tools.advice.field import Subject, enter, spec_of
@@ -18,7 +18,7 @@ from onrig.tools.load import load
 
 def changed(folder: Path, before: str, after: str) -> Subject:
     """The shipped pendulum, changed in a file of its own: what the command line sets, holds for every candidate."""
-    text = find("pendulum").read_text()
+    text = find_config("pendulum").read_text()
     assert before in text
     (folder / "run.yaml").write_text(text.replace(before, after))
     return Subject(str(folder / "run.yaml"), ())

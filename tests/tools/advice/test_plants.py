@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.exit_codes import Failure
-from onrig.runtime.run_loading import identified_by
+from onrig.runtime.run_loading import find_identification
 from onrig.sim.identification.result import Result, result_of, write_result
 from onrig.sim.plants import Pendulum
 from onrig.tools.advice.plants import PLANTS, drawn_plants
@@ -53,10 +53,10 @@ def test_an_identification_gives_its_joint_samples(result: Result, tmp_path: Pat
 def test_the_identification_of_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "it.yaml").touch()
     (tmp_path / "run.yaml").write_text("identified: it.yaml\n")
-    assert identified_by(str(tmp_path / "run.yaml"), ()) == tmp_path / "it.yaml"
-    assert identified_by("pendulum", ()) is None
+    assert find_identification(str(tmp_path / "run.yaml"), ()) == tmp_path / "it.yaml"
+    assert find_identification("pendulum", ()) is None
     monkeypatch.chdir(tmp_path)
-    named = identified_by("pendulum", ("identified=it",))
+    named = find_identification("pendulum", ("identified=it",))
     assert named is not None
     assert named.resolve() == tmp_path / "it.yaml"
 

@@ -55,7 +55,7 @@ def test_the_experiences_are_those_of_the_memory_bit_for_bit(run: RunData) -> No
     rows = experience_rows(run.config, run.experiences)
     assert (rows == storage.rows(storage.changed_since(0))).all()
     assert run.experiences.rows == storage.stored > 0
-    si = run.observations.si(run.experiences["observation"])
+    si = run.observations.to_si(run.experiences["observation"])
     assert np.abs(si[:, 0]).max() <= np.pi + 1e-6
 
 
@@ -64,7 +64,7 @@ def test_every_experience_has_its_records(run: RunData) -> None:
     records = run.records
     acts = (records["kind"] == Kind.TRAIN) & (records["flags"] & (Flag.NO_ACTION | Flag.INVALID) == 0)
     assert np.array_equal(run.experiences["reward"], records["reward"][acts].astype(np.float32))
-    action = run.actions.normalised(records["applied"][acts]).astype(np.float32)
+    action = run.actions.normalise(records["applied"][acts]).astype(np.float32)
     assert np.array_equal(run.experiences["action"], action)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import step_problems
-from onrig.runtime.config.document import find, shipped
+from onrig.runtime.config.document import find_config, shipped_names
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions
@@ -116,7 +116,7 @@ def test_a_block_replaces_what_the_whole_spec_sets(tmp_path: Path) -> None:
 
 
 def test_a_run_may_stand_beside_the_spec(tmp_path: Path) -> None:
-    own = find("pendulum").read_text(encoding="utf-8").replace("rate_hz: 50", "rate_hz: 25")
+    own = find_config("pendulum").read_text(encoding="utf-8").replace("rate_hz: 50", "rate_hz: 25")
     (tmp_path / "mine.yaml").write_text(own, encoding="utf-8")
     (cell,) = cells(tmp_path, "- config: ./mine.yaml")
     assert (cell.config.rate_hz, cell.label) == (25, {"config": "mine"})
@@ -240,11 +240,11 @@ def test_an_axis_that_the_algorithm_does_not_read_is_refused(tmp_path: Path) -> 
     assert "'network' sets learner.td3.network, which does not exist" in found
 
 
-@pytest.mark.parametrize("name", shipped("experiments"))
+@pytest.mark.parametrize("name", shipped_names("experiments"))
 def test_every_shipped_experiment_can_be_run(name: str) -> None:
     from onrig.learner.trials.supported import trials_problems
 
-    file = load_spec(find(name, "experiments"))
+    file = load_spec(find_config(name, "experiments"))
     assert file.spec.name == name
     assert file.spec.figures or file.spec.steps
     found = cells_of(
@@ -262,7 +262,7 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
 
 def test_the_experiments_of_the_claims_have_enough_trials() -> None:
     for number in ("figure-3", "figure-12", "figure-13", "figure-14", "figure-15", "table-6"):
-        full, quick = (load_spec(find(number + end, "experiments")).spec for end in ("", "-quick"))
+        full, quick = (load_spec(find_config(number + end, "experiments")).spec for end in ("", "-quick"))
         # At 200 Hz an episode is four times the work.
         assert (full.trials, quick.trials, quick.episodes) == (50, 32, 1000 if number == "figure-13" else 2000)
         assert full.episodes == (2000 if number == "figure-3" else 3000)

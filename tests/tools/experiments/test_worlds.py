@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
-from onrig.runtime.config.document import find
+from onrig.runtime.config.document import find_config
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
@@ -162,7 +162,7 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
     )
     with pytest.raises(ConfigError, match="no file"):
         _cells(spec)
-    shipped = find("pendulum").read_text(encoding="utf-8")
+    shipped = find_config("pendulum").read_text(encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(shipped, encoding="utf-8")
     (cell,) = _cells(spec)
     assert cell.label["world"] == "./mine.yaml"

@@ -24,7 +24,7 @@ HEADER = "episode,kind,steps,return,mean_reward,normalized,exploration,intervent
 def rigs(monkeypatch: pytest.MonkeyPatch) -> list[Running]:
     """What runs on this machine."""
     found: list[Running] = []
-    monkeypatch.setattr(run_view, "running_in", lambda folder: next((r for r in found if r.folder == folder), None))
+    monkeypatch.setattr(run_view, "find_running", lambda folder: next((r for r in found if r.folder == folder), None))
     return found
 
 

@@ -36,7 +36,9 @@ ADVERTISED = [c for c in channels(StepMessages(PENDULUM.rig)) if c.topic != "/on
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRun]:
     with LiveRun(tmp_path / "run", tmp_path / "shm", PENDULUM) as run:
         found: list[Running] = [run.running]
-        monkeypatch.setattr(run_view, "running_in", lambda folder: next((r for r in found if r.folder == folder), None))
+        monkeypatch.setattr(
+            run_view, "find_running", lambda folder: next((r for r in found if r.folder == folder), None)
+        )
         yield run
 
 

@@ -143,7 +143,7 @@ def test_a_run_s_log_tells_its_plant(tmp_path: Path) -> None:
     steps = driving.drive(config, lockstep_session(config), parts, seed=1)
     save_resolved(config, tmp_path / "config.yaml")
     log = McapLog(config, tmp_path, "session", lambda kind, **values: None)
-    log.add(RecordLayout.of(config.rig).pack(steps))
+    log.add(RecordLayout.for_rig(config.rig).pack(steps))
     log.close()
     assert main(["identify", str(tmp_path)]) == 0
     assert read_result(tmp_path / "identification" / "identified.yaml").rig == "pendulum"

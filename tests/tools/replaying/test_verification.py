@@ -17,7 +17,7 @@ from onrig.runtime.log.reading import Kept, LogEnd, LogStart, Part, read_log
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.shm.board import Word
-from onrig.runtime.starts import drawn_start
+from onrig.runtime.starts import draw_start
 from onrig.runtime.tracking import EpisodeTargets
 from onrig.tools.replaying import recomputation
 from onrig.tools.replaying.comparison import decisions_in
@@ -470,7 +470,7 @@ def test_the_way_to_a_drawn_start_and_the_targets_are_decided_again(tmp_path: Pa
 def start_of(run: LoggedRun, record: np.void) -> dict[str, float]:
     role = Role.PLANT_EVAL if record["kind"] == Kind.EVAL else Role.PLANT_TRAIN
     seed = device_seed(run.config.seed, role, int(record["episode"]))
-    return drawn_start(run.config.task.all_starts, seed)
+    return draw_start(run.config.task.all_starts, seed)
 
 
 def test_frames_that_are_lost_do_not_delay_a_target(tmp_path: Path) -> None:
@@ -484,5 +484,5 @@ def test_frames_that_are_lost_do_not_delay_a_target(tmp_path: Path) -> None:
     for record in run.records:
         kind, episode = Kind(int(record["kind"])), int(record["episode"])
         passed = int(record["frame"]) - first.setdefault((kind, episode), int(record["frame"]))
-        course = targets.of(run.config.seed, kind, episode).astype(np.float32)
+        course = targets.values_for_kind(run.config.seed, kind, episode).astype(np.float32)
         assert record["observation"][2:].tolist() == course[min(passed, 30)].tolist()

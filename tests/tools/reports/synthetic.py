@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.config.yaml_nodes import dump_yaml
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.tools.experiments.store import SPEC, Cell, Trial, write_cells, write_trial
 from onrig.tools.load import load
@@ -51,7 +51,7 @@ def write_experiment(
         "blocks": [{"config": "pendulum"}],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SPEC).write_text(dump(spec), encoding="utf-8")
+    (folder / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
     write_cells(folder, list(cells))
     for one in cells:
         for seed in range(trials):

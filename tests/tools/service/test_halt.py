@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_state.running import Remote, Running
+from onrig.runtime.run_state.running import RemoteControl, Running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
@@ -42,8 +42,8 @@ class Loop:
 
 
 @contextmanager
-def looping(folder: Path, heeds: dict[int, float], *, shows: bool = True) -> Iterator[tuple[Loop, Remote]]:
-    with closing(Loop(folder, heeds, shows=shows)) as loop, Remote(Running(1, folder, folder)) as remote:
+def looping(folder: Path, heeds: dict[int, float], *, shows: bool = True) -> Iterator[tuple[Loop, RemoteControl]]:
+    with closing(Loop(folder, heeds, shows=shows)) as loop, RemoteControl(Running(1, folder, folder)) as remote:
         yield loop, remote
 
 

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from msgspec.structs import replace
 
 import onrig
-from onrig.runtime.config.document import shipped
+from onrig.runtime.config.document import shipped_names
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.log.reading import read_log
@@ -167,7 +167,7 @@ def test_pictures_of_the_rig(tmp_path: Path) -> None:
     assert (before != after).any()
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_run_is_an_environment(name: str) -> None:
     env = onrig.make(name, pace="lockstep")
     assert env.observation_space.shape == (len(env.config.signals),)

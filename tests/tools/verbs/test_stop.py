@@ -93,7 +93,7 @@ def paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr(active_runs, "running_rigs", lambda: [Running(1, tmp_path, folder)])
-    monkeypatch.setattr(active_runs, "Remote", Paused)
+    monkeypatch.setattr(active_runs, "RemoteControl", Paused)
     monkeypatch.setattr(active_runs, "_MIN_RUNNING_S", 0.0)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setattr(Paused, "resumed", [])

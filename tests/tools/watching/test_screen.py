@@ -31,7 +31,7 @@ class Watched:
 
     def __init__(self, tmp_path: Path) -> None:
         self.live = LiveRun(tmp_path / "run", tmp_path / "shm")
-        self.view = RunView.of(self.live.running)
+        self.view = RunView.from_running(self.live.running)
         self.watcher = Watcher(self.view)
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ HEADER = "episode,kind,steps,return,mean_reward,normalized,exploration,intervent
 def rigs(monkeypatch: pytest.MonkeyPatch) -> list[Running]:
     """What runs on this machine, as far as the page is concerned."""
     found: list[Running] = []
-    monkeypatch.setattr(module, "running_in", lambda folder: next((r for r in found if r.folder == folder), None))
+    monkeypatch.setattr(module, "find_running", lambda folder: next((r for r in found if r.folder == folder), None))
     return found
 
 

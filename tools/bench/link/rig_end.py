@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onrig.learner.export import LogStdHead, export_policy, export_recurrent_policy
 from onrig.learner.refer_settings import VracerConfig
 from onrig.learner.settings import learner_settings
-from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.config.yaml_nodes import dump_yaml
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.server import LinkServer, TcpAccess
@@ -32,7 +32,7 @@ from onrig.runtime.replay.learners.learner_requests import LearnerRequests, RunI
 from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.succession import succession
-from onrig.runtime.run_config import RunConfig, written
+from onrig.runtime.run_config import RunConfig, to_plain_data
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder
@@ -64,7 +64,7 @@ class RigEnd:
         self.desk = LearnerRequests(
             self.memory,
             policies,
-            RunIdentity("", "bench", dump(written(config)).encode()),
+            RunIdentity("", "bench", dump_yaml(to_plain_data(config)).encode()),
             succession(config),
             event,
             self.server.is_disconnected,

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_config import record_layout
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.running import Running, running_in
+from onrig.runtime.run_state.running import Running, find_running
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
@@ -89,7 +89,7 @@ class MeasuredRig:
         running: Running | None = None
         while running is None:
             self._alive("come up", deadline_s)
-            running = running_in(self.folder)
+            running = find_running(self.folder)
         self.shm = running.shm
         try:
             config = load_resolved(self.folder / "config.yaml")

@@ -15,7 +15,7 @@ from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
-from onrig.runtime.view.run_view import RunFiles, Values, by_episode, episode_columns, number, read_episodes
+from onrig.runtime.view.run_view import RunFiles, Values, count_by_episode, episode_columns, read_episodes, to_number
 from onrig.runtime.view.sentences import Event
 from onrig.tools.quantity import duration
 from onrig.tools.reports.style import (
@@ -83,7 +83,7 @@ def episodes_chart(m: RunFiles) -> Picture | None:
     episode."""
     if not len(m.train["episode"]):
         return None
-    rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
+    rules, causes = count_by_episode(m.events, "rule"), count_by_episode(m.events, "cause", "missed")
     rules.pop("fallback", None)  # it continues an intervention of another rule
     stacks = [
         (rules, RULE_COLOURS, "interventions begun by the shield's rules, per episode"),
@@ -99,7 +99,7 @@ def episodes_chart(m: RunFiles) -> Picture | None:
         title(axes, name)
     _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
     normalised = "Normalised reward: 0 for random actions, 1 for the reference controller"
-    if m.config.task.terminates:
+    if m.config.task.may_terminate:
         normalised += ", steps cut off by an early end counted as random or as the terminal reward"
     if m.config.task.normalization is None:
         normalised = "Return: sum of an episode's rewards in raw units; the task has no references"
@@ -202,7 +202,7 @@ def _stacked(
 
 def policies_chart(m: RunFiles) -> Picture | None:
     """Draw the policies over time with their verdicts; None without any policy."""
-    events = m.of_kind(*VERDICTS)
+    events = m.events_of_kind(*VERDICTS)
     if not events or not m.events:
         return None
     start = m.events[0].t_unix_s
@@ -233,7 +233,7 @@ def policies_chart(m: RunFiles) -> Picture | None:
 
 
 def _policy(event: Event) -> float:
-    return number(event.fields.get("policy"))
+    return to_number(event.fields.get("policy"))
 
 
 def timing_chart(m: RunFiles) -> Picture | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from onrig.learner.trials.objectives import OBJECTIVES
 from onrig.runtime.scoring import measure_of
-from onrig.runtime.view.run_view import RunFiles, number
+from onrig.runtime.view.run_view import RunFiles, to_number
 from onrig.tools.advised import Advice, advice_of
 from onrig.tools.reports.sheet import Sheet
 
@@ -43,12 +43,12 @@ def pretraining_sheet(m: RunFiles) -> Sheet | None:
         return None
     measure, scores = measure_of(m.config.task), _evaluated(m)
     first = f"{scores[0]:.4g}, {_first_verdict(scores[0], expected)}" if scores else "no evaluation yet"
-    low, high, median = (f"{number(expected[name]):.4g}" for name in ("low", "high", "median"))
+    low, high, median = (f"{to_number(expected[name]):.4g}" for name in ("low", "high", "median"))
     rows = (("expected", f"{low} to {high}, median {median}"), ("first evaluation on the rig", first))
-    plants = f"{number(expected['plants']):.0f} plants drawn from the identification, none of them learned on"
+    plants = f"{to_number(expected['plants']):.0f} plants drawn from the identification, none of them learned on"
     note = (
         f"Range over {plants}: it contains the rig's score with a probability of 95 % if its plant is like them. "
-        f"Up to {number(expected['tolerance']):.2g} beyond it is put down to what the run has learned meanwhile."
+        f"Up to {to_number(expected['tolerance']):.2g} beyond it is put down to what the run has learned meanwhile."
     )
     return Sheet("Pretraining", 2, ("", measure.title), rows, (note,))
 
@@ -65,7 +65,7 @@ def _evaluated(m: RunFiles) -> list[float]:
 
 
 def _first_verdict(score: float, expected: dict[str, object]) -> str:
-    low, high, tolerance = (number(expected[name]) for name in ("low", "high", "tolerance"))
+    low, high, tolerance = (to_number(expected[name]) for name in ("low", "high", "tolerance"))
     return _verdict(score, low - tolerance, high + tolerance)
 
 

@@ -20,7 +20,7 @@ from onrig.runtime.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
 from onrig.runtime.tracking import followers
-from onrig.runtime.view.run_view import number
+from onrig.runtime.view.run_view import to_number
 from onrig.tools.quantity import labelled
 from onrig.tools.reports.style import BLUE, GREEN, INK, ORANGE, RED, RULE_COLOURS, new_figure, page_colour, save, title
 
@@ -332,5 +332,5 @@ def _transitions(moments: LastMoments) -> list[tuple[float, str]]:
     listed = moments.facts.get("transitions")
     if moments.virtual or not isinstance(listed, list):
         return []
-    zero = number(moments.facts.get("t_mono_ns"))
-    return [((number(t.get("t_mono_ns")) - zero) / 1e9, str(t.get("state"))) for t in listed if isinstance(t, dict)]
+    zero = to_number(moments.facts.get("t_mono_ns"))
+    return [((to_number(t.get("t_mono_ns")) - zero) / 1e9, str(t.get("state"))) for t in listed if isinstance(t, dict)]

@@ -14,7 +14,7 @@ from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
-from onrig.runtime.view.run_view import RunFiles, number, read_run
+from onrig.runtime.view.run_view import RunFiles, read_run, to_number
 from onrig.tools.experiments.store import write_atomically
 from onrig.tools.reports.page import (
     Badge,
@@ -76,7 +76,7 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
 def _charts(m: RunFiles, notes: list[str]) -> list[Picture]:
     drawers: tuple[Callable[[RunFiles], Picture | None], ...] = (episodes_chart, policies_chart, timing_chart)
     charts = [c for draw in drawers if (c := drawn("A chart", partial(draw, m), notes.append)) is not None]
-    active = int(number(m.section("policies").get("active")))
+    active = int(to_number(m.section("policies").get("active")))
     contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
     if isinstance(contents, str):
         notes.append(f"The memory is not drawn: {contents}.")
@@ -139,7 +139,7 @@ def _faults(folder: Path) -> list[Incident]:
         position = (
             f"episode {facts.get('episode', '?')}, tick {facts.get('tick', '?')}, policy {facts.get('policy', '?')}"
         )
-        t = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(number(facts.get("t_unix_s"))))
+        t = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(to_number(facts.get("t_unix_s"))))
         detail = f" ({facts['detail']})" if facts.get("detail") else ""
         incidents.append(
             Incident(

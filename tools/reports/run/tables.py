@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.scoring import FORMAT
-from onrig.runtime.view.run_view import RunFiles, by_episode, number
-from onrig.runtime.view.sentences import Event, in_fields, sentence
+from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
+from onrig.runtime.view.sentences import Event, format_fields, sentence
 from onrig.tools.quantity import count, duration
 from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
@@ -86,12 +86,12 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
         lines.append(f"It did not complete: {facts.ended or '?'}.")
     if facts.lost:
         lines.append(f"{count(facts.lost)} step records were lost before the replay process read them.")
-    if number(m.summary.get("mirror_mismatches")):
+    if to_number(m.summary.get("mirror_mismatches")):
         lines.append("The learner's mirror differed from the rig's memory.")
     if m.meta.get("git_dirty"):
         lines.append("The program had uncommitted changes: its revision does not identify it.")
-    hides_ends = m.config.task.terminates and m.config.task.normalization is not None
-    if hides_ends and number(m.meta.get("score_format")) < FORMAT:
+    hides_ends = m.config.task.may_terminate and m.config.task.normalization is not None
+    if hides_ends and to_number(m.meta.get("score_format")) < FORMAT:
         early = "its normalised rewards are means over the completed steps, which hides early ends"
         lines.append(f"This run began with an earlier version: {early}.")
     return [*lines, *unexpected(m), *notes]
@@ -104,7 +104,7 @@ def events_sheet(m: RunFiles) -> Sheet | None:
     for event in m.events:
         if event.kind in _UNLISTED_KINDS:
             continue
-        n = event.times
+        n = event.n_occurrences
         row = (f"{event.t_unix_s - start:.1f}", event.kind, str(n) if n > 1 else "", _event_text(event))
         if rows and rows[-1][1::2] == row[1::2]:
             previous = rows[-1]
@@ -121,7 +121,7 @@ def events_sheet(m: RunFiles) -> Sheet | None:
     unlisted: Counter[str] = Counter()
     for event in m.events:
         if event.kind in _UNLISTED_KINDS:
-            unlisted[event.kind] += event.times
+            unlisted[event.kind] += event.n_occurrences
     if unlisted:
         notes = (*notes, "Not listed: " + ", ".join(f"{n} {kind}" for kind, n in sorted(unlisted.items())) + ".")
     return Sheet("Events", 4, ("s after start", "event", "times", "description"), tuple(rows), notes)
@@ -129,21 +129,21 @@ def events_sheet(m: RunFiles) -> Sheet | None:
 
 def _event_text(event: Event) -> str:
     known = sentence(event)
-    text = known.text if known is not None else in_fields(event.fields)
+    text = known.text if known is not None else format_fields(event.fields)
     return text if len(text) <= 300 else f"{text[:297]}..."
 
 
 def policies_sheet(m: RunFiles) -> Sheet | None:
     """Policies that were refused, rolled back or failed, each with the reason; None without any."""
-    rejected = m.of_kind(*(kind for kind in VERDICTS if kind != "policy_admitted"))
+    rejected = m.events_of_kind(*(kind for kind in VERDICTS if kind != "policy_admitted"))
     if not rejected:
         return None
     rows = tuple(
         (
-            f"{number(e.fields.get('policy')):.0f}" if e.fields.get("policy") else "",
+            f"{to_number(e.fields.get('policy')):.0f}" if e.fields.get("policy") else "",
             VERDICTS[e.kind][0],
             ": ".join(str(e.fields[w]) for w in ("stage", "reason", "detail") if e.fields.get(w))
-            + (f" (the last of {e.times})" if e.times > 1 else ""),
+            + (f" (the last of {e.n_occurrences})" if e.n_occurrences > 1 else ""),
         )
         for e in rejected[-_MAX_ROWS:]
     )
@@ -153,7 +153,7 @@ def policies_sheet(m: RunFiles) -> Sheet | None:
 
 def counts_sheet(m: RunFiles) -> Sheet | None:
     """Numbers of interventions by rule and of missed ticks by cause."""
-    rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
+    rules, causes = count_by_episode(m.events, "rule"), count_by_episode(m.events, "cause", "missed")
     rules.pop("fallback", None)
     rows = [("intervention", rule, str(sum(n.values())), str(len(n))) for rule, n in sorted(rules.items())]
     rows += [("missed ticks", cause, str(sum(n.values())), str(len(n))) for cause, n in sorted(causes.items())]
@@ -179,7 +179,7 @@ def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
     ]
     memory = m.section("peak_rss_mb")
     if memory:
-        rows.append(("peak memory", ", ".join(f"{k} {number(v):.0f} MB" for k, v in memory.items())))
+        rows.append(("peak memory", ", ".join(f"{k} {to_number(v):.0f} MB" for k, v in memory.items())))
     return rows
 
 

@@ -18,7 +18,7 @@ from onrig.runtime.policy.contract import METADATA_KEY, ModelRefused, decode_con
 from onrig.runtime.policy.onnx_wire import read_model
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
-from onrig.runtime.view.run_view import Columns, RunFiles, Values, by_episode, read_run
+from onrig.runtime.view.run_view import Columns, RunFiles, Values, count_by_episode, read_run
 
 SUFFIX: Final = ".onrig"
 
@@ -64,7 +64,7 @@ def scalars(m: RunFiles) -> Iterator[Scalar]:
     yield from _curve("train/policy", m.train, m.train["policy_id"], m, start_s)
     yield from _updates(m, start_s)
     for word, tag in (("rule", "interventions"), ("cause", "missed")):
-        for name, counts in by_episode(m.events, word, "missed" if word == "cause" else None).items():
+        for name, counts in count_by_episode(m.events, word, "missed" if word == "cause" else None).items():
             for episode, n in sorted(counts.items()):
                 yield Scalar(f"{tag}/{name}", episode, float(n), _end_s(m.train, episode, m, start_s))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, coarse_counts, coarse_edges_us
+from onrig.runtime.histogram import BINS_PER_OCTAVE, N_COARSE_BINS, coarse_counts, coarse_edges_us
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.storage import Storage
@@ -171,8 +171,8 @@ def test_errors_stay_with_their_slots_when_the_memory_grows(first: int, more: in
 def test_a_duration_falls_between_the_edges_of_its_bin(duration: int) -> None:
     (at,) = np.flatnonzero(coarse_counts(np.array([duration]))).tolist()
     edges = coarse_edges_us() * 1000
-    assert edges[at] * 0.999 <= duration <= edges[at + 1] * 1.001 or at == COARSE_BINS - 1
-    assert len(edges) == COARSE_BINS + 1
+    assert edges[at] * 0.999 <= duration <= edges[at + 1] * 1.001 or at == N_COARSE_BINS - 1
+    assert len(edges) == N_COARSE_BINS + 1
     assert edges[BINS_PER_OCTAVE] == 2.0
 
 
