@@ -141,16 +141,14 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     The replay process truncates the other files.  On OSError nothing has changed.
     """
     config = resumption.config
-    previous_contents = {
-        name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY_FILE, CHECKSUMS)
-    }
+    previous = {name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY_FILE, CHECKSUMS)}
     kept = {path.name for path in folder.iterdir()}
     sizes = {name: _size(folder / name) for name in ("stderr.log", "events.jsonl")}
     tail = _partial_line_bytes(folder / "events.jsonl")
 
     def undo() -> None:
         with contextlib.suppress(OSError):
-            for name, data in previous_contents.items():
+            for name, data in previous.items():
                 if data is not None and _content(folder / name) != data:
                     replace_own_file(folder / name, data, durable=True)
             for name, size in sizes.items():
@@ -168,7 +166,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
 
     meta: dict[str, object] = {}
     with contextlib.suppress(msgspec.DecodeError):
-        meta = msgspec.json.decode(previous_contents["meta.json"] or b"{}", type=dict[str, object])
+        meta = msgspec.json.decode(previous["meta.json"] or b"{}", type=dict[str, object])
     if resumption.run:
         meta = {**meta, "run": resumption.run}
     earlier = meta.get(RESUMES)
