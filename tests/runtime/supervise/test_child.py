@@ -58,7 +58,7 @@ WAIT = "signal.pause()"
 def test_it_runs_a_module_with_its_arguments(start: Start) -> None:
     child = start("say(line('ready', ' '.join(sys.argv[1:]))); sys.exit(7)", "a", "b c")
     assert spoken(child, 1) == [Report("name", "ready", "a b c")]
-    assert child.end(PATIENCE_S, ask=False) == 7
+    assert child.end(PATIENCE_S, send_sigterm=False) == 7
     assert child.poll() == 7
 
 
@@ -98,7 +98,7 @@ def test_it_is_killed_when_it_does_not_end(start: Start) -> None:
 def test_an_ending_is_awaited_without_asking(start: Start) -> None:
     child = start(f"{READY}; {WAIT}")
     spoken(child, 1)
-    assert child.end(0.05, ask=False) == -signal.SIGKILL, "it was never told, so it never ended"
+    assert child.end(0.05, send_sigterm=False) == -signal.SIGKILL, "it was never told, so it never ended"
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:
@@ -108,7 +108,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:
 
 def test_what_it_writes_to_stderr_is_kept(start: Start, tmp_path: Path) -> None:
     child = start("raise SystemExit('why it ended')")
-    assert child.end(PATIENCE_S, ask=False) == 1
+    assert child.end(PATIENCE_S, send_sigterm=False) == 1
     assert (tmp_path / "stderr.log").read_text() == "why it ended\n"
 
 

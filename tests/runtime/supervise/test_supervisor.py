@@ -22,8 +22,8 @@ class Ended:
     def __init__(self, name: str, graces: dict[str, float]) -> None:
         self.name, self._graces = name, graces
 
-    def end(self, grace_s: float, *, ask: bool = True) -> int:
-        assert ask
+    def end(self, grace_s: float, *, send_sigterm: bool = True) -> int:
+        assert send_sigterm
         self._graces[self.name] = grace_s
         return 0
 
@@ -74,7 +74,7 @@ class Ending(Supervisor):
         if self.looks == self._starts_in:
             self.replay.child = SimpleNamespace(poll=lambda: ExitCode.OK)
 
-    def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
+    def _finish(self, child: Child, grace_s: float, *, send_sigterm: bool) -> None:
         self.finished.append(grace_s)
 
 
