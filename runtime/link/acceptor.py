@@ -47,7 +47,7 @@ class ShedConnections(NamedTuple):
 
     address: str
     reason: str
-    count: int
+    n_connections: int
 
 
 class ConnectionAcceptor:

@@ -60,8 +60,8 @@ class LinkClient:
     """Client of a rig: a DEALER socket with blocking requests.
 
     An unanswered request is repeated (all requests are idempotent) after RETRY_INTERVAL_MS, then at doubling
-    intervals, and at once after a reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... up to 5 s; if a name has
-    several addresses, they are tried in turn.
+    intervals, and at once after a reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... up to 5 s;
+    if a name has several addresses, they are tried in turn.
 
     ``patience_s``: timeout of an answer; ``math.inf`` waits for ever, and reports failing handshakes and prolonged
     failure to connect to ``note``. Raises LinkClosed if the endpoint is invalid.

@@ -41,7 +41,7 @@ class WatchdogSchedule:
         self._polls = 0
 
     def decide(self, now_s: float, polls: int, *, is_hung: bool) -> ResetDecision:
-        """Return whether to reset; ``polls``: the board's POLLS, ``is_hung``: state of the supervisor's own watchdog."""
+        """Decide; ``polls``: the board's POLLS, ``is_hung``: state of the supervisor's own watchdog."""
         if self._next_s is not None and now_s < self._next_s:
             return ResetDecision.NOT_DUE
         if is_hung or polls == self._polls:

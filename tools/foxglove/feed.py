@@ -58,7 +58,7 @@ class Feed:
     def _read_files(self) -> Iterator[TimedMessage]:
         for row in self._view.episodes()[-MAX_MESSAGES:]:
             yield TimedMessage(EPISODES, row.t_mono_ns, messages.encode_episode(row))
-        for t_ns, event in [*self._companions.events(self._t_ns)][-MAX_MESSAGES:]:
+        for t_ns, event in [*self._companions.new_events(self._t_ns)][-MAX_MESSAGES:]:
             yield TimedMessage(EVENTS, max(t_ns, 0), wire.encode(messages.EVENT, event.fields))
             yield TimedMessage(LINES, max(t_ns, 0), wire.encode(messages.LOG, event.line(max(t_ns, 0))))
 

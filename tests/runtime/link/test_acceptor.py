@@ -80,7 +80,7 @@ def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are
         with Crowd(endpoint, CROWD, first=first) as crowd:
             assert enters(rig.endpoint, learner_keys), "and from the same"
         told = rig.server.take_shed_connections()
-        ended = sum(shed.count for shed in told if shed.reason == "too many")
+        ended = sum(shed.n_connections for shed in told if shed.reason == "too many")
         assert ended >= 2 * (CROWD - kept) - 50
         assert len(told) < 10, "told of in a few words"
 
@@ -111,7 +111,7 @@ def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: P
     with OpenRig(socket_folder, None) as rig:
         garbled(parse_tcp(rig.endpoint), 300, 1)
         assert enters(rig.endpoint, None)
-        ended = {shed.reason: shed.count for shed in rig.server.take_shed_connections()}
+        ended = {shed.reason: shed.n_connections for shed in rig.server.take_shed_connections()}
         assert ended["no learner"] > 100
 
 
@@ -120,7 +120,7 @@ def test_a_peer_that_asks_nothing_is_ended_after_a_while(socket_folder: Path, mo
     monkeypatch.setattr("onrig.runtime.link.pending.HANDSHAKE_TIMEOUT_S", 0.05)
     with OpenRig(socket_folder, None) as rig, Crowd(parse_tcp(rig.endpoint), 3, first=greeting()) as crowd:
         until(lambda: crowd.left() == 0, rig)
-        assert [(shed.reason, shed.count) for shed in rig.server.take_shed_connections()] == [("no request", 3)]
+        assert [(shed.reason, shed.n_connections) for shed in rig.server.take_shed_connections()] == [("no request", 3)]
 
 
 @pytest.mark.parametrize("size", [0, 40, MIB, 4 * MIB])
@@ -181,7 +181,7 @@ def test_who_has_entered_and_is_silent_gives_way_where_there_are_too_many(socket
         acceptor = rig.server._acceptor
         assert acceptor is not None
         until(lambda: len(acceptor._relays) <= INSIDE_PER_ADDRESS, rig)
-        assert sum(shed.count for shed in rig.server.take_shed_connections() if shed.reason == "too many") >= 8
+        assert sum(shed.n_connections for shed in rig.server.take_shed_connections() if shed.reason == "too many") >= 8
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

@@ -70,7 +70,7 @@ def test_a_learner_on_the_list_enters_and_is_known_by_name_and_key(rig: OpenRig,
 
 
 def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: OpenRig, learner_keys: LearnerKeys) -> None:
-    stranger = learner_keys._replace(own=generate_key_pair())
+    stranger = learner_keys._replace(pair=generate_key_pair())
     with pytest.raises(KeyRejected, match=f"does not accept this learner's key {pair_fingerprint(stranger.pair)}"):
         ask(rig.endpoint, stranger)
     assert rig.heard == []
@@ -163,9 +163,9 @@ def test_our_rig_lets_nobody_in_when_its_gate_is_gone(socket_folder: Path, rig_k
     rig = OpenRig(socket_folder, rig_keys)
     assert rig.server._zap_handler is not None
     for option in (zmq.ZAP_ENFORCE_DOMAIN, zmq.CURVE_SERVER):
-        assert rig.server._doors[1][0].getsockopt(option) == 1
-    assert rig.server._doors[1][0].getsockopt(zmq.ZAP_DOMAIN) == ZAP_DOMAIN
-    assert rig.server._doors[0][0].getsockopt(zmq.CURVE_SERVER) == 0, "the door for this machine is an ipc folder"
+        assert rig.server._sockets[1][0].getsockopt(option) == 1
+    assert rig.server._sockets[1][0].getsockopt(zmq.ZAP_DOMAIN) == ZAP_DOMAIN
+    assert rig.server._sockets[0][0].getsockopt(zmq.CURVE_SERVER) == 0, "the door for this machine is an ipc folder"
     rig.server.close()
 
 

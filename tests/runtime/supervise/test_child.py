@@ -124,7 +124,7 @@ def test_its_memory_and_its_processor_time_are_measured(start: Start) -> None:
 def test_what_never_ends_a_line_takes_no_memory_and_the_next_report_is_heard(start: Start) -> None:
     child = start(f"[say('.' * 65536) for _ in range(40)]; say(chr(10) + line('event', 'after')); {WAIT}")
     assert spoken(child, 1) == [Report("name", "event", "after")]
-    assert len(child._rest) == 0
+    assert len(child._partial_line) == 0
 
 
 def test_a_process_that_writes_without_end_holds_nobody_up(start: Start) -> None:
@@ -132,7 +132,7 @@ def test_a_process_that_writes_without_end_holds_nobody_up(start: Start) -> None
     assert select.select((child,), (), (), PATIENCE_S)[0]
     for _ in range(5):
         assert list(child.reports()) == []
-    assert len(child._rest) <= 65536
+    assert len(child._partial_line) <= 65536
 
 
 def test_its_processes_know_whose_children_they_are(start: Start) -> None:

@@ -114,7 +114,7 @@ def test_a_loop_that_crashed_is_a_fault_of_the_program_unless_one_stands(
     supervisor = Crashed(PENDULUM, tmp_path, None, lambda report: None)
     supervisor._requests = SimpleNamespace(stop=0)  # type: ignore[assignment]
     supervisor._reports.fault = standing
-    ended, _ = supervisor._ended(code)
+    ended, _ = supervisor._exit_result(code)
     assert ended == (ExitCode.INTERNAL if code == 1 else code)
     assert supervisor._reports.fault is fault
     supervisor._reports.close(ended, "")
