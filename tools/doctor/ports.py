@@ -95,7 +95,7 @@ def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
         found = "plain loopback: any user of this machine may connect, unencrypted"
         yield warned("keys", found, "onrig keys K, then link: {keys: K/rig}")
         return
-    from onrig.runtime.link.keys import KeyFault, pair_fingerprint, load_rig_keys
+    from onrig.runtime.link.keys import KeyFault, load_rig_keys, pair_fingerprint
 
     try:
         keys = load_rig_keys(needs.keys)

@@ -113,7 +113,8 @@ class _ViewProcess:
                 if report.kind == "ready":
                     return report.message
                 if report.kind == "error":
-                    raise ViewError(f"{option}: {report.message}", child.end(_END_S, send_sigterm=False) or ExitCode.INTERNAL)
+                    code = child.end(_END_S, send_sigterm=False) or ExitCode.INTERNAL
+                    raise ViewError(f"{option}: {report.message}", code)
             if code is not None:
                 log = self._folder / "stderr.log"
                 raise ViewError(f"{option}: its process ended with code {code}; see {log}", ExitCode.INTERNAL)

@@ -1,9 +1,9 @@
 """Slots ordered by a changing key: find by rank, insert, remove and move, none of them O(n).
 
 A B-tree of two levels.  A *leaf* holds up to ``MAX_LEAF_ENTRIES`` entries in ascending order, keys and slots in two
-parallel arrays; a directory of a few thousand entries holds each leaf's lower bound and count.  A key is a 63-bit number: the
-bits of a non-negative float32 (31 bits, in the order of the floats), then the sequence number of the insertion (32
-bits), so that ties are in insertion order.
+parallel arrays; a directory of a few thousand entries holds each leaf's lower bound and count.  A key is a 63-bit
+number: the bits of a non-negative float32 (31 bits, in the order of the floats), then the sequence number of the
+insertion (32 bits), so that ties are in insertion order.
 
 Keys are compared as the float64 with the same bits, which has the same order and which ``bisect`` reads faster than an
 integer; ``_MIN_NORMAL_BITS`` keeps them out of the subnormals, which would tie in a process that flushes those to zero.
@@ -11,8 +11,9 @@ integer; ``_MIN_NORMAL_BITS`` keeps them out of the subnormals, which would tie 
 ``order.compiled`` is the same in C, with identical keys after every change; this form is its reference, and is used if
 the library is not built.
 
-Bounds: every leaf holds at least ``MIN_LEAF_ENTRIES`` entries, unless there is only one; a change touches at most two leaves;
-the directory shifts only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its entry.
+Bounds: every leaf holds at least ``MIN_LEAF_ENTRIES`` entries, unless there is only one; a change touches at most two
+leaves; the directory shifts only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its
+entry.
 Arrays over-allocate by a sixteenth and never shrink, so this is 22 to 27 bytes in practice and never more than
 ``BYTES_PER_SLOT`` (all leaves once full and now at their minimum).
 """

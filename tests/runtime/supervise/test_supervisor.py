@@ -60,7 +60,7 @@ class Ending(Supervisor):
         self.looks = 0
         self.started = True
         self._starts_in, self._impatient_at = starts_in, impatient_at
-        self.replay = SimpleNamespace(child=None, starts=2, abandoned=False)
+        self.replay = SimpleNamespace(child=None, n_starts=2, abandoned=False)
         self._process_group: Any = SimpleNamespace(replay=self.replay, revive=self._revive)
         self._requests: Any = SimpleNamespace(impatient=False)
         self.finished: list[float] = []
@@ -112,7 +112,7 @@ def test_a_loop_that_crashed_is_a_fault_of_the_program_unless_one_stands(
     tmp_path: Path, standing: FaultName | None, code: int, fault: FaultName | None
 ) -> None:
     supervisor = Crashed(PENDULUM, tmp_path, None, lambda report: None)
-    supervisor._requests = SimpleNamespace(stop=0)  # type: ignore[assignment]
+    supervisor._requests = SimpleNamespace(stop_level=0)  # type: ignore[assignment]
     supervisor._reports.fault = standing
     ended, _ = supervisor._exit_result(code)
     assert ended == (ExitCode.INTERNAL if code == 1 else code)

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 import onrig
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.log.reading import StoredLoopState, Part, read_log
+from onrig.runtime.log.reading import Part, StoredLoopState, read_log
 from onrig.runtime.run_loading import load_resolved
 from onrig.sim.identification.result import result_of, write_result
 from onrig.sim.plants import Pendulum
