@@ -22,7 +22,7 @@ from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
-    MAX_CLOSED,
+    MAX_CLOSED_EPISODES,
     RATE,
     UNKNOWN,
     VERSION,
@@ -160,7 +160,7 @@ class Attachment:
         if not isinstance(rows, Rows) or len(payloads) != 1:
             raise LearnerMismatchError("the rig sent an unexpected reply to a pull")
         self._returns |= {closed.episode: closed.episode_return for closed in rows.episodes}
-        for old in sorted(self._returns)[:-MAX_CLOSED]:
+        for old in sorted(self._returns)[:-MAX_CLOSED_EPISODES]:
             del self._returns[old]
         for ruling in rows.rulings:
             if ruling.number > self._last_ruling:

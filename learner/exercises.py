@@ -16,7 +16,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, REJECTED, Keeper
-from onrig.runtime.memory.strategy import Strategy, keeper_for
+from onrig.runtime.memory.strategy import Strategy, build_keeper
 from onrig.runtime.run_config import RunConfig
 
 _CAPACITY: Final = 24
@@ -37,7 +37,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 def keeper_problems(strategy: Strategy) -> Iterator[str]:
     """List a keeper's defects: in its slots, bytes and restored state."""
-    keeper, rng = keeper_for(strategy, _CAPACITY, _rng(1)), _rng(2)
+    keeper, rng = build_keeper(strategy, _CAPACITY, _rng(1)), _rng(2)
     slots = _decisions(keeper, rng, range(_N_OFFERS))
     stored = 0
     for offer, slot in enumerate(slots):
@@ -49,13 +49,13 @@ def keeper_problems(strategy: Strategy) -> Iterator[str]:
     placed = [slot for slot in slots if slot != REJECTED]
     if keeper.cyclic and placed != [number % _CAPACITY for number in range(len(placed))]:
         yield "is declared cyclic, but does not fill slots in turn"
-    large = keeper_for(strategy, _LARGE_CAPACITY, _rng(1))
+    large = build_keeper(strategy, _LARGE_CAPACITY, _rng(1))
     _decisions(large, rng, range(_LARGE_CAPACITY))
     if large.nbytes > large.bytes_per_slot * _LARGE_CAPACITY + _OVERHEAD_BYTES:
         yield f"uses {large.nbytes} bytes for {_LARGE_CAPACITY} slots, but declares {large.bytes_per_slot:g} per slot"
     state = {name: array.copy() for name, array in keeper.state().items()}
     returned = keeper.state()
-    other = keeper_for(strategy, _CAPACITY, _rng(3))
+    other = build_keeper(strategy, _CAPACITY, _rng(3))
     other.restore({name: array.copy() for name, array in state.items()})
     later = range(_N_OFFERS, 2 * _N_OFFERS)
     if _decisions(keeper, _rng(4), later) != _decisions(other, _rng(4), later):

@@ -9,7 +9,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Share
 from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd
-from onrig.runtime.explore.schedule import least_amplitude
+from onrig.runtime.explore.schedule import min_amplitude
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -77,7 +77,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         if selection.intervened != "keep":
             message = f"the policy of {name} cannot learn from actions that are not its own, but its value needs them"
             yield "selection.intervened", f"{message}: remove this setting"
-        if isinstance(run.exploration, OwnNoise) and least_amplitude(run.exploration) < 1.0:
+        if isinstance(run.exploration, OwnNoise) and min_amplitude(run.exploration) < 1.0:
             yield "exploration.amplitude", f"{name} cannot learn from actions with reduced noise: remove this setting"
         if isinstance(run.exploration, OwnNoise) and run.exploration.quiet is not None:
             yield "exploration.quiet", f"{name} cannot learn from actions without noise: remove this setting"

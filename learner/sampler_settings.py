@@ -46,7 +46,7 @@ class RankSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Rank-based prioritised replay (Schaul et al. 2016); its exponent is ``learner.per_alpha``."""
 
     home = "onrig.learner.samplers.rank_per:RankPer"
-    home_of_trials = "onrig.learner.trials.sampling:rank_per_for"
+    trials_home = "onrig.learner.trials.sampling:rank_per_for"
     corrections = ("IS", "FIS")
     bytes_per_slot = BYTES_PER_SLOT + 8.0
     common = ("per_alpha",)
@@ -59,10 +59,10 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """KLPER (Cicek et al. 2021); the number of candidates is part of the strategy: ``FIFO[KLPER(4)]``."""
 
     home = "onrig.learner.samplers.klper:Klper"
-    home_of_trials = "onrig.learner.trials.sampling:klper_for"
+    trials_home = "onrig.learner.trials.sampling:klper_for"
     can_be_contained = False
     section = "klper"
-    parameter = Parameter("N", "number", "candidates", 64, 1, 4, whole=True)
+    parameter = Parameter("N", "number", "candidates", 64, 1, 4, is_integer=True)
     sigma: Positive = 0.1
     """Standard deviation of the Gaussian that batches are compared with; the paper uses 0.1 for DDPG and 0.2 for TD3.
     """
@@ -139,7 +139,7 @@ class PriorSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
 
     home = "onrig.learner.samplers.prior:Prior"
     parameter = Parameter("share", "share", "prior experiences", 1.0, example=0.5)
-    draws_by_another = True
+    contains_sampling = True
     can_be_contained = False
     keeps_seeds = True
 

@@ -15,7 +15,7 @@ from onrig.learner.sampler_settings import Exponent, SamplerSettings
 from onrig.runtime import registry
 from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OwnNoise
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
-from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling, sampling_of
+from onrig.runtime.memory.strategy import parse_sampling, parse_strategy, sampling_class
 
 _DEFAULT: Final = "ddpg"
 ALWAYS: Final = ("ddpg", "dqn")
@@ -196,7 +196,7 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
         parsed = parse_strategy(strategy)
     except ValueError:
         return
-    for part in parts_of_sampling(parsed.sampling).each:
+    for part in parse_sampling(parsed.sampling).each:
         yield from _sampling_problems(settings, part.name)
     for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
         supported = algorithms_where(lambda section: bool(section.home_under_refer))
@@ -207,7 +207,7 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
 
 
 def _sampling_problems(settings: LearnerSettings, name: str) -> Iterator[tuple[str, str]]:
-    sampling = sampling_of(name)
+    sampling = sampling_class(name)
     assert issubclass(sampling, SamplerSettings)
     yield from settings.sampler_section(sampling).problems(settings.algorithm, settings.selected)
     if Signal.TARGET in sampling.required_signals - settings.provided_signals:
@@ -222,8 +222,8 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     Experiments may set sections that only some of their cells read, and every run has the sections of ``ddpg`` and
     ``dqn``.
     """
-    parts = parts_of_sampling(parse_strategy(strategy).sampling).each
-    read = {settings.algorithm, *(sampling_of(part.name).section for part in parts)}
+    parts = parse_sampling(parse_strategy(strategy).sampling).each
+    read = {settings.algorithm, *(sampling_class(part.name).section for part in parts)}
     readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in ALWAYS}
     samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)
     readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}

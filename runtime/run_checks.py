@@ -12,7 +12,7 @@ from msgspec import UNSET
 from onrig.hw.rig import rig_problems
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.checks import exploration_findings
-from onrig.runtime.explore.schedule import depends_on_episode_only, least_amplitude
+from onrig.runtime.explore.schedule import depends_on_episode_only, min_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise
 from onrig.runtime.lease import describe_lease, driver_findings
 from onrig.runtime.link.endpoint import link_findings
@@ -244,7 +244,7 @@ def warnings(config: RunConfig) -> Iterator[Finding]:
             "(--set device.pace=realtime), at device.pace",
         )
     exploration = config.exploration
-    if isinstance(exploration, OwnNoise) and least_amplitude(exploration) < 1.0:
+    if isinstance(exploration, OwnNoise) and min_amplitude(exploration) < 1.0:
         message = "the policy's own noise is reduced, so its actions are off-policy and learning is slow"
         yield (
             ("exploration", "amplitude"),

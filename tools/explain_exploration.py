@@ -10,9 +10,9 @@ import msgspec
 from onrig.runtime.explore.budgets import QUANTITIES, SPANS
 from onrig.runtime.explore.schedule import (
     BackOffState,
-    after_trip,
     amplitudes,
     back_off_factor,
+    back_off_once,
     noisy_episodes,
     schedules,
 )
@@ -40,7 +40,7 @@ def exploration_tables(config: RunConfig) -> Iterator[Table]:
     """Schedule and noise process, then any gates and budgets."""
     exploration = config.exploration
     if not isinstance(exploration, ScheduledNoise):
-        yield Table("exploration", (), ((exploration.title, exploration.in_words()),))
+        yield Table("exploration", (), ((exploration.title, exploration.describe()),))
     else:
         yield _schedule(config, exploration)
         yield from _gates(exploration)
@@ -84,7 +84,7 @@ def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
             case _:
                 maximum = _in_units(config, values)
         rows.append((_LABELS[exploration.over].format(x), text, maximum))
-    rows.append(("process", "", exploration.in_words()))
+    rows.append(("process", "", exploration.describe()))
     quiet = exploration.quiet
     if quiet is not None:
         rows.append(("quiet", "", f"the last {quiet.episodes} of every {quiet.every} training episodes have no noise"))
@@ -122,7 +122,7 @@ def _gates(exploration: ScheduledNoise) -> Iterator[Table]:
     if back_off is not None:
         steps: list[str] = []
         state = BackOffState()
-        while (next_state := after_trip(back_off, state)).level > state.level and len(steps) < 8:
+        while (next_state := back_off_once(back_off, state)).level > state.level and len(steps) < 8:
             state = next_state
             steps.append(f"{back_off_factor(back_off, state):.3g}")
         rows.append(("back-off", ", ".join(steps), "after the first trip, the second, ..."))

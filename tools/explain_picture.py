@@ -12,10 +12,10 @@ import numpy as np
 from onrig.runtime.explore.noise import clip_limit, raw_signal
 from onrig.runtime.explore.schedule import (
     BackOffState,
-    after_trip,
     amplitudes,
     attenuation,
     back_off_factor,
+    back_off_once,
     budget_factor,
     interpolate,
     is_quiet,
@@ -191,7 +191,7 @@ def _near(axes: Axes, near: NearEnvelope) -> None:
 def _back_off(axes: Axes, back_off: BackOff) -> None:
     retreats = [BackOffState()]
     for _ in range(_MAX_TRIPS):
-        retreats.append(after_trip(back_off, retreats[-1]))
+        retreats.append(back_off_once(back_off, retreats[-1]))
     _factor(axes, "after trips", f"trips (one back per {back_off.clean_episodes} clean episodes)")
     axes.step(range(len(retreats)), [back_off_factor(back_off, r) for r in retreats], "o-", where="post", color=_GATE)
     axes.set_xlim(0, _MAX_TRIPS)

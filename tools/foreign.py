@@ -10,7 +10,7 @@ import msgspec
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.step_run import StepRun
 from onrig.runtime import registry
-from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling
+from onrig.runtime.memory.strategy import parse_sampling, parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.twin.options import TwinOptions
@@ -39,7 +39,7 @@ def pieces_used(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
     """Yield the groups and names that a checked configuration chooses from the registry, including Onrig's own."""
     strategy = parse_strategy(config.selection.strategy)
     yield registry.RETENTIONS, strategy.retention
-    yield from ((registry.SAMPLERS, part.name) for part in parts_of_sampling(strategy.sampling).each)
+    yield from ((registry.SAMPLERS, part.name) for part in parse_sampling(strategy.sampling).each)
     sections: list[msgspec.Struct] = [config]
     if isinstance(config, RunConfig):
         yield registry.ALGORITHMS, learner_settings(config.learner).algorithm

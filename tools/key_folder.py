@@ -9,26 +9,26 @@ from pathlib import Path
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.keys import (
-    ALLOWED,
-    LEARNER,
-    RIG,
-    RIG_PUBLIC,
-    SECRET,
+    LEARNER_FOLDER,
+    LEARNERS_FOLDER,
+    RIG_FOLDER,
+    RIG_PUBLIC_FILE,
+    SECRET_FILE,
     KeyFault,
-    Pair,
+    KeyPair,
     check_folder,
-    fingerprint_of,
-    is_name,
+    generate_key_pair,
+    is_valid_name,
     load_rig_keys,
-    new_pair,
+    pair_fingerprint,
     write_key,
 )
 from onrig.tools.terminal import complain
 
 
-def make_keys(folder: Path, name: str = LEARNER) -> int:
+def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
     """Generate a learner's keys, and in a new folder the rig's, without overwriting any; returns the exit code."""
-    if not is_name(name):
+    if not is_valid_name(name):
         return complain(
             "keys", f"--learner: '{name}' is not a valid name; use letters, digits, '.', '-', '_', not 'rig'"
         )
@@ -41,20 +41,20 @@ def make_keys(folder: Path, name: str = LEARNER) -> int:
         return complain("keys", f"{existing}: keys exist already and are never overwritten; choose another NAME")
     except OSError as error:
         return complain("keys", f"{folder}: {error.strerror or error}")
-    print(f"rig {fingerprint_of(rig)}: copy {folder / RIG} to the rig (link.keys)")
-    print(f"{name} {fingerprint_of(learner)}: copy {folder / name} to the learner (--keys)")
+    print(f"rig {pair_fingerprint(rig)}: copy {folder / RIG_FOLDER} to the rig (link.keys)")
+    print(f"{name} {pair_fingerprint(learner)}: copy {folder / name} to the learner (--keys)")
     return ExitCode.OK
 
 
-def _begin(folder: Path, name: str) -> tuple[Pair, Pair]:
+def _begin(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
     """Generate the keys of a rig and its first learner, all or none."""
-    rig, learner = new_pair(), new_pair()
+    rig, learner = generate_key_pair(), generate_key_pair()
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:
-        for part in (temporary / RIG, temporary / RIG / ALLOWED, temporary / name):
+        for part in (temporary / RIG_FOLDER, temporary / RIG_FOLDER / LEARNERS_FOLDER, temporary / name):
             part.mkdir(mode=0o700)
-        write_key(temporary / RIG / SECRET, rig, with_secret=True, whose="the rig")
-        write_key(temporary / RIG / ALLOWED / f"{name}.key", learner, with_secret=False, whose=name)
+        write_key(temporary / RIG_FOLDER / SECRET_FILE, rig, with_secret=True, owner="the rig")
+        write_key(temporary / RIG_FOLDER / LEARNERS_FOLDER / f"{name}.key", learner, with_secret=False, owner=name)
         _write_learner(temporary / name, learner, rig, name)
         temporary.rename(folder)
     except BaseException:
@@ -63,25 +63,25 @@ def _begin(folder: Path, name: str) -> tuple[Pair, Pair]:
     return rig, learner
 
 
-def _add(folder: Path, name: str) -> tuple[Pair, Pair]:
+def _add(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
     """Generate keys for another learner of an existing rig."""
     check_folder(folder)
-    rig = load_rig_keys(folder / RIG).own
-    learner = new_pair()
-    public = folder / RIG / ALLOWED / f"{name}.key"
+    rig = load_rig_keys(folder / RIG_FOLDER).pair
+    learner = generate_key_pair()
+    public = folder / RIG_FOLDER / LEARNERS_FOLDER / f"{name}.key"
     if public.exists():
         raise FileExistsError(17, "exists", str(public))
     (folder / name).mkdir(mode=0o700)
     try:
         _write_learner(folder / name, learner, rig, name)
-        write_key(public, learner, with_secret=False, whose=name)
+        write_key(public, learner, with_secret=False, owner=name)
     except BaseException:
         shutil.rmtree(folder / name, ignore_errors=True)
         raise
     return rig, learner
 
 
-def _write_learner(folder: Path, learner: Pair, rig: Pair, name: str) -> None:
+def _write_learner(folder: Path, learner: KeyPair, rig: KeyPair, name: str) -> None:
     os.chmod(folder, 0o700)
-    write_key(folder / SECRET, learner, with_secret=True, whose=name)
-    write_key(folder / RIG_PUBLIC, rig, with_secret=False, whose="the rig")
+    write_key(folder / SECRET_FILE, learner, with_secret=True, owner=name)
+    write_key(folder / RIG_PUBLIC_FILE, rig, with_secret=False, owner="the rig")

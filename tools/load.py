@@ -20,7 +20,7 @@ from onrig.learner.settings import (
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, collect_findings, path_steps
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.memory.settings import MOST_CAPACITY, machine_bytes
+from onrig.runtime.memory.settings import MAX_CAPACITY, machine_bytes
 from onrig.runtime.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.registry import is_third_party
 from onrig.runtime.run_checks import findings, guard_findings, warnings
@@ -240,7 +240,7 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
 def _memory_findings(config: RunConfig) -> Iterator[Finding]:
     """Report a memory too large for this machine, which a run would discover only after starting its processes."""
     capacity = _capacity(config)
-    if not capacity or capacity > MOST_CAPACITY:
+    if not capacity or capacity > MAX_CAPACITY:
         return
     try:
         strategy = parse_strategy(config.selection.strategy)

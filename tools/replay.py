@@ -116,8 +116,8 @@ def table(folder: Path, verification: Verification, counts: ItemCount) -> Table:
 
 
 def _volume(folder: Path, verification: Verification) -> str:
-    from onrig.runtime.log.reading import size_of
+    from onrig.runtime.log.reading import log_size
 
-    size, steps = size_of(folder), max(verification.records, 1)
+    size, steps = log_size(folder), max(verification.records, 1)
     per_step = size / steps
     return f"{size / 1e6:.3g} MB, {per_step:.0f} bytes per tick: {per_step * 200 * 3600 / 1e6:.0f} MB/h at 200 Hz"

@@ -17,7 +17,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run, read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import find_running
-from onrig.runtime.supervise.run_folder import RESUMES, Resumption, recorded_executor
+from onrig.runtime.supervise.run_folder import RESUMES_KEY, Resumption, find_executor
 from onrig.tools.beginning import as_begun
 from onrig.tools.foreign import difference, pieces_of
 from onrig.tools.load import load_for_rig, on_port, sections
@@ -68,7 +68,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
         more = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
         shown = "; ".join(differences[:_MAX_DIFFERENCES])
         raise CannotResume(f"this is not the configuration of the run in '{folder}': {shown}{more}")
-    recorded = recorded_executor(read_fields(folder / "meta.json"), RESUMES)
+    recorded = find_executor(read_fields(folder / "meta.json"), RESUMES_KEY)
     recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
     if mismatch := difference_here(recorded):
         raise CannotResume(f"the run in '{folder}' was {mismatch}")

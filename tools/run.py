@@ -17,7 +17,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import UNCONFIRMED_TEXT
 from onrig.runtime.run_state.completeness import summary_line
 from onrig.runtime.run_state.report import Report
-from onrig.runtime.supervise.requests import HELP, keyboard
+from onrig.runtime.supervise.requests import HELP, open_keyboard
 from onrig.tools.display import display_for
 from onrig.tools.load import explain
 from onrig.tools.run_facts import LAST, of_summary
@@ -125,7 +125,7 @@ def _supervise(plan: Plan, take_back: Callable[[], None]) -> int:
             messages.append(report.message)
         display.show(report)
 
-    keys = keyboard()
+    keys = open_keyboard()
     with contextlib.ExitStack() as terminal:
         terminal.callback(display.close)
         if keys is not None:
@@ -184,9 +184,9 @@ def _say(line: str) -> None:
 
 def _show_post_mortems(folder: Path, config: RunConfig) -> None:
     """Plot the run's last post-mortem (`onrig report` plots all); without matplotlib, print its path."""
-    from onrig.runtime.supervise.post_mortem import post_mortems
+    from onrig.runtime.supervise.post_mortem import find_post_mortems
 
-    paths = post_mortems(folder)
+    paths = find_post_mortems(folder)
     if not paths:
         return
     from onrig.tools.reports.run.fault_picture import draw_last_post_mortem

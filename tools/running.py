@@ -25,7 +25,7 @@ from onrig.runtime.supervise.requests import Keyboard, Request
 from onrig.runtime.supervise.run_folder import (
     Resumption,
     fresh_folder,
-    occupied_by,
+    occupied_reason,
     reopen_run_folder,
     write_run_folder,
 )
@@ -122,7 +122,7 @@ class _Stop(Keyboard):
         self.cause: BaseException | None = None
 
     @property
-    def listening(self) -> bool:
+    def is_listening(self) -> bool:
         """Whether a request may arrive; always."""
         return False
 
@@ -164,7 +164,7 @@ def plan_run(
         port = persistent_name(port)
     folder = resume or run_dir or fresh_folder(Path("runs"), Path(str(name)).resolve().stem)
     try:
-        occupied = occupied_by(folder) if resume is None else None
+        occupied = occupied_reason(folder) if resume is None else None
     except OSError as error:
         raise Failure(f"--run-dir: '{folder}' cannot be read: {error.strerror or error}") from None
     if occupied:

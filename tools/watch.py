@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing
-from onrig.runtime.supervise.requests import Keyboard, keyboard
+from onrig.runtime.supervise.requests import Keyboard, open_keyboard
 from onrig.tools.active_runs import choose, outcome
 from onrig.tools.terminal import complain, drawing_stream
 
@@ -41,7 +41,7 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
             if once:
                 return _lines(watcher, lambda: False)
             alive = _alive(selected.pid)
-            keys = keyboard()
+            keys = open_keyboard()
             if plain or keys is None or not sys.stdout.isatty() or not _has_rich():
                 code = _lines(watcher, alive)
             else:
@@ -104,11 +104,11 @@ def _screen(watcher: Watcher, run: Running, keys: Keyboard, alive: Callable[[], 
         while alive():
             width, height = console.size
             live.update(screen(snapshot, sketch, stop_keys.footer, width, height, unicode=unicode), refresh=True)
-            if keys.listening:
+            if keys.is_listening:
                 select.select((keys,), (), (), 1 / _REFRESH_HZ)
             else:
                 time.sleep(1 / _REFRESH_HZ)
-            for key in keys.pressed():
+            for key in keys.read_keys():
                 if stop_keys.take(key):
                     return ExitCode.OK
             snapshot = watcher.snapshot()

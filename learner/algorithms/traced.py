@@ -19,7 +19,7 @@ from onrig.learner.tape.executors import executor_for
 from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Layout, rows_of
 from onrig.learner.tape.trace import Tape
-from onrig.runtime.memory.order.uniforms import restore_streams, words_of_streams
+from onrig.runtime.memory.order.uniforms import restore_streams, stack_stream_words
 
 Values = NDArray[Any]
 
@@ -113,7 +113,7 @@ class TracedAlgorithm(TracedNetworks):
 
     def state(self) -> State:
         """Return a copy of everything needed to resume training: fields (S, rows, cols), streams, update count."""
-        own = {"updates": np.array(self.updates, dtype=np.int64), "streams": words_of_streams(self._streams)}
+        own = {"updates": np.array(self.updates, dtype=np.int64), "streams": stack_stream_words(self._streams)}
         return super().state() | own
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:

@@ -17,7 +17,7 @@ from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.samplers.importance import LinearSchedule
 from onrig.runtime import registry
 from onrig.runtime.memory.keepers.keeper import Signal
-from onrig.runtime.memory.strategy import Strategy, parts_of_sampling, sampling_of
+from onrig.runtime.memory.strategy import Strategy, parse_sampling, sampling_class
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
@@ -165,7 +165,7 @@ class SamplerClass(Sampler, Protocol):
 
 def sampler_class(name: str) -> type[SamplerClass]:
     """Load the sampler class registered under a name."""
-    description = sampling_of(name)
+    description = sampling_class(name)
     found: type[SamplerClass] = registry.import_home(description, description.home)
     return found
 
@@ -184,7 +184,7 @@ def sampler_of(sampling: str, stream: np.random.Generator, setting: Setting) -> 
     """Build the sampler of a sampling strategy, or of the one within another; raises ValueError for an unknown one."""
     from onrig.learner.samplers.fis import Fis
 
-    name, correction, argument, inner = parts_of_sampling(sampling)
+    name, correction, argument, inner = parse_sampling(sampling)
     setting = setting._replace(argument=argument, inner=inner)
     sampler = sampler_class(name).build(setting, stream, weighted=correction == "IS")
     if correction == "FIS":

@@ -27,7 +27,7 @@ from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.keepers.keeper import Signal
-from onrig.runtime.memory.order.uniforms import restore_streams, words_of_streams
+from onrig.runtime.memory.order.uniforms import restore_streams, stack_stream_words
 
 _FEATURES: Final = 3
 _TD: Final = 2
@@ -180,7 +180,7 @@ class Ero(MultiTrialSampler):
             for name, uniform in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
                 state |= {f"{name}{trial}/{k}": v for k, v in uniform[trial].state().items()}
         state["members"] = np.stack([tree.values > 0.0 for tree in self._included])
-        state["coins"] = words_of_streams(self._inclusion_streams)
+        state["coins"] = stack_stream_words(self._inclusion_streams)
         return state
 
     def learned(self) -> State:

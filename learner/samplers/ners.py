@@ -29,7 +29,7 @@ from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.keepers.keeper import Signal
-from onrig.runtime.memory.order.uniforms import restore_streams, words_of_streams
+from onrig.runtime.memory.order.uniforms import restore_streams, stack_stream_words
 
 MIN_SCORE: Final = 1e-6
 """Value added to a score before its logarithm (eq. 7), and smallest score, so that every experience can be drawn."""
@@ -189,7 +189,7 @@ class Ners(MultiTrialSampler):
         for trial, sampler in enumerate(self._samplers):
             state |= {f"law{trial}/{k}": v for k, v in sampler.state().items()}
         state["replayed"] = self._replayed.copy()
-        state["choices"] = words_of_streams(self._permutation_streams)
+        state["choices"] = stack_stream_words(self._permutation_streams)
         return state
 
     def learned(self) -> State:

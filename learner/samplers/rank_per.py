@@ -63,7 +63,7 @@ class RankDraws:
 
     def written(self, memory: int, slots: NDArray[np.int64]) -> None:
         """Rank a memory's new experiences first until they are replayed."""
-        self.orders.each[memory].renew(slots, 0)
+        self.orders.per_memory[memory].renew(slots, 0)
         self._segments_valid = False
 
     def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
@@ -82,7 +82,7 @@ class RankDraws:
         return Draw(slots, weights if weights is None or updates == 1 else np.repeat(weights, updates, axis=0))
 
     def _cut_segments(self, batch: int) -> None:
-        stored = [len(order) for order in self.orders.each]
+        stored = [len(order) for order in self.orders.per_memory]
         cut = (stored, batch, self.episode)
         if cut != self._cut:
             if min(stored) < batch:
@@ -123,7 +123,7 @@ class RankPer(Sampler):
         """Build the sampler of a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
         PCG64."""
         self._draws: Final = RankDraws(capacity, [stream], alpha=alpha, beta=beta)
-        self._order: Final = self._draws.orders.each[0]
+        self._order: Final = self._draws.orders.per_memory[0]
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> RankPer:
@@ -138,7 +138,7 @@ class RankPer(Sampler):
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Rank slots by |TD error|; NaN leaves the rank of a slot unchanged."""
-        self._order.rank(slots, signals.priority, largest_first=True, nan_stays=True)
+        self._order.rank(slots, signals.priority, largest_first=True, keep_nan_rank=True)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches, distinct slots in each; weights (updates, batch) with importance sampling.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Algorithm, Gaussian, Stochastic
 from onrig.learner.trials.worlds import Bools
-from onrig.runtime.explore.noise import episode_noise, level_at, ornstein_uhlenbeck, random_levels
+from onrig.runtime.explore.noise import episode_noise, ornstein_uhlenbeck, quantize, random_levels
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
 from onrig.runtime.explore.settings import ActionNoise, EpsilonGreedy, Exploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.policy.contract import NOISE_CUT
@@ -218,7 +218,7 @@ class StepNumbers:
             return ExplorationNumbers(self._correlated(np.clip(self._normal(), -NOISE_CUT, NOISE_CUT), episode))
         discrete = self._discrete
         if discrete is not None and (random_phase or not self._stochastic):
-            level = level_at(self._uniform(), discrete.levels)
+            level = quantize(self._uniform(), discrete.levels)
             if random_phase:
                 return ExplorationNumbers(random=level)
             epsilon = np.array([interpolate(discrete.epsilon, e) for e in episode.tolist()])

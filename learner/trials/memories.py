@@ -21,7 +21,7 @@ from onrig.learner.trials.sampling import sampling_for
 from onrig.learner.trials.worlds import Policy
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Keeper
 from onrig.runtime.memory.layout import Slots
-from onrig.runtime.memory.strategy import Strategy, keeper_for
+from onrig.runtime.memory.strategy import Strategy, build_keeper
 from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.random_streams import Role, stream
 
@@ -72,7 +72,7 @@ class Memories:
         """Number of experiences that each trial has offered to its memory."""
         reserved = contents.reserved
         self._keepers: list[Keeper] = [
-            keeper_for(
+            build_keeper(
                 strategy,
                 self._capacity,
                 stream(seed, Role.KEEPER),
@@ -231,14 +231,14 @@ class Memories:
         keeper, synthetic, exploration_column = self._keepers[trial], self._synthetic[trial], self.columns.exploration
         episode = self._episode[trial]
         rows, offered = self.rows[trial], altered.rows[trial]
-        renews, created = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
+        may_overwrite, created = altered.may_overwrite[trial].tolist(), altered.synthetic[trial].tolist()
         slots = []
         for i in range(len(measured)):
             slot = keeper.place()
             slots.append(slot)
             if slot < 0:
                 continue
-            renewed = renews[i] or slot >= self._stored[trial]
+            renewed = may_overwrite[i] or slot >= self._stored[trial]
             if renewed:
                 rows[slot], synthetic[slot] = offered[i], created[i]
                 self._stored[trial] = max(self._stored[trial], slot + 1)

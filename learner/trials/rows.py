@@ -24,7 +24,7 @@ class AlteredEpisode(NamedTuple):
     """(S, T, width): measured rows, some of them replaced."""
     synthetic: NDArray[np.bool_]
     """(S, T): whether a row was replaced."""
-    renews: NDArray[np.bool_]
+    may_overwrite: NDArray[np.bool_]
     """(S, T): whether the offer may replace the content of its slot."""
 
 

@@ -22,7 +22,7 @@ from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime import registry
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Slots
-from onrig.runtime.memory.strategy import SamplingParts, Strategy, parts_of_sampling, sampling_of
+from onrig.runtime.memory.strategy import SamplingParts, Strategy, parse_sampling, sampling_class
 from onrig.runtime.random_streams import Role, stream
 
 
@@ -187,10 +187,10 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     streams = [stream(seed, Role.SAMPLER) for seed in seeds]
     if setting.capacity < setting.batch:
         raise ValueError(f"a memory of {setting.capacity} experiences is smaller than a minibatch of {setting.batch}")
-    parts = parts_of_sampling(strategy.sampling)
-    description = sampling_of(parts.name)
-    if description.home_of_trials:
-        build: BuildForTrials = registry.import_home(description, description.home_of_trials)
+    parts = parse_sampling(strategy.sampling)
+    description = sampling_class(parts.name)
+    if description.trials_home:
+        build: BuildForTrials = registry.import_home(description, description.trials_home)
         return build(parts, setting, streams)
     one_trial: type = sampler_class(parts.name)
     if issubclass(one_trial, MultiTrialSampler):

@@ -72,7 +72,7 @@ class SyntheticExperiences:
             zeros,
             np.zeros((S * T, 0), np.float32),
         )
-        altered, renews = resynthesise(
+        altered, may_overwrite = resynthesise(
             self._synthetic, self._model, transitions, draws, noise.reshape(S * T, m), policy
         )
         synthetic = (altered.flags & Flag.SYNTHETIC).astype(np.bool_)
@@ -82,4 +82,4 @@ class SyntheticExperiences:
         rows[synthetic, : computed.shape[1]] = computed[synthetic]
         # Computed transitions are noise-free.
         rows[synthetic, computed.shape[1] :] = 0.0
-        return AlteredEpisode(rows.reshape(measured.shape), synthetic.reshape(S, T), renews.reshape(S, T))
+        return AlteredEpisode(rows.reshape(measured.shape), synthetic.reshape(S, T), may_overwrite.reshape(S, T))

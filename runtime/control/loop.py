@@ -81,7 +81,7 @@ class ControlLoop:
                 reset, self._explorer, session, self._tick, self._frames, arming, board, self._pace.push
             )
         self._falls_back = False
-        swaps = self._pace.overlaps and not self._explorer.perturbs
+        swaps = self._pace.overlaps and not self._explorer.perturbs_weights
         self._actor: Actor = ByPolicies(switch, self._tick, board, swaps=swaps)
         if trainer is not None:
             self._actor = ByTrainer(config, trainer, self._tick, requests, board)

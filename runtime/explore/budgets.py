@@ -19,7 +19,7 @@ QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes", "driv
 Span = Literal["episode", "hour", "session"]
 SPANS: Final[tuple[Span, ...]] = get_args(Span)
 _MINUTE_US: Final = 60_000_000
-_MINUTES: Final = 61
+_N_MINUTES: Final = 61
 """Number of minutes kept: an hour, and the one in progress."""
 
 
@@ -56,7 +56,7 @@ class _Account:
         self.span, self.quantity, self.limit = span, quantity, limit
         self.ample = warn * limit
         self.used = 0.0
-        self.minutes = [0.0] * _MINUTES if span == "hour" else []
+        self.minutes = [0.0] * _N_MINUTES if span == "hour" else []
 
 
 class Ledger:
@@ -74,10 +74,10 @@ class Ledger:
         self._by_quantity = [[a for a in self._accounts if a.quantity == q] for q in range(len(QUANTITIES))]
         self._hourly = [a for a in self._accounts if a.minutes]
         self._minute_us = 0
-        self._reading: float | None = None
-        self._review()
+        self._temperature_reading: float | None = None
+        self._update_ample()
 
-    def _review(self) -> None:
+    def _update_ample(self) -> None:
         self.ample = self._temperature is None and all(a.used <= a.ample < a.limit for a in self._accounts)
         """Whether no budget requires attenuation or a pause; always False with a temperature sensor."""
 
@@ -91,7 +91,7 @@ class Ledger:
         for account in self._accounts:
             if account.span == "episode":
                 account.used = 0.0
-        self._review()
+        self._update_ample()
 
     def book(self, amounts: tuple[float, float, float, float, float], duration_us: int = 0) -> None:
         """Book the consumption of a tick, in the order of ``QUANTITIES`` (``Amounts``), and advance device time."""
@@ -109,30 +109,30 @@ class Ledger:
 
     def set_temperature(self, degrees: float) -> None:
         """Record a reading of the temperature sensor, in its unit."""
-        self._reading = degrees
+        self._temperature_reading = degrees
 
     def advance(self, duration_us: int) -> None:
         """Advance device time."""
         elapsed, self._minute_us = divmod(self._minute_us + duration_us, _MINUTE_US)
         if not elapsed:
             return
-        n_full_minutes = min(elapsed, _MINUTES)
+        n_full_minutes = min(elapsed, _N_MINUTES)
         for account in self._hourly:
             account.minutes = account.minutes[n_full_minutes:] + [0.0] * n_full_minutes
             account.used = math.fsum(account.minutes)
-        self._review()
+        self._update_ample()
 
-    def rest(self, seconds: float) -> None:
+    def advance_at_rest(self, seconds: float) -> None:
         """Advance time without motion; the next temperature reading shows how far the rig has cooled down."""
         self.advance(round(1e6 * seconds))
-        self._reading = None
+        self._temperature_reading = None
 
     def reset_session(self) -> None:
         """Reset the session's accounts."""
         for account in self._accounts:
             if account.span == "session":
                 account.used = 0.0
-        self._review()
+        self._update_ample()
 
     def factor(self) -> float:
         """Return the factor on the amplitude, set by the scarcest budget."""
@@ -142,24 +142,26 @@ class Ledger:
         for account in self._accounts:
             if not account.used <= account.ample < account.limit:
                 minimum = min(minimum, budget_factor(account.used, account.limit, self._warn))
-        return min(minimum, self._cool())
+        return min(minimum, self._temperature_factor())
 
     def pause(self) -> Pause | None:
         """Return the longest pause required by spent budgets; None while there is room."""
         if self.ample:
             return None
         pauses = [self._pause(a) for a in self._accounts if not a.used < a.limit]
-        t = self._temperature
-        if t is not None and self._cool() <= 0.0:
-            cause = f"'{t.sensor}' reads {self._reading:g}; its limit is {t.limit:g}"
-            pauses.append(Pause(cause, "let it cool, or adjust exploration.budgets.temperature", t.cool_s))
+        temperature = self._temperature
+        if temperature is not None and self._temperature_factor() <= 0.0:
+            cause = f"'{temperature.sensor}' reads {self._temperature_reading:g}; its limit is {temperature.limit:g}"
+            pauses.append(Pause(cause, "let it cool, or adjust exploration.budgets.temperature", temperature.cool_s))
         return max(pauses, key=lambda p: p.wait_s, default=None)
 
-    def _cool(self) -> float:
-        t = self._temperature
-        if t is None or self._reading is None:
+    def _temperature_factor(self) -> float:
+        temperature = self._temperature
+        if temperature is None or self._temperature_reading is None:
             return 1.0
-        return budget_factor(max(self._reading - t.warn, 0.0), t.limit - t.warn, 0.0)
+        return budget_factor(
+            max(self._temperature_reading - temperature.warn, 0.0), temperature.limit - temperature.warn, 0.0
+        )
 
     def _pause(self, account: _Account) -> Pause:
         location = f"exploration.budgets.{account.span}.{QUANTITIES[account.quantity]}"
@@ -172,7 +174,7 @@ class Ledger:
         """Return the rest in s until the use of the last hour is at most the ``warn`` fraction of the budget and below
         its limit."""
         remaining, minutes = account.used, 0
-        while (remaining > self._warn * account.limit or remaining >= account.limit) and minutes < _MINUTES:
+        while (remaining > self._warn * account.limit or remaining >= account.limit) and minutes < _N_MINUTES:
             remaining -= account.minutes[minutes]
             minutes += 1
         return (minutes * _MINUTE_US - self._minute_us) / 1e6
@@ -180,8 +182,8 @@ class Ledger:
     def state(self) -> dict[str, float]:
         """Return the state as plain numbers, for resuming a run."""
         state = {"minute_us": float(self._minute_us)}
-        if self._reading is not None:
-            state["degrees"] = self._reading
+        if self._temperature_reading is not None:
+            state["degrees"] = self._temperature_reading
         for account in self._accounts:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
             state[name] = account.used
@@ -191,12 +193,12 @@ class Ledger:
     def restore(self, state: Mapping[str, float]) -> None:
         """Restore a saved state; accounts missing from it start empty."""
         self._minute_us = int(state.get("minute_us", 0))
-        self._reading = state.get("degrees")
+        self._temperature_reading = state.get("degrees")
         for account in self._accounts:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
             account.used = state.get(name, 0.0)
             account.minutes = [state.get(f"{name}.{i}", 0.0) for i in range(len(account.minutes))]
-        self._review()
+        self._update_ample()
 
 
 def _limits(quota: Quota) -> tuple[float | None, ...]:

@@ -8,7 +8,7 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import Finding, NodePath, collect_problems, format_path, path_steps, unknown_name
-from onrig.runtime.explore.settings import Budgets, Exploration, Points, Quota, ScheduledNoise, Temperature
+from onrig.runtime.explore.settings import Budgets, Exploration, Points, Quota, ScheduledNoise, TemperatureLimit
 
 
 def exploration_findings(exploration: Exploration, rig: Rig, *, steps: int, rate_hz: float) -> Iterator[Finding]:
@@ -55,36 +55,39 @@ def _points_findings(node_path: NodePath, points: Points, over: str) -> Iterator
 
 
 def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:
-    for name, limit in _set(budgets.session):
+    for name, limit in _configured_limits(budgets.session):
         hourly = getattr(budgets.hour, name)
         if hourly is not None and limit < hourly:
             yield ("budgets", "hour", name), f"{hourly:g} per hour exceeds the session's budget of {limit:g}"
-    worst = _worst_episode(rig, steps, rate_hz) if steps else {}
+    largest_use = _largest_episode_use(rig, steps, rate_hz) if steps else {}
     for span in ("hour", "session"):
-        for name, limit in _set(getattr(budgets, span)):
-            needed = [n for n in (getattr(budgets.episode, name), worst.get(name)) if n is not None]
+        for name, limit in _configured_limits(getattr(budgets, span)):
+            needed = [n for n in (getattr(budgets.episode, name), largest_use.get(name)) if n is not None]
             if limit < min(needed, default=0):
                 yield ("budgets", span, name), f"{limit:g} is less than one episode may use ({min(needed):g})"
 
 
-def _worst_episode(rig: Rig, steps: int, rate_hz: float) -> dict[str, float]:
+def _largest_episode_use(rig: Rig, steps: int, rate_hz: float) -> dict[str, float]:
     """Return the largest consumption of an episode, for quantities that exploration alone may exhaust."""
     driven_s, m = steps / rate_hz, len(rig.actuators)
     return {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
 
 
-def _temperature_findings(t: Temperature | None, rig: Rig) -> Iterator[Finding]:
-    if t is None:
+def _temperature_findings(temperature: TemperatureLimit | None, rig: Rig) -> Iterator[Finding]:
+    if temperature is None:
         return
     sensors = [s.name for s in rig.sensors]
-    if t.sensor not in sensors:
-        message = unknown_name(f"rig '{rig.name}'", "sensor", t.sensor, sensors)
+    if temperature.sensor not in sensors:
+        message = unknown_name(f"rig '{rig.name}'", "sensor", temperature.sensor, sensors)
         yield ("budgets", "temperature", "sensor"), message
-    if not t.warn < t.limit:
-        yield ("budgets", "temperature"), f"expected warn below limit, got warn {t.warn:g} and limit {t.limit:g}"
+    if not temperature.warn < temperature.limit:
+        yield (
+            ("budgets", "temperature"),
+            f"expected warn below limit, got warn {temperature.warn:g} and limit {temperature.limit:g}",
+        )
 
 
-def _set(quota: Quota) -> Iterator[tuple[str, float]]:
+def _configured_limits(quota: Quota) -> Iterator[tuple[str, float]]:
     for name, limit in msgspec.structs.asdict(quota).items():
         if limit is not None:
             yield name, float(limit)

@@ -10,7 +10,7 @@ from onrig.runtime.explore.budgets import Ledger
 from onrig.runtime.explore.settings import Budgets
 
 
-class Meter:
+class ConsumptionMeter:
     """Books the consumption of each tick in a ledger; quantities as in `Quota`."""
 
     def __init__(self, rig: Rig, period_us: int, budgets: Budgets, ledger: Ledger) -> None:
@@ -36,17 +36,17 @@ class Meter:
         Returns whether the ledger's factor or pause may have changed.
         """
         ledger = self._ledger
-        ample = ledger.ample
+        was_ample = ledger.ample
         energy, wear = 0.0, 0.0
         for u, previous, (safe, full, stroke) in zip(applied, self._applied or applied, self._actuators, strict=True):
             effort = (u - safe) / full
             energy += effort * effort
             wear += abs(u - previous) / stroke
         self._applied = applied
-        lasted_us = periods * self._period_us
-        lasted_s = lasted_us * 1e-6
-        ledger.book((intervened, tripped, energy * lasted_s, wear, lasted_s), lasted_us)
+        duration_us = periods * self._period_us
+        duration_s = duration_us * 1e-6
+        ledger.book((intervened, tripped, energy * duration_s, wear, duration_s), duration_us)
         if self._thermometer is not None:
             index, resolution = self._thermometer
             ledger.set_temperature(sensors[index] * resolution)
-        return not (ample and ledger.ample)
+        return not (was_ample and ledger.ample)

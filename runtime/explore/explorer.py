@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from onrig.hw.rig import Observation, Rig
 from onrig.runtime.explore.budgets import Ledger, Pause
-from onrig.runtime.explore.consumption import Meter
+from onrig.runtime.explore.consumption import ConsumptionMeter
 from onrig.runtime.explore.noise import Scale, WeightNoise, unit_signal
 from onrig.runtime.explore.schedule import BackOffState, Retreat, amplitudes, attenuation, is_quiet
 from onrig.runtime.explore.settings import Exploration, ParameterNoise, ScheduledNoise
@@ -69,33 +69,33 @@ class Explorer:
         self._seed, self._period_us = config.seed, config.period_us
         self._steps_per_episode = episode_steps(config.task, config.rate_hz)
         self._names = tuple(a.name for a in rig.actuators)
-        self._none = (0.0,) * len(self._names)
+        self._zero_amplitude = (0.0,) * len(self._names)
         exploration = self._exploration
-        self._near = exploration.near_envelope if isinstance(exploration, ScheduledNoise) else None
+        self._near_envelope = exploration.near_envelope if isinstance(exploration, ScheduledNoise) else None
         self._retreat = Retreat(exploration.back_off if isinstance(exploration, ScheduledNoise) else None)
         self._weights = WeightNoise(exploration, config.signals)
         self._ledger = Ledger(exploration.budgets)
-        self._meter: Meter | None = None
+        self._meter: ConsumptionMeter | None = None
         if self._ledger.is_active:
-            self._meter = Meter(rig, config.period_us, exploration.budgets, self._ledger)
+            self._meter = ConsumptionMeter(rig, config.period_us, exploration.budgets, self._ledger)
         self._training_steps = 0
         self._episode = 0
-        self._explores = False
-        self._scheduled = self._whole = self._none
-        self._moving = isinstance(exploration, ScheduledNoise) and exploration.over != "episodes"
+        self._is_noisy = False
+        self._scheduled_amplitude = self._gated_amplitude = self._zero_amplitude
+        self._changes_within_episode = isinstance(exploration, ScheduledNoise) and exploration.over != "episodes"
         self.pause: Pause | None = None
         """Pause due because of a spent budget; an episode in progress must end at once."""
         self._restraint = self._reduction = 1.0
 
     @property
-    def perturbs(self) -> bool:
+    def perturbs_weights(self) -> bool:
         """Whether episodes are explored with perturbed weights (`perturb`) instead of a signal."""
         return isinstance(self._exploration, ParameterNoise)
 
     @property
     def is_exploring(self) -> bool:
         """Whether the episode in progress has noise."""
-        return self._explores
+        return self._is_noisy
 
     @property
     def back_off(self) -> float:
@@ -126,9 +126,9 @@ class Explorer:
         self._ledger.begin_episode()
         if self._meter is not None:
             self._meter.begin_episode()
-        self._explores = self.is_noisy(kind, episode)
-        self._advance()
-        self._gate()
+        self._is_noisy = self.is_noisy(kind, episode)
+        self._update_schedule()
+        self._update_gates()
         self.pause = self._ledger.pause()
 
     def restrain(self, factor: float) -> None:
@@ -145,13 +145,13 @@ class Explorer:
 
     def amplitude(self, margin: float) -> tuple[float, ...]:
         """Return the factor on each actuator's signal, given the shield's margin of the previous tick (1 if none)."""
-        if not self._explores:
-            return self._none
-        near = self._near
-        if near is None or margin >= near.start:
-            return self._whole
-        factor = attenuation(near, margin)
-        return tuple([factor * a for a in self._whole])
+        if not self._is_noisy:
+            return self._zero_amplitude
+        near_envelope = self._near_envelope
+        if near_envelope is None or margin >= near_envelope.start:
+            return self._gated_amplitude
+        factor = attenuation(near_envelope, margin)
+        return tuple([factor * a for a in self._gated_amplitude])
 
     def record_deviation(self, deviation: Sequence[float]) -> None:
         """Record a step's distance (m,) between the perturbed policy's action and the policy's, normalised."""
@@ -165,27 +165,27 @@ class Explorer:
         ``intervened``: a rule of the shield acted; ``tripped``: it entered the fallback; ``applied``: (m,) in SI units;
         ``sensors``: counts of the frame; ``periods``: until the next frame, more than one if frames were lost.
         """
-        if self._explores:
+        if self._is_noisy:
             self._training_steps += 1
-        stale = self._moving and self._explores
+        amplitude_changed = self._changes_within_episode and self._is_noisy
         if tripped and self._retreat.trip():
-            stale = True
-        if stale:
-            self._advance()
+            amplitude_changed = True
+        if amplitude_changed:
+            self._update_schedule()
         meter = self._meter
         if meter is not None and meter.book(
             intervened=intervened, tripped=tripped, applied=applied, sensors=sensors, periods=periods
         ):
             self.pause = self._ledger.pause()
-            stale = True
-        if stale:
-            self._gate()
+            amplitude_changed = True
+        if amplitude_changed:
+            self._update_gates()
 
     def end_episode(self) -> None:
         """Close the episode."""
-        if self._explores:
+        if self._is_noisy:
             self._retreat.end_noisy_episode()
-        self._explores = False
+        self._is_noisy = False
 
     @property
     def pause_due(self) -> Pause | None:
@@ -197,7 +197,7 @@ class Explorer:
         """Account for a pause (device time); after an unbounded one a new session starts."""
         if self.pause is not None and isinf(self.pause.wait_s):
             self._ledger.reset_session()
-        self._ledger.rest(0.0 if isinf(seconds) else seconds)
+        self._ledger.advance_at_rest(0.0 if isinf(seconds) else seconds)
         self.pause = self._ledger.pause()
 
     def begin_session(self) -> None:
@@ -205,7 +205,7 @@ class Explorer:
         self._ledger.reset_session()
         self.pause = self._ledger.pause()
 
-    def _advance(self) -> None:
+    def _update_schedule(self) -> None:
         """Evaluate the schedule at the run's current position."""
         exploration = self._exploration
         if not isinstance(exploration, ScheduledNoise):
@@ -215,14 +215,16 @@ class Explorer:
             "steps": self._training_steps,
             "seconds": self._training_steps * self._period_us * 1e-6,
         }[exploration.over]
-        self._scheduled = amplitudes(exploration, self._names, x)
+        self._scheduled_amplitude = amplitudes(exploration, self._names, x)
 
-    def _gate(self) -> None:
+    def _update_gates(self) -> None:
         """Update the gates that are constant between episodes and budget bookings."""
         factor = self._ledger.factor()
         factor *= self._retreat.factor
         factor *= self._restraint * self._reduction
-        self._whole = self._scheduled if factor == 1.0 else tuple([factor * a for a in self._scheduled])
+        self._gated_amplitude = (
+            self._scheduled_amplitude if factor == 1.0 else tuple([factor * a for a in self._scheduled_amplitude])
+        )
 
     def state(self) -> dict[str, float]:
         """Return the state between episodes as plain numbers, for resuming a run."""
@@ -247,7 +249,7 @@ class Explorer:
         self.pause = self._ledger.pause()
 
 
-_WARM_UP_RUNS: Final = 3
+_N_WARM_UP_RUNS: Final = 3
 
 
 def perturbed_session(
@@ -257,12 +259,12 @@ def perturbed_session(
 
     If a policy cannot be perturbed, a warning is reported and the episode runs without noise.
     """
-    if policy is None or not (explorer.perturbs and explorer.is_noisy(kind, episode)):
+    if policy is None or not (explorer.perturbs_weights and explorer.is_noisy(kind, episode)):
         return None
     try:
         session = PolicySession(explorer.perturb(policy.model, episode), native=policy.native)
     except ModelRefused as refusal:
         report("control", "warning", f"the policy cannot be perturbed: {refusal}")
         return None
-    session.warm_up(_WARM_UP_RUNS)
+    session.warm_up(_N_WARM_UP_RUNS)
     return session

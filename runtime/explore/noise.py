@@ -90,11 +90,11 @@ def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, d
 def random_levels(rng: np.random.Generator, steps: int, levels: int) -> Signal:
     """Draw (steps, 2): a uniform number, below the amplitude if the step takes a random level, and the level."""
     drawn = rng.random((steps, 2))
-    drawn[:, 1] = level_at(drawn[:, 1], levels)
+    drawn[:, 1] = quantize(drawn[:, 1], levels)
     return drawn
 
 
-def level_at(uniform: Signal, levels: int) -> Signal:
+def quantize(uniform: Signal, levels: int) -> Signal:
     """Map uniform numbers over [0, 1) to levels on [-1, 1]."""
     return 2.0 * np.minimum(np.floor(uniform * levels), levels - 1) / (levels - 1) - 1.0
 
@@ -141,7 +141,7 @@ def episode_noise(
     return [tuple(row) for row in scaled.tolist()]
 
 
-_LEAST_STD, _GREATEST_STD = 1e-6, 10.0
+_MIN_STD, _MAX_STD = 1e-6, 10.0
 
 
 class Scale(NamedTuple):
@@ -161,9 +161,9 @@ def adapt_scale(noise: ParameterNoise, scale: Scale, deviation: Sequence[float])
     squares, steps = scale.squares + square / len(deviation), scale.steps + 1
     if steps < noise.adapt_every:
         return Scale(scale.std, squares, steps)
-    near = sqrt(squares / steps) <= noise.target_std
-    std = scale.std * noise.adaption if near else scale.std / noise.adaption
-    return Scale(min(max(std, _LEAST_STD), _GREATEST_STD))
+    is_within_target = sqrt(squares / steps) <= noise.target_std
+    std = scale.std * noise.adaption if is_within_target else scale.std / noise.adaption
+    return Scale(min(max(std, _MIN_STD), _MAX_STD))
 
 
 class WeightNoise:
@@ -212,8 +212,8 @@ def perturbed_model(
         noise = std * rng.standard_normal(weight.shape)
         bias = None if layer.bias is None else graph.initializers[layer.bias]
         shift = np.zeros(()) if bias is None else std * rng.standard_normal(bias.shape)
-        if layer.first:
-            inputs_first = noise.T if layer.transposed else noise
+        if layer.is_first:
+            inputs_first = noise.T if layer.is_transposed else noise
             inputs_first /= half_range[:, None]
             shift = shift - centre @ inputs_first
         _write(model, patched, weight, weight.astype(np.float64) + noise)
@@ -227,9 +227,9 @@ def perturbed_model(
 class _Layer(NamedTuple):
     weight: str
     bias: str | None
-    transposed: bool
+    is_transposed: bool
     """Whether the weight has shape (out, in)."""
-    first: bool
+    is_first: bool
     """Whether its input is the observation in SI units."""
 
 
@@ -242,13 +242,13 @@ def _layers(graph: OnnxModel) -> Iterator[_Layer]:
         weight = node.inputs[1]
         if weight in visited or not _is_weight(graph, weight, ranks=(2,)):
             continue
-        bias = node.inputs[2] if len(node.inputs) > 2 and node.op_type == "Gemm" else _added(graph, node)
+        bias = node.inputs[2] if len(node.inputs) > 2 and node.op_type == "Gemm" else _added_bias(graph, node)
         if bias is not None and (bias in visited or not _is_weight(graph, bias, ranks=(1, 2))):
             bias = None
         visited |= {weight, *(() if bias is None else (bias,))}
         attribute = node.attributes.get("transB")
-        transposed = attribute is not None and attribute.value == 1
-        yield _Layer(weight, bias, transposed, node.inputs[0] == INPUT_NAME)
+        is_transposed = attribute is not None and attribute.value == 1
+        yield _Layer(weight, bias, is_transposed, node.inputs[0] == INPUT_NAME)
 
 
 def _is_weight(graph: OnnxModel, name: str, ranks: tuple[int, ...]) -> bool:
@@ -256,7 +256,7 @@ def _is_weight(graph: OnnxModel, name: str, ranks: tuple[int, ...]) -> bool:
     return array is not None and array.dtype == np.dtype("<f4") and array.ndim in ranks
 
 
-def _added(graph: OnnxModel, product: Node) -> str | None:
+def _added_bias(graph: OnnxModel, product: Node) -> str | None:
     """Return the bias added to a MatMul's result, as written by exporters without Gemm."""
     output = product.outputs[0]
     for node in graph.nodes:

@@ -40,7 +40,7 @@ def amplitudes(exploration: ScheduledNoise, actuators: Sequence[str], x: float) 
     return tuple(interpolate(points, x) for points in schedules(exploration.amplitude, actuators))
 
 
-def least_amplitude(exploration: ScheduledNoise) -> float:
+def min_amplitude(exploration: ScheduledNoise) -> float:
     """Return the smallest amplitude of any schedule; 1 without points."""
     amplitude = exploration.amplitude
     every = amplitude.values() if isinstance(amplitude, dict) else (amplitude,)
@@ -66,11 +66,11 @@ def depends_on_episode_only(exploration: Exploration) -> bool:
 
     Synthetic experiences and trials on plants require this, because they redraw the noise.
     """
-    budgeted = exploration.budgets != Budgets(warn=exploration.budgets.warn)
+    has_budgets = exploration.budgets != Budgets(warn=exploration.budgets.warn)
     if not isinstance(exploration, ScheduledNoise) or isinstance(exploration, ParameterNoise):
-        return not budgeted and not isinstance(exploration, ParameterNoise)
-    gated = exploration.near_envelope is not None or exploration.back_off is not None
-    return exploration.over == "episodes" and not gated and not budgeted
+        return not has_budgets and not isinstance(exploration, ParameterNoise)
+    has_gates = exploration.near_envelope is not None or exploration.back_off is not None
+    return exploration.over == "episodes" and not has_gates and not has_budgets
 
 
 class BackOffState(NamedTuple):
@@ -89,24 +89,24 @@ def attenuation(near: NearEnvelope, margin: float) -> float:
     return near.floor + (1.0 - near.floor) * margin / near.start
 
 
-def back_off_factor(back_off: BackOff, retreat: BackOffState) -> float:
+def back_off_factor(back_off: BackOff, state: BackOffState) -> float:
     """Return the factor of a back-off level."""
-    return max(back_off.factor**retreat.level, back_off.least) if retreat.level else 1.0
+    return max(back_off.factor**state.level, back_off.least) if state.level else 1.0
 
 
-def after_trip(back_off: BackOff, retreat: BackOffState) -> BackOffState:
+def back_off_once(back_off: BackOff, state: BackOffState) -> BackOffState:
     """Back off one level, at most to ``least``, so that the return takes as many steps as the back-off."""
-    at_least = back_off.factor**retreat.level <= back_off.least
-    return BackOffState(retreat.level + (not at_least), 0)
+    is_at_minimum = back_off.factor**state.level <= back_off.least
+    return BackOffState(state.level + (not is_at_minimum), 0)
 
 
-def after_clean_episode(back_off: BackOff, retreat: BackOffState) -> BackOffState:
+def count_clean_episode(back_off: BackOff, state: BackOffState) -> BackOffState:
     """Return one level after the last of ``clean_episodes`` consecutive clean episodes."""
-    if not retreat.level:
-        return retreat
-    if retreat.clean + 1 < back_off.clean_episodes:
-        return BackOffState(retreat.level, retreat.clean + 1)
-    return BackOffState(retreat.level - 1, 0)
+    if not state.level:
+        return state
+    if state.clean + 1 < back_off.clean_episodes:
+        return BackOffState(state.level, state.clean + 1)
+    return BackOffState(state.level - 1, 0)
 
 
 class Retreat:
@@ -132,13 +132,13 @@ class Retreat:
         self._tripped = True
         if self._settings is None:
             return False
-        self.state = after_trip(self._settings, self.state)
+        self.state = back_off_once(self._settings, self.state)
         return True
 
     def end_noisy_episode(self) -> None:
         """Count a noisy training episode, if it was clean."""
         if self._settings is not None and not self._tripped:
-            self.state = after_clean_episode(self._settings, self.state)
+            self.state = count_clean_episode(self._settings, self.state)
 
 
 def budget_factor(used: float, limit: float, warn: float) -> float:

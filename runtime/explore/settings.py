@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Advance = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
+SchedulePosition = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
 """Position in a schedule: episodes, steps or seconds."""
-Points = tuple[tuple[Advance, Share], ...]
+Points = tuple[tuple[SchedulePosition, Share], ...]
 """(x, amplitude) points of a schedule, linear in between, constant outside."""
 
-Amount = Annotated[float, msgspec.Meta(gt=0.0, le=1e12)]
+BudgetLimit = Annotated[float, msgspec.Meta(gt=0.0, le=1e12)]
 """Limit of a budget."""
-Inside = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+OpenShare = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
 
 
 class NearEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,9 +43,9 @@ class NearEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BackOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Attenuation after each trip (an entry into the fallback), reduced step by step after clean episodes."""
 
-    factor: Inside = 0.5
+    factor: OpenShare = 0.5
     """Factor per trip."""
-    least: Inside = 0.1
+    least: OpenShare = 0.1
     """Lower bound of the factor."""
     clean_episodes: Count = 5
     """Consecutive noisy training episodes without a trip that undo one step."""
@@ -58,16 +58,16 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ticks in which a rule of the shield acted."""
     trips: Count | None = None
     """Entries into the fallback."""
-    energy_s: Amount | None = None
+    energy_s: BudgetLimit | None = None
     """Sum over actuators and ticks of (effort / maximum effort)^2 T, effort measured from the safe output: seconds at
     full effort."""
-    wear_strokes: Amount | None = None
+    wear_strokes: BudgetLimit | None = None
     """Sum over actuators and ticks of ``|a_k - a_{k-1}| / (high - low)`` of the applied actions: full strokes."""
-    driven_s: Amount | None = None
+    driven_s: BudgetLimit | None = None
     """Seconds under command; over an hour this is a duty cycle."""
 
 
-class Temperature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TemperatureLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A sensor that lowers the amplitude from the reading ``warn`` on and pauses the run at ``limit`` (in its unit)."""
 
     sensor: str
@@ -91,7 +91,7 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Budgets for any 60 minutes of device time; when spent, the run pauses until there is room again."""
     session: Quota = Quota()
     """Budgets for the session; when spent, the run pauses until a person resumes it, which renews the budget."""
-    temperature: Temperature | None = None
+    temperature: TemperatureLimit | None = None
 
 
 class Quiet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,7 +111,7 @@ class ExplorationProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     budgets: Budgets = Budgets()
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe the process in one line."""
         return self.title
 
@@ -144,7 +144,7 @@ class ActionNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_on
         return signal
 
 
-def _spread(std: float) -> str:
+def _describe_spread(std: float) -> str:
     clipped = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
     return f"u has std {std:.3g}, {100 * clipped:.0f} % of it is clipped"
 
@@ -163,12 +163,12 @@ class OrnsteinUhlenbeck(ActionNoise, frozen=True, forbid_unknown_fields=True, kw
     amplitude: Points | dict[str, Points] = ((1, 1.0), (500, 0.1))
     """Default from de Bruin et al. 2018, §4."""
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe the recursion, and the fraction clipped."""
         keep = 1.0 - self.friction
         line = f"u <- {keep:g} u + {self.gain:g} N(0,1), clipped to [-1, 1], then times the amplitude"
         if abs(keep) < 1 and self.gain > 0:
-            line += f"; {_spread(self.gain / math.sqrt(1.0 - keep * keep))}"
+            line += f"; {_describe_spread(self.gain / math.sqrt(1.0 - keep * keep))}"
         return line
 
 
@@ -181,9 +181,9 @@ class Gaussian(ActionNoise, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     std: AboveZero = 0.2
     """Standard deviation, normalised."""
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe the distribution, and the fraction clipped."""
-        return f"u = {self.std:g} N(0,1), clipped to [-1, 1], then times the amplitude; {_spread(self.std)}"
+        return f"u = {self.std:g} N(0,1), clipped to [-1, 1], then times the amplitude; {_describe_spread(self.std)}"
 
 
 class ParameterNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="parameter"):
@@ -202,7 +202,7 @@ class ParameterNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw
     adaption: Annotated[float, msgspec.Meta(gt=1.0, le=2.0)] = 1.01
     """Factor of one adaptation."""
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe the adaptation."""
         return (
             "weights + noise, drawn for each episode, scaled so that the action deviates by "
@@ -224,7 +224,7 @@ class OwnNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=
     steps.  Each u is still N(0, 1), so that every action has the recorded density (the idea of Eberhard et al. 2023,
     whose noise is pink)."""
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe the distribution of the draws."""
         drawn = "N(0,1)"
         if self.friction is not UNSET and self.friction < 1.0:
@@ -245,7 +245,7 @@ class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_
     """Number of equally likely actions, evenly spaced over the actuator's range, equal to the policy's."""
     amplitude: Points | dict[str, Points] = ((1, 0.7), (500, 0.01))
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe the probability of each level."""
         return f"with the amplitude as probability, one of {self.levels} equally likely levels instead of the action"
 
@@ -261,7 +261,7 @@ class NoExploration(ExplorationProcess, frozen=True, forbid_unknown_fields=True,
 
     title = "none"
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """State that nothing is added."""
         return "the policy's action, unchanged"
 

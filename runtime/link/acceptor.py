@@ -20,64 +20,65 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from onrig.runtime.link.endpoint import Tcp, bind_listeners, endpoint_of
+from onrig.runtime.link.endpoint import TcpEndpoint, bind_listeners, listener_endpoint
 from onrig.runtime.link.pending import PendingConnection, Stage, end_reason, may_read
 from onrig.runtime.link.relay import Relay
-from onrig.runtime.link.seats import next_change, surplus
+from onrig.runtime.link.seats import next_assignment, surplus_connections
 from onrig.runtime.link.zmtp import ZmtpError
 
-_ACCEPTED: Final = 16
+_MAX_ACCEPTS_PER_TURN: Final = 16
 """Maximum connections accepted at once, before existing ones are served."""
-_PAUSE_S: Final = 0.01
-_NO_ROOM_S: Final = 0.2
-_CHECK_S: Final = 0.25
-_BLOCKED_S: Final = 0.02
-_LINGER_S: Final = 0.2
-_SWITCH_S: Final = 0.0005
+_ACCEPT_PAUSE_S: Final = 0.01
+_RESOURCE_RETRY_DELAY_S: Final = 0.2
+_IDLE_TIMEOUT_S: Final = 0.25
+_CHECK_INTERVAL_S: Final = 0.02
+_LINGER_TIMEOUT_S: Final = 0.2
+_GIL_SWITCH_INTERVAL_S: Final = 0.0005
 """Interval at which the GIL switches between the rig's thread and this one while bytes are pending."""
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_MAX_REPORTED: Final = 16
+_MAX_REPORTED_ADDRESSES: Final = 16
 """Maximum number of addresses reported individually."""
-_OTHERS: Final = "others"
-_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OTHER_ADDRESSES: Final = "others"
+_RESOURCE_ERRNOS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Shed(NamedTuple):
+class ShedConnections(NamedTuple):
     """Connections ended by the rig."""
 
     address: str
-    why: str
-    connections: int
+    reason: str
+    n_connections: int
 
 
 class ConnectionAcceptor:
     """Listener at ``endpoint`` with its own thread, which forwards to the Unix socket ``inner``.
 
-    Raises OSError if it cannot listen.  ``longest``: maximum size of a frame in bytes; ``overhead``: bytes added to a
-    frame by encryption."""
+    Raises OSError if it cannot listen.  ``max_frame_bytes``: maximum size of a frame in bytes;
+    ``overhead``: bytes added to a frame by encryption.
+    """
 
-    def __init__(self, endpoint: Tcp, inner: str, *, longest: int, overhead: int) -> None:
-        self._inner, self._longest, self._overhead = inner, longest, overhead
+    def __init__(self, endpoint: TcpEndpoint, inner: str, *, max_frame_bytes: int, overhead: int) -> None:
+        self._inner, self._max_frame_bytes, self._overhead = inner, max_frame_bytes, overhead
         self._listeners = bind_listeners(endpoint)
-        self.endpoints = tuple(map(endpoint_of, self._listeners))
+        self.endpoints = tuple(map(listener_endpoint, self._listeners))
         """Endpoints with their actual ports."""
         self._relays: set[Relay] = set()
-        self._by_name: dict[bytes, PendingConnection] = {}
+        self._connections_by_name: dict[bytes, PendingConnection] = {}
         self._selector = selectors.DefaultSelector()
-        self._accepts_at = self._check_at = 0.0
-        self._accepting = False
-        self.served_s = time.monotonic()
+        self._next_accept_s = self._next_check_s = 0.0
+        self._is_accepting = False
+        self.last_poll_s = time.monotonic()
         """Time at which the rig last polled for requests."""
         self._shed: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
         self.failure: BaseException | None = None
         """Exception that ended the thread."""
-        self._stop = False
-        self._waker, self._sleeper = socket.socketpair()
-        self._waker.setblocking(False)
-        self._selector.register(self._sleeper, _READ)
-        self._switch_s = sys.getswitchinterval()
-        sys.setswitchinterval(min(_SWITCH_S, self._switch_s))
+        self._stop_requested = False
+        self._wake_sender, self._wake_receiver = socket.socketpair()
+        self._wake_sender.setblocking(False)
+        self._selector.register(self._wake_receiver, _READ)
+        self._initial_switch_interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(min(_GIL_SWITCH_INTERVAL_S, self._initial_switch_interval_s))
         self._thread = threading.Thread(target=self._run, name="acceptor", daemon=True)
         self._thread.start()
 
@@ -85,9 +86,9 @@ class ConnectionAcceptor:
 
     def connection(self, name: bytes) -> PendingConnection | None:
         """Return the connection whose socket to ZeroMQ has this name."""
-        return self._by_name.get(name)
+        return self._connections_by_name.get(name)
 
-    def received(self, connection: PendingConnection, sizes: Sequence[int]) -> None:
+    def record_received(self, connection: PendingConnection, sizes: Sequence[int]) -> None:
         """Record that the rig has received a message with frames of these sizes (bytes)."""
         blocked = not self._may_read(connection)
         connection.add_received(sizes, self._overhead, time.monotonic())
@@ -96,53 +97,55 @@ class ConnectionAcceptor:
 
     def may_answer(self, connection: PendingConnection, size: int) -> bool:
         """Return whether an answer of ``size`` bytes may be queued for a connection."""
-        return connection.may_answer(size, sum(g.waiting for g in self._by_name.copy().values()))
+        return connection.may_answer(
+            size, sum(c.unsent_answer_bytes for c in self._connections_by_name.copy().values())
+        )
 
-    def shed(self) -> list[Shed]:
+    def take_shed_connections(self) -> list[ShedConnections]:
         """Return the connections ended since the last call."""
         if not self._shed:
             return []
         with self._lock:
             shed, self._shed = self._shed, Counter()
-        return [Shed(address, reason, n) for (address, reason), n in shed.items()]
+        return [ShedConnections(address, reason, n) for (address, reason), n in shed.items()]
 
     def close(self) -> None:
         """End every connection and the thread."""
-        self._stop = True
+        self._stop_requested = True
         self._wake()
         self._thread.join()
-        sys.setswitchinterval(self._switch_s)
-        for end in (self._waker, self._sleeper, *self._listeners):
+        sys.setswitchinterval(self._initial_switch_interval_s)
+        for end in (self._wake_sender, self._wake_receiver, *self._listeners):
             end.close()
         self._selector.close()
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
-            self._waker.send(b".")
+            self._wake_sender.send(b".")
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            while not self._stop:
-                self._turn()
-            limit = time.monotonic() + _LINGER_S
+            while not self._stop_requested:
+                self._run_once()
+            limit = time.monotonic() + _LINGER_TIMEOUT_S
             while any(relay.inner is not None for relay in self._relays) and time.monotonic() < limit:
-                self._turn()  # ZeroMQ's last bytes are still in transit
+                self._run_once()  # ZeroMQ's last bytes are still in transit
         except BaseException as failure:  # passed to the rig, because without this thread no connection is accepted
             self.failure = failure
         for relay in list(self._relays):
             self._end(relay)
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         now_s = time.monotonic()
-        self._poll_listeners(now_s)
-        timeout = _CHECK_S if self._accepting else max(0.0, min(_CHECK_S, self._accepts_at - now_s))
-        if self._stop or any(r.blocked or r.connection.stage is Stage.WAITING for r in self._relays):
-            timeout = min(timeout, _BLOCKED_S)
+        self._update_listeners(now_s)
+        timeout = _IDLE_TIMEOUT_S if self._is_accepting else max(0.0, min(_IDLE_TIMEOUT_S, self._next_accept_s - now_s))
+        if self._stop_requested or any(r.is_blocked or r.connection.stage is Stage.WAITING for r in self._relays):
+            timeout = min(timeout, _CHECK_INTERVAL_S)
         for key, mask in self._selector.select(timeout):
-            if key.fileobj is self._sleeper:
-                self._sleeper.recv(4096)
+            if key.fileobj is self._wake_receiver:
+                self._wake_receiver.recv(4096)
             elif key.fileobj in self._listeners:
                 self._accept(key.fileobj, time.monotonic())
             elif key.data in self._relays:
@@ -150,83 +153,83 @@ class ConnectionAcceptor:
                 up, down = (_READ, _WRITE) if outer else (_WRITE, _READ)
                 self._forward(key.data, up=bool(mask & up), down=bool(mask & down))
         now_s = time.monotonic()
-        if now_s >= self._check_at:
-            self._check_at = now_s + _BLOCKED_S
+        if now_s >= self._next_check_s:
+            self._next_check_s = now_s + _CHECK_INTERVAL_S
             self._check_connections(now_s)
 
-    def _poll_listeners(self, now_s: float) -> None:
-        should_listen = now_s >= self._accepts_at and not self._stop
+    def _update_listeners(self, now_s: float) -> None:
+        should_listen = now_s >= self._next_accept_s and not self._stop_requested
         for listener in self._listeners:
-            if should_listen and not self._accepting:
+            if should_listen and not self._is_accepting:
                 self._selector.register(listener, _READ)
-            elif self._accepting and not should_listen:
+            elif self._is_accepting and not should_listen:
                 self._selector.unregister(listener)
-        self._accepting = should_listen
+        self._is_accepting = should_listen
 
     def _accept(self, listener: socket.socket, now_s: float) -> None:
-        for _ in range(_ACCEPTED):
+        for _ in range(_MAX_ACCEPTS_PER_TURN):
             try:
                 outer, address = listener.accept()
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno in _NO_ROOM:
-                    self._accepts_at = now_s + _NO_ROOM_S
+                if error.errno in _RESOURCE_ERRNOS:
+                    self._next_accept_s = now_s + _RESOURCE_RETRY_DELAY_S
                     break
                 continue  # closed before acceptance
             outer.setblocking(False)
             with contextlib.suppress(OSError):
                 outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            relay = Relay(outer, PendingConnection(str(address[0]), now_s), self._longest)
+            relay = Relay(outer, PendingConnection(str(address[0]), now_s), self._max_frame_bytes)
             self._relays.add(relay)
             self._forward(relay, up=True)  # a real learner has sent its greeting by now
         else:
-            self._accepts_at = now_s + _PAUSE_S
+            self._next_accept_s = now_s + _ACCEPT_PAUSE_S
         self._assign_seats(now_s)
 
     def _assign_seats(self, now_s: float) -> None:
-        for relay in [r for r in self._relays if r.connection.stage is Stage.WAITING and r.hung_up]:
+        for relay in [r for r in self._relays if r.connection.stage is Stage.WAITING and r.has_hung_up]:
             self._end(relay)
         relays = {relay.connection: relay for relay in self._relays}
-        while (change := next_change(relays, now_s)) is not None:
+        while (change := next_assignment(relays, now_s)) is not None:
             if change.previous is not None:
                 self._shed_connection(relays.pop(change.previous), "too many")
-            change.to.seated_s, change.to.ahead = now_s, change.ahead
-            self._forward(relays[change.to], up=True)
-        for connection in surplus(relays):
+            change.connection.seated_s, change.connection.jumped_queue = now_s, change.jumped_queue
+            self._forward(relays[change.connection], up=True)
+        for connection in surplus_connections(relays):
             if relays[connection] in self._relays:
                 self._shed_connection(relays[connection], "too many")
 
     def _check_connections(self, now_s: float) -> None:
-        of_all = self._in_flight()
+        total_in_flight = self._total_in_flight()
         for relay in list(self._relays):
-            reason = end_reason(relay.connection, now_s, self.served_s, of_all)
+            reason = end_reason(relay.connection, now_s, self.last_poll_s, total_in_flight)
             if reason is not None:
                 self._shed_connection(relay, reason)
-            elif relay.blocked and may_read(relay.connection, of_all):
+            elif relay.is_blocked and may_read(relay.connection, total_in_flight):
                 self._forward(relay, up=True)
         self._assign_seats(now_s)
 
     def _may_read(self, connection: PendingConnection) -> bool:
-        return may_read(connection, self._in_flight())
+        return may_read(connection, self._total_in_flight())
 
-    def _in_flight(self) -> int:
-        return sum(relay.connection.in_flight for relay in self._relays.copy())
+    def _total_in_flight(self) -> int:
+        return sum(relay.connection.bytes_in_flight for relay in self._relays.copy())
 
     def _forward(self, relay: Relay, *, up: bool = False, down: bool = False) -> None:
         try:
             if up:
-                relay.upwards(time.monotonic(), self._may_read, self._inner)
+                relay.forward_upwards(time.monotonic(), self._may_read, self._inner)
                 if relay.name:
-                    self._by_name[relay.name] = relay.connection
+                    self._connections_by_name[relay.name] = relay.connection
             if down:
-                relay.downwards()
+                relay.forward_downwards()
         except ZmtpError:
             self._shed_connection(relay, "no learner")
         except OSError:
             self._end(relay)
         else:
-            if relay.finished:
+            if relay.is_finished:
                 self._end(relay)
             else:
                 relay.watch(self._selector)
@@ -235,12 +238,14 @@ class ConnectionAcceptor:
         address = relay.connection.address
         with self._lock:
             known = {known for known, _ in self._shed}
-            self._shed[address if address in known or len(known) < _MAX_REPORTED else _OTHERS, reason] += 1
+            self._shed[
+                address if address in known or len(known) < _MAX_REPORTED_ADDRESSES else _OTHER_ADDRESSES, reason
+            ] += 1
         self._end(relay)
 
     def _end(self, relay: Relay) -> None:
         self._relays.discard(relay)
-        self._by_name.pop(relay.name, None)
+        self._connections_by_name.pop(relay.name, None)
         relay.close(self._selector)
 
 

@@ -13,20 +13,20 @@ from typing import Final
 import msgspec
 import zmq
 
-from onrig.runtime.link.endpoint import Tcp, parse_tcp, probe_addresses
-from onrig.runtime.link.keys import LearnerKeys, fingerprint_of
+from onrig.runtime.link.endpoint import TcpEndpoint, parse_tcp, probe_addresses
+from onrig.runtime.link.keys import LearnerKeys, pair_fingerprint
 from onrig.runtime.link.messages import MAX_PAYLOAD_BYTES, Refused, ReplyMessage, RequestMessage, decode_reply, encode
 
-RETRY_MS: Final = 2000
-MAX_RETRY_MS: Final = 16_000
+RETRY_INTERVAL_MS: Final = 2000
+MAX_RETRY_INTERVAL_MS: Final = 16_000
 PATIENCE_S: Final = 60.0
-_POLL_MS: Final = 100
-_RECONNECT_MS, _MAX_RECONNECT_MS = 100, 5_000
-_HEARTBEAT_MS, _LOST_MS = 2_000, 10_000
-_CONNECT_MS: Final = 5_000
-_LINGER_MS: Final = 200
-_EVENT: Final = struct.Struct("=hi")
-_EVENTS: Final = (
+_POLL_TIMEOUT_MS: Final = 100
+_RECONNECT_INTERVAL_MS, _MAX_RECONNECT_INTERVAL_MS = 100, 5_000
+_HEARTBEAT_INTERVAL_MS, _SILENCE_TIMEOUT_MS = 2_000, 10_000
+_CONNECT_TIMEOUT_MS: Final = 5_000
+_LINGER_TIMEOUT_MS: Final = 200
+_EVENT_FORMAT: Final = struct.Struct("=hi")
+_MONITORED_EVENTS: Final = (
     zmq.EVENT_CONNECTED
     | zmq.EVENT_CONNECT_RETRIED
     | zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -34,9 +34,9 @@ _EVENTS: Final = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
-_UNREACHED_AFTER_S: Final = 5.0
+_UNREACHABLE_REPORT_DELAY_S: Final = 5.0
 """Time without any connection after which the addresses tried are reported."""
-_WRONG_KEY_AFTER: Final = 4
+_MAX_FAILED_HANDSHAKES: Final = 4
 """Consecutive failed handshakes, before the first success, that mean a wrong key rather than a bad network."""
 
 
@@ -59,9 +59,9 @@ class RequestRejected(Exception):
 class LinkClient:
     """Client of a rig: a DEALER socket with blocking requests.
 
-    An unanswered request is repeated (all requests are idempotent) after RETRY_MS, then at doubling intervals, and at
-    once after a reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... up to 5 s; if a name has
-    several addresses, they are tried in turn.
+    An unanswered request is repeated (all requests are idempotent) after RETRY_INTERVAL_MS, then at doubling
+    intervals, and at once after a reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... up to 5 s;
+    if a name has several addresses, they are tried in turn.
 
     ``patience_s``: timeout of an answer; ``math.inf`` waits for ever, and reports failing handshakes and prolonged
     failure to connect to ``note``. Raises LinkClosed if the endpoint is invalid.
@@ -82,27 +82,27 @@ class LinkClient:
             zmq.LINGER: 0,
             zmq.IMMEDIATE: 1,  # queue nothing without a connection
             zmq.MAXMSGSIZE: MAX_PAYLOAD_BYTES,
-            zmq.RECONNECT_IVL: _RECONNECT_MS,
-            zmq.RECONNECT_IVL_MAX: _MAX_RECONNECT_MS,
+            zmq.RECONNECT_IVL: _RECONNECT_INTERVAL_MS,
+            zmq.RECONNECT_IVL_MAX: _MAX_RECONNECT_INTERVAL_MS,
         }
         self._tcp = parse_tcp(endpoint) if endpoint.startswith("tcp://") else None
         if self._tcp is not None:
             options |= {
-                zmq.CONNECT_TIMEOUT: _CONNECT_MS,
-                zmq.HEARTBEAT_IVL: _HEARTBEAT_MS,
-                zmq.HEARTBEAT_TIMEOUT: _LOST_MS,
+                zmq.CONNECT_TIMEOUT: _CONNECT_TIMEOUT_MS,
+                zmq.HEARTBEAT_IVL: _HEARTBEAT_INTERVAL_MS,
+                zmq.HEARTBEAT_TIMEOUT: _SILENCE_TIMEOUT_MS,
             }
         self._addresses = deque(((endpoint, False),) if self._tcp is None else self._tcp.addresses)
-        self._next_address_s, self._pause_s = math.inf, _RECONNECT_MS / 1000
-        self._unreached_since_s: float | None = None
-        self._reached = False
+        self._next_address_s, self._reconnect_delay_s = math.inf, _RECONNECT_INTERVAL_MS / 1000
+        self._unconnected_since_s: float | None = None
+        self._has_connected = False
         for option, value in options.items():
             self._socket.setsockopt(option, value)
         if keys is not None:
             self._socket.setsockopt(zmq.CURVE_SERVERKEY, keys.rig)
-            self._socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public)
-            self._socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
-        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_EVENTS)
+            self._socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)
+            self._socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_MONITORED_EVENTS)
         self._monitor.setsockopt(zmq.LINGER, 0)
         self._poller = zmq.Poller()
         self._poller.register(self._monitor, zmq.POLLIN)
@@ -113,7 +113,7 @@ class LinkClient:
             raise LinkClosed(f"{endpoint} cannot connect: {error.strerror}") from None
         self._ids = itertools.count(1)
         self._stop_requested = stop_requested
-        self._failures = 0
+        self._n_failed_handshakes = 0
         self.connections = 0
         """Number of connections made; more than one means an outage."""
         self.retries = 0
@@ -130,7 +130,7 @@ class LinkClient:
         frames = [request_id, encode(request), *payloads]
         patience_s = self._patience_s if timeout_s is None else timeout_s
         limit = time.monotonic() + patience_s
-        sent_s, wait_ms, tries = -math.inf, RETRY_MS, 0
+        sent_s, wait_ms, tries = -math.inf, RETRY_INTERVAL_MS, 0
         while True:
             if self._stop_requested():
                 raise LinkClosed("asked to stop")
@@ -139,10 +139,10 @@ class LinkClient:
             if due and self._send(frames):
                 if tries:
                     self.retries += 1
-                    wait_ms = min(2 * wait_ms, MAX_RETRY_MS)
+                    wait_ms = min(2 * wait_ms, MAX_RETRY_INTERVAL_MS)
                 tries, sent_s = tries + 1, now
                 due = False
-            if self._wait(for_room=due):
+            if self._wait(until_writable=due):
                 answer = self._receive(request_id)
                 if answer is not None:
                     return answer
@@ -150,12 +150,12 @@ class LinkClient:
                 sent_s = -math.inf  # messages in transit are lost with the connection
             self._try_addresses(time.monotonic())
             if time.monotonic() > limit:
-                reason = "" if self._reached or self._tcp is None else f"; {self._tried_addresses(self._tcp)}"
+                reason = "" if self._has_connected or self._tcp is None else f"; {self._describe_attempts(self._tcp)}"
                 raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s{reason}")
 
     def post(self, request: RequestMessage) -> None:
         """Send a request without waiting for an answer; it is dropped if not connected."""
-        self._socket.setsockopt(zmq.LINGER, _LINGER_MS)
+        self._socket.setsockopt(zmq.LINGER, _LINGER_TIMEOUT_MS)
         self._send([next(self._ids).to_bytes(8, "little"), encode(request)])
 
     def _send(self, frames: list[bytes]) -> bool:
@@ -177,21 +177,21 @@ class LinkClient:
             self._socket.disconnect(self._addresses[0][0])
             self._addresses.rotate(-1)
             self._connect()
-        if self._reached or self._tcp is None:
+        if self._has_connected or self._tcp is None:
             return
-        if self._unreached_since_s is None:
-            self._unreached_since_s = now_s
-        elif now_s - self._unreached_since_s > _UNREACHED_AFTER_S:
-            self._unreached_since_s = math.inf
-            self._note(f"nothing answers at {self._endpoint}: {self._tried_addresses(self._tcp)}; still trying")
+        if self._unconnected_since_s is None:
+            self._unconnected_since_s = now_s
+        elif now_s - self._unconnected_since_s > _UNREACHABLE_REPORT_DELAY_S:
+            self._unconnected_since_s = math.inf
+            self._note(f"nothing answers at {self._endpoint}: {self._describe_attempts(self._tcp)}; still trying")
 
-    def _tried_addresses(self, tcp: Tcp) -> str:
+    def _describe_attempts(self, tcp: TcpEndpoint) -> str:
         return f"tried {probe_addresses(tcp)}; a rig prints its address when it starts (link.listen)"
 
-    def _wait(self, *, for_room: bool) -> bool:
+    def _wait(self, *, until_writable: bool) -> bool:
         """Wait briefly for an answer or an event, or for room to send; return True if there is an answer."""
-        self._poller.register(self._socket, zmq.POLLIN | zmq.POLLOUT if for_room else zmq.POLLIN)
-        return bool(dict(self._poller.poll(_POLL_MS)).get(self._socket, 0) & zmq.POLLIN)
+        self._poller.register(self._socket, zmq.POLLIN | zmq.POLLOUT if until_writable else zmq.POLLIN)
+        return bool(dict(self._poller.poll(_POLL_TIMEOUT_MS)).get(self._socket, 0) & zmq.POLLIN)
 
     def _receive(self, request_id: bytes) -> tuple[ReplyMessage, list[bytes]] | None:
         frames = self._socket.recv_multipart(zmq.NOBLOCK)
@@ -207,43 +207,47 @@ class LinkClient:
 
     def _poll_monitor(self) -> bool:
         """Process the results of handshakes; return True if there is a new connection."""
-        anew = False
+        reconnected = False
         while True:
             try:
                 header = self._monitor.recv_multipart(zmq.NOBLOCK)[0]
             except zmq.Again:
-                return anew
-            event, value = _EVENT.unpack(header)
+                return reconnected
+            event, value = _EVENT_FORMAT.unpack(header)
             if event == zmq.EVENT_CONNECTED:
-                self._reached, self._next_address_s, self._pause_s = True, math.inf, _RECONNECT_MS / 1000
+                self._has_connected, self._next_address_s, self._reconnect_delay_s = (
+                    True,
+                    math.inf,
+                    _RECONNECT_INTERVAL_MS / 1000,
+                )
             elif event == zmq.EVENT_CONNECT_RETRIED:
                 if self._next_address_s < math.inf:
                     continue
-                self._next_address_s = time.monotonic() + self._pause_s
-                self._pause_s = min(2 * self._pause_s, _MAX_RECONNECT_MS / 1000)
+                self._next_address_s = time.monotonic() + self._reconnect_delay_s
+                self._reconnect_delay_s = min(2 * self._reconnect_delay_s, _MAX_RECONNECT_INTERVAL_MS / 1000)
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.connections += 1
-                self._failures = 0
-                anew = self.connections > 1
+                self._n_failed_handshakes = 0
+                reconnected = self.connections > 1
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                raise KeyRejected(self._rejection(value))
+                raise KeyRejected(self._rejection_message(value))
             elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-                raise KeyRejected(self._mismatch())
+                raise KeyRejected(self._mismatch_message())
             else:
-                self._failures += 1
-                if self.connections == 0 and self._failures == _WRONG_KEY_AFTER:
+                self._n_failed_handshakes += 1
+                if self.connections == 0 and self._n_failed_handshakes == _MAX_FAILED_HANDSHAKES:
                     if math.isfinite(self._patience_s):
-                        raise KeyRejected(self._mismatch())
-                    self._note(f"{self._mismatch()}; still trying")  # possibly a tunnel whose far end is down
+                        raise KeyRejected(self._mismatch_message())
+                    self._note(f"{self._mismatch_message()}; still trying")  # possibly a tunnel whose far end is down
 
-    def _rejection(self, status: int) -> str:
-        mine = "" if self._keys is None else f" {fingerprint_of(self._keys.own)}"
+    def _rejection_message(self, status: int) -> str:
+        mine = "" if self._keys is None else f" {pair_fingerprint(self._keys.pair)}"
         return (
             f"the rig at {self._endpoint} does not accept this learner's key{mine} (status {status}); "
             "put its public key into the rig's folder 'learners' (onrig keys) and restart the rig"
         )
 
-    def _mismatch(self) -> str:
+    def _mismatch_message(self) -> str:
         if self._keys is None:
             return (
                 f"the rig at {self._endpoint} accepts no unencrypted connections; give the learner's keys: --keys DIR"

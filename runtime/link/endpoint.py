@@ -14,12 +14,12 @@ import msgspec
 
 from onrig.runtime.config.problem import NodePath
 
-_LOOPBACK: Final = ("127.0.0.1", "[::1]")
+_LOOPBACK_HOSTS: Final = ("127.0.0.1", "[::1]")
 """Addresses of ``localhost``, independent of the resolver (RFC 6761)."""
-_TCP: Final = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[\w.*-]+):(?P<port>\d{1,5})", re.ASCII)
+_TCP_PATTERN: Final = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[\w.*-]+):(?P<port>\d{1,5})", re.ASCII)
 
 
-class Tcp(NamedTuple):
+class TcpEndpoint(NamedTuple):
     """A tcp endpoint as ZeroMQ writes it."""
 
     host: str
@@ -29,7 +29,7 @@ class Tcp(NamedTuple):
         return f"tcp://{self.host}:{self.port}"
 
     @property
-    def loopback(self) -> bool:
+    def is_loopback(self) -> bool:
         """Whether the endpoint is local to this machine: a literal loopback address, or ``localhost``."""
         if self.host == "localhost":
             return True
@@ -37,7 +37,7 @@ class Tcp(NamedTuple):
         return _is_literal(host) and ipaddress.ip_address(host).is_loopback
 
     @property
-    def ipv6(self) -> bool:
+    def is_ipv6(self) -> bool:
         """Whether the address is a literal IPv6 address."""
         return self.host.startswith("[")
 
@@ -48,41 +48,41 @@ class Tcp(NamedTuple):
         A name may have addresses of both families while the rig listens at only one.
         """
         if self.host == "localhost":
-            return tuple((str(self._replace(host=host)), ":" in host) for host in _LOOPBACK)
-        if self.ipv6 or _is_literal(self.host):
-            return ((str(self), self.ipv6),)
+            return tuple((str(self._replace(host=host)), ":" in host) for host in _LOOPBACK_HOSTS)
+        if self.is_ipv6 or _is_literal(self.host):
+            return ((str(self), self.is_ipv6),)
         return (str(self), False), (str(self), True)
 
 
-def parse_tcp(text: str) -> Tcp:
+def parse_tcp(text: str) -> TcpEndpoint:
     """Parse ``tcp://HOST:PORT`` (``*`` for every interface, IPv6 in brackets); raises ValueError with the problem."""
-    match = _TCP.fullmatch(text)
+    match = _TCP_PATTERN.fullmatch(text)
     if match is None:
         raise ValueError(f"'{text}' is not an endpoint; expected tcp://HOST:PORT, with * for every interface")
     port = int(match["port"])
     if port > 65535:
         raise ValueError(f"port {port} is out of range; the highest is 65535")
-    return Tcp(match["host"], port)
+    return TcpEndpoint(match["host"], port)
 
 
-_BACKLOG: Final = 512
+_LISTEN_BACKLOG: Final = 512
 _SIOCGIFADDR: Final = 0x8915
-_NO_SUCH_ADDRESS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+_UNAVAILABLE_ADDRESS_ERRNOS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """This machine has no such address, or no IPv6."""
-_PROBE_S: Final = 1.0
+_PROBE_TIMEOUT_S: Final = 1.0
 
 
-def bind_listeners(endpoint: Tcp) -> list[socket.socket]:
+def bind_listeners(endpoint: TcpEndpoint) -> list[socket.socket]:
     """Bind a non-blocking listening socket, on the same port, at each local address of an endpoint; raises OSError."""
     listeners: list[socket.socket] = []
     missing: OSError | None = None
     port = endpoint.port
     try:
-        for host in _hosts(endpoint):
+        for host in _listen_hosts(endpoint):
             try:
-                listeners.append(_listener(host, port))
+                listeners.append(_bind_listener(host, port))
             except OSError as error:
-                if error.errno not in _NO_SUCH_ADDRESS:
+                if error.errno not in _UNAVAILABLE_ADDRESS_ERRNOS:
                     raise
                 missing = error
             else:
@@ -96,7 +96,7 @@ def bind_listeners(endpoint: Tcp) -> list[socket.socket]:
     return listeners
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def _bind_listener(host: str, port: int) -> socket.socket:
     ipv6 = ":" in host
     listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -104,7 +104,7 @@ def _listener(host: str, port: int) -> socket.socket:
         if ipv6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        listener.listen(_LISTEN_BACKLOG)
         listener.setblocking(False)
     except OSError:
         listener.close()
@@ -112,27 +112,27 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-def endpoint_of(listener: socket.socket) -> str:
+def listener_endpoint(listener: socket.socket) -> str:
     """Return the endpoint of a listening socket, with its actual port."""
     host, port = listener.getsockname()[:2]
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
-def _hosts(endpoint: Tcp) -> list[str]:
+def _listen_hosts(endpoint: TcpEndpoint) -> list[str]:
     """Return the addresses at which to listen."""
     host = endpoint.host.strip("[]")
     if host == "*":
         return ["0.0.0.0"]
     if host == "localhost":
-        return [address.strip("[]") for address in _LOOPBACK]
-    if endpoint.ipv6 or _is_literal(host):
+        return [address.strip("[]") for address in _LOOPBACK_HOSTS]
+    if endpoint.is_ipv6 or _is_literal(host):
         return [host]
     if host in {name for _, name in socket.if_nameindex()}:
-        return [_address_of_interface(host)]
+        return [_interface_address(host)]
     return _resolve_host(host)
 
 
-def _address_of_interface(name: str) -> str:
+def _interface_address(name: str) -> str:
     import fcntl  # here: a configuration is checked on systems without it
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -154,19 +154,19 @@ def _is_literal(host: str) -> bool:
     return True
 
 
-def probe_addresses(endpoint: Tcp) -> str:
+def probe_addresses(endpoint: TcpEndpoint) -> str:
     """Try to connect to each address of an endpoint; return the results: ``127.0.0.1: Connection refused``, ...
 
     Takes up to a second each.
     """
     try:
-        hosts = _hosts(endpoint)
+        hosts = _listen_hosts(endpoint)
     except OSError as error:
         return f"{endpoint.host}: {error.strerror or error}"
     results = []
     for host in hosts:
         try:
-            with socket.create_connection((host, endpoint.port), _PROBE_S):
+            with socket.create_connection((host, endpoint.port), _PROBE_TIMEOUT_S):
                 results.append(f"{host}: connected")
         except TimeoutError:
             results.append(f"{host}: no answer")
@@ -205,7 +205,7 @@ def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
         return
     if link.keys is not None:
         return
-    if not tcp.loopback:
+    if not tcp.is_loopback:
         yield node_path, f"{link.listen} is open to other machines without keys; {_REMEDY} at link.listen"
     elif not link.allow_plain_loopback:
         yield (

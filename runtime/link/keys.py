@@ -26,22 +26,22 @@ from zmq.utils import z85
 
 from onrig.runtime.files import read_file
 
-RIG: Final = "rig"
-LEARNER: Final = "learner"
-SECRET: Final = "secret.key"
-RIG_PUBLIC: Final = "rig.key"
-ALLOWED: Final = "learners"
-_MAX_BYTES: Final = 4096
-_MAX_ALLOWED: Final = 1000
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
-_FIELD: Final = re.compile(r'^\s*(public-key|secret-key)\s*=\s*"([^"\n]{40})"\s*$', re.MULTILINE)
+RIG_FOLDER: Final = "rig"
+LEARNER_FOLDER: Final = "learner"
+SECRET_FILE: Final = "secret.key"
+RIG_PUBLIC_FILE: Final = "rig.key"
+LEARNERS_FOLDER: Final = "learners"
+_MAX_KEY_FILE_BYTES: Final = 4096
+_MAX_LEARNER_KEYS: Final = 1000
+_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+_FIELD_PATTERN: Final = re.compile(r'^\s*(public-key|secret-key)\s*=\s*"([^"\n]{40})"\s*$', re.MULTILINE)
 
 
 class KeyFault(Exception):
     """Missing, damaged or exposed keys; a message of one line with the remedy."""
 
 
-class Pair(NamedTuple):
+class KeyPair(NamedTuple):
     """A key pair in Z85 encoding."""
 
     public: bytes
@@ -51,7 +51,7 @@ class Pair(NamedTuple):
 class RigKeys(NamedTuple):
     """Keys of a rig."""
 
-    own: Pair
+    pair: KeyPair
     allowed: Mapping[bytes, str]
     """Names of the admitted learners, by public key (32 bytes)."""
 
@@ -59,7 +59,7 @@ class RigKeys(NamedTuple):
 class LearnerKeys(NamedTuple):
     """Keys of a learner."""
 
-    own: Pair
+    pair: KeyPair
     rig: bytes
     """The rig's public key, Z85."""
 
@@ -69,46 +69,46 @@ def fingerprint(public: bytes) -> str:
     return hashlib.blake2b(public, digest_size=5).hexdigest()
 
 
-def fingerprint_of(pair: Pair) -> str:
+def pair_fingerprint(pair: KeyPair) -> str:
     """Fingerprint of a pair's public key."""
     return fingerprint(z85.decode(pair.public))
 
 
-def is_name(name: str) -> bool:
+def is_valid_name(name: str) -> bool:
     """Whether a name is valid for a learner: letters, digits, dot, dash, underscore; not ``rig``."""
-    return _NAME.fullmatch(name) is not None and name != RIG
+    return _NAME_PATTERN.fullmatch(name) is not None and name != RIG_FOLDER
 
 
 def load_rig_keys(folder: Path) -> RigKeys:
     """Read a rig's keys from its folder, or from the parent folder of keys; raises KeyFault."""
-    folder = _own_folder(folder, RIG)
-    own = _pair(folder / SECRET)
-    learners = folder / ALLOWED
+    folder = _resolve_folder(folder, RIG_FOLDER)
+    own = _read_pair(folder / SECRET_FILE)
+    learners = folder / LEARNERS_FOLDER
     _check_folder(learners)
     allowed: dict[bytes, str] = {}
-    for path in sorted(learners.glob("*.key"))[: _MAX_ALLOWED + 1]:
-        allowed[z85.decode(_public(path))] = path.stem
+    for path in sorted(learners.glob("*.key"))[: _MAX_LEARNER_KEYS + 1]:
+        allowed[z85.decode(_read_public_key(path))] = path.stem
     if not allowed:
         raise KeyFault(f"{learners}: contains no learner's key; put a NAME.key there (onrig keys DIR --learner NAME)")
-    if len(allowed) > _MAX_ALLOWED:
-        raise KeyFault(f"{learners}: more than {_MAX_ALLOWED} keys")
+    if len(allowed) > _MAX_LEARNER_KEYS:
+        raise KeyFault(f"{learners}: more than {_MAX_LEARNER_KEYS} keys")
     if z85.decode(own.public) in allowed:
-        raise KeyFault(f"{folder / SECRET}: also the key of a learner; the keys of rig and learner were exchanged")
+        raise KeyFault(f"{folder / SECRET_FILE}: also the key of a learner; the keys of rig and learner were exchanged")
     return RigKeys(own, allowed)
 
 
 def load_learner_keys(folder: Path) -> LearnerKeys:
     """Read a learner's keys from its folder, or those of ``learner`` in the folder of keys; raises KeyFault."""
-    folder = _own_folder(folder, LEARNER)
-    keys = LearnerKeys(_pair(folder / SECRET), _public(folder / RIG_PUBLIC))
-    if keys.own.public == keys.rig:
-        raise KeyFault(f"{folder / SECRET}: also the key of the rig; the keys of rig and learner were exchanged")
+    folder = _resolve_folder(folder, LEARNER_FOLDER)
+    keys = LearnerKeys(_read_pair(folder / SECRET_FILE), _read_public_key(folder / RIG_PUBLIC_FILE))
+    if keys.pair.public == keys.rig:
+        raise KeyFault(f"{folder / SECRET_FILE}: also the key of the rig; the keys of rig and learner were exchanged")
     return keys
 
 
-def write_key(path: Path, pair: Pair, *, with_secret: bool, whose: str) -> None:
+def write_key(path: Path, pair: KeyPair, *, with_secret: bool, owner: str) -> None:
     """Write a new key file (0600); raises FileExistsError if it exists, because keys are never overwritten."""
-    lines = [f"# Onrig: {'secret key' if with_secret else 'public key'} of {whose}", "metadata", "curve"]
+    lines = [f"# Onrig: {'secret key' if with_secret else 'public key'} of {owner}", "metadata", "curve"]
     lines.append(f'    public-key = "{pair.public.decode()}"')
     if with_secret:
         lines.append(f'    secret-key = "{pair.secret.decode()}"')
@@ -120,9 +120,9 @@ def write_key(path: Path, pair: Pair, *, with_secret: bool, whose: str) -> None:
         os.fsync(fd)
 
 
-def new_pair() -> Pair:
+def generate_key_pair() -> KeyPair:
     """Generate a key pair."""
-    return Pair(*zmq.curve_keypair())
+    return KeyPair(*zmq.curve_keypair())
 
 
 def check_folder(folder: Path) -> None:
@@ -130,23 +130,23 @@ def check_folder(folder: Path) -> None:
     _check_folder(folder)
 
 
-def _own_folder(folder: Path, name: str) -> Path:
+def _resolve_folder(folder: Path, name: str) -> Path:
     _check_folder(folder)
-    if not (folder / SECRET).exists() and (folder / name).is_dir():
+    if not (folder / SECRET_FILE).exists() and (folder / name).is_dir():
         folder = folder / name
         _check_folder(folder)
     return folder
 
 
 def _check_folder(folder: Path) -> None:
-    status = _status(folder)
+    status = _stat(folder)
     if not stat.S_ISDIR(status.st_mode):
         raise KeyFault(f"{folder}: not a folder of keys; make one with `onrig keys DIR`")
-    _check_closed(folder, status, 0o700)
+    _check_private(folder, status, 0o700)
 
 
-def _pair(path: Path) -> Pair:
-    fields = _fields(path)
+def _read_pair(path: Path) -> KeyPair:
+    fields = _read_fields(path)
     secret = fields.get("secret-key")
     if secret is None:
         raise KeyFault(f"{path}: contains no secret key; copy the file again, or make new keys (onrig keys)")
@@ -157,11 +157,11 @@ def _pair(path: Path) -> Pair:
         raise KeyFault(f"{path}: the secret key is damaged; copy the file again") from None
     if public != derived:
         raise KeyFault(f"{path}: the two keys do not match; copy the file again")
-    return Pair(derived, secret)
+    return KeyPair(derived, secret)
 
 
-def _public(path: Path) -> bytes:
-    public = _fields(path).get("public-key")
+def _read_public_key(path: Path) -> bytes:
+    public = _read_fields(path).get("public-key")
     if public is None:
         raise KeyFault(f"{path}: contains no public key; copy the file again")
     try:
@@ -171,28 +171,28 @@ def _public(path: Path) -> bytes:
     return public
 
 
-def _fields(path: Path) -> dict[str, bytes]:
-    status = _status(path)
+def _read_fields(path: Path) -> dict[str, bytes]:
+    status = _stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise KeyFault(f"{path}: not a key file; make one with `onrig keys DIR`")
-    _check_closed(path, status, 0o600)
+    _check_private(path, status, 0o600)
     try:
-        text = read_file(path, _MAX_BYTES)
+        text = read_file(path, _MAX_KEY_FILE_BYTES)
     except OSError as error:
         raise KeyFault(f"{path}: {error.strerror}; copy the file again") from None
     if not text.isascii():
         raise KeyFault(f"{path}: not a key file; copy it again")
-    return {name: value.encode() for name, value in _FIELD.findall(text.decode("ascii"))}
+    return {name: value.encode() for name, value in _FIELD_PATTERN.findall(text.decode("ascii"))}
 
 
-def _status(path: Path) -> os.stat_result:
+def _stat(path: Path) -> os.stat_result:
     try:
         return path.lstat() if path.name.endswith(".key") else path.stat()
     except OSError as error:
         raise KeyFault(f"{path}: {error.strerror}; make keys with `onrig keys DIR` and copy them here") from None
 
 
-def _check_closed(path: Path, status: os.stat_result, mode: int) -> None:
+def _check_private(path: Path, status: os.stat_result, mode: int) -> None:
     if status.st_uid != os.geteuid():
         raise KeyFault(f"{path}: belongs to another user (uid {status.st_uid}); chown it to uid {os.geteuid()}")
     if status.st_mode & 0o077:

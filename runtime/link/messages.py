@@ -24,12 +24,12 @@ MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024 + 64 * 1024
 """Limit on a frame to the rig: the largest admissible policy, and some margin."""
 MAX_ROWS: Final = 65_536
 """Maximum rows in one answer to a Pull."""
-MAX_REPLAYED: Final = 262_144
+MAX_FEEDBACK_EXPERIENCES: Final = 262_144
 """Maximum experiences in one batch of feedback."""
 
 MAX_RULINGS: Final = 16
 """Maximum probation results in one answer to a Pull."""
-MAX_CLOSED: Final = 64
+MAX_CLOSED_EPISODES: Final = 64
 """Maximum closed training episodes in one answer to a Pull: the last ones."""
 MAX_REASON: Final = 300
 """Maximum characters of a probation result's reason."""
@@ -128,7 +128,7 @@ class Ruling(msgspec.Struct, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""
 
 
-class Closed(msgspec.Struct, frozen=True):
+class ClosedEpisode(msgspec.Struct, frozen=True):
     """A training episode whose transitions are all in the buffer."""
 
     episode: Count
@@ -150,7 +150,7 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Probation results after the one named in the Pull, in order."""
     settled: int = -1
     """Lockstep: training episode of the rig's newest checkpoint, to which it may roll back."""
-    episodes: Annotated[tuple[Closed, ...], msgspec.Meta(max_length=MAX_CLOSED)] = ()
+    episodes: Annotated[tuple[ClosedEpisode, ...], msgspec.Meta(max_length=MAX_CLOSED_EPISODES)] = ()
     """Episodes closed after the one named in the Pull, in order; some may be missing after a restart."""
 
 

@@ -1,7 +1,7 @@
 """Limits of TCP connections, data in flight, and authentication.
 
-``Gate`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's thread between requests of
-learners.  pyzmq's authenticator would add a thread that blocks every handshake if it dies, and that competes for the
+``ZapHandler`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's thread between requests
+of learners.  pyzmq's authenticator would add a thread that blocks every handshake if it dies, and that competes for the
 GIL.
 
 ``onrig.runtime.link.seats`` decides which connections are served and which are closed.
@@ -19,20 +19,20 @@ import zmq
 
 from onrig.runtime.link.keys import fingerprint
 
-HANDSHAKE_S: Final = 10.0
+HANDSHAKE_TIMEOUT_S: Final = 10.0
 """Timeout of a greeting, and of the first complete request once ZeroMQ serves the connection."""
-STALE_S: Final = 5.0
+INCOMPLETE_MESSAGE_TIMEOUT_S: Final = 5.0
 """Timeout of an unfinished message that fills the shared buffer."""
-MAX_FRAMES: Final = 256
+MAX_FRAMES_IN_FLIGHT: Final = 256
 """Maximum frames of one connection not yet received by the rig; a request has at most five, a heartbeat comes every 2
 s."""
-MAX_BYTES: Final = 10 * 1024 * 1024
+MAX_BYTES_IN_FLIGHT: Final = 10 * 1024 * 1024
 """Maximum bytes of one connection not yet received by the rig: room for two of the largest requests."""
-MAX_BYTES_OF_ALL: Final = 24 * 1024 * 1024
+MAX_TOTAL_BYTES_IN_FLIGHT: Final = 24 * 1024 * 1024
 MAX_ANSWER_BYTES: Final = 9 * 1024 * 1024
 """Maximum bytes of unsent answers to one connection: one of the largest."""
-MAX_ANSWER_BYTES_OF_ALL: Final = 24 * 1024 * 1024
-FRAME_COST: Final = 128
+MAX_TOTAL_ANSWER_BYTES: Final = 24 * 1024 * 1024
+FRAME_OVERHEAD_BYTES: Final = 128
 """Memory overhead of a frame."""
 
 
@@ -55,13 +55,13 @@ class PendingConnection:
 
     address: str
     arrived_s: float
-    signed: bool = False
+    greeting_received: bool = False
     """Whether its stream started with a ZMTP 3 greeting."""
     seated_s: float | None = None
     """Time at which it received a seat."""
-    ahead: bool = False
+    jumped_queue: bool = False
     """Whether it got its seat before connections that had waited longer."""
-    entered: bool = False
+    has_sent_request: bool = False
     last_request_s: float = 0.0
     """Time at which the rig received its last request."""
     frames: deque[int] = field(default_factory=deque)
@@ -72,107 +72,114 @@ class PendingConnection:
     """Cumulative cost of the frames that the rig has received."""
     since_s: float = 0.0
     """Time at which the first pending frame was forwarded."""
-    answered: int = 0
+    queued_answer_bytes: int = 0
     """Bytes of answers queued since the queue was last empty."""
-    left: int = 0
+    sent_answer_bytes: int = 0
     """Bytes of these answers sent."""
 
     @property
     def stage(self) -> Stage:
         """Progress so far."""
-        if self.entered:
+        if self.has_sent_request:
             return Stage.INSIDE
         if self.seated_s is not None:
             return Stage.SEATED
-        return Stage.WAITING if self.signed else Stage.SILENT
+        return Stage.WAITING if self.greeting_received else Stage.SILENT
 
     @property
-    def in_flight(self) -> int:
+    def bytes_in_flight(self) -> int:
         """Cost of the frames in flight."""
         return max(0, self.forwarded_cost - self.received_cost)
 
     @property
-    def waiting(self) -> int:
+    def unsent_answer_bytes(self) -> int:
         """Bytes of unsent answers."""
-        return max(0, self.answered - self.left)
+        return max(0, self.queued_answer_bytes - self.sent_answer_bytes)
 
     def add_forwarded(self, sizes: Sequence[int], now_s: float) -> None:
         """Record that forwarding of frames of these sizes has started."""
         if sizes and not self.frames:
-            self.since_s = now_s
+            self.oldest_frame_s = now_s
         self.frames.extend(sizes)
-        self.forwarded_cost += sum(sizes) + FRAME_COST * len(sizes)
+        self.forwarded_cost += sum(sizes) + FRAME_OVERHEAD_BYTES * len(sizes)
 
     def add_received(self, sizes: Sequence[int], overhead: int, now_s: float) -> None:
         """Record that the rig has received a message with frames of these sizes, each ``overhead`` longer on the wire.
 
         Also settles earlier heartbeats and handshake frames, which the rig does not receive.
         """
-        self.entered, self.last_request_s, self.since_s = True, now_s, now_s
+        self.has_sent_request, self.last_request_s, self.oldest_frame_s = True, now_s, now_s
         for size in sizes:
             while self.frames:
                 frame_size = self.frames.popleft()
-                self.received_cost += frame_size + FRAME_COST
+                self.received_cost += frame_size + FRAME_OVERHEAD_BYTES
                 if frame_size == size + overhead:
                     break
 
-    def may_answer(self, size: int, others: int) -> bool:
+    def may_answer(self, size: int, total_queued_bytes: int) -> bool:
         """Whether an answer of ``size`` bytes may be queued.
 
-        ``others``: bytes queued for all connections.
+        ``total_queued_bytes``: bytes queued for all connections.
         """
-        waiting = self.waiting
-        fits = waiting + size <= MAX_ANSWER_BYTES and others + size <= MAX_ANSWER_BYTES_OF_ALL
+        unsent_answer_bytes = self.unsent_answer_bytes
+        fits = unsent_answer_bytes + size <= MAX_ANSWER_BYTES and total_queued_bytes + size <= MAX_TOTAL_ANSWER_BYTES
         if fits:
-            self.answered = self.left + waiting + size
+            self.queued_answer_bytes = self.sent_answer_bytes + unsent_answer_bytes + size
         return fits
 
 
-def may_read(connection: PendingConnection, of_all: int) -> bool:
-    """Return whether to read more from a connection; ``of_all`` is the total in flight."""
-    return connection.in_flight < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
+def may_read(connection: PendingConnection, total_in_flight: int) -> bool:
+    """Return whether to read more from a connection; ``total_in_flight`` is the total in flight."""
+    return connection.bytes_in_flight < MAX_BYTES_IN_FLIGHT and total_in_flight < MAX_TOTAL_BYTES_IN_FLIGHT
 
 
-def end_reason(connection: PendingConnection, now_s: float, served_s: float, of_all: int) -> str | None:
-    """Return the reason to end a connection, or None; ``served_s``: time at which the rig last polled for requests."""
+def end_reason(connection: PendingConnection, now_s: float, last_poll_s: float, total_in_flight: int) -> str | None:
+    """Return the reason to end a connection, or None.
+
+    ``last_poll_s``: time at which the rig last polled for requests; ``total_in_flight``: bytes of all connections.
+    """
     since_s = connection.arrived_s if connection.seated_s is None else connection.seated_s
-    if connection.stage in (Stage.SILENT, Stage.SEATED) and now_s - since_s > HANDSHAKE_S:
+    if connection.stage in (Stage.SILENT, Stage.SEATED) and now_s - since_s > HANDSHAKE_TIMEOUT_S:
         return "no request"
-    if len(connection.frames) > MAX_FRAMES:
+    if len(connection.frames) > MAX_FRAMES_IN_FLIGHT:
         return "too many frames without a complete message"
-    if not may_read(connection, of_all) and connection.in_flight and served_s - connection.since_s > STALE_S:
+    if (
+        not may_read(connection, total_in_flight)
+        and connection.bytes_in_flight
+        and last_poll_s - connection.oldest_frame_s > INCOMPLETE_MESSAGE_TIMEOUT_S
+    ):
         return "a message that is never completed"
     return None
 
 
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
-DOMAIN: Final = b"onrig"
-_MAX_ANSWERS: Final = 16
-_MAX_REFUSED: Final = 64
-_VERSION: Final = b"1.0"
-_FRAMES: Final = 7
+ZAP_DOMAIN: Final = b"onrig"
+_MAX_ANSWERS_PER_CALL: Final = 16
+_MAX_REFUSED_KEYS: Final = 64
+_ZAP_VERSION: Final = b"1.0"
+_N_REQUEST_FRAMES: Final = 7
 """Version, request id, domain, address, identity, mechanism, one credential."""
 
 
-def verdict(request: Sequence[bytes], allowed: Mapping[bytes, str], domain: bytes = DOMAIN) -> list[bytes]:
+def zap_reply(request: Sequence[bytes], allowed: Mapping[bytes, str], domain: bytes = ZAP_DOMAIN) -> list[bytes]:
     """Answer a ZAP request: version, request id, status, text, user id, metadata.
 
     ``allowed`` maps public keys (32 bytes) to names.  The user id, attached to every message, is ``NAME:FINGERPRINT``.
     Anything other than a CURVE request for our domain with an allowed key is refused (status 400).
     """
     request_id = request[1] if len(request) > 1 else b""
-    if len(request) != _FRAMES or request[0] != _VERSION:
-        return [_VERSION, request_id, b"400", b"malformed request", b"", b""]
-    _, _, of_domain, _, _, mechanism, key = request
-    if of_domain != domain or mechanism != b"CURVE":
-        return [_VERSION, request_id, b"400", b"no CURVE of this domain", b"", b""]
+    if len(request) != _N_REQUEST_FRAMES or request[0] != _ZAP_VERSION:
+        return [_ZAP_VERSION, request_id, b"400", b"malformed request", b"", b""]
+    _, _, request_domain, _, _, mechanism, key = request
+    if request_domain != domain or mechanism != b"CURVE":
+        return [_ZAP_VERSION, request_id, b"400", b"no CURVE of this domain", b"", b""]
     name = allowed.get(key)
     if name is None:
-        return [_VERSION, request_id, b"400", b"unknown key", b"", b""]
-    return [_VERSION, request_id, b"200", b"OK", f"{name}:{fingerprint(key)}".encode(), b""]
+        return [_ZAP_VERSION, request_id, b"400", b"unknown key", b"", b""]
+    return [_ZAP_VERSION, request_id, b"200", b"OK", f"{name}:{fingerprint(key)}".encode(), b""]
 
 
-class Gate:
+class ZapHandler:
     """ZAP handler of one context; it must exist before the guarded socket is bound."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Mapping[bytes, str]) -> None:
@@ -180,19 +187,19 @@ class Gate:
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(ZAP_ENDPOINT)
         self._allowed = allowed
-        self.refused: list[str] = []
+        self.refused_keys: list[str] = []
         """Fingerprints of keys refused since the last report; bounded."""
 
     def answer(self) -> None:
         """Answer pending requests, a bounded number per call."""
-        for _ in range(_MAX_ANSWERS):
+        for _ in range(_MAX_ANSWERS_PER_CALL):
             try:
                 request = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            reply = verdict(request, self._allowed)
-            if reply[2] != b"200" and len(self.refused) < _MAX_REFUSED:
-                self.refused.append(fingerprint(request[6]) if len(request) == _FRAMES else "?")
+            reply = zap_reply(request, self._allowed)
+            if reply[2] != b"200" and len(self.refused_keys) < _MAX_REFUSED_KEYS:
+                self.refused_keys.append(fingerprint(request[6]) if len(request) == _N_REQUEST_FRAMES else "?")
             self.socket.send_multipart(reply, zmq.NOBLOCK)
 
     def close(self) -> None:

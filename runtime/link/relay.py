@@ -10,9 +10,9 @@ from typing import Final
 from onrig.runtime.link.pending import PendingConnection, Stage
 from onrig.runtime.link.zmtp import GREETING_BYTES, FrameMeter
 
-_UP_PIECE: Final = 65_536
-_DOWN_PIECE: Final = 262_144
-_ESTABLISHED: Final = 1
+_MAX_UPWARD_READ_BYTES: Final = 65_536
+_MAX_DOWNWARD_READ_BYTES: Final = 262_144
+_TCP_ESTABLISHED: Final = 1
 """State of a TCP connection that neither end has closed (Linux)."""
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -24,61 +24,67 @@ class Relay:
     greeting is read.
     """
 
-    def __init__(self, outer: socket.socket, connection: PendingConnection, longest: int) -> None:
+    def __init__(self, outer: socket.socket, connection: PendingConnection, max_frame_bytes: int) -> None:
         self.outer, self.connection = outer, connection
         self.inner: socket.socket | None = None
         self.name = b""
         """Name of the socket to ZeroMQ, as seen by its peer."""
-        self.blocked = False
+        self.is_blocked = False
         """Whether reading is suspended because too much is in flight."""
-        self._meter = FrameMeter(longest)
-        self._up = self._down = b""
-        self._up_ended = self._down_ended = False
+        self._meter = FrameMeter(max_frame_bytes)
+        self._upward_data = self._downward_data = b""
+        self._upward_ended = self._downward_ended = False
         self._masks = [0, 0]
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether one end is closed and all its bytes have been forwarded."""
-        return (self._up_ended and (not self._up or self.inner is None)) or (self._down_ended and not self._down)
+        return (self._upward_ended and (not self._upward_data or self.inner is None)) or (
+            self._downward_ended and not self._downward_data
+        )
 
     @property
-    def _reads(self) -> bool:
+    def _wants_data(self) -> bool:
         """Whether to read more from the learner."""
-        if self._up_ended:
+        if self._upward_ended:
             return False
-        return not self.connection.signed if self.inner is None else not self._up
+        return not self.connection.greeting_received if self.inner is None else not self._upward_data
 
     @property
-    def hung_up(self) -> bool:
+    def has_hung_up(self) -> bool:
         """Whether the learner has closed its end, even while reading is suspended."""
-        return self.outer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
+        return self.outer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
-    def upwards(self, now_s: float, may_read: Callable[[PendingConnection], bool], inner: str) -> None:
+    def forward_upwards(self, now_s: float, may_read: Callable[[PendingConnection], bool], inner: str) -> None:
         """Forward to ZeroMQ, at the Unix socket ``inner``; raises ZmtpError, or OSError if one end is closed."""
-        if self._reads:
-            self.blocked = not may_read(self.connection)
-            maximum = GREETING_BYTES if self.inner is None else _UP_PIECE
-            if not self.blocked and (data := _received(self.outer, maximum)) is not None:
-                self._up_ended = not data
+        if self._wants_data:
+            self.is_blocked = not may_read(self.connection)
+            maximum = GREETING_BYTES if self.inner is None else _MAX_UPWARD_READ_BYTES
+            if not self.is_blocked and (data := _receive(self.outer, maximum)) is not None:
+                self._upward_ended = not data
                 self.connection.add_forwarded(self._meter.feed(data), now_s)
-                self.connection.signed = self._meter.signed
-                self._up += data
+                self.connection.greeting_received = self._meter.greeting_received
+                self._upward_data += data
         if self.inner is None and self.connection.stage is Stage.SEATED:
             self._connect(inner)
-        if self._up and self.inner is not None:
-            self._up = self._up[_sent(self.inner, self._up) :]
+        if self._upward_data and self.inner is not None:
+            self._upward_data = self._upward_data[_send(self.inner, self._upward_data) :]
 
-    def downwards(self) -> None:
+    def forward_downwards(self) -> None:
         """Forward to the learner; raises OSError if one end is closed."""
         if self.inner is None:
             return
-        if not self._down and not self._down_ended and (data := _received(self.inner, _DOWN_PIECE)) is not None:
-            self._down_ended = not data
-            self._down = data
-        if self._down:
-            sent = _sent(self.outer, self._down)
-            self.connection.left += sent
-            self._down = self._down[sent:]
+        if (
+            not self._downward_data
+            and not self._downward_ended
+            and (data := _receive(self.inner, _MAX_DOWNWARD_READ_BYTES)) is not None
+        ):
+            self._downward_ended = not data
+            self._downward_data = data
+        if self._downward_data:
+            sent = _send(self.outer, self._downward_data)
+            self.connection.sent_answer_bytes += sent
+            self._downward_data = self._downward_data[sent:]
 
     def _connect(self, inner: str) -> None:
         self.inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -89,9 +95,14 @@ class Relay:
 
     def watch(self, selector: selectors.BaseSelector) -> None:
         """Register for the events that allow forwarding."""
-        events = [(_READ if self._reads and not self.blocked else 0) | (_WRITE if self._down else 0), 0]
+        events = [
+            (_READ if self._wants_data and not self.is_blocked else 0) | (_WRITE if self._downward_data else 0),
+            0,
+        ]
         if self.inner is not None:
-            events[1] = (_READ if not self._down and not self._down_ended else 0) | (_WRITE if self._up else 0)
+            events[1] = (_READ if not self._downward_data and not self._downward_ended else 0) | (
+                _WRITE if self._upward_data else 0
+            )
         for n, end in enumerate((self.outer, self.inner)):
             if end is None or events[n] == self._masks[n]:
                 continue
@@ -112,14 +123,14 @@ class Relay:
                 end.close()
 
 
-def _received(end: socket.socket, maximum: int) -> bytes | None:
+def _receive(end: socket.socket, maximum: int) -> bytes | None:
     try:
         return end.recv(maximum)
     except BlockingIOError:
         return None
 
 
-def _sent(end: socket.socket, data: bytes) -> int:
+def _send(end: socket.socket, data: bytes) -> int:
     try:
         return end.send(data)
     except BlockingIOError:

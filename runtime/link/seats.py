@@ -1,11 +1,11 @@
 """Seats for newcomers: which TCP connections ZeroMQ serves, and which are closed under overload. Pure.
 
 New connections are always accepted.  After its greeting a connection waits in the queue of its address for a *seat*, on
-which ZeroMQ serves its handshake until the rig has received its first request.  A seat is guaranteed for SEAT_S; after
-that it passes to the next in the queue. Connections that greet, fall silent and reconnect therefore cannot displace a
-newcomer: the k-th in the queue of an address gets a seat within ``ceil(k / 18)`` times SEAT_S, where 18 is three
-quarters of SEATS_PER_ADDRESS, reserved for the longest waiting.  The last quarter is for the newest, so that a long
-queue of stalled connections does not delay it.
+which ZeroMQ serves its handshake until the rig has received its first request.  A seat is guaranteed for
+MIN_SEAT_TENURE_S; after that it passes to the next in the queue. Connections that greet, fall silent and reconnect
+therefore cannot displace a newcomer: the k-th in the queue of an address gets a seat within ``ceil(k / 18)`` times
+MIN_SEAT_TENURE_S, where 18 is three quarters of MAX_SEATS_PER_ADDRESS, reserved for the longest waiting.  The last
+quarter is for the newest, so that a long queue of stalled connections does not delay it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 
 from onrig.runtime.link.pending import PendingConnection, Stage
 
-SEATS: Final = 64
-SEATS_PER_ADDRESS: Final = 24
-SEAT_S: Final = 2.0
+MAX_SEATS: Final = 64
+MAX_SEATS_PER_ADDRESS: Final = 24
+MIN_SEAT_TENURE_S: Final = 2.0
 """Minimum tenure of a seat: enough for a handshake with a round trip of 0.25 s."""
-AHEAD: Final = 4
+SEATS_PER_QUEUE_JUMP: Final = 4
 """One of this many seats may be given to the newest in the queue instead of the longest waiting."""
 WAITING: Final = 128
 SILENT: Final = 64
@@ -33,24 +33,24 @@ class _Limit(NamedTuple):
     stage: Stage
     total: int
     per_address: int
-    since: Callable[[PendingConnection], float]
+    eviction_key: Callable[[PendingConnection], float]
     """Order of eviction, lowest first."""
 
 
 _LIMITS: Final = (
-    _Limit(Stage.SILENT, SILENT, SILENT_PER_ADDRESS, lambda g: g.arrived_s),
-    _Limit(Stage.WAITING, WAITING, WAITING, lambda g: g.arrived_s),
-    _Limit(Stage.INSIDE, INSIDE, INSIDE_PER_ADDRESS, lambda g: g.last_request_s),
+    _Limit(Stage.SILENT, SILENT, SILENT_PER_ADDRESS, lambda c: c.arrived_s),
+    _Limit(Stage.WAITING, WAITING, WAITING, lambda c: c.arrived_s),
+    _Limit(Stage.INSIDE, INSIDE, INSIDE_PER_ADDRESS, lambda c: c.last_request_s),
 )
 
 
-def surplus(connections: Iterable[PendingConnection]) -> list[PendingConnection]:
+def surplus_connections(connections: Iterable[PendingConnection]) -> list[PendingConnection]:
     """List the connections beyond the limits: for the address with the most in a stage, the longest silent or the
     oldest."""
     by_stage: dict[Stage, dict[str, list[PendingConnection]]] = defaultdict(lambda: defaultdict(list))
     for connection in connections:
         by_stage[connection.stage][connection.address].append(connection)
-    leaving: list[PendingConnection] = []
+    evicted: list[PendingConnection] = []
     for limit in _LIMITS:
         crowds = by_stage[limit.stage].values()
         total = sum(map(len, crowds))
@@ -58,45 +58,46 @@ def surplus(connections: Iterable[PendingConnection]) -> list[PendingConnection]
             crowd = max(crowds, key=len)
             if len(crowd) <= limit.per_address and total <= limit.total:
                 break
-            first = min(crowd, key=limit.since)
+            first = min(crowd, key=limit.eviction_key)
             crowd.remove(first)
-            leaving.append(first)
+            evicted.append(first)
             total -= 1
-    return leaving
+    return evicted
 
 
-class Change(NamedTuple):
+class SeatAssignment(NamedTuple):
     """Assignment of a seat."""
 
-    to: PendingConnection
-    ahead: bool
+    connection: PendingConnection
+    jumped_queue: bool
     """Whether others have waited longer."""
     previous: PendingConnection | None = None
     """Previous holder of the seat."""
 
 
-def next_change(connections: Collection[PendingConnection], now_s: float) -> Change | None:
+def next_assignment(connections: Collection[PendingConnection], now_s: float) -> SeatAssignment | None:
     """Return the next assignment, if any; call until it returns None.
 
-    The address with the fewest seats comes first. Without a free seat, the one held longest is reassigned after SEAT_S:
-    a seat of the same address if that has its full share, otherwise of the address with the most seats.
+    The address with the fewest seats comes first. Without a free seat, the one held longest is reassigned after
+    MIN_SEAT_TENURE_S: a seat of the same address if that has its full share, otherwise of the address with the most
+    seats.
     """
-    seated = [g for g in connections if g.stage is Stage.SEATED]
-    lines: dict[str, list[PendingConnection]] = defaultdict(list)
-    for connection in sorted((g for g in connections if g.stage is Stage.WAITING), key=lambda g: g.arrived_s):
-        lines[connection.address].append(connection)
-    n_seats = Counter(g.address for g in seated)
-    for address, line in sorted(lines.items(), key=lambda item: (n_seats[item[0]], item[1][0].arrived_s)):
-        gives_way: PendingConnection | None = None
-        full = n_seats[address] >= SEATS_PER_ADDRESS
-        if full or len(seated) >= SEATS:
+    seated = [c for c in connections if c.stage is Stage.SEATED]
+    queues: dict[str, list[PendingConnection]] = defaultdict(list)
+    for connection in sorted((c for c in connections if c.stage is Stage.WAITING), key=lambda c: c.arrived_s):
+        queues[connection.address].append(connection)
+    n_seats = Counter(c.address for c in seated)
+    for address, queue in sorted(queues.items(), key=lambda item: (n_seats[item[0]], item[1][0].arrived_s)):
+        displaced: PendingConnection | None = None
+        full = n_seats[address] >= MAX_SEATS_PER_ADDRESS
+        if full or len(seated) >= MAX_SEATS:
             crowd = address if full else n_seats.most_common(1)[0][0]
-            gives_way = min((g for g in seated if g.address == crowd), key=_seated_s)
-            if now_s - _seated_s(gives_way) < SEAT_S:
+            displaced = min((c for c in seated if c.address == crowd), key=_seated_s)
+            if now_s - _seated_s(displaced) < MIN_SEAT_TENURE_S:
                 continue
-        ahead = sum(g.ahead for g in seated if g.address == address and g is not gives_way)
-        jumps = len(line) > 1 and AHEAD * (ahead + 1) <= n_seats[address]
-        return Change(line[-1 if jumps else 0], jumps, gives_way)
+        n_jumped = sum(c.jumped_queue for c in seated if c.address == address and c is not displaced)
+        jumps_queue = len(queue) > 1 and SEATS_PER_QUEUE_JUMP * (n_jumped + 1) <= n_seats[address]
+        return SeatAssignment(queue[-1 if jumps_queue else 0], jumps_queue, displaced)
     return None
 
 

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
-from onrig.runtime.link.acceptor import ConnectionAcceptor, Shed, peer_name
-from onrig.runtime.link.endpoint import Link, Tcp, parse_tcp
+from onrig.runtime.link.acceptor import ConnectionAcceptor, ShedConnections, peer_name
+from onrig.runtime.link.endpoint import Link, TcpEndpoint, parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.messages import (
     MAX_REQUEST_BYTES,
@@ -30,26 +30,26 @@ from onrig.runtime.link.messages import (
     decode_request,
     encode,
 )
-from onrig.runtime.link.pending import DOMAIN, HANDSHAKE_S, Gate, PendingConnection
+from onrig.runtime.link.pending import HANDSHAKE_TIMEOUT_S, ZAP_DOMAIN, PendingConnection, ZapHandler
 
 _ID_BYTES: Final = 8
-_REQUESTS_PER_TURN: Final = 64
-_BYTES_PER_TURN: Final = 8 * 1024 * 1024
+_MAX_REQUESTS_PER_TURN: Final = 64
+_MAX_BYTES_PER_TURN: Final = 8 * 1024 * 1024
 """Limit on bytes read and written per turn."""
 _MAX_FRAMES: Final = 5
 """Maximum frames: request id, header, and at most three payloads; further frames are discarded."""
-_HEAVY: Final = (Offer, Confirm)
+_EXPENSIVE_REQUESTS: Final = (Offer, Confirm)
 """Requests that take milliseconds; one of them ends a turn."""
-_QUEUED: Final = 4
+_MAX_QUEUED_MESSAGES: Final = 4
 """Queue length per peer and direction.  A learner has one pending request at a time."""
-_HEARTBEAT_MS: Final = 2_000
-_LOST_MS: Final = 10_000
+_HEARTBEAT_INTERVAL_MS: Final = 2_000
+_SILENCE_TIMEOUT_MS: Final = 10_000
 """Silence after which a connection counts as lost and is closed."""
-_NUDGE: Final = bytes(_ID_BYTES)
+_PROBE_ID: Final = bytes(_ID_BYTES)
 """Request id of unsolicited messages; learners count from 1."""
-_SEALED_BYTES: Final = 33
+_CURVE_OVERHEAD_BYTES: Final = 33
 """Overhead of CURVE per frame: command name, nonce, flags and authenticator."""
-_MAX_CONNECTIONS: Final = 256
+_MAX_CACHED_CONNECTIONS: Final = 256
 """Maximum number of cached connection-to-relay entries."""
 
 
@@ -78,7 +78,7 @@ Handle = Callable[[Ticket, RequestMessage, Sequence[bytes]], Answer | None]
 class TcpAccess(NamedTuple):
     """Access for other machines; without keys it must be a loopback address."""
 
-    endpoint: Tcp
+    endpoint: TcpEndpoint
     keys: RigKeys | None
 
 
@@ -87,10 +87,10 @@ class LinkServer:
 
     def __init__(self, endpoint: str, tcp: TcpAccess | None = None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._gate: Gate | None = None
+        self._zap_handler: ZapHandler | None = None
         self._acceptor: ConnectionAcceptor | None = None
         self._connections: dict[bytes, PendingConnection] = {}
-        self._doors: list[tuple[zmq.Socket[bytes], str]] = []
+        self._sockets: list[tuple[zmq.Socket[bytes], str]] = []
         self.malformed = 0
         self.work = 0
         """Bytes read and written in the last turn."""
@@ -99,70 +99,70 @@ class LinkServer:
             if tcp is not None:
                 inner = f"{endpoint}.tcp"
                 self._open(inner, "plain", tcp.endpoint, tcp.keys)
-                sealed = 0 if tcp.keys is None else _SEALED_BYTES
+                overhead_bytes = 0 if tcp.keys is None else _CURVE_OVERHEAD_BYTES
                 path = inner.removeprefix("ipc://")
                 self._acceptor = ConnectionAcceptor(
-                    tcp.endpoint, path, longest=MAX_REQUEST_BYTES + sealed, overhead=sealed
+                    tcp.endpoint, path, max_frame_bytes=MAX_REQUEST_BYTES + overhead_bytes, overhead=overhead_bytes
                 )
         except (zmq.ZMQError, OSError):
             self.close()
             raise
         self._poller = zmq.Poller()
-        for socket, _ in self._doors:
+        for socket, _ in self._sockets:
             self._poller.register(socket, zmq.POLLIN)
-        if self._gate is not None:
-            self._poller.register(self._gate.socket, zmq.POLLIN)
+        if self._zap_handler is not None:
+            self._poller.register(self._zap_handler.socket, zmq.POLLIN)
 
-    def _open(self, endpoint: str, name: str, tcp: Tcp | None, keys: RigKeys | None) -> None:
+    def _open(self, endpoint: str, name: str, tcp: TcpEndpoint | None, keys: RigKeys | None) -> None:
         socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
-        self._doors.append((socket, name))
+        self._sockets.append((socket, name))
         options = {
             zmq.LINGER: 200,
-            zmq.SNDHWM: _QUEUED,
-            zmq.RCVHWM: _QUEUED,
+            zmq.SNDHWM: _MAX_QUEUED_MESSAGES,
+            zmq.RCVHWM: _MAX_QUEUED_MESSAGES,
             zmq.MAXMSGSIZE: MAX_REQUEST_BYTES,
             zmq.ROUTER_MANDATORY: 1,
         }
         if tcp is not None:
             options |= {
-                zmq.HEARTBEAT_IVL: _HEARTBEAT_MS,
-                zmq.HEARTBEAT_TIMEOUT: _LOST_MS,
-                zmq.HANDSHAKE_IVL: round(1000 * HANDSHAKE_S),
+                zmq.HEARTBEAT_IVL: _HEARTBEAT_INTERVAL_MS,
+                zmq.HEARTBEAT_TIMEOUT: _SILENCE_TIMEOUT_MS,
+                zmq.HANDSHAKE_IVL: round(1000 * HANDSHAKE_TIMEOUT_S),
             }
         for option, value in options.items():
             socket.setsockopt(option, value)
         if keys is not None:
-            self._gate = Gate(self._context, keys.allowed)
-            socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+            self._zap_handler = ZapHandler(self._context, keys.allowed)
+            socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
             socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # fail closed: no ZAP handler, no connection
             socket.setsockopt(zmq.CURVE_SERVER, 1)
-            socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
-            socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public)
+            socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)
         socket.bind(endpoint)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Endpoints, with their actual ports."""
-        local = self._doors[0][0].getsockopt_string(zmq.LAST_ENDPOINT)
+        local = self._sockets[0][0].getsockopt_string(zmq.LAST_ENDPOINT)
         return (local,) if self._acceptor is None else (local, *self._acceptor.endpoints)
 
-    def refused_keys(self) -> list[str]:
+    def take_refused_keys(self) -> list[str]:
         """Fingerprints of keys refused since the last call."""
-        if self._gate is None:
+        if self._zap_handler is None:
             return []
-        refused, self._gate.refused = self._gate.refused, []
+        refused, self._zap_handler.refused_keys = self._zap_handler.refused_keys, []
         return refused
 
-    def shed(self) -> list[Shed]:
+    def take_shed_connections(self) -> list[ShedConnections]:
         """TCP connections ended since the last call."""
-        return [] if self._acceptor is None else self._acceptor.shed()
+        return [] if self._acceptor is None else self._acceptor.take_shed_connections()
 
     def wait(self, timeout_ms: int) -> bool:
         """Wait for a request; return True if there is one."""
         ready = dict(self._poller.poll(timeout_ms))
-        if self._gate is not None and self._gate.socket in ready:
-            self._gate.answer()
-        return any(socket in ready for socket, _ in self._doors)
+        if self._zap_handler is not None and self._zap_handler.socket in ready:
+            self._zap_handler.answer()
+        return any(socket in ready for socket, _ in self._sockets)
 
     def serve(self, handle: Handle) -> None:
         """Handle pending requests, up to a bounded amount of work, from all sockets in turn.
@@ -172,26 +172,26 @@ class LinkServer:
         if self._acceptor is not None:
             if self._acceptor.failure is not None:
                 raise self._acceptor.failure
-            self._acceptor.served_s = time.monotonic()
-        if self._gate is not None:
-            self._gate.answer()
+            self._acceptor.last_poll_s = time.monotonic()
+        if self._zap_handler is not None:
+            self._zap_handler.answer()
         self.work = 0
-        open_doors = list(range(len(self._doors)))
-        for _ in range(_REQUESTS_PER_TURN):
-            if not open_doors or self.work >= _BYTES_PER_TURN:
+        open_sockets = list(range(len(self._sockets)))
+        for _ in range(_MAX_REQUESTS_PER_TURN):
+            if not open_sockets or self.work >= _MAX_BYTES_PER_TURN:
                 return
-            door = open_doors.pop(0)
-            received = self._receive(door)
+            socket_index = open_sockets.pop(0)
+            received = self._receive(socket_index)
             if received is None:
                 continue
-            open_doors.append(door)
+            open_sockets.append(socket_index)
             ticket, frames = received
             self.work += sum(map(len, frames))
             if self.handle_message(ticket, frames, handle):
-                self.work += _BYTES_PER_TURN
+                self.work += _MAX_BYTES_PER_TURN
 
-    def _receive(self, door: int) -> tuple[Ticket, list[bytes]] | None:
-        socket, name = self._doors[door]
+    def _receive(self, socket_index: int) -> tuple[Ticket, list[bytes]] | None:
+        socket, name = self._sockets[socket_index]
         try:
             first = socket.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -205,9 +205,9 @@ class LinkServer:
             if len(frames) < _MAX_FRAMES:
                 frames.append(last.bytes)
         key = name
-        if name != "local" and self._gate is not None:
+        if name != "local" and self._zap_handler is not None:
             key = str(last.get("User-Id"))
-        peer = bytes([door]) + first.bytes
+        peer = bytes([socket_index]) + first.bytes
         if name != "local":
             self._notify_relay(peer, last, sizes)
         return Ticket(peer, frames[0] if frames else b"", key), frames[1:]
@@ -226,9 +226,9 @@ class LinkServer:
             if connection is None:
                 return
             self._connections[peer] = connection
-            while len(self._connections) > _MAX_CONNECTIONS:
+            while len(self._connections) > _MAX_CACHED_CONNECTIONS:
                 del self._connections[next(iter(self._connections))]
-        self._acceptor.received(connection, sizes)
+        self._acceptor.record_received(connection, sizes)
 
     def handle_message(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
         """Handle one message, the frames after its request id; return True if it was expensive."""
@@ -245,7 +245,7 @@ class LinkServer:
         if answer is not None:
             self.work += answer.read
             self.send(ticket, answer)
-        return isinstance(request, _HEAVY)
+        return isinstance(request, _EXPENSIVE_REQUESTS)
 
     def send(self, ticket: Ticket, answer: Answer) -> None:
         """Send an answer; dropped if the peer is disconnected or does not keep up."""
@@ -253,16 +253,16 @@ class LinkServer:
 
     def is_disconnected(self, peer: bytes) -> bool:
         """Whether a peer's connection is known to be closed."""
-        return self._send(peer, [_NUDGE]) == zmq.EHOSTUNREACH
+        return self._send(peer, [_PROBE_ID]) == zmq.EHOSTUNREACH
 
     def _send(self, peer: bytes, frames: list[bytes]) -> int:
         """Send without waiting; return 0 or an error number."""
-        if not peer or peer[0] >= len(self._doors):
+        if not peer or peer[0] >= len(self._sockets):
             return zmq.EHOSTUNREACH
         connection, size = self._connections.get(peer), sum(map(len, frames))
         if connection is not None and self._acceptor is not None and not self._acceptor.may_answer(connection, size):
             return zmq.EAGAIN  # earlier answers are still unread
-        socket = self._doors[peer[0]][0]
+        socket = self._sockets[peer[0]][0]
         try:
             try:
                 socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
@@ -272,17 +272,17 @@ class LinkServer:
                 socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if connection is not None and self._acceptor is not None:
-                connection.answered -= size
+                connection.queued_answer_bytes -= size
             return error.errno or zmq.EHOSTUNREACH
         self.work += size
         return 0
 
     def close(self) -> None:
         """Close all sockets."""
-        for socket, _ in self._doors:
+        for socket, _ in self._sockets:
             socket.close()
-        if self._gate is not None:
-            self._gate.close()
+        if self._zap_handler is not None:
+            self._zap_handler.close()
         self._context.term()
         if self._acceptor is not None:  # last, because it forwards the sockets' last messages
             self._acceptor.close()

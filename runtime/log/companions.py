@@ -14,31 +14,31 @@ from onrig.runtime.log import messages, wire
 from onrig.runtime.log.messages import LoggedEvent, read_event
 from onrig.runtime.run_config import RunConfig
 
-_AT_ONCE_BYTES: Final = 1 << 16
-_OLDEST_S: Final = 5.0
+_MAX_READ_BYTES: Final = 1 << 16
+_MAX_EVENT_AGE_S: Final = 5.0
 """Maximum age of an event by the host's clocks, one of which may have been set."""
 
 
 class Companions:
     """Messages that are new since the last call."""
 
-    def __init__(self, config: RunConfig, folder: Path, kept_state: Callable[[], bytes | None]) -> None:
+    def __init__(self, config: RunConfig, folder: Path, loop_state: Callable[[], bytes | None]) -> None:
         self._lockstep = config.lockstep
-        self._lines = LineTail(folder / "events.jsonl", from_end=True, read_bytes=_AT_ONCE_BYTES)
-        self._kept_state, self._kept = kept_state, b""
+        self._lines = LineTail(folder / "events.jsonl", from_end=True, read_bytes=_MAX_READ_BYTES)
+        self._load_state, self._last_state = loop_state, b""
         self.unix_minus_mono_s: Final = time.time() - time.monotonic()
 
-    def states(self) -> Iterator[bytes]:
+    def new_states(self) -> Iterator[bytes]:
         """Yield the loop's state, encoded, if it is new; it precedes the records after it."""
-        kept = self._kept_state()
-        if kept is None or kept == self._kept:
+        kept = self._load_state()
+        if kept is None or kept == self._last_state:
             return
-        self._kept = kept
+        self._last_state = kept
         state = msgspec.msgpack.decode(kept, type=dict[str, object])
         tick = state.get("tick", 0)
         yield wire.encode(messages.LOOP_STATE, (tick if isinstance(tick, int) else 0, msgspec.json.encode(state)))
 
-    def events(self, t_ns: int) -> Iterator[tuple[int, LoggedEvent]]:
+    def new_events(self, t_ns: int) -> Iterator[tuple[int, LoggedEvent]]:
         """Yield new events with their times: ``t_ns`` in lockstep, otherwise the host's monotonic time."""
         now_s = time.monotonic()
         for line in self._lines.lines():
@@ -47,5 +47,5 @@ class Companions:
                 continue
             if not self._lockstep:
                 t_s = event.t_unix_s - self.unix_minus_mono_s
-                t_ns = round(min(max(t_s, now_s - _OLDEST_S), now_s) * 1e9)
+                t_ns = round(min(max(t_s, now_s - _MAX_EVENT_AGE_S), now_s) * 1e9)
             yield t_ns, event

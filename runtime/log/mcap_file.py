@@ -13,11 +13,11 @@ from onrig.runtime.log.messages import Channel, channels
 from onrig.runtime.log.staged_file import StagedFile
 from onrig.runtime.log.steps import StepMessages
 
-FORMAT: Final = "2"
+FORMAT_VERSION: Final = "2"
 """Version of the channels and their schemas, in the metadata record ``onrig``.  1 had mean and std in every step."""
-METADATA: Final = "onrig"
+METADATA_NAME: Final = "onrig"
 CHUNK_BYTES: Final = 1 << 20
-_ATTACHED: Final = (("config.yaml", "application/yaml"), ("meta.json", "application/json"))
+_ATTACHMENTS: Final = (("config.yaml", "application/yaml"), ("meta.json", "application/json"))
 
 
 class McapFile:
@@ -26,15 +26,15 @@ class McapFile:
     def __init__(self, path: Path, metadata: Mapping[str, str], steps: StepMessages) -> None:
         """Start ``path`` with the run's configuration files attached; nothing is on disk before ``put``."""
         self._staged = StagedFile(path)
-        self.chunks = 0
+        self.n_chunks = 0
         """Number of chunks ended: the writer keeps about 1 kB for each until the file is finished."""
         self._writer = Writer(cast(IO[bytes], self._staged), chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
         self._writer.start()
-        self._writer.add_metadata(METADATA, dict(metadata))
-        for name, media_type in _ATTACHED:
-            beside = path.parent / name
-            if beside.is_file():
-                self._writer.add_attachment(0, 0, name, media_type, read_file(beside, MAX_JSON_BYTES))
+        self._writer.add_metadata(METADATA_NAME, dict(metadata))
+        for name, media_type in _ATTACHMENTS:
+            source = path.parent / name
+            if source.is_file():
+                self._writer.add_attachment(0, 0, name, media_type, read_file(source, MAX_JSON_BYTES))
         self._channels = {channel.topic: self._register(channel) for channel in channels(steps)}
 
     def _register(self, channel: Channel) -> int:
@@ -49,7 +49,7 @@ class McapFile:
     def end_chunk(self) -> None:
         """End the chunk, so that ``put`` writes it."""
         self._writer.flush()  # type: ignore[no-untyped-call]
-        self.chunks += 1
+        self.n_chunks += 1
 
     def put(self) -> None:
         """Write the ended chunks to disk; on OSError the file is left as it was."""
@@ -65,14 +65,14 @@ class McapFile:
         self._staged.close()
 
     @property
-    def staged(self) -> int:
+    def staged_bytes(self) -> int:
         """Bytes waiting for ``put``."""
-        return self._staged.staged
+        return self._staged.staged_bytes
 
     @property
-    def written(self) -> int:
+    def written_bytes(self) -> int:
         """Bytes on disk."""
-        return self._staged.written
+        return self._staged.written_bytes
 
     @property
     def size(self) -> int:

@@ -20,8 +20,8 @@ import numpy as np
 from onrig.hw.native import variant
 from onrig.runtime.log import messages, wire
 from onrig.runtime.log.companions import Companions
-from onrig.runtime.log.mcap_file import CHUNK_BYTES, FORMAT, McapFile
-from onrig.runtime.log.messages import EPISODES, EVENTS, LINES, LOOP, POLICIES, STEPS, ActingPolicy
+from onrig.runtime.log.mcap_file import CHUNK_BYTES, FORMAT_VERSION, McapFile
+from onrig.runtime.log.messages import EPISODES, EVENTS, LINES, LOOP, POLICIES, STEPS, PolicyTracker
 from onrig.runtime.log.staged_file import log_files, next_file
 from onrig.runtime.log.steps import Records, StepMessages
 from onrig.runtime.process_settings import Log
@@ -30,77 +30,77 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeRow
 
-_PUT_EVERY_S: Final = 1.0
-_RETRY_S: Final = 5.0
+_WRITE_INTERVAL_S: Final = 1.0
+_RETRY_INTERVAL_S: Final = 5.0
 """Interval at which an interrupted log checks for room."""
-_ROOM_BYTES: Final = 16_000_000
+_MIN_ROOM_BYTES: Final = 16_000_000
 """Free space required beyond ``log.keep_free_bytes`` before the log continues."""
 _BATCH_RECORDS: Final = 200
 """Records encoded per batch."""
-_CHUNKS_PER_FILE: Final = 10_000
+_MAX_CHUNKS_PER_FILE: Final = 10_000
 """Maximum chunks per file, which bounds the writer's memory."""
 
 
-class _Records:
+class _RecordCounts:
     """Positions of the records passed to a log: last one passed, last one encoded, and last one on disk."""
 
     def __init__(self) -> None:
-        self.given = self._encoded = self._on_disk = 0
+        self.n_received = self._n_encoded = self._n_on_disk = 0
         self._next_seq = self._encoded_seq = 0
         self.logged = 0
         """Number of the first record not on disk."""
-        self.missing = 0
+        self.n_missing = 0
         """Number of records passed that will never be on disk."""
 
-    def give(self, records: Records, *, stopped: bool) -> None:
+    def add(self, records: Records, *, stopped: bool) -> None:
         """Count further records, which a log that has ``stopped`` does not write."""
-        self.given += len(records)
+        self.n_received += len(records)
         self._next_seq = int(records[-1]["seq"]) + 1
         if stopped:
-            self.missing += len(records)
+            self.n_missing += len(records)
 
     def encode(self, last_seq: int) -> None:
         """Mark all records passed as encoded, up to this number."""
-        self._encoded, self._encoded_seq = self.given, last_seq + 1
+        self._n_encoded, self._encoded_seq = self.n_received, last_seq + 1
 
-    def put(self) -> None:
+    def mark_written(self) -> None:
         """Mark all encoded records as written to disk."""
-        self._on_disk, self.logged = self._encoded, self._encoded_seq
+        self._n_on_disk, self.logged = self._n_encoded, self._encoded_seq
 
     def stop(self) -> None:
         """Mark the log as stopped: no records other than those on disk will be there."""
-        self.missing += self.given - self._on_disk
+        self.n_missing += self.n_received - self._n_on_disk
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Mark the log as continuing with the next records."""
-        self._encoded = self._on_disk = self.given
+        self._n_encoded = self._n_on_disk = self.n_received
         self._encoded_seq = self.logged = self._next_seq
 
 
-class _Room:
+class _SpaceLimits:
     """Room for a run's log: its largest size, and the free space of its disk."""
 
     def __init__(self, settings: Log, folder: Path) -> None:
         self._settings, self._folder = settings, folder
-        self._earlier = sum(path.stat().st_size for path in log_files(folder))
+        self._previous_bytes = sum(path.stat().st_size for path in log_files(folder))
         self.closed = 0
         """Total bytes of the files written and closed here."""
 
-    def over_limit(self, size: int) -> str | None:
+    def limit_reason(self, size: int) -> str | None:
         """Return the reason to end a log whose open file has this size in bytes; None within ``log.max_bytes``."""
         maximum = self._settings.max_bytes
-        if maximum is None or self._earlier + self.closed + size <= maximum:
+        if maximum is None or self._previous_bytes + self.closed + size <= maximum:
             return None
         return f"the log has reached log.max_bytes ({maximum})"
 
-    def shortage(self, more: int) -> str | None:
-        """Return the reason not to fill the disk by ``more`` bytes; None if ``log.keep_free_bytes`` remain free."""
+    def shortage_reason(self, extra_bytes: int) -> str | None:
+        """Return the reason not to add ``extra_bytes`` to the disk; None if ``log.keep_free_bytes`` remain free."""
         try:
             disk = os.statvfs(self._folder)
         except OSError:
             return None  # the write itself will fail
         free, minimum = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
-        if free < minimum + more:
+        if free < minimum + extra_bytes:
             return f"the disk has {free / 1e6:.0f} MB left; log.keep_free_bytes is {minimum}"
         return None
 
@@ -114,35 +114,35 @@ class McapLog:
         folder: Path,
         session: str,
         event: Callable[..., None],
-        kept_state: Callable[[], bytes | None] = lambda: None,
+        loop_state: Callable[[], bytes | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
-        written: Collection[str] = (),
+        reserved_names: Collection[str] = (),
     ) -> None:
-        """``kept_state`` returns the loop's last stored state, or None; ``written``: as for `open_log`."""
-        self._written = written
+        """``loop_state`` returns the loop's last stored state, or None; ``reserved_names``: as for `open_log`."""
+        self._reserved_names = reserved_names
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._messages = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.input_names)
-        self._companions = Companions(config, folder, kept_state)
+        self._companions = Companions(config, folder, loop_state)
         self._t_ns = 0
-        self._policies = ActingPolicy()
-        self._waiting = bytearray()
-        self._room = _Room(config.log, folder)
+        self._policies = PolicyTracker()
+        self._pending = bytearray()
+        self._space = _SpaceLimits(config.log, folder)
         self._file: McapFile | None = None
-        self._records = _Records()
+        self._records = _RecordCounts()
         self._steps = 0
-        self._reason = ""
-        self._put_s = clock()
+        self._stop_reason = ""
+        self._last_write_s = clock()
         self._ended_by_request = self._closed = False
         self._stopped = not self._start_file()
         if self._stopped:
-            event("log_stopped", reason=self._reason, steps=0)
+            event("log_stopped", reason=self._stop_reason, steps=0)
 
     def _start_file(self) -> bool:
         """Start a file; return False if the disk is full."""
         try:
             self._open().put()
         except OSError as error:
-            self._file, self._reason = None, error.strerror or str(error)
+            self._file, self._stop_reason = None, error.strerror or str(error)
             with contextlib.suppress(OSError):  # otherwise each attempt on a full disk would leave an empty file
                 if self.path.stat().st_size == 0:
                     self.path.unlink()
@@ -155,24 +155,24 @@ class McapLog:
         """Add step records, in order."""
         if not len(records):
             return
-        self._records.give(records, stopped=self._stopped)
+        self._records.add(records, stopped=self._stopped)
         if self._stopped:
             return
         self._t_ns = max(int(records[-1]["t_mono_ns"]), 0)
-        self._take_state()
+        self._add_state()
         if self._config.lockstep:  # virtual time advances only with records, so pending events belong here
-            self._take_events()
-        self._waiting += records.tobytes()  # joining structured arrays is far slower in numpy
-        if len(self._waiting) >= _BATCH_RECORDS * records.itemsize:
+            self._add_events()
+        self._pending += records.tobytes()  # joining structured arrays is far slower in numpy
+        if len(self._pending) >= _BATCH_RECORDS * records.itemsize:
             self._encode()
 
     def _encode(self) -> None:
         """Encode the pending records into the chunk as one batch, because single records take ten times as long."""
         file = self._file
-        if self._stopped or file is None or not self._waiting:
+        if self._stopped or file is None or not self._pending:
             return
-        kept = records = np.frombuffer(bytes(self._waiting), self._messages.layout.dtype)
-        self._waiting.clear()
+        kept = records = np.frombuffer(bytes(self._pending), self._messages.layout.dtype)
+        self._pending.clear()
         self._records.encode(int(records[-1]["seq"]))
         for t_ns, change in self._policies.changes(records):
             self._add(POLICIES, t_ns, wire.encode(messages.POLICY, change))
@@ -185,8 +185,8 @@ class McapLog:
         for i, (t_ns, seq) in enumerate(zip(times, numbers, strict=True)):
             file.add(STEPS, t_ns, encoded[i * size : (i + 1) * size], seq)
         self._steps += len(kept)
-        if file.staged > CHUNK_BYTES:
-            self._put()
+        if file.staged_bytes > CHUNK_BYTES:
+            self._write_chunk()
 
     def episode(self, row: EpisodeRow) -> None:
         """Add the row of an ended episode."""
@@ -194,14 +194,14 @@ class McapLog:
 
     def turn(self, now_s: float) -> None:
         """Every second: add new events and write everything to disk."""
-        if now_s - self._put_s < (_RETRY_S if self._stopped else _PUT_EVERY_S):
+        if now_s - self._last_write_s < (_RETRY_INTERVAL_S if self._stopped else _WRITE_INTERVAL_S):
             return
-        self._put_s = now_s
+        self._last_write_s = now_s
         if self._stopped:
             self._continue()
             return
         self._update()
-        self._put()
+        self._write_chunk()
 
     @property
     def logged(self) -> int | None:
@@ -210,7 +210,7 @@ class McapLog:
 
     def account(self) -> LogAccount:
         """Return the account of records passed and missing."""
-        return LogAccount(self._records.given, self._records.missing, self._reason, self._ended_by_request)
+        return LogAccount(self._records.n_received, self._records.n_missing, self._stop_reason, self._ended_by_request)
 
     def close(self) -> None:
         """Finish the file and report its figures."""
@@ -219,20 +219,20 @@ class McapLog:
             self._finish()
         if not self._stopped:
             self._stopped = self._closed = True
-            self._event("log_closed", **self._figures())
+            self._event("log_closed", **self._statistics())
 
     def _update(self) -> None:
-        self._take_state()
-        self._take_events()
+        self._add_state()
+        self._add_events()
         self._encode()
 
-    def _figures(self) -> dict[str, float | int]:
-        written = self._room.closed + (0 if self._file is None else self._file.written)
-        per_step = written / self._steps if self._steps else 0.0
+    def _statistics(self) -> dict[str, float | int]:
+        n_bytes = self._space.closed + (0 if self._file is None else self._file.written_bytes)
+        per_step = n_bytes / self._steps if self._steps else 0.0
         rate = self._config.rate_hz / self._config.log.decimation
         return {
             "steps": self._steps,
-            "bytes": written,
+            "bytes": n_bytes,
             "bytes_per_step": round(per_step, 1),
             "mb_per_hour": round(per_step * rate * 3600 / 1e6, 3),
         }
@@ -242,9 +242,9 @@ class McapLog:
     def _open(self) -> McapFile:
         """Start the next file."""
         config = self._config
-        self.path = next_file(self._folder, self._written)
+        self.path = next_file(self._folder, self._reserved_names)
         metadata = {
-            "format": FORMAT,
+            "format": FORMAT_VERSION,
             "session": self._session,
             "rig": config.rig.name,
             "task": config.task.name,
@@ -262,24 +262,24 @@ class McapLog:
         if self._file is not None and not self._stopped:
             self._file.add(topic, t_ns, data)
 
-    def _put(self) -> None:
+    def _write_chunk(self) -> None:
         """Close the chunk and write it to disk; start the next file if this one is long."""
         file = self._file
         if self._stopped or file is None:
             return
         file.end_chunk()
-        reason = over_limit = self._room.over_limit(file.size)
-        if over_limit is None:
-            reason = self._room.shortage(file.staged)
+        reason = limit_reason = self._space.limit_reason(file.size)
+        if limit_reason is None:
+            reason = self._space.shortage_reason(file.staged_bytes)
         if reason is not None:
-            self._ended_by_request = over_limit is not None
+            self._ended_by_request = limit_reason is not None
             self._finish()
             self._stop(reason)
             return
         try:
             file.put()
-            self._records.put()
-            if file.chunks >= _CHUNKS_PER_FILE:
+            self._records.mark_written()
+            if file.n_chunks >= _MAX_CHUNKS_PER_FILE:
                 self._finish()
                 if not self._stopped:
                     self._open()
@@ -294,39 +294,39 @@ class McapLog:
         except OSError as error:
             self._stop(error.strerror or str(error))
             return
-        self._records.put()
+        self._records.mark_written()
         self._abandon_file()
 
     def _abandon_file(self) -> None:
         if self._file is not None:
-            self._room.closed += self._file.written
+            self._space.closed += self._file.written_bytes
             self._file.close()
             self._file = None
 
     def _stop(self, reason: str) -> None:
         if self._stopped:
             return
-        self._stopped, self._reason = True, reason
+        self._stopped, self._stop_reason = True, reason
         self._records.stop()
         self._abandon_file()
-        self._event("log_stopped", reason=reason, **self._figures())
-        self._waiting.clear()
+        self._event("log_stopped", reason=reason, **self._statistics())
+        self._pending.clear()
 
     def _continue(self) -> None:
         """Continue in another file, if there is room again."""
-        if self._ended_by_request or self._room.shortage(_ROOM_BYTES) is not None:
+        if self._ended_by_request or self._space.shortage_reason(_MIN_ROOM_BYTES) is not None:
             return
         if not self._start_file():
             return
         self._stopped = False
-        self._records.go_on()
-        self._event("log_goes_on", file=self.path.name, missing=self._records.missing)
+        self._records.resume()
+        self._event("log_goes_on", file=self.path.name, missing=self._records.n_missing)
 
-    def _take_state(self) -> None:
-        for state in self._companions.states():
+    def _add_state(self) -> None:
+        for state in self._companions.new_states():
             self._add(LOOP, self._t_ns, state)
 
-    def _take_events(self) -> None:
-        for t_ns, event in self._companions.events(self._t_ns):
+    def _add_events(self) -> None:
+        for t_ns, event in self._companions.new_events(self._t_ns):
             self._add(EVENTS, t_ns, wire.encode(messages.EVENT, event.fields))
             self._add(LINES, max(t_ns, 0), wire.encode(messages.LOG, event.line(max(t_ns, 0))))

@@ -72,14 +72,14 @@ LOG: Final = Message(
     ),
 )
 """The event as text: ``foxglove.Log``, for Foxglove's log panel."""
-_LEVEL: Final = Enum(
+_LOG_LEVEL: Final = Enum(
     "LogLevel", (("UNKNOWN", 0), ("DEBUG", 1), ("INFO", 2), ("WARNING", 3), ("ERROR", 4), ("FATAL", 5))
 )
 INFO, WARNING, ERROR = 2, 3, 4
 
 
 # The well-known type has a varint, whose width varies.
-_TIMESTAMP: Final = File(
+_TIMESTAMP_FILE: Final = File(
     "google/protobuf/timestamp.proto",
     "google.protobuf",
     (Message("Timestamp", (Field("seconds", 1, "int64"), Field("nanos", 2, "int32"))),),
@@ -89,8 +89,10 @@ _TIMESTAMP: Final = File(
 def descriptors(message: Message) -> bytes:
     """Return the FileDescriptorSet that a reader needs for one of the messages above."""
     if message is LOG:
-        imports = (_TIMESTAMP.name,)
-        return wire.descriptor_set((_TIMESTAMP, File("foxglove/Log.proto", "foxglove", (LOG,), (_LEVEL,), imports)))
+        imports = (_TIMESTAMP_FILE.name,)
+        return wire.descriptor_set(
+            (_TIMESTAMP_FILE, File("foxglove/Log.proto", "foxglove", (LOG,), (_LOG_LEVEL,), imports))
+        )
     return wire.descriptor_set((File(f"onrig/{message.name.lower()}.proto", PACKAGE, (message,), ENUMS),))
 
 
@@ -110,14 +112,14 @@ POLICIES: Final = "/onrig/policy"
 LOOP: Final = "/onrig/loop"
 EVENTS: Final = "/onrig/event"
 LINES: Final = "/onrig/log"
-_MESSAGES: Final = {EPISODES: EPISODE, POLICIES: POLICY, LOOP: LOOP_STATE, EVENTS: EVENT}
+_MESSAGES_BY_TOPIC: Final = {EPISODES: EPISODE, POLICIES: POLICY, LOOP: LOOP_STATE, EVENTS: EVENT}
 
 
 def channels(steps: StepMessages) -> tuple[Channel, ...]:
     """Return all channels of a rig's log; ``steps`` encodes its step records."""
     return (
         Channel(STEPS, f"{PACKAGE}.Step", wire.descriptor_set((steps.file,))),
-        *(Channel(topic, f"{PACKAGE}.{m.name}", descriptors(m)) for topic, m in _MESSAGES.items()),
+        *(Channel(topic, f"{PACKAGE}.{m.name}", descriptors(m)) for topic, m in _MESSAGES_BY_TOPIC.items()),
         Channel(LINES, "foxglove.Log", descriptors(LOG)),
     )
 
@@ -125,7 +127,7 @@ def channels(steps: StepMessages) -> tuple[Channel, ...]:
 def timestamp(t_ns: int) -> bytes:
     """Encode a google.protobuf.Timestamp."""
     seconds, nanos = divmod(t_ns, 1_000_000_000)
-    return wire.encode(_TIMESTAMP.messages[0], (seconds, nanos))
+    return wire.encode(_TIMESTAMP_FILE.messages[0], (seconds, nanos))
 
 
 def encode_episode(row: EpisodeRow) -> bytes:
@@ -135,8 +137,8 @@ def encode_episode(row: EpisodeRow) -> bytes:
     return wire.encode(EPISODE, (row.episode, kind, *values))
 
 
-_WARNINGS: Final = ("warning", "policy_refused", "policy_warning", "learner_turned_away", "not_reproducible")
-_ERRORS: Final = ("error", "fault", "log_stopped")
+_WARNING_KINDS: Final = ("warning", "policy_refused", "policy_warning", "learner_turned_away", "not_reproducible")
+_ERROR_KINDS: Final = ("error", "fault", "log_stopped")
 Values = tuple[float | str | bytes, ...]
 """Fields of a message, in order."""
 
@@ -148,7 +150,7 @@ class LoggedEvent(NamedTuple):
     kind: str
     source: str
     message: str
-    said: str
+    summary: str
     """Its message, or else its fields as text."""
     text: str
     """The complete line."""
@@ -161,11 +163,11 @@ class LoggedEvent(NamedTuple):
     def line(self, t_ns: int) -> Values:
         """Fields of ``foxglove.Log``, in order."""
         level = INFO
-        if self.kind in _ERRORS:
+        if self.kind in _ERROR_KINDS:
             level = ERROR
-        elif self.kind in _WARNINGS:
+        elif self.kind in _WARNING_KINDS:
             level = WARNING
-        return (timestamp(t_ns), level, f"{self.kind}: {self.said}", self.source or "replay", "", 0)
+        return (timestamp(t_ns), level, f"{self.kind}: {self.summary}", self.source or "replay", "", 0)
 
 
 def read_event(line: bytes) -> LoggedEvent | None:
@@ -177,11 +179,11 @@ def read_event(line: bytes) -> LoggedEvent | None:
     t_unix_s, kind = fields.pop("t_unix_s", 0.0), str(fields.pop("kind", ""))
     source, message = str(fields.pop("source", "")), str(fields.pop("message", ""))
     remainder = ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
-    at_s = t_unix_s if isinstance(t_unix_s, float | int) else 0.0
-    return LoggedEvent(at_s, kind, source, message, message or remainder, line.decode("utf-8", "replace"))
+    time_s = t_unix_s if isinstance(t_unix_s, float | int) else 0.0
+    return LoggedEvent(time_s, kind, source, message, message or remainder, line.decode("utf-8", "replace"))
 
 
-class ActingPolicy:
+class PolicyTracker:
     """Tracks the acting policy through the records, in order."""
 
     def __init__(self) -> None:

@@ -28,18 +28,18 @@ from mcap.writer import MCAP0_MAGIC
 from onrig.hw.rig import Rig
 from onrig.runtime.files import open_file
 from onrig.runtime.log import wire
-from onrig.runtime.log.mcap_file import FORMAT, METADATA
+from onrig.runtime.log.mcap_file import FORMAT_VERSION, METADATA_NAME
 from onrig.runtime.log.messages import EVENTS, LOOP, STEPS
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.log.steps import Records, StepMessages
 from onrig.runtime.run_config import RunConfig
 
-_BATCH: Final = 4096
+_BATCH_SIZE: Final = 4096
 _MAX_RECORD_BYTES: Final = 1 << 28
 """Maximum bytes of one record of the file; far above any that the writer produces."""
 _BYTES_PER_STEP: Final = 125
 """Approximate compressed size of a step."""
-_HEAD: Final = struct.Struct("<BQ")
+_RECORD_HEADER: Final = struct.Struct("<BQ")
 """Bytes of opcode and length before each record of the file."""
 
 _NO_TICK: Final = (1 << 63) - 1
@@ -53,7 +53,7 @@ class Event(NamedTuple):
     fields: Fields
 
 
-class Kept(NamedTuple):
+class StoredLoopState(NamedTuple):
     """The loop's state stored between two episodes, before the record number ``fields["tick"]``."""
 
     fields: Fields
@@ -78,7 +78,7 @@ class LogEnd(NamedTuple):
     complete: bool
 
 
-Part = LogStart | LogEnd | Records | Event | Kept
+Part = LogStart | LogEnd | Records | Event | StoredLoopState
 """Parts of a log, in order; records come in batches."""
 
 
@@ -96,10 +96,10 @@ def read_records(folder: Path, config: RunConfig) -> Iterator[Records]:
     """
     rig, behaviour, inputs = config.rig, config.stochastic, config.input_names
     files = log_files(folder)
-    starts = [_start(path, StepMessages(rig, behaviour=behaviour, inputs=inputs)) for path in files]
+    starts = [_read_start(path, StepMessages(rig, behaviour=behaviour, inputs=inputs)) for path in files]
     sessions: dict[str, int] = {}
-    for at, (path, (session, _)) in enumerate(zip(files, starts, strict=True)):
-        repeated = [tick for later, tick in starts[at + 1 :] if later != session and config.lockstep]
+    for index, (path, (session, _)) in enumerate(zip(files, starts, strict=True)):
+        repeated = [tick for later, tick in starts[index + 1 :] if later != session and config.lockstep]
         for part in _read_file(path, StepMessages(rig, behaviour=behaviour, inputs=inputs)):
             if isinstance(part, np.ndarray):
                 fresh = part["seq"].astype(np.int64) > sessions.get(session, -1)
@@ -109,7 +109,7 @@ def read_records(folder: Path, config: RunConfig) -> Iterator[Records]:
                     yield records
 
 
-def _start(path: Path, messages: StepMessages) -> tuple[str, int]:
+def _read_start(path: Path, messages: StepMessages) -> tuple[str, int]:
     """Session of a log file, and the tick of its first record; the largest number for a file without records."""
     session = ""
     with contextlib.closing(_read_file(path, messages)) as parts:
@@ -121,13 +121,13 @@ def _start(path: Path, messages: StepMessages) -> tuple[str, int]:
     return session, _NO_TICK
 
 
-def unfinished(folder: Path) -> list[Path]:
+def unfinished_files(folder: Path) -> list[Path]:
     """Log files without an index at their end: being written, or their writer was killed."""
     found = []
     for path in log_files(folder):
         try:
             with open_file(path, None) as file:
-                if _summary(file) is None:
+                if _read_summary(file) is None:
                     found.append(path)
         except OSError:
             found.append(path)
@@ -140,16 +140,16 @@ def read_last(folder: Path, rig: Rig, most: int, *, behaviour: bool = False, inp
     records = messages.decode(b"")
     for path in reversed(log_files(folder)):
         if len(records) < most:
-            records = np.concatenate([_newest(path, messages, most - len(records)), records])
+            records = np.concatenate([_read_newest(path, messages, most - len(records)), records])
     return records
 
 
-def _newest(path: Path, messages: StepMessages, maximum: int) -> Records:
+def _read_newest(path: Path, messages: StepMessages, maximum: int) -> Records:
     expected = wire.descriptor_set((messages.file,))
     newest: list[bytes] = []
     try:
         with open_file(path, None) as file:
-            if _summary(file) is not None:
+            if _read_summary(file) is not None:
                 for schema, _, message in make_reader(file).iter_messages(STEPS, reverse=True):
                     if schema is None or schema.data != expected:
                         raise LogDamagedError(f"{path}: its steps are laid out by another version, or for another rig")
@@ -168,7 +168,7 @@ def _newest(path: Path, messages: StepMessages, maximum: int) -> Records:
     return records
 
 
-def _summary(file: IO[bytes]) -> Summary | None:
+def _read_summary(file: IO[bytes]) -> Summary | None:
     """Return the index at a file's end; None if its writer did not finish it, or it is damaged."""
     try:
         return make_reader(file).get_summary()
@@ -176,20 +176,20 @@ def _summary(file: IO[bytes]) -> Summary | None:
         return None
 
 
-def size_of(folder: Path) -> int:
+def log_size(folder: Path) -> int:
     """Bytes of all log files of a run."""
     return sum(path.stat().st_size for path in log_files(folder))
 
 
 def count_steps(folder: Path) -> int:
     """Number of records in a run's log files; approximate for an unfinished file."""
-    return sum(_count(path) for path in log_files(folder))
+    return sum(_count_file(path) for path in log_files(folder))
 
 
-def _count(path: Path) -> int:
+def _count_file(path: Path) -> int:
     try:
         with open_file(path, None) as file:
-            summary = _summary(file)
+            summary = _read_summary(file)
     except OSError:
         return 0
     if summary is None or summary.statistics is None:
@@ -204,23 +204,25 @@ def _read_file(path: Path, messages: StepMessages) -> Generator[Part, None, None
     topics: dict[int, str] = {}
     metadata: dict[str, str] = {}
     attachments: dict[str, bytes] = {}
-    begun = False
-    waiting: list[bytes] = []
+    started = False
+    pending: list[bytes] = []
 
     def batch() -> Records:
-        records = messages.decode(b"".join(waiting))
-        waiting.clear()
+        records = messages.decode(b"".join(pending))
+        pending.clear()
         return records
 
-    whole = True
+    complete = True
     try:
         with open_file(path, None) as file:
-            prefix = io.BufferedReader(_Prefix(cast(io.RawIOBase, file.raw)))
+            prefix = io.BufferedReader(_CompleteRecords(cast(io.RawIOBase, file.raw)))
             for record in StreamReader(prefix, validate_crcs=True, record_size_limit=_MAX_RECORD_BYTES).records:
-                if isinstance(record, Metadata) and record.name == METADATA:
+                if isinstance(record, Metadata) and record.name == METADATA_NAME:
                     metadata = dict(record.metadata)
-                    if metadata.get("format") != FORMAT:
-                        raise LogDamagedError(f"{path}: format {metadata.get('format')}, this version reads {FORMAT}")
+                    if metadata.get("format") != FORMAT_VERSION:
+                        raise LogDamagedError(
+                            f"{path}: format {metadata.get('format')}, this version reads {FORMAT_VERSION}"
+                        )
                 elif isinstance(record, Attachment):
                     attachments[record.name] = record.data
                 elif isinstance(record, Schema):
@@ -230,45 +232,45 @@ def _read_file(path: Path, messages: StepMessages) -> Generator[Part, None, None
                     if record.topic == STEPS and schemas[record.schema_id].data != expected:
                         raise LogDamagedError(f"{path}: its steps have the layout of another version or rig")
                 elif isinstance(record, Message):
-                    if not begun:
-                        begun = True
+                    if not started:
+                        started = True
                         yield LogStart(path, metadata, attachments)
                     topic = topics[record.channel_id]
                     if topic == STEPS:
-                        waiting.append(record.data)
-                        if len(waiting) >= _BATCH:
+                        pending.append(record.data)
+                        if len(pending) >= _BATCH_SIZE:
                             yield batch()
                     elif topic in (EVENTS, LOOP):
-                        if waiting:
+                        if pending:
                             yield batch()
-                        yield (Event if topic == EVENTS else Kept)(_json(record.data))
+                        yield (Event if topic == EVENTS else StoredLoopState)(_decode_json(record.data))
     except EndOfFile:
-        whole = False
+        complete = False
     except LogDamagedError:
         raise
     except OSError as error:
         raise LogDamagedError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # errors of the decompressors and of mcap have no common base
         raise LogDamagedError(f"{path}: {str(error) or type(error).__name__}") from error
-    if waiting:
+    if pending:
         yield batch()
-    yield LogEnd(path, whole)
+    yield LogEnd(path, complete)
 
 
-class _Prefix(io.RawIOBase):
+class _CompleteRecords(io.RawIOBase):
     """View of a file's complete records, without a truncated one at the end."""
 
     def __init__(self, file: io.RawIOBase) -> None:
         self._file = file
-        self._left = _complete_bytes(file)
+        self._remaining_bytes = _complete_bytes(file)
         file.seek(0)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        n = self._file.readinto(memoryview(buffer)[: self._left]) or 0
-        self._left -= n
+        n = self._file.readinto(memoryview(buffer)[: self._remaining_bytes]) or 0
+        self._remaining_bytes -= n
         return n
 
 
@@ -276,39 +278,39 @@ def _complete_bytes(file: io.RawIOBase) -> int:
     """End of the last complete record before the footer; the file's length if footer and closing magic are present."""
     size = file.seek(0, os.SEEK_END)
     offset = len(MCAP0_MAGIC)
-    while offset + _HEAD.size <= size:
+    while offset + _RECORD_HEADER.size <= size:
         file.seek(offset)
-        opcode, length = _HEAD.unpack(file.read(_HEAD.size) or b"")
-        if offset + _HEAD.size + length > size:
+        opcode, length = _RECORD_HEADER.unpack(file.read(_RECORD_HEADER.size) or b"")
+        if offset + _RECORD_HEADER.size + length > size:
             return offset
-        end = offset + _HEAD.size + length
+        end = offset + _RECORD_HEADER.size + length
         if opcode == Opcode.FOOTER:
             return size if size >= end + len(MCAP0_MAGIC) else offset
         offset = end
     return min(offset, size)
 
 
-def _json(message: bytes) -> Fields:
+def _decode_json(message: bytes) -> Fields:
     """Return the last text field of an ``onrig.Event`` or ``onrig.Loop``; fields are in order."""
     offset = 0
     content = b""
     while offset < len(message):
-        key, offset = _varint(message, offset)
+        key, offset = _read_varint(message, offset)
         if key & 7 == wire.LENGTH_DELIMITED:
-            length, offset = _varint(message, offset)
+            length, offset = _read_varint(message, offset)
             content, offset = message[offset : offset + length], offset + length
         else:
             offset += 8
     return msgspec.json.decode(content, type=Fields)
 
 
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[offset]
         value |= (byte & 0x7F) << shift
         offset, shift = offset + 1, shift + 7
-        if byte < wire.MORE:
+        if byte < wire.CONTINUATION_BIT:
             return value, offset
 
 

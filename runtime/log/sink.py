@@ -13,7 +13,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeRow
 
-Event = Callable[..., None]
+WriteEvent = Callable[..., None]
 
 
 class Sink(Protocol):
@@ -70,15 +70,15 @@ def open_log(
     config: RunConfig,
     folder: Path,
     session: str,
-    event: Event,
+    event: WriteEvent,
     loop_state: Callable[[], bytes | None] = lambda: None,
-    written: Collection[str] = (),
+    reserved_names: Collection[str] = (),
 ) -> Sink:
     """Open the log requested by a configuration, in the run's ``folder``.
 
     ``session`` identifies the loop's process: it changes with a resumption, but not with a restart of the replay
     process. ``event`` receives the end of the log and the first failure; ``loop_state`` returns the loop's last stored
-    state (``onrig.runtime.shm.latest``); ``written``: files of the run, whose names are never reused, even after
+    state (``onrig.runtime.shm.latest``); ``reserved_names``: files of the run, whose names are never reused, even after
     deletion. Raises LogMissing if the log is requested explicitly but mcap is not installed; by default the run then
     has no log.
     """
@@ -92,4 +92,4 @@ def open_log(
             raise LogMissing(f"log.mcap: {error.name} is not installed; {remedy}, or set log.mcap=auto") from None
         event("log_off", reason=f"{error.name} is not installed; {remedy}, or set log.mcap=false")
         return NoLog()
-    return McapLog(config, folder, session, event, loop_state, written=written)
+    return McapLog(config, folder, session, event, loop_state, reserved_names=reserved_names)

@@ -8,19 +8,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-_NAME: Final = re.compile(r"log(?:-(\d+))?\.mcap")
+_NAME_PATTERN: Final = re.compile(r"log(?:-(\d+))?\.mcap")
 
 
 def log_files(folder: Path) -> list[Path]:
     """List the log files of a run in the order in which they were written."""
-    matches = [(m, p) for p in folder.glob("log*.mcap") if (m := _NAME.fullmatch(p.name))]
+    matches = [(m, p) for p in folder.glob("log*.mcap") if (m := _NAME_PATTERN.fullmatch(p.name))]
     return [p for _, p in sorted(((int(m[1] or 1), p) for m, p in matches))]
 
 
 def next_file(folder: Path, written: Iterable[str] = ()) -> Path:
     """Name the file that follows those of a run; ``written``: names of files that may have been deleted."""
     names = (*(path.name for path in log_files(folder)), *written)
-    last = max((int(match[1] or 1) for name in names if (match := _NAME.fullmatch(name))), default=0)
+    last = max((int(match[1] or 1) for name in names if (match := _NAME_PATTERN.fullmatch(name))), default=0)
     return folder / (f"log-{last + 1}.mcap" if last else "log.mcap")
 
 
@@ -49,12 +49,12 @@ class StagedFile:
         """Do nothing: bytes remain staged until `put`."""
 
     @property
-    def staged(self) -> int:
+    def staged_bytes(self) -> int:
         """Number of staged bytes."""
         return len(self._staged)
 
     @property
-    def written(self) -> int:
+    def written_bytes(self) -> int:
         """Bytes in the file."""
         return self._written
 

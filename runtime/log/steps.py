@@ -15,10 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.hw.rig import Rig
-from onrig.runtime.log.wire import LENGTH_DELIMITED, MORE, PACKED, VARINT, Enum, Field, File, Message, Type, tag, varint
+from onrig.runtime.log.wire import (
+    CONTINUATION_BIT,
+    FIXED_WIDTH_TYPES,
+    LENGTH_DELIMITED,
+    VARINT,
+    Enum,
+    Field,
+    FieldType,
+    File,
+    Message,
+    tag,
+    varint,
+)
 from onrig.runtime.record import STAGES, Kind, Miss, RecordLayout, Rule
 
-_NUMPY: Final = {"<d": "<f8", "<f": "<f4", "<Q": "<u8", "<I": "<u4", "<q": "<i8", "<i": "<i4"}
+_NUMPY_TYPES: Final = {"<d": "<f8", "<f": "<f4", "<Q": "<u8", "<I": "<u4", "<q": "<i8", "<i": "<i4"}
 
 
 class Column(NamedTuple):
@@ -56,9 +68,9 @@ class Rows:
                 self._enums.add(column.column)
                 entries.append((column.column, "u1", (2,)))
             else:
-                wire_type, code = PACKED[field.type]
+                wire_type, code = FIXED_WIDTH_TYPES[field.type]
                 constant(tag(field.number, wire_type))
-                entries.append((column.column, _NUMPY[code]))
+                entries.append((column.column, _NUMPY_TYPES[code]))
 
         for part in parts:
             if isinstance(part, Column):
@@ -70,19 +82,19 @@ class Rows:
                 add(column)
         self.dtype: Final = np.dtype(entries)
         self.size: Final[int] = self.dtype.itemsize
-        self._blank = np.zeros(1, self.dtype)
+        self._zero_row = np.zeros(1, self.dtype)
         for name, content in self._constants.items():
-            self._blank[name] = np.frombuffer(content, np.uint8)
+            self._zero_row[name] = np.frombuffer(content, np.uint8)
 
-    def blank(self, n: int) -> npt.NDArray[np.void]:
+    def zero_rows(self, n: int) -> npt.NDArray[np.void]:
         """Return ``n`` messages with all values 0."""
-        return np.repeat(self._blank, n)
+        return np.repeat(self._zero_row, n)
 
     def put(self, rows: npt.NDArray[np.void], column: str, values: npt.NDArray[np.generic]) -> None:
         """Set one column, shape (n,)."""
         if column in self._enums:
             numbers = values.astype(np.uint8)
-            rows[column][:, 0], rows[column][:, 1] = numbers | MORE, numbers >> 7
+            rows[column][:, 0], rows[column][:, 1] = numbers | CONTINUATION_BIT, numbers >> 7
         else:
             rows[column] = values
 
@@ -111,7 +123,7 @@ ENUMS: Final = (
     Enum("Rule", tuple((f"RULE_{r.name}", r.value) for r in Rule)),
     Enum("Miss", tuple((f"MISS_{m.name}", m.value) for m in Miss)),
 )
-_TYPES: Final[dict[str, Type]] = {
+_TYPES: Final[dict[str, FieldType]] = {
     "u1": "fixed32",
     "u2": "fixed32",
     "u4": "fixed32",
@@ -121,14 +133,14 @@ _TYPES: Final[dict[str, Type]] = {
     "f4": "float",
     "f8": "double",
 }
-_GROUPS: Final = {
+_GROUP_NAMES: Final = {
     "stage": "Stages",
     "sensor": "Sensor",
     "signal": "Observation",
     "input": "Input",
     "actuator": "Action",
 }
-_SENSORS_SI: Final = 100
+_SI_SENSORS_FIELD: Final = 100
 """Field number of the sensors in SI units, which are not part of a record."""
 
 
@@ -151,7 +163,7 @@ def identifiers(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(results)
 
 
-class _Part(NamedTuple):
+class _StepField(NamedTuple):
     """A field of the message and its position in the record."""
 
     part: Column | Group
@@ -189,7 +201,7 @@ class StepMessages:
         types = {"Stages": "fixed64", "SensorCounts": "sfixed32", "ActionCounts": "sfixed32"}
         nested: list[Message] = []
         for group, names in self._names.items():
-            type_: Type = types.get(group, "float")  # type: ignore[assignment]
+            type_: FieldType = types.get(group, "float")  # type: ignore[assignment]
             nested.append(Message(group, tuple(Field(name, i, type_) for i, name in enumerate(names, 1))))
         fields = tuple(p.part.field for p in self._parts)
         return File(FILE, PACKAGE, (Message("Step", fields, tuple(nested)),), ENUMS)
@@ -201,7 +213,7 @@ class StepMessages:
 
     def encode(self, records: Records) -> bytes:
         """Encode n records (dtype ``RecordLayout.dtype``) as n concatenated messages of ``size`` bytes."""
-        rows = self._rows.blank(len(records))
+        rows = self._rows.zero_rows(len(records))
         for part, column in self._parts:
             if isinstance(part, Column):
                 self._rows.put(rows, part.column, records[column])
@@ -223,24 +235,24 @@ class StepMessages:
                     records[column][:, i] = self._rows.get(rows, inner.column)
         return records
 
-    def _build(self) -> Iterator[_Part]:
+    def _build(self) -> Iterator[_StepField]:
         enums = {Kind: "Kind", Rule: "Rule", Miss: "Miss"}
         for field in self._layout.fields:
             name, kind, stored = field
             type_ = _TYPES[stored.code]
             if kind in enums:
-                yield _Part(Column(Field(name, stored.number, "enum", f".{PACKAGE}.{enums[kind]}"), name), name)
+                yield _StepField(Column(Field(name, stored.number, "enum", f".{PACKAGE}.{enums[kind]}"), name), name)
             elif stored.per == "tick":
-                yield _Part(Column(Field(name, stored.number, type_), name), name)
+                yield _StepField(Column(Field(name, stored.number, type_), name), name)
             else:
                 counts = stored.unit == "counts"
                 if stored.per == "sensor":
-                    yield _Part(self._group(name, _SENSORS_SI, "Sensors", "float"), "")
-                shown = f"{name.removesuffix('s')}_counts" if counts else name
-                group = _GROUPS[stored.per] + ("Counts" if counts else "")
-                yield _Part(self._group(shown, stored.number, group, type_), name)
+                    yield _StepField(self._group(name, _SI_SENSORS_FIELD, "Sensors", "float"), "")
+                group_name = f"{name.removesuffix('s')}_counts" if counts else name
+                group = _GROUP_NAMES[stored.per] + ("Counts" if counts else "")
+                yield _StepField(self._group(group_name, stored.number, group, type_), name)
 
-    def _group(self, name: str, number: int, group: str, type_: Type) -> Group:
+    def _group(self, name: str, number: int, group: str, type_: FieldType) -> Group:
         columns = tuple(
             Column(Field(inner, i, type_), f"{name}.{inner}") for i, inner in enumerate(self._names[group], 1)
         )

@@ -10,10 +10,10 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
-Fixed = Literal["double", "float", "fixed64", "fixed32", "sfixed64", "sfixed32"]
-Type = Fixed | Literal["int64", "int32", "bool", "enum", "string", "message"]
+FixedWidthType = Literal["double", "float", "fixed64", "fixed32", "sfixed64", "sfixed32"]
+FieldType = FixedWidthType | Literal["int64", "int32", "bool", "enum", "string", "message"]
 
-_DESCRIPTOR_TYPES: Final[dict[Type, int]] = {
+_DESCRIPTOR_TYPES: Final[dict[FieldType, int]] = {
     "double": 1,
     "float": 2,
     "int64": 3,
@@ -30,7 +30,7 @@ _DESCRIPTOR_TYPES: Final[dict[Type, int]] = {
 VARINT: Final = 0
 LENGTH_DELIMITED: Final = 2
 _I64, _I32 = 1, 5
-PACKED: Final[dict[Type, tuple[int, str]]] = {
+FIXED_WIDTH_TYPES: Final[dict[FieldType, tuple[int, str]]] = {
     "double": (_I64, "<d"),
     "float": (_I32, "<f"),
     "fixed64": (_I64, "<Q"),
@@ -39,7 +39,7 @@ PACKED: Final[dict[Type, tuple[int, str]]] = {
     "sfixed32": (_I32, "<i"),
 }
 """Wire type and `struct` code of the fixed-width types."""
-MORE: Final = 0x80
+CONTINUATION_BIT: Final = 0x80
 """Bit set in every byte of a varint except the last."""
 
 
@@ -48,8 +48,8 @@ class Field(NamedTuple):
 
     name: str
     number: int
-    type: Type
-    of: str = ""
+    type: FieldType
+    type_name: str = ""
     """Full name of the enum or message, with a leading dot."""
 
 
@@ -81,8 +81,8 @@ class File(NamedTuple):
 def varint(value: int) -> bytes:
     """Encode a number of at least 0 in seven bits per byte, the lowest first."""
     out = bytearray()
-    while value >= MORE:
-        out.append(value & 0x7F | MORE)
+    while value >= CONTINUATION_BIT:
+        out.append(value & 0x7F | CONTINUATION_BIT)
         value >>= 7
     return bytes([*out, value])
 
@@ -112,10 +112,10 @@ def encode(message: Message, values: Sequence[float | str | bytes]) -> bytes:
         if field.type in ("string", "message"):
             content = value.encode() if isinstance(value, str) else value
             out += length_delimited(field.number, content if isinstance(content, bytes) else b"")
-        elif field.type not in PACKED:
+        elif field.type not in FIXED_WIDTH_TYPES:
             out += _number(field.number, int(value))
         else:
-            wire_type, code = PACKED[field.type]
+            wire_type, code = FIXED_WIDTH_TYPES[field.type]
             out += tag(field.number, wire_type) + struct.pack(code, value)
     return out
 
@@ -159,7 +159,7 @@ def _field(field: Field) -> bytes:
             _number(3, field.number),
             _number(4, label_optional),
             _number(5, _DESCRIPTOR_TYPES[field.type]),
-            _text(6, field.of) if field.of else b"",
+            _text(6, field.type_name) if field.type_name else b"",
         ]
     )
 

@@ -33,7 +33,7 @@ class _Struct(ctypes.Structure):
 
 
 @cache
-def _function() -> Any:
+def _load_function() -> Any:
     """Return the library's function, which releases the GIL, or None."""
     loaded = library()
     if loaded is None:
@@ -63,7 +63,7 @@ class Records:
                 raise ValueError(f"{field} lies outside rows of {rows.shape[2]} words or records of {record}")
         self._rows: Final = rows
         self._fields: Final = fields
-        self._record: Final = record
+        self._record_floats: Final = record
         self._table: Final = np.array(fields, np.int64).reshape(-1, 4)
         pointers = rows.ctypes.data, self._table.ctypes.data
         self._struct: Final = _Struct(*rows.shape, record, len(fields), *pointers)
@@ -76,14 +76,14 @@ class Records:
         written.
         """
         updates, trials, batch = slots.shape
-        shape = (self._rows.shape[0], updates, self._record)
-        fits = all(field.offset + batch * field.columns <= self._record for field in self._fields)
+        shape = (self._rows.shape[0], updates, self._record_floats)
+        fits = all(field.offset + batch * field.columns <= self._record_floats for field in self._fields)
         if trials != shape[0] or not fits or into.shape != shape or into.dtype != np.float32:
             raise ValueError(f"minibatches of shape {slots.shape} do not fit records of shape {into.shape}")
         if not into.flags.c_contiguous or not into.flags.writeable:
             raise ValueError("records must be contiguous and writeable")
         slots = np.ascontiguousarray(slots, np.int64)
-        function = _function()
+        function = _load_function()
         if function is None:
             self._gather(slots, into.view(np.uint32))
         elif function(self._address, slots.ctypes.data, updates, batch, into.ctypes.data):

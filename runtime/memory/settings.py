@@ -16,7 +16,7 @@ from onrig.runtime.memory.strategy import capacity_within, parse_strategy
 
 DEFAULT_CAPACITY: Final = 10_000
 """Default of de Bruin et al. 2018, §4."""
-MOST_CAPACITY: Final = 0xFFFFFFFF
+MAX_CAPACITY: Final = 0xFFFFFFFF
 """Maximum capacity, because slots are numbered in 32 bits (``onrig.runtime.memory.storage``)."""
 
 
@@ -59,7 +59,7 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     strategy: str = "FIFO[Uniform]"
     """``RETENTION[SAMPLING]``, such as ``Expl(1.0)[PER+IS]`` (docs/methods.md)."""
-    capacity: Annotated[int, msgspec.Meta(ge=1, le=MOST_CAPACITY)] | None = None
+    capacity: Annotated[int, msgspec.Meta(ge=1, le=MAX_CAPACITY)] | None = None
     """Capacity in experiences; default 10 000 (de Bruin et al. 2018, §4), or the complete run for FULL."""
     capacity_bytes: int | None = None
     """Memory in bytes, including the keeper's structures; replaces ``capacity``."""
@@ -110,7 +110,7 @@ def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> in
         return selection.capacity
     full = parse_strategy(selection.strategy).keeper.keeps_all
     if selection.capacity_bytes is not None:
-        fit = _fit(selection, selection.capacity_bytes, layout)
+        fit = _fitting_capacity(selection, selection.capacity_bytes, layout)
         return min(fit, run_length) if full else fit
     if not full:
         return DEFAULT_CAPACITY
@@ -118,7 +118,7 @@ def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> in
     return run_length + (seeds.most if seeds is not None and seeds.most is not msgspec.UNSET else 0)
 
 
-def _fit(selection: Selection, budget_bytes: int, layout: Layout) -> int:
+def _fitting_capacity(selection: Selection, budget_bytes: int, layout: Layout) -> int:
     strategy, thinned = parse_strategy(selection.strategy), selection.write_probability < 1
     return capacity_within(strategy, budget_bytes, layout, thinned=thinned)
 
@@ -140,15 +140,15 @@ def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator
     needed = f"FULL keeps all of the run's {run_length} experiences"
     if budget is not None:
         try:
-            fit = _fit(selection, budget, layout)
+            fit = _fitting_capacity(selection, budget, layout)
         except ValueError as error:
             yield "capacity_bytes", str(error)
             return
         if full and fit < run_length:
             yield "capacity_bytes", f"{needed}, but {budget} bytes hold only {fit}"
-        elif fit > MOST_CAPACITY and not full:
-            yield "capacity_bytes", f"{budget} bytes hold {fit} experiences; the maximum is {MOST_CAPACITY}"
-    elif full and capacity is None and run_length > MOST_CAPACITY:
-        yield "strategy", f"{needed}, but the maximum is {MOST_CAPACITY}"
+        elif fit > MAX_CAPACITY and not full:
+            yield "capacity_bytes", f"{budget} bytes hold {fit} experiences; the maximum is {MAX_CAPACITY}"
+    elif full and capacity is None and run_length > MAX_CAPACITY:
+        yield "strategy", f"{needed}, but the maximum is {MAX_CAPACITY}"
     elif full and capacity is not None and capacity < run_length:
         yield "capacity", f"{needed}; {capacity} are too few"

@@ -28,13 +28,13 @@ from onrig.runtime.memory.layout import (
     Words,
 )
 
-RECENT_WRITES: Final = 4096
+N_RECENT_WRITES: Final = 4096
 """Latest writes for which ``changed_since`` need not scan all slots (non-cyclic storage only)."""
 NUMBER_BYTES: Final = 8
 """Bytes per row of non-cyclic storage for the number of its last write."""
 STAMP_WORDS: Final = 3
 """Words in front of an exported row: slot, number (low, high)."""
-_LOW_32: Final = 0xFFFFFFFF
+_LOW_WORD_MASK: Final = 0xFFFFFFFF
 
 Vector = Floats | NDArray[np.float64] | Sequence[float]
 
@@ -45,10 +45,10 @@ class _LastWrites:
     def __init__(self, capacity: int) -> None:
         self.numbers: Final[NDArray[np.int64]] = np.zeros(capacity, np.int64)
         """(capacity,); 0 for a slot never written."""
-        self._recent: Final[NDArray[np.int64]] = np.zeros(min(RECENT_WRITES, capacity), np.int64)
+        self._recent: Final[NDArray[np.int64]] = np.zeros(min(N_RECENT_WRITES, capacity), np.int64)
         self._recent_size: Final = len(self._recent)
         # memoryviews, because array items take twice as long to write.
-        self._number_at, self._recent_at = self.numbers.data, self._recent.data
+        self._number_view, self._recent_view = self.numbers.data, self._recent.data
 
     @property
     def nbytes(self) -> int:
@@ -57,8 +57,8 @@ class _LastWrites:
 
     def add(self, slot: int, number: int) -> None:
         """Record a write."""
-        self._number_at[slot] = number
-        self._recent_at[number % self._recent_size] = slot
+        self._number_view[slot] = number
+        self._recent_view[number % self._recent_size] = slot
 
     def add_all(self, slots: Slots, numbers: NDArray[np.int64]) -> None:
         """Record writes with increasing numbers, of which some may be missing."""
@@ -68,18 +68,18 @@ class _LastWrites:
         last = numbers > numbers[-1] - self._recent_size
         self._recent[numbers[last] % self._recent_size] = slots[last]
 
-    def scanned_bytes(self, seen: int, inserted: int) -> int:
+    def scanned_bytes(self, n_known: int, inserted: int) -> int:
         """As ``Storage.scanned_bytes``, after ``inserted`` writes."""
-        return 0 if inserted - seen <= self._recent_size else self.numbers.nbytes
+        return 0 if inserted - n_known <= self._recent_size else self.numbers.nbytes
 
-    def since(self, seen: int, inserted: int, limit: int | None) -> Slots:
+    def changed_since(self, n_known: int, inserted: int, limit: int | None) -> Slots:
         """As ``Storage.changed_since``, after ``inserted`` writes."""
-        if inserted - seen <= self._recent_size:
-            writes = np.arange(seen + 1, inserted + 1, dtype=np.int64)
+        if inserted - n_known <= self._recent_size:
+            writes = np.arange(n_known + 1, inserted + 1, dtype=np.int64)
             written: Slots = self._recent[writes % self._recent_size]
             current: NDArray[np.bool_] = self.numbers[written] == writes
             return written[current][:limit]
-        slots = np.flatnonzero(self.numbers > seen)
+        slots = np.flatnonzero(self.numbers > n_known)
         numbers: NDArray[np.int64] = self.numbers[slots]
         if limit is not None and limit < len(slots):
             # Sorting all of a large buffer for each part of a snapshot would take 100 times as long.
@@ -89,7 +89,7 @@ class _LastWrites:
 
 
 class Storage(Rows):
-    """``capacity`` transitions in rows of ``layout``, allocated and touched at start.
+    """``capacity`` transitions in rows sizes ``layout``, allocated and touched at start.
 
     ``cyclic``: slots are written round robin (FIFO, FULL), so that the number of a slot's last write follows from the
     counter at no cost; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
@@ -98,9 +98,9 @@ class Storage(Rows):
     """
 
     def __init__(self, capacity: int, layout: Layout, *, cyclic: bool = True) -> None:
-        if not (1 <= capacity <= _LOW_32) or layout.n_obs < 1 or layout.n_act < 1:
-            of = f"{layout.n_obs} observations and {layout.n_act} actions"
-            raise ValueError(f"no storage of {capacity} transitions with {of}")
+        if not (1 <= capacity <= _LOW_WORD_MASK) or layout.n_obs < 1 or layout.n_act < 1:
+            sizes = f"{layout.n_obs} observations and {layout.n_act} actions"
+            raise ValueError(f"no storage of {capacity} transitions with {sizes}")
         # uint32 is the base type so that copies preserve every bit: a float copy may alter a signalling NaN.
         super().__init__(layout, np.empty((capacity, layout.width), np.uint32))
         self.words.fill(0)  # touch every page now, so that a shortage of memory appears at start
@@ -108,8 +108,8 @@ class Storage(Rows):
         self.inserted = 0
         """Number of writes over the lifetime of the buffer."""
         self._has_behaviour: Final = layout.behaviour
-        self._reward_at: Final = layout.reward
-        self._episode_at: Final = layout.episode
+        self._reward_column: Final = layout.reward
+        self._episode_column: Final = layout.episode
         self._width: Final = layout.width
         self._flat: Final = self.words.data.cast("B").cast("I")
         self._flat_floats: Final = self.words.data.cast("B").cast("f")
@@ -156,10 +156,10 @@ class Storage(Rows):
         if self._has_behaviour:
             self.behaviour[slot] = behaviour
         row = slot * self._width
-        index = row + self._reward_at
+        index = row + self._reward_column
         self._flat_floats[index] = reward
         self._flat_floats[index + 1] = exploration
-        index = row + self._episode_at
+        index = row + self._episode_column
         flat = self._flat
         flat[index] = episode
         flat[index + 1] = step
@@ -195,23 +195,23 @@ class Storage(Rows):
         numbers: NDArray[np.int64] = self._last_writes.numbers.take(slots)
         return numbers
 
-    def scanned_bytes(self, seen: int) -> int:
+    def scanned_bytes(self, n_known: int) -> int:
         """Return the number of bytes that ``changed_since`` reads, in addition to its result."""
-        return 0 if self._last_writes is None else self._last_writes.scanned_bytes(seen, self.inserted)
+        return 0 if self._last_writes is None else self._last_writes.scanned_bytes(n_known, self.inserted)
 
-    def changed_since(self, seen: int, limit: int | None = None) -> Slots:
-        """Return the slots written after the first ``seen`` writes, each once, in the order of their last write.
+    def changed_since(self, n_known: int, limit: int | None = None) -> Slots:
+        """Return the slots written after the first ``n_known`` writes, each once, in the order of their last write.
 
         ``changed_since(0)`` is the complete buffer from the oldest to the newest experience; ``limit`` selects the
         oldest ones (the next call continues from the number of the last one's write).  Cost: the number of changes;
-        beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises ValueError if ``seen``
-        exceeds the writes so far, in which case the mirror belongs to another buffer.
+        beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises ValueError if
+        ``n_known`` exceeds the writes so far, in which case the mirror belongs to another buffer.
         """
-        if not 0 <= seen <= self.inserted:
-            raise ValueError(f"a mirror claims {seen} writes, but there have been {self.inserted}")
+        if not 0 <= n_known <= self.inserted:
+            raise ValueError(f"a mirror claims {n_known} writes, but there have been {self.inserted}")
         if self._last_writes is not None:
-            return self._last_writes.since(seen, self.inserted, limit)
-        first = max(seen, self.inserted - self.capacity)
+            return self._last_writes.changed_since(n_known, self.inserted, limit)
+        first = max(n_known, self.inserted - self.capacity)
         end = self.inserted if limit is None else min(self.inserted, first + limit)
         return np.arange(first, end, dtype=np.int64) % self.capacity
 
@@ -223,7 +223,7 @@ class Storage(Rows):
         out: Words = np.empty((len(slots), STAMP_WORDS + self._width), np.uint32)
         numbers = self.number(slots)
         out[:, 0] = slots
-        out[:, 1] = numbers & _LOW_32
+        out[:, 1] = numbers & _LOW_WORD_MASK
         out[:, 2] = numbers >> 32
         out[:, STAMP_WORDS:] = self.words[slots]
         return out
@@ -268,7 +268,7 @@ class Storage(Rows):
         return h.digest()
 
 
-def capacity_in(budget_bytes: int, layout: Layout, overhead_bytes: float = 0.0) -> int:
+def max_transitions(budget_bytes: int, layout: Layout, overhead_bytes: float = 0.0) -> int:
     """Return the number of transitions that fit into ``budget_bytes``, each with ``overhead_bytes`` beyond its row.
 
     Raises ValueError if none fits.

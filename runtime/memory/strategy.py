@@ -14,12 +14,12 @@ import numpy as np
 
 from onrig.runtime import registry
 from onrig.runtime.config.problem import hint
-from onrig.runtime.memory.keepers.by_chance import Thinned
+from onrig.runtime.memory.keepers.by_chance import ThinnedKeeper
 from onrig.runtime.memory.keepers.keeper import Keeper, Parameter, Signal
-from onrig.runtime.memory.keepers.reserved import Reserved
+from onrig.runtime.memory.keepers.reserved import ReservedKeeper
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.order.uniforms import UNIFORMS_BYTES
-from onrig.runtime.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_in
+from onrig.runtime.memory.storage import N_RECENT_WRITES, NUMBER_BYTES, max_transitions
 
 
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     home: ClassVar[str]
     """Module and class of the sampler, as in ``onrig.learner.samplers.uniform:Uniform``."""
-    home_of_trials: ClassVar[str] = ""
+    trials_home: ClassVar[str] = ""
     """Module and function that build it for many trials at once, if that is much faster than one per trial."""
     section: ClassVar[str] = ""
     """Name of its options in the ``learner`` section; empty if it has none there."""
@@ -43,7 +43,7 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Requirements on the learner's algorithm other than the TD error."""
     bytes_per_slot: ClassVar[float] = 0.0
     """Maximum bytes that the learner needs for it per experience, apart from a fixed overhead."""
-    draws_by_another: ClassVar[bool] = False
+    contains_sampling: ClassVar[bool] = False
     """Whether it contains another sampling, in brackets behind its name."""
     can_be_contained: ClassVar[bool] = True
     """Whether another sampling can contain it: its draws can have any size, and do not depend on the policy."""
@@ -59,7 +59,7 @@ def keeper_class(name: str) -> type[Keeper]:
     return keeper
 
 
-def sampling_of(name: str) -> type[Sampling]:
+def sampling_class(name: str) -> type[Sampling]:
     """Return the description of a sampling by its name without number and correction; raises KeyError if unknown."""
     sampling: type[Sampling] = registry.load(registry.SAMPLERS, name)
     return sampling
@@ -84,21 +84,21 @@ class SamplingParts(NamedTuple):
         """This sampling, and those that it contains."""
         yield self
         if self.contained:
-            yield from parts_of_sampling(self.contained).each
+            yield from parse_sampling(self.contained).each
 
     @property
     def bytes_per_slot(self) -> float:
         """Maximum bytes that the learner needs for it per experience."""
-        return sum(sampling_of(p.name).bytes_per_slot + CORRECTION_BYTES[p.correction] for p in self.each)
+        return sum(sampling_class(p.name).bytes_per_slot + CORRECTION_BYTES[p.correction] for p in self.each)
 
     def __str__(self) -> str:
-        parameter = sampling_of(self.name).parameter
-        shown = "" if parameter is None or self.argument is None else f"({parameter.shown(self.argument)})"
+        parameter = sampling_class(self.name).parameter
+        shown = "" if parameter is None or self.argument is None else f"({parameter.format_value(self.argument)})"
         contained = f"[{self.contained}]" if self.contained else ""
         return f"{self.name}{shown}{self.correction and '+'}{self.correction}{contained}"
 
 
-def samplings() -> tuple[str, ...]:
+def sampling_names() -> tuple[str, ...]:
     """Return all samplings; those with a number show an example of it."""
     described: dict[str, type[Sampling]] = registry.loadable(registry.SAMPLERS)
     return tuple(
@@ -107,7 +107,7 @@ def samplings() -> tuple[str, ...]:
                 name,
                 correction,
                 sampling.parameter and sampling.parameter.example,
-                "Uniform" if sampling.draws_by_another else "",
+                "Uniform" if sampling.contains_sampling else "",
             )
         )
         for name, sampling in described.items()
@@ -136,7 +136,7 @@ class Strategy(msgspec.Struct, frozen=True):
     @property
     def keeps_seeds(self) -> bool:
         """Whether the experiences that a run begins with are never overwritten."""
-        return sampling_of(parts_of_sampling(self.sampling).name).keeps_seeds
+        return sampling_class(parse_sampling(self.sampling).name).keeps_seeds
 
     @property
     def keeper(self) -> type[Keeper]:
@@ -152,56 +152,56 @@ def parse_strategy(text: str) -> Strategy:
     """Parse ``RETENTION[SAMPLING]``; raises ValueError with the reason and the known names."""
     match = _NOTATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"'{text}' is not of the form RETENTION[SAMPLING], such as FIFO[Uniform]; {_known()}")
+        raise ValueError(f"'{text}' is not of the form RETENTION[SAMPLING], such as FIFO[Uniform]; {_known_names()}")
     retention, number, sampling = match.groups()
     if retention not in registry.names(registry.RETENTIONS):
         meant = hint(retention, registry.names(registry.RETENTIONS))
-        raise ValueError(f"unknown retention '{retention}'{meant}; {_known()}")
-    drawing = parts_of_sampling(sampling)
+        raise ValueError(f"unknown retention '{retention}'{meant}; {_known_names()}")
+    sampling_parts = parse_sampling(sampling)
     parameter = keeper_class(retention).parameter
     if parameter is not None:
-        return Strategy(retention, str(drawing), parameter.value(retention, number))
+        return Strategy(retention, str(sampling_parts), parameter.value(retention, number))
     if number is not None:
         raise ValueError(f"{retention} takes no exponent, got '({number})'")
-    return Strategy(retention, str(drawing))
+    return Strategy(retention, str(sampling_parts))
 
 
-def parts_of_sampling(sampling: str) -> SamplingParts:
+def parse_sampling(sampling: str) -> SamplingParts:
     """Split a sampling into its parts; raises ValueError with the reason and the known names."""
     match = _SAMPLING.fullmatch(sampling)
     name, number, correction, contained = match.groups() if match else (sampling, None, None, None)
-    known = sampling_of(name) if name in registry.names(registry.SAMPLERS) else None
+    known = sampling_class(name) if name in registry.names(registry.SAMPLERS) else None
     if known is None or (correction is not None and correction not in known.corrections):
-        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, samplings())}; {_known()}")
+        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, sampling_names())}; {_known_names()}")
     value = None
     if known.parameter is not None:
         value = known.parameter.value(name, number)
     elif number is not None:
         raise ValueError(f"{name} takes no number, got '({number})'")
-    return SamplingParts(name, correction or "", value, _contained(name, known, contained))
+    return SamplingParts(name, correction or "", value, _parse_contained(name, known, contained))
 
 
-def _contained(name: str, known: type[Sampling], text: str | None) -> str:
+def _parse_contained(name: str, known: type[Sampling], text: str | None) -> str:
     """Return the sampling within another one; raises ValueError."""
-    if not known.draws_by_another:
+    if not known.contains_sampling:
         if text is not None:
             raise ValueError(f"{name} draws by no other sampling, got '[{text}]'")
         return ""
     if text is None:
         raise ValueError(f"{name} draws by another sampling, such as {name}(0.5)[Uniform]")
-    parts = parts_of_sampling(text)
-    if not sampling_of(parts.name).can_be_contained:
+    parts = parse_sampling(text)
+    if not sampling_class(parts.name).can_be_contained:
         raise ValueError(f"{name} cannot contain {parts.name}, which only draws complete minibatches: use another one")
     return str(parts)
 
 
-def _known() -> str:
+def _known_names() -> str:
     keepers: dict[str, type[Keeper]] = registry.loadable(registry.RETENTIONS)
     retentions = [name if k.parameter is None else f"{name}({k.parameter.symbol})" for name, k in keepers.items()]
-    return f"known retentions: {', '.join(retentions)}; known samplings: {', '.join(samplings())}"
+    return f"known retentions: {', '.join(retentions)}; known samplings: {', '.join(sampling_names())}"
 
 
-def keeper_for(
+def build_keeper(
     strategy: Strategy, capacity: int, rng: np.random.Generator, *, write_probability: float = 1.0, reserved: int = 0
 ) -> Keeper:
     """Build the keeper of ``strategy``; it takes over ``rng`` (PCG64), which must not be used elsewhere.
@@ -212,8 +212,8 @@ def keeper_for(
     """
     keeper = strategy.keeper(capacity - reserved, rng, *(() if strategy.alpha is None else (strategy.alpha,)))
     if write_probability < 1.0:
-        keeper = Thinned(keeper, write_probability, rng.spawn(1)[0])
-    return Reserved(keeper, reserved, rng) if reserved else keeper
+        keeper = ThinnedKeeper(keeper, write_probability, rng.spawn(1)[0])
+    return ReservedKeeper(keeper, reserved, rng) if reserved else keeper
 
 
 def overhead_bytes(strategy: Strategy) -> float:
@@ -226,7 +226,7 @@ def overhead_bytes(strategy: Strategy) -> float:
 def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
     """Return the maximum bytes of a memory regardless of capacity; ``thinned``: experiences are dropped at random."""
     keeper = strategy.keeper
-    recent = 0 if keeper.cyclic and not strategy.keeps_seeds else NUMBER_BYTES * RECENT_WRITES
+    recent = 0 if keeper.cyclic and not strategy.keeps_seeds else NUMBER_BYTES * N_RECENT_WRITES
     return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
 
 
@@ -244,4 +244,4 @@ def capacity_within(strategy: Strategy, budget_bytes: int, layout: Layout, *, th
     fixed = fixed_bytes(strategy, thinned=thinned)
     if fixed >= budget_bytes:
         raise ValueError(f"{budget_bytes} bytes are too few: {strategy} needs {fixed} before its first experience")
-    return capacity_in(budget_bytes - fixed, layout, overhead_bytes(strategy))
+    return max_transitions(budget_bytes - fixed, layout, overhead_bytes(strategy))

@@ -18,7 +18,7 @@ from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, Rule
 
-DEVIATION: Final = 0.05
+DEVIATION_TOLERANCE: Final = 0.05
 """Difference between an applied and a chosen normalised action above which a transition ``DEVIATES``: more than
 rounding to counts, less than a command delayed by a noticeable part of the period."""
 
@@ -55,12 +55,12 @@ class Transitions(NamedTuple):
         )
 
 
-class Resynthesised(NamedTuple):
+class ResynthesisedBatch(NamedTuple):
     """A batch of n measured transitions after resynthesis."""
 
     altered: Transitions
     """The transitions, some of them replaced by synthetic ones (``Flag.SYNTHETIC``)."""
-    renews: NDArray[np.bool_]
+    may_overwrite: NDArray[np.bool_]
     """(n,): whether each rewrites its slot in any case.  The others leave a synthetic experience in their slot
     unchanged, and overwrite a measured one with their measured version.
     """
@@ -69,26 +69,26 @@ class Resynthesised(NamedTuple):
 class Resynthesiser(Protocol):
     """Replaces some transitions by synthetic ones, independently of the batch (``onrig.sim.synthetic``)."""
 
-    def __call__(self, measured: Transitions) -> Resynthesised:
+    def __call__(self, measured: Transitions) -> ResynthesisedBatch:
         """Return the transitions to offer to the memory, in the same order."""
         ...
 
 
-def behaviour_of(records: NDArray[np.void]) -> NDArray[np.float32]:
+def behaviour_values(records: NDArray[np.void]) -> NDArray[np.float32]:
     """Return mean, standard deviation and draw as columns (n, 3 m); (n, 0) for records of a deterministic policy."""
     if "drawn" not in (records.dtype.names or ()):
         return np.zeros((len(records), 0), np.float32)
     return np.concatenate([records["mean"], records["std"], records["drawn"]], axis=1)
 
 
-def within_episode(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
+def shares_episode(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return of n pairs of successive records whether both belong to one episode, which goes on after the first."""
-    goes_on = first["flags"] & RecordFlag.NO_ACTION == 0
-    within: NDArray[np.bool_] = (first["episode"] == second["episode"]) & (first["kind"] == second["kind"]) & goes_on
+    continues = first["flags"] & RecordFlag.NO_ACTION == 0
+    within: NDArray[np.bool_] = (first["episode"] == second["episode"]) & (first["kind"] == second["kind"]) & continues
     return within
 
 
-def adjoining(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
+def is_consecutive(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return of n pairs of records whether no frame is missing between them, so that they make a transition."""
     valid = first["flags"] & RecordFlag.INVALID == 0
     next_: NDArray[np.bool_] = valid & (second["tick"] == first["tick"] + 1) & (second["frame"] == first["frame"] + 1)
@@ -105,7 +105,7 @@ class TransitionBuilder:
             Normalisation.from_signals(signals),
             Normalisation.from_signals(rig.actuators),
         )
-        self._carried: NDArray[np.void] | None = None
+        self._last_record: NDArray[np.void] | None = None
         self.began = (-1, -1, 0)
         """Episode and kind of the last record, and the tick of their first record received."""
         self.gaps = 0
@@ -113,34 +113,34 @@ class TransitionBuilder:
 
     def add(self, records: NDArray[np.void]) -> Transitions:
         """Process the next records of the ring (dtype ``RecordLayout.dtype``); return the transitions they complete."""
-        if self._carried is not None:
+        if self._last_record is not None:
             joined = np.empty(1 + len(records), records.dtype)  # np.concatenate checks every field's type
-            joined[:1], joined[1:] = self._carried, records
+            joined[:1], joined[1:] = self._last_record, records
             records = joined
-        self._carried = records[-1:].copy() if len(records) else None
-        steps = self._steps(records)
+        self._last_record = records[-1:].copy() if len(records) else None
+        steps = self._step_numbers(records)
         first, second = records[:-1], records[1:]
-        within = within_episode(first, second) & (first["kind"] == Kind.TRAIN)
-        whole = within & adjoining(first, second)
-        self.gaps += int(np.count_nonzero(within & ~whole))
-        transitions = self._built(first[whole], second[whole], steps[:-1][whole])
+        within = shares_episode(first, second) & (first["kind"] == Kind.TRAIN)
+        is_complete = within & is_consecutive(first, second)
+        self.gaps += int(np.count_nonzero(within & ~is_complete))
+        transitions = self._build(first[is_complete], second[is_complete], steps[:-1][is_complete])
         finite = transitions.finite()
         if finite.all():
             return transitions
         self.gaps += int(np.count_nonzero(~finite))
         return transitions.select(finite)
 
-    def _built(self, first: NDArray[np.void], second: NDArray[np.void], steps: NDArray[np.int64]) -> Transitions:
+    def _build(self, first: NDArray[np.void], second: NDArray[np.void], steps: NDArray[np.int64]) -> Transitions:
         """Build transitions from n pairs of consecutive records; ``steps``: ticks of the first ones in their
         episode."""
-        observed = "input" if "input" in (first.dtype.names or ()) else "observation"
+        input_field = "input" if "input" in (first.dtype.names or ()) else "observation"
         closing = second["flags"]
         action = self._actions.normalise(first["applied"])
         chosen = np.clip(self._actions.normalise(first["explored"]), -1.0, 1.0)
         intervened = first["rule"] != Rule.NONE
         restrained = first["flags"] & RecordFlag.RESTRAINED != 0
         # Written so that NaN, from a policy or from a rule's replacement, counts as a deviation.
-        deviates = intervened | restrained | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION)
+        deviates = intervened | restrained | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION_TOLERANCE)
         flags = (
             ((closing & RecordFlag.TERMINATED) != 0) * int(Flag.TERMINATED)
             + ((closing & RecordFlag.TRUNCATED) != 0) * int(Flag.TRUNCATED)
@@ -148,19 +148,19 @@ class TransitionBuilder:
             + deviates * int(Flag.DEVIATES)
         )
         return Transitions(
-            observation=self._normalise(first[observed]),
+            observation=self._normalise(first[input_field]),
             action=action.astype(np.float32),
             reward=first["reward"].astype(np.float32),
-            next_observation=self._normalise(second[observed]),
+            next_observation=self._normalise(second[input_field]),
             flags=flags.astype(np.uint32),
             policy_id=first["policy_id"].astype(np.uint32),
             exploration=first["exploration"].astype(np.float32),
             episode=first["episode"].astype(np.uint32),
             step=steps.astype(np.uint32),
-            behaviour=behaviour_of(first),
+            behaviour=behaviour_values(first),
         )
 
-    def _steps(self, records: NDArray[np.void]) -> NDArray[np.int64]:
+    def _step_numbers(self, records: NDArray[np.void]) -> NDArray[np.int64]:
         """Return the ticks of each record since the first one of its episode."""
         ticks: NDArray[np.int64] = records["tick"].astype(np.int64)
         if not len(ticks):

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
 from onrig.runtime.memory.storage import Storage, Vector
-from onrig.runtime.memory.strategy import keeper_for, parse_strategy
-from onrig.runtime.memory.transitions import Resynthesised, Resynthesiser, Transitions
+from onrig.runtime.memory.strategy import build_keeper, parse_strategy
+from onrig.runtime.memory.transitions import ResynthesisedBatch, Resynthesiser, Transitions
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 
@@ -31,7 +31,7 @@ class Memory:
         self._resynthesiser = resynthesiser
         self._drops_intervened = config.selection.intervened == "drop"
         capacity = capacity_of(config)
-        self.keeper = keeper_for(
+        self.keeper = build_keeper(
             self.strategy,
             capacity,
             stream(config.seed, Role.KEEPER),
@@ -88,19 +88,19 @@ class Memory:
         self.insert(t)
         self.offered = 0
 
-    def _insert_resynthesised(self, measured: Transitions, offer: Resynthesised) -> None:
+    def _insert_resynthesised(self, measured: Transitions, offer: ResynthesisedBatch) -> None:
         keeper, storage = self.keeper, self.storage
-        for i, renews in enumerate(offer.renews.tolist()):
+        for i, may_overwrite in enumerate(offer.may_overwrite.tolist()):
             slot = keeper.place()
             if slot < 0:
                 continue
-            if renews or slot >= storage.stored:
+            if may_overwrite or slot >= storage.stored:
                 self._write(slot, offer.altered, i)
             elif storage.meta[slot] & Flag.SYNTHETIC:
                 self._write_again(slot, int(measured.episode[i]))
             else:
                 self._write(slot, measured, i)
-        self.offered += len(offer.renews)
+        self.offered += len(offer.may_overwrite)
 
     def _write(self, slot: int, t: Transitions, i: int) -> None:
         exploration = float(t.exploration[i])

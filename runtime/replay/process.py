@@ -244,9 +244,9 @@ class ReplayProcess:
             self._server.send(ticket, answer)
         if requests.peers.last_message_ns:
             self._board[Word.LEARNER_NS] = requests.peers.last_message_ns
-        for key in self._server.refused_keys():
+        for key in self._server.take_refused_keys():
             self._events.write("learner_turned_away", key=key)
-        for address, reason, connections in self._server.shed():
+        for address, reason, connections in self._server.take_shed_connections():
             self._events.write("connections_ended", address=address, why=reason, connections=connections)
 
     def _replace_learner(self) -> None:

@@ -16,9 +16,9 @@ from typing import Final
 from onrig.runtime.control.realtime import PARENT
 from onrig.runtime.run_state.report import HEARTBEAT, Report, parse_report
 
-_PIECE: Final = 65536
-_PIECES: Final = 16
-"""Bytes read per call, so that a process that writes endlessly cannot block the supervisor."""
+_READ_BYTES: Final = 65536
+_MAX_READS: Final = 16
+"""Maximum reads per call, so that a process that writes endlessly cannot block the supervisor."""
 
 
 class Child:
@@ -53,10 +53,10 @@ class Child:
             raise AssertionError("a pipe was requested")
         self._fd = self._process.stdout.fileno()
         os.set_blocking(self._fd, False)
-        self._rest = b""
+        self._partial_line = b""
         self.n_reports = 0
         """Number of reports received; each is a sign of progress."""
-        self._arrived: deque[Report] = deque()
+        self._pending_reports: deque[Report] = deque()
 
     @property
     def pid(self) -> int:
@@ -69,25 +69,26 @@ class Child:
 
     def poll(self) -> int | None:
         """Exit code (negative: killed by that signal), or None while it runs."""
-        self._measure()
+        self._update_peak_rss()
         return self._process.poll()
 
     def reports(self) -> Iterator[Report]:
         """Reports received since the last call; other lines are dropped."""
         self._read()
-        while self._arrived:
-            yield self._arrived.popleft()
+        while self._pending_reports:
+            yield self._pending_reports.popleft()
 
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # BlockingIOError: no more data for now
-            for _ in range(_PIECES):
-                if not (data := os.read(self._fd, _PIECE)):
+            for _ in range(_MAX_READS):
+                if not (data := os.read(self._fd, _READ_BYTES)):
                     return
-                *lines, remainder = (self._rest + data).split(b"\n")
-                self._rest = remainder[-_PIECE:]  # longer than any report, such as a library's progress bar
+                *lines, remainder = (self._partial_line + data).split(b"\n")
+                # Longer than any report: a library's progress bar, for example.
+                self._partial_line = remainder[-_READ_BYTES:]
                 parsed = [report for report in map(parse_report, lines) if report is not None]
                 self.n_reports += len(parsed)
-                self._arrived.extend(report for report in parsed if report.kind != HEARTBEAT)
+                self._pending_reports.extend(report for report in parsed if report.kind != HEARTBEAT)
 
     @property
     def cpu_s(self) -> float:
@@ -97,7 +98,7 @@ class Child:
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         return 0.0
 
-    def _measure(self) -> None:
+    def _update_peak_rss(self) -> None:
         with contextlib.suppress(OSError, ValueError, IndexError):
             for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
                 if line.startswith("VmHWM"):
@@ -107,10 +108,10 @@ class Child:
         """Kill the process, even if it is stopped."""
         self._process.kill()
 
-    def end(self, grace_s: float, *, ask: bool = True) -> int:
-        """Wait ``grace_s`` for the end (after SIGTERM, if ``ask``), then kill; return the exit code."""
-        self._measure()
-        if ask and self._process.poll() is None:
+    def end(self, grace_s: float, *, send_sigterm: bool = True) -> int:
+        """Wait ``grace_s`` for the end (after SIGTERM, if ``send_sigterm``), then kill; return the exit code."""
+        self._update_peak_rss()
+        if send_sigterm and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(grace_s)

@@ -16,12 +16,12 @@ from onrig.hw.rig import Rig
 from onrig.runtime.record import STAGES, Flag, Kind, Miss, Rule
 from onrig.runtime.shm.frame_log import LoggedFrame
 
-_WORDS: Final = {"kind": Kind, "rule": Rule, "miss": Miss}
+_ENUM_COLUMNS: Final = {"kind": Kind, "rule": Rule, "miss": Miss}
 """Columns written as words."""
-_HOST: Final = frozenset({MessageType.HELLO_REQUEST, MessageType.COMMAND, MessageType.REQUEST})
-_LEFT_OUT: Final = ("crc",)
+_HOST_MESSAGES: Final = frozenset({MessageType.HELLO_REQUEST, MessageType.COMMAND, MessageType.REQUEST})
+_OMITTED_COLUMNS: Final = ("crc",)
 _ENCODER: Final = msgspec.json.Encoder()
-_TYPES: Final = {t.value: t.name.lower() for t in MessageType}
+_TYPE_NAMES: Final = {t.value: t.name.lower() for t in MessageType}
 
 
 def records_csv(records: NDArray[np.void], rig: Rig, inputs: Sequence[str] = ()) -> bytes:
@@ -34,13 +34,13 @@ def records_csv(records: NDArray[np.void], rig: Rig, inputs: Sequence[str] = ())
     columns: list[Sequence[object]] = []
     for field in records.dtype.names or ():
         values = records[field]
-        if field in _LEFT_OUT:
+        if field in _OMITTED_COLUMNS:
             continue
         if values.ndim == 1:
             names.append(field)
             columns.append(_column(field, values))
         else:
-            parts = inputs if field == "input" else _parts(field, values.shape[1], rig)
+            parts = inputs if field == "input" else _component_names(field, values.shape[1], rig)
             names += [f"{field}.{part}" for part in parts]
             columns += [_column(field, values[:, i]) for i in range(values.shape[1])]
     text = io.StringIO(newline="")
@@ -50,7 +50,7 @@ def records_csv(records: NDArray[np.void], rig: Rig, inputs: Sequence[str] = ())
     return text.getvalue().encode()
 
 
-def _parts(field: str, width: int, rig: Rig) -> Sequence[str]:
+def _component_names(field: str, width: int, rig: Rig) -> Sequence[str]:
     """Return the names of a vector's components."""
     if field == "stage_ns":
         return STAGES
@@ -63,22 +63,22 @@ def _parts(field: str, width: int, rig: Rig) -> Sequence[str]:
 
 
 def _column(field: str, values: NDArray[np.generic]) -> Sequence[object]:
-    if field in _WORDS:
-        words = {int(e): e.name.lower() for e in _WORDS[field]}
+    if field in _ENUM_COLUMNS:
+        words = {int(e): e.name.lower() for e in _ENUM_COLUMNS[field]}
         return [words.get(v, v) for v in values.tolist()]
     if field == "flags":
-        return [flag_words(v) for v in values.tolist()]
+        return [flag_names(v) for v in values.tolist()]
     if values.dtype == np.float32:
         return [f"{v:.9g}" for v in values.tolist()]
     listed: list[object] = values.tolist()
     return listed
 
 
-def flag_words(flags: int) -> str:
+def flag_names(flags: int) -> str:
     """Return the names of the flags set, as in ``first|late``; unnamed bits as numbers."""
-    known = [f for f in Flag if flags & f]
-    remainder = flags & ~sum(known)
-    return "|".join([*(str(f.name).lower() for f in known), *([str(remainder)] if remainder else [])])
+    set_flags = [f for f in Flag if flags & f]
+    remainder = flags & ~sum(set_flags)
+    return "|".join([*(str(f.name).lower() for f in set_flags), *([str(remainder)] if remainder else [])])
 
 
 def frames_jsonl(frames: Iterable[LoggedFrame], rig: Rig) -> bytes:
@@ -93,8 +93,8 @@ def _lines(frames: Iterable[LoggedFrame], rig: Rig) -> Iterator[dict[str, object
         kind = body[0] if body else -1
         line: dict[str, object] = {
             "t_mono_ns": t_ns,
-            "from": "host" if kind in _HOST else "device",
-            "type": _TYPES.get(kind, str(kind)),
+            "from": "host" if kind in _HOST_MESSAGES else "device",
+            "type": _TYPE_NAMES.get(kind, str(kind)),
         }
         try:
             if kind == MessageType.STATE:

@@ -17,41 +17,41 @@ from onrig.runtime.run_state.states import State
 
 _STATUS_INTERVAL_S: Final = 5.0
 """Interval of status updates without a watchdog."""
-_RECHECK_S: Final = 0.2
+_RECHECK_DELAY_S: Final = 0.2
 """Delay before another check of a loop without progress, so that one late poll does not skip a reset."""
-ENDING_S: Final = 120.0
+ENDING_TIMEOUT_S: Final = 120.0
 """Watchdog interval during an orderly end, in which every wait has its own limit."""
 
 
-class Beat(enum.Enum):
-    """Verdict on the watchdog."""
+class ResetDecision(enum.Enum):
+    """Decision whether to reset systemd's watchdog."""
 
-    NOT_YET = "not yet"
-    ALIVE = "alive"
-    STILL = "still"
-    """Reset due, but no progress found."""
+    NOT_DUE = "not due"
+    RESET = "reset"
+    NO_PROGRESS = "no progress"
+    """Reset due, but the loop has made no progress."""
 
 
 class WatchdogSchedule:
     """Schedule of watchdog resets; pure, from the time and the loop's heartbeats."""
 
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
         self._next_s: float | None = None
         self._polls = 0
 
-    def beat(self, now_s: float, polls: int, *, hangs: bool) -> Beat:
-        """Return the verdict; ``polls``: the board's POLLS, ``hangs``: state of the supervisor's own watchdog."""
+    def decide(self, now_s: float, polls: int, *, is_hung: bool) -> ResetDecision:
+        """Decide; ``polls``: the board's POLLS, ``is_hung``: state of the supervisor's own watchdog."""
         if self._next_s is not None and now_s < self._next_s:
-            return Beat.NOT_YET
-        if hangs or polls == self._polls:
-            self._next_s = now_s + min(_RECHECK_S, self._every_s)
-            return Beat.STILL
-        self._polls, self._next_s = polls, now_s + self._every_s
-        return Beat.ALIVE
+            return ResetDecision.NOT_DUE
+        if is_hung or polls == self._polls:
+            self._next_s = now_s + min(_RECHECK_DELAY_S, self._interval_s)
+            return ResetDecision.NO_PROGRESS
+        self._polls, self._next_s = polls, now_s + self._interval_s
+        return ResetDecision.RESET
 
 
-def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
+def watchdog_interval_s(environment: MutableMapping[str, str], pid: int) -> float | None:
     """Return systemd's watchdog interval (s); None if it does not watch process ``pid``."""
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
@@ -62,9 +62,9 @@ def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
     return period_us / 1e6 if period_us > 0 else None
 
 
-def status_line(state: int, episode: int, missed: int, *, hangs: bool) -> str:
+def status_line(state: int, episode: int, missed: int, *, is_hung: bool) -> str:
     """Return one line on a run for ``systemctl status``; ``state``: an ``onrig.runtime.run_state.states.State``."""
-    if hangs:
+    if is_hung:
         return f"HUNG: the control process makes no ticks (episode {episode}); only its device's lease guards it"
     known = {s.value: s.name.lower() for s in State}
     texts = {State.PAUSED: "paused, disarmed", State.FAULT: "fault latched, disarmed: `onrig resume` once it is clear"}
@@ -79,10 +79,10 @@ class Notifier:
         """``address``: path of a datagram socket, or ``@NAME`` in the abstract namespace; ``period_s``: watchdog
         interval."""
         self._address = address
-        self._watched = period_s is not None
-        self._pulse = WatchdogSchedule(_STATUS_INTERVAL_S if period_s is None else period_s / 2)
+        self._has_watchdog = period_s is not None
+        self._schedule = WatchdogSchedule(_STATUS_INTERVAL_S if period_s is None else period_s / 2)
         self._reported_status = ""
-        self._ending_s = 0.0
+        self._next_extension_s = 0.0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) if address else None
         if self._socket is not None:
             self._socket.setblocking(False)
@@ -90,7 +90,7 @@ class Notifier:
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str], pid: int) -> Notifier:
         """Read systemd's variables, and remove them from the environment of child processes."""
-        period_s = watchdog_s(environment, pid)
+        period_s = watchdog_interval_s(environment, pid)
         address = environment.get("NOTIFY_SOCKET", "")
         for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
             environment.pop(name, None)
@@ -98,29 +98,33 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """Report that the loop has started."""
-        self._send("READY=1", f"STATUS={status}", *(["WATCHDOG=1"] if self._watched else []))
+        self._send("READY=1", f"STATUS={status}", *(["WATCHDOG=1"] if self._has_watchdog else []))
 
-    def update(self, now_s: float, polls: int, status: str, *, hangs: bool) -> None:
+    def update(self, now_s: float, polls: int, status: str, *, is_hung: bool) -> None:
         """Reset the watchdog if it is due and the loop is alive, and update the status line."""
         if self._socket is None:
             return
-        beat = self._pulse.beat(now_s, polls, hangs=hangs)
-        if beat is Beat.NOT_YET or (beat is Beat.STILL and status == self._reported_status):
+        decision = self._schedule.decide(now_s, polls, is_hung=is_hung)
+        if decision is ResetDecision.NOT_DUE or (
+            decision is ResetDecision.NO_PROGRESS and status == self._reported_status
+        ):
             return
-        pet = ["WATCHDOG=1"] if beat is Beat.ALIVE and self._watched else []
-        if self._send(f"STATUS={status}", *pet):
+        reset = ["WATCHDOG=1"] if decision is ResetDecision.RESET and self._has_watchdog else []
+        if self._send(f"STATUS={status}", *reset):
             self._reported_status = status
 
     def stopping(self, status: str) -> None:
         """Report that the run is ending."""
-        renewed = [f"WATCHDOG_USEC={round(ENDING_S * 1e6)}", "WATCHDOG=1"] if self._watched else []
+        renewed = [f"WATCHDOG_USEC={round(ENDING_TIMEOUT_S * 1e6)}", "WATCHDOG=1"] if self._has_watchdog else []
         self._send("STOPPING=1", f"STATUS={status}", *renewed)
 
-    def still_ending(self, now_s: float) -> None:
+    def extend_timeout(self, now_s: float) -> None:
         """Extend the timeout while the run ends; the wait for each process has its own limit."""
-        if self._socket is not None and now_s >= self._ending_s:
-            self._ending_s = now_s + _STATUS_INTERVAL_S
-            self._send(f"EXTEND_TIMEOUT_USEC={round(ENDING_S * 1e6)}", *(["WATCHDOG=1"] if self._watched else []))
+        if self._socket is not None and now_s >= self._next_extension_s:
+            self._next_extension_s = now_s + _STATUS_INTERVAL_S
+            self._send(
+                f"EXTEND_TIMEOUT_USEC={round(ENDING_TIMEOUT_S * 1e6)}", *(["WATCHDOG=1"] if self._has_watchdog else [])
+            )
 
     def close(self) -> None:
         """Close the socket."""

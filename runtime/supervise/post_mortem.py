@@ -32,14 +32,14 @@ from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
 
 FOLDER: Final = "post-mortem"
 RECORDS, FRAMES, FAULT = "records.csv", "frames.jsonl", "fault.json"
-BEFORE_S: Final = 2.0
+RECORDED_BEFORE_S: Final = 2.0
 """Device time kept before the last record, and before the fault."""
-AFTER_S: Final = 0.25
+RECORDED_AFTER_S: Final = 0.25
 """Recording time after the fault, which shows the device's transition to its safe output."""
-KEPT: Final = 8
+MAX_POST_MORTEMS: Final = 8
 """Maximum number of post-mortems per run: the first ones, and the last."""
-_TRANSITIONS: Final = 256
-_RECENT_S: Final = 10.0
+_MAX_TRANSITIONS: Final = 256
+_TRANSITIONS_SPAN_S: Final = 10.0
 _FAULT_REPORTS: Final = ("error", "fault", "transition")
 
 WriteEvent = Callable[..., None]
@@ -65,24 +65,24 @@ class PostMortem:
     def __init__(self, config: RunConfig, run_folder: Path, write_event: WriteEvent) -> None:
         self._config, self._folder, self._write_event = config, run_folder / FOLDER, write_event
         scale = config.device.pace.scaled if isinstance(config.device.pace, Scaled) else 1.0
-        self._before_ns = round(BEFORE_S / scale * 1e9)
+        self._span_before_ns = round(RECORDED_BEFORE_S / scale * 1e9)
         self._latched: str | None = None
         self._pending: _Pending | None = None
-        self._transitions: deque[dict[str, object]] = deque(maxlen=_TRANSITIONS)
+        self._transitions: deque[dict[str, object]] = deque(maxlen=_MAX_TRANSITIONS)
         self._segments: list[Segment] = []
         self._board: Board | None = None
         self._ring: RingHistory | None = None
-        self._tape: FrameLogReader | None = None
+        self._frame_log: FrameLogReader | None = None
 
     def open(self, shm: Path) -> None:
         """Map the run's shared memory; missing segments are skipped."""
         layout = record_layout(self._config)
-        self._board = Board(self._attached(shm / "board", BOARD_SCHEMA))
-        self._ring = RingHistory(self._attached(shm / "ring", layout.schema), layout)
+        self._board = Board(self._attach(shm / "board", BOARD_SCHEMA))
+        self._ring = RingHistory(self._attach(shm / "ring", layout.schema), layout)
         with contextlib.suppress(SegmentError):
-            self._tape = FrameLogReader(self._attached(shm / "frames", FRAME_LOG_SCHEMA))
+            self._frame_log = FrameLogReader(self._attach(shm / "frames", FRAME_LOG_SCHEMA))
 
-    def _attached(self, path: Path, schema: str) -> Segment:
+    def _attach(self, path: Path, schema: str) -> Segment:
         segment = Segment.attach(path, schema)
         self._segments.append(segment)
         return segment
@@ -120,7 +120,7 @@ class PostMortem:
     def poll(self) -> None:
         """Write the post-mortems that are due; call a few times a second."""
         pending = self._pending
-        after_ns = 0 if self._config.lockstep else round(AFTER_S * 1e9)
+        after_ns = 0 if self._config.lockstep else round(RECORDED_AFTER_S * 1e9)
         if pending is not None and time.monotonic_ns() >= pending.t_ns + after_ns:
             self._write(pending)
 
@@ -128,12 +128,12 @@ class PostMortem:
         """Write pending post-mortems, and release the shared memory."""
         if self._pending is not None:
             self._write(self._pending)
-        for view in (self._board, self._ring, self._tape):
+        for view in (self._board, self._ring, self._frame_log):
             if view is not None:
                 view.close()
         for segment in self._segments:
             segment.close()
-        self._segments, self._board, self._ring, self._tape = [], None, None, None
+        self._segments, self._board, self._ring, self._frame_log = [], None, None, None
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -148,22 +148,22 @@ class PostMortem:
             FRAMES: frames_jsonl(frames, rig),
             FAULT: self._account(pending, records, frames),
         }
-        existing = post_mortems(self._folder.parent)
-        number = 1 + max((_number(f) for f in existing), default=0)
+        existing = find_post_mortems(self._folder.parent)
+        number = 1 + max((_parse_number(f) for f in existing), default=0)
         name = f"{number:03d}-{pending.fault.value}"
-        fresh = self._folder / f".{name}.tmp"
-        replaced = existing[-1].name if len(existing) >= KEPT else None
+        temporary = self._folder / f".{name}.tmp"
+        replaced = existing[-1].name if len(existing) >= MAX_POST_MORTEMS else None
         try:
-            shutil.rmtree(fresh, ignore_errors=True)  # left by a supervisor that was killed here
-            fresh.mkdir(parents=True)
+            shutil.rmtree(temporary, ignore_errors=True)  # left by a supervisor that was killed here
+            temporary.mkdir(parents=True)
             # No fsync: on an SD card that stalls for seconds it would delay the terminal's keys.
             for file, data in content.items():
-                (fresh / file).write_bytes(data)
+                (temporary / file).write_bytes(data)
             if replaced is not None:
                 shutil.rmtree(existing[-1])
-            fresh.rename(self._folder / name)
+            temporary.rename(self._folder / name)
         except OSError as error:
-            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             self._write_event("post_mortem_failed", fault=pending.fault.value, reason=error.strerror or str(error))
             return
         self._write_event(
@@ -181,34 +181,36 @@ class PostMortem:
             return None
         if self._config.lockstep:
             return self._records_in_lockstep(self._ring)
-        scale = BEFORE_S * 1e9 / self._before_ns
-        records = self._ring.since(0, math.ceil((BEFORE_S + 4 * AFTER_S * scale) * self._config.rate_hz))
+        scale = RECORDED_BEFORE_S * 1e9 / self._span_before_ns
+        records = self._ring.since(
+            0, math.ceil((RECORDED_BEFORE_S + 4 * RECORDED_AFTER_S * scale) * self._config.rate_hz)
+        )
         if not len(records):
             return None
         end_ns = min(int(records["t_receive_ns"][-1]), pending.t_ns)
-        return records[records["t_receive_ns"] >= end_ns - self._before_ns]
+        return records[records["t_receive_ns"] >= end_ns - self._span_before_ns]
 
     def _records_in_lockstep(self, ring: RingHistory) -> NDArray[np.void] | None:
         """Return the records up to the fault: in lockstep the loop may have made thousands of ticks since."""
         records = ring.since(0)
         faulted = np.flatnonzero(records["fault"])
         end = int(faulted[-1]) + 1 if len(faulted) else len(records)
-        return records[max(0, end - math.ceil(BEFORE_S * self._config.rate_hz)) : end] if end else None
+        return records[max(0, end - math.ceil(RECORDED_BEFORE_S * self._config.rate_hz)) : end] if end else None
 
     def _frames(self, pending: _Pending) -> list[LoggedFrame]:
-        if self._tape is None:
+        if self._frame_log is None:
             return []
         if self._config.lockstep:
-            return self._tape.since(0, 2 * math.ceil(BEFORE_S * self._config.rate_hz) + 2)
+            return self._frame_log.since(0, 2 * math.ceil(RECORDED_BEFORE_S * self._config.rate_hz) + 2)
         last_ns = pending.t_ns
         if self._ring is not None and len(newest := self._ring.since(0, 1)):
             last_ns = min(last_ns, int(newest["t_receive_ns"][-1]))
-        return self._tape.since(last_ns - self._before_ns)
+        return self._frame_log.since(last_ns - self._span_before_ns)
 
     def _account(self, pending: _Pending, records: NDArray[np.void] | None, frames: list[LoggedFrame]) -> bytes:
         entry = FAULTS[pending.fault]
         config = self._config
-        recent_ns = pending.t_ns - round(_RECENT_S * 1e9)
+        recent_ns = pending.t_ns - round(_TRANSITIONS_SPAN_S * 1e9)
         recent = [t for t in self._transitions if int(str(t["t_mono_ns"])) >= recent_ns]
         account: dict[str, object] = {
             "fault": pending.fault.value,
@@ -229,15 +231,15 @@ class PostMortem:
             "rig": config.rig.name,
             "rate_hz": config.rate_hz,
             "transitions": recent or list(self._transitions)[-5:],
-            "records": _extent(records),
+            "records": _summarize(records),
             "records_dropped": self._ring.dropped if self._ring is not None else 0,
             "frames": len(frames),
-            "frames_taped": self._tape is not None,
+            "frames_taped": self._frame_log is not None,
         }
         return msgspec.json.format(msgspec.json.encode(account), indent=2) + b"\n"
 
 
-def _extent(records: NDArray[np.void] | None) -> dict[str, object]:
+def _summarize(records: NDArray[np.void] | None) -> dict[str, object]:
     if records is None:
         return {"count": 0}
     return {
@@ -249,14 +251,14 @@ def _extent(records: NDArray[np.void] | None) -> dict[str, object]:
     }
 
 
-def _number(folder: Path) -> int:
+def _parse_number(folder: Path) -> int:
     digits = folder.name.partition("-")[0]
     return int(digits) if digits.isdecimal() else 0
 
 
-def post_mortems(run_folder: Path) -> list[Path]:
+def find_post_mortems(run_folder: Path) -> list[Path]:
     """Find the post-mortems in a run folder, by number."""
     with contextlib.suppress(OSError):
-        folders = [f for f in (run_folder / FOLDER).iterdir() if _number(f) and (f / FAULT).is_file()]
-        return sorted(folders, key=_number)
+        folders = [f for f in (run_folder / FOLDER).iterdir() if _parse_number(f) and (f / FAULT).is_file()]
+        return sorted(folders, key=_parse_number)
     return []

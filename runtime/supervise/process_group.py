@@ -118,18 +118,20 @@ class ProcessGroup:
     def revive(self) -> None:
         """Restart processes that have ended or hang, unless they do so repeatedly."""
         board, now_s = self._board, time.monotonic()
-        reached = board[Word.BARRIER]  # always 0 in real time, where only the lifetime matters
+        run_progress = board[Word.BARRIER]  # always 0 in real time, where only the lifetime matters
         ended = board[Word.ENDED] == 1  # the other processes end as well, possibly before the loop's
-        self.replay.check(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=ended)
+        self.replay.check(now_s, progress=board[Word.REPLAY_LOOKS], run_progress=run_progress, may_end=ended)
         learner = self.learner.child
-        self.learner.check(now_s, sign=0 if learner is None else learner.n_reports, reached=reached, may_end=ended)
+        self.learner.check(
+            now_s, progress=0 if learner is None else learner.n_reports, run_progress=run_progress, may_end=ended
+        )
 
-    def figures(self) -> dict[str, object]:
+    def statistics(self) -> dict[str, object]:
         """Return the figures for ``summary.json``."""
-        revived = (self.replay, self.learner)
+        restartable = (self.replay, self.learner)
         return {
-            "started_again": {p.name: max(0, p.starts - 1) for p in revived},
-            "hung": {p.name: p.hangs for p in revived},
+            "started_again": {p.name: max(0, p.n_starts - 1) for p in restartable},
+            "hung": {p.name: p.n_hangs for p in restartable},
             "peak_rss_mb": {name: round(peak, 1) for name, peak in self.peaks_mb.items()},
         }
 

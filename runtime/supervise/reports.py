@@ -11,9 +11,9 @@ from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import Report
 
-_ME: Final = "supervisor"
-_FILED: Final = ("error", "warning", "fault", "transition", "event")
-_NO_FAULT: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED)
+_SOURCE: Final = "supervisor"
+_LOGGED_KINDS: Final = ("error", "warning", "fault", "transition", "event")
+_CODES_WITHOUT_FAULT: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED)
 
 OnReport = Callable[[Report], None]
 
@@ -42,13 +42,13 @@ class Reports:
             self.fault = FaultName(str(fault))
         elif report.kind == "transition":
             self.fault = None  # re-armed
-        if report.kind in _FILED:
+        if report.kind in _LOGGED_KINDS:
             self.write(report.kind, source=report.source, message=report.message, **report.values)
         for listener in self.listeners:
             listener(report)
-        self._show(report)
+        self._forward(report)
 
-    def _show(self, report: Report) -> None:
+    def _forward(self, report: Report) -> None:
         try:
             self._on_report(report)
         except OSError:  # the display has closed; the run continues
@@ -59,27 +59,27 @@ class Reports:
 
     def warn(self, message: str) -> None:
         """Report a warning of the supervisor itself."""
-        self.note(Report(_ME, "warning", message))
+        self.note(Report(_SOURCE, "warning", message))
 
     def latch(self, fault: FaultName, detail: str) -> None:
         """Report a fault found by the supervisor, with cause and hint."""
         entry = FAULTS[fault]
         values: dict[str, float | int | str | bool | None]
         values = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
-        self.note(Report(_ME, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
+        self.note(Report(_SOURCE, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
 
-    def why(self, name: str, code: int) -> str:
+    def end_reason(self, name: str, code: int) -> str:
         """Return the reason for the end of a process: its own report, or its exit code if it made none."""
         if self.errors and code in set(ExitCode):
             return self.errors[-1]
         description = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
         return f"{name} {description}; see {self._log}"
 
-    def fault_of(self, code: int) -> str | None:
+    def fault_name(self, code: int) -> str | None:
         """Return the name of the fault that ended a run with this exit code, if any."""
-        return self.fault.value if self.fault is not None and code not in _NO_FAULT else None
+        return self.fault.value if self.fault is not None and code not in _CODES_WITHOUT_FAULT else None
 
     def close(self, code: int, reason: str) -> None:
         """Write the final event."""
-        self.write("ended", code=code, reason=reason, fault=self.fault_of(code))
+        self.write("ended", code=code, reason=reason, fault=self.fault_name(code))
         self._events.close()

@@ -49,7 +49,7 @@ class Requests:
         """Stop level requested here: 0, 1 (fade out) or 2 (immediate)."""
         self.impatient = False
         """Whether there was more than one request: waits that do not protect actuators are then cut short."""
-        self.by = ""
+        self.source = ""
         """Source of the first request."""
         handled = [s for s in _SIGNALS if signals and _may_interrupt(s)]
         self._previous = {s: signal.signal(s, self._on_signal) for s in handled}
@@ -64,19 +64,19 @@ class Requests:
         self._board = board
         self.forward(0)
 
-    def forward(self, least: int) -> None:
-        """Forward the requested level to the loop, or ``least`` if that is higher."""
+    def forward(self, min_level: int) -> None:
+        """Forward the requested level to the loop, or ``min_level`` if that is higher."""
         if self._board is not None:
-            self._board[Word.STOP] = max(least, self.level)
+            self._board[Word.STOP] = max(min_level, self.level)
             if self._board[Word.STOP] < self.level:  # a signal raised the level between read and write
                 self._board[Word.STOP] = self.level
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         self._signals += 1
-        now = signum == signal.SIGQUIT or self._signals > 1
-        self.add(Request.STOP_NOW if now else Request.STOP, signal.Signals(signum).name)
+        is_immediate = signum == signal.SIGQUIT or self._signals > 1
+        self.add(Request.STOP_NOW if is_immediate else Request.STOP, signal.Signals(signum).name)
 
-    def add(self, request: Request, by: str) -> None:
+    def add(self, request: Request, source: str) -> None:
         """Forward one request."""
         board = self._board
         if request is Request.RESUME:
@@ -85,16 +85,16 @@ class Requests:
             return
         self.impatient = self.level > 0
         self.level = max(self.level, 2 if request is Request.STOP_NOW else 1)
-        self.by = self.by or by
+        self.source = self.source or source
         self.forward(0)
 
     @property
-    def stop(self) -> int:
+    def stop_level(self) -> int:
         """Highest level requested, including other terminals."""
-        outside = self._board.stop_outside if self._board is not None else 0
-        if outside and not self.by:
-            self.by = LIVE_VIEW if self._board is not None and self._board[Word.STOP_VIEW] else "onrig stop"
-        return max(self.level, outside)
+        external = self._board.stop_outside if self._board is not None else 0
+        if external and not self.source:
+            self.source = LIVE_VIEW if self._board is not None and self._board[Word.STOP_VIEW] else "onrig stop"
+        return max(self.level, external)
 
     @property
     def reason(self) -> str:
@@ -104,7 +104,7 @@ class Requests:
             TRAINER: "the program that acted has ended",
             "onrig stop": "stopped by `onrig stop`",
         }
-        return reasons.get(self.by, "interrupted")
+        return reasons.get(self.source, "interrupted")
 
 
 class Operator(Protocol):
@@ -117,7 +117,7 @@ class Operator(Protocol):
         """Descriptor that becomes readable when there is a request."""
 
     @property
-    def listening(self) -> bool:
+    def is_listening(self) -> bool:
         """Whether there may be requests."""
 
     def requests(self) -> list[Request]:
@@ -139,13 +139,13 @@ class Keyboard:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._before: list[int | list[bytes | int]] = []
-        self._gone = False
+        self._initial_attributes: list[int | list[bytes | int]] = []
+        self._at_eof = False
 
     def __enter__(self) -> Keyboard:
         import termios  # here and below: a run without a keyboard needs none
 
-        self._before = termios.tcgetattr(self._fd)
+        self._initial_attributes = termios.tcgetattr(self._fd)
         attributes = termios.tcgetattr(self._fd)
         attributes[3] &= ~(termios.ICANON | termios.ECHO)
         characters = attributes[_CONTROL_CHARACTERS]
@@ -160,37 +160,37 @@ class Keyboard:
         import termios
 
         with contextlib.suppress(termios.error):  # the terminal has closed
-            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._initial_attributes)
 
     def fileno(self) -> int:
         """Descriptor that becomes readable when a key is pressed."""
         return self._fd
 
     @property
-    def listening(self) -> bool:
+    def is_listening(self) -> bool:
         """Whether keys can be read: the terminal exists, and this process is in its foreground."""
         try:
-            return not self._gone and os.tcgetpgrp(self._fd) == os.getpgrp()
+            return not self._at_eof and os.tcgetpgrp(self._fd) == os.getpgrp()
         except OSError:
             return False
 
     def requests(self) -> list[Request]:
         """Return the requests of keys pressed since the last call; empty if this process is in the background."""
-        return [KEYS[key] for key in self.pressed() if key in KEYS]
+        return [KEYS[key] for key in self.read_keys() if key in KEYS]
 
-    def pressed(self) -> str:
+    def read_keys(self) -> str:
         """Return the keys pressed since the last call, in lower case; empty if this process is in the background."""
-        if not self.listening or not select.select((self._fd,), (), (), 0)[0]:
+        if not self.is_listening or not select.select((self._fd,), (), (), 0)[0]:
             return ""
         try:
             pressed = os.read(self._fd, 256)
         except OSError:
             pressed = b""
-        self._gone = not pressed  # readable but empty: the other end has closed
+        self._at_eof = not pressed  # readable but empty: the other end has closed
         return pressed.decode("ascii", "ignore").lower()
 
 
-def keyboard() -> Keyboard | None:
+def open_keyboard() -> Keyboard | None:
     """Keyboard of this process; None if standard input is not a terminal or this is a background job."""
     try:
         fd = sys.stdin.fileno()

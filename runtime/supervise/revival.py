@@ -11,7 +11,7 @@ from typing import Final
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.child import Child
 
-LONG_LIFETIME_S: Final = 30.0
+MIN_LONG_LIFETIME_S: Final = 30.0
 """Lifetime after which an end is not part of a crash loop."""
 MAX_SHORT_LIFETIMES: Final = 5
 """Maximum number of consecutive short lifetimes; one more, and the process is abandoned."""
@@ -19,18 +19,18 @@ KILLED_WEIGHT: Final = 0.25
 """Weight of an end by SIGKILL, which has an external cause: an operator, or the kernel when out of memory."""
 
 
-class Restarts:
-    """Restart history of one process of a run."""
+class RestartHistory:
+    """Short lifetimes of one process of a run."""
 
     def __init__(self) -> None:
         self._short_lifetimes = 0.0
 
-    def ended(self, lived_s: float, *, progressed: bool = False, killed: bool = False) -> float | None:
+    def next_delay_s(self, lived_s: float, *, progressed: bool = False, killed: bool = False) -> float | None:
         """Return the delay of the restart in s: 0 the first time, then 1, 2, 4 ...; None: no restart.
 
         ``progressed``: the run advanced beyond previous lifetimes, so that this is not a crash loop.
         """
-        if lived_s >= LONG_LIFETIME_S or progressed:
+        if lived_s >= MIN_LONG_LIFETIME_S or progressed:
             self._short_lifetimes = 0.0
         self._short_lifetimes += KILLED_WEIGHT if killed else 1.0
         if self._short_lifetimes > MAX_SHORT_LIFETIMES:
@@ -38,12 +38,12 @@ class Restarts:
         return 0.0 if self._short_lifetimes <= 1.0 else 2.0 ** (ceil(self._short_lifetimes) - 2)
 
 
-FIRST_HEARTBEAT_S: Final = 45.0
+FIRST_HEARTBEAT_TIMEOUT_S: Final = 45.0
 """Timeout for the first sign of progress; until then CPU time counts as progress, because importing torch takes minutes
 on a busy board."""
-FIRST_HEARTBEAT_CPU_S: Final = 120.0
+FIRST_HEARTBEAT_CPU_LIMIT_S: Final = 120.0
 """The same timeout in CPU time: ten times that of the import on a slow board."""
-_RETRY_S: Final = 1.0
+_RETRY_DELAY_S: Final = 1.0
 """Delay after a failed start (no descriptors, no memory)."""
 
 MAX_FAILED_STARTS: Final = 120
@@ -53,109 +53,111 @@ MAX_FAILED_STARTS: Final = 120
 class RestartableProcess:
     """A restartable process, over all its lifetimes."""
 
-    def __init__(self, name: str, launch: Callable[[], Child], hang_s: float, warn: Callable[[str], object]) -> None:
+    def __init__(
+        self, name: str, launch: Callable[[], Child], hang_limit_s: float, warn: Callable[[str], object]
+    ) -> None:
         self.name = name
-        self._launch, self._hang_s, self._warn = launch, hang_s, warn
+        self._launch, self._hang_limit_s, self._warn = launch, hang_limit_s, warn
         self.child: Child | None = None
-        self.starts = self.hangs = 0
-        self._restarts = Restarts()
-        self._stall = ProgressTimer()
-        self._due_s: float | None = None
-        self._first_sign: int | None = None
-        self._furthest = self._resource_failures = self._failed_starts = 0
-        self._killed = self._refused = False
+        self.n_starts = self.n_hangs = 0
+        self._restarts = RestartHistory()
+        self._progress_timer = ProgressTimer()
+        self._restart_due_s: float | None = None
+        self._initial_progress: int | None = None
+        self._max_run_progress = self._resource_failures = self._failed_starts = 0
+        self._was_killed = self._start_failure_reported = False
         self._productive_s = 0.0
         """Productive lifetime of a hung process."""
 
     @property
     def abandoned(self) -> bool:
         """Whether the process has ended and is not restarted."""
-        return self.starts > 0 and self.child is None and self._due_s is None
+        return self.n_starts > 0 and self.child is None and self._restart_due_s is None
 
     def start(self) -> None:
         """Start the process; raises OSError if the machine cannot."""
         self.child = self._launch()
-        self.starts += 1
+        self.n_starts += 1
         self._failed_starts = 0
-        self._due_s = self._first_sign = None
-        self._stall = ProgressTimer()
-        self._killed = self._refused = False
+        self._restart_due_s = self._initial_progress = None
+        self._progress_timer = ProgressTimer()
+        self._was_killed = self._start_failure_reported = False
 
-    def check(self, now_s: float, *, sign: int, reached: int = 0, may_end: bool) -> None:
+    def check(self, now_s: float, *, progress: int, run_progress: int = 0, may_end: bool) -> None:
         """Check the process; restart it if it ended or hangs.
 
-        ``sign`` changes while the process makes progress; ``reached`` is the progress of the run that depends on it.
-        ``may_end``: the process has finished its work and may end with code 0.
+        ``progress`` changes while the process makes progress; ``run_progress`` counts the progress of the run that
+        depends on it; ``may_end``: the process has finished its work and may end with code 0.
         """
-        if self._due_s is not None and now_s >= self._due_s:
-            self._start_again(now_s)
+        if self._restart_due_s is not None and now_s >= self._restart_due_s:
+            self._restart(now_s)
         child = self.child
         if child is None:
             return
         code = child.poll()
         if code is None:
-            self._check_alive(child, now_s, sign)
+            self._check_alive(child, now_s, progress)
         elif not (may_end and code == ExitCode.OK):
-            self._ended(child, code, now_s, reached)
+            self._handle_exit(child, code, now_s, run_progress)
 
-    def _check_alive(self, child: Child, now_s: float, sign: int) -> None:
-        if self._first_sign is None:
-            self._first_sign = sign
-        starts = sign == self._first_sign
-        used_s = child.cpu_s if starts else 0.0
-        limit_s = max(self._hang_s, FIRST_HEARTBEAT_S) if starts else self._hang_s
-        still = self._stall.update(now_s, (sign, int(used_s))) >= limit_s
-        if (still or used_s >= FIRST_HEARTBEAT_CPU_S) and not self._killed:
-            self._killed = True
-            self._productive_s = 0.0 if starts else now_s - child.started_s - limit_s
-            self.hangs += 1
-            duration_text = f"{limit_s:g} s" if still else f"{FIRST_HEARTBEAT_CPU_S:g} s of CPU time"
+    def _check_alive(self, child: Child, now_s: float, progress: int) -> None:
+        if self._initial_progress is None:
+            self._initial_progress = progress
+        is_starting = progress == self._initial_progress
+        used_s = child.cpu_s if is_starting else 0.0
+        limit_s = max(self._hang_limit_s, FIRST_HEARTBEAT_TIMEOUT_S) if is_starting else self._hang_limit_s
+        is_stalled = self._progress_timer.update(now_s, (progress, int(used_s))) >= limit_s
+        if (is_stalled or used_s >= FIRST_HEARTBEAT_CPU_LIMIT_S) and not self._was_killed:
+            self._was_killed = True
+            self._productive_s = 0.0 if is_starting else now_s - child.started_s - limit_s
+            self.n_hangs += 1
+            duration_text = f"{limit_s:g} s" if is_stalled else f"{FIRST_HEARTBEAT_CPU_LIMIT_S:g} s of CPU time"
             self._warn(f"{self.name} has made no progress for {duration_text}; restarting it")
             child.kill()
 
-    def _ended(self, child: Child, code: int, now_s: float, reached: int) -> None:
+    def _handle_exit(self, child: Child, code: int, now_s: float, run_progress: int) -> None:
         child.close()
         self.child = None
         lifetime_s, progressed = (
-            (self._productive_s if self._killed else now_s - child.started_s),
-            reached > self._furthest,
+            (self._productive_s if self._was_killed else now_s - child.started_s),
+            run_progress > self._max_run_progress,
         )
-        self._furthest = max(self._furthest, reached)
-        wait_s = self._restarts.ended(lifetime_s, progressed=progressed, killed=code == -signal.SIGKILL)
+        self._max_run_progress = max(self._max_run_progress, run_progress)
+        wait_s = self._restarts.next_delay_s(lifetime_s, progressed=progressed, killed=code == -signal.SIGKILL)
         if code == ExitCode.CONFIGURATION:
             wait_s = None
         elif code == ExitCode.PREFLIGHT:  # the machine currently lacks resources
             self._resource_failures += 1
-            wait_s = _RETRY_S if self._resource_failures <= MAX_FAILED_STARTS else None
+            wait_s = _RETRY_DELAY_S if self._resource_failures <= MAX_FAILED_STARTS else None
         else:
             self._resource_failures = 0
         if wait_s is None:
             self._warn(f"{self.name} ended with code {code} and is not restarted; the loop continues without it")
             return
         self._warn(f"{self.name} ended with code {code}; restarted" + (f" in {wait_s:g} s" if wait_s else ""))
-        self._due_s = now_s + wait_s
+        self._restart_due_s = now_s + wait_s
         if not wait_s:
-            self._start_again(now_s)
+            self._restart(now_s)
 
-    def _start_again(self, now_s: float) -> None:
+    def _restart(self, now_s: float) -> None:
         try:
             self.start()
         except OSError as error:
             self._failed_starts += 1
-            if not self._refused:
+            if not self._start_failure_reported:
                 self._warn(f"{self.name} could not be started: {error.strerror or error}; retrying")
-            self._refused = True
-            self._due_s = now_s + _RETRY_S if self._failed_starts <= MAX_FAILED_STARTS else None
-            if self._due_s is None:
+            self._start_failure_reported = True
+            self._restart_due_s = now_s + _RETRY_DELAY_S if self._failed_starts <= MAX_FAILED_STARTS else None
+            if self._restart_due_s is None:
                 self._warn(f"{self.name} could not be started {MAX_FAILED_STARTS} times; the loop continues without it")
 
 
-_NOTICE_S: Final = 1.0
-_NOTICE_PERIODS: Final = 20
+_MIN_HANG_TIMEOUT_S: Final = 1.0
+_HANG_TIMEOUT_PERIODS: Final = 20
 """Time without a tick after which a loop counts as hung: the longer of the two."""
-_NOTICE_POLLS_S: Final = 10.0
+_POLL_HANG_TIMEOUT_S: Final = 10.0
 """Time without a poll for requests, in lockstep and in states without ticks; the loop polls every few ms."""
-GIVE_UP_S: Final = 15.0
+HANG_GRACE_S: Final = 15.0
 """Time after which a hung loop is ended; its device became safe a lease after its last command."""
 _MAX_CHECK_INTERVAL_S: Final = 0.25
 """Maximum plausible interval between two checks; a longer one means a suspended machine."""
@@ -165,52 +167,52 @@ class ProgressTimer:
     """Time for which a progress counter has not changed, from periodic checks."""
 
     def __init__(self) -> None:
-        self._sign: Hashable = None
+        self._progress: Hashable = None
         self._checked_s: float | None = None
         self.seconds = 0.0
 
-    def update(self, now_s: float, sign: Hashable) -> float:
-        """Check at ``now_s``; return the seconds for which ``sign`` has not changed."""
+    def update(self, now_s: float, progress: Hashable) -> float:
+        """Check at ``now_s``; return the seconds for which ``progress`` has not changed."""
         elapsed = 0.0 if self._checked_s is None else min(now_s - self._checked_s, _MAX_CHECK_INTERVAL_S)
         self._checked_s = now_s
-        self.seconds = self.seconds + elapsed if sign == self._sign else 0.0
-        self._sign = sign
+        self.seconds = self.seconds + elapsed if progress == self._progress else 0.0
+        self._progress = progress
         return self.seconds
 
 
 class Verdict(enum.Enum):
     """Result of a check."""
 
-    FINE = "fine"
-    HANGS = "hangs"
-    """Hang detected; further checks return FINE until BACK or GONE."""
-    BACK = "back"
-    EXPIRED = "gone"
+    OK = "ok"
+    HUNG = "hung"
+    """Hang detected; further checks return OK until RECOVERED or EXPIRED."""
+    RECOVERED = "recovered"
+    EXPIRED = "expired"
 
 
 class Watchdog:
     """Watchdog on the loop's progress."""
 
     def __init__(self, wall_period_s: float) -> None:
-        self._notice_s = max(_NOTICE_S, _NOTICE_PERIODS * wall_period_s)
-        self._stall = ProgressTimer()
+        self._hang_timeout_s = max(_MIN_HANG_TIMEOUT_S, _HANG_TIMEOUT_PERIODS * wall_period_s)
+        self._progress_timer = ProgressTimer()
         self._hangs = False
 
     @property
-    def hangs(self) -> bool:
+    def is_hung(self) -> bool:
         """Whether the loop was found hanging and has not recovered."""
         return self._hangs
 
     def check(self, now_s: float, progress: int, *, ticking: bool) -> Verdict:
         """Check the loop; ``progress``: its ticks if it is ``ticking``, otherwise its polls for requests."""
-        still_s = self._stall.update(now_s, progress)
-        notice_s = self._notice_s if ticking else _NOTICE_POLLS_S
-        if still_s == 0.0:
+        stalled_s = self._progress_timer.update(now_s, progress)
+        hang_timeout_s = self._hang_timeout_s if ticking else _POLL_HANG_TIMEOUT_S
+        if stalled_s == 0.0:
             was, self._hangs = self._hangs, False
-            return Verdict.BACK if was else Verdict.FINE
-        if still_s >= notice_s + GIVE_UP_S:
+            return Verdict.RECOVERED if was else Verdict.OK
+        if stalled_s >= hang_timeout_s + HANG_GRACE_S:
             return Verdict.EXPIRED
-        if still_s >= notice_s and not self._hangs:
+        if stalled_s >= hang_timeout_s and not self._hangs:
             self._hangs = True
-            return Verdict.HANGS
-        return Verdict.FINE
+            return Verdict.HUNG
+        return Verdict.OK

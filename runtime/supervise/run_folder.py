@@ -31,20 +31,20 @@ from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.folder_access import check_folder, check_path
 from onrig.runtime.safety.promise import promise_fields
 from onrig.runtime.scoring import FORMAT as SCORE_FORMAT
-from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
+from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, find_post_mortems
 
-_PACKAGES: Final = (
+_PACKAGE_NAMES: Final = (
     *("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch"),
     *("gymnasium", "mujoco", "box2d"),
 )
 
 
-_RESULTS: Final = ":(exclude,top)docs/experiments/data"
+_RESULTS_PATHSPEC: Final = ":(exclude,top)docs/experiments/data"
 """Files whose changes do not make a working tree dirty, because they are results."""
-_LONGEST_LINE: Final = 1 << 20
-RESUMES: Final = "resumes"
+_MAX_LINE_BYTES: Final = 1 << 20
+RESUMES_KEY: Final = "resumes"
 """Key of later starts in ``meta.json``."""
-_WRITTEN_AT_START: Final = ("config.yaml", "meta.json")
+_INITIAL_FILES: Final = ("config.yaml", "meta.json")
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
@@ -58,7 +58,7 @@ def fresh_folder(parent: Path, name: str) -> Path:
     return folder
 
 
-def occupied_by(folder: Path) -> str | None:
+def occupied_reason(folder: Path) -> str | None:
     """Return why a new run cannot use a folder; None if it is missing or empty, apart from hidden files."""
     if (folder / "config.yaml").exists():
         return "already contains a run"
@@ -81,14 +81,14 @@ def write_run_folder(
     check_path(folder)
     if folder.exists():
         check_folder(folder)
-    if reason := occupied_by(folder):
+    if reason := occupied_reason(folder):
         raise FileExistsError(f"{folder} {reason}")
     created = [f for f in (folder, *folder.parents) if not f.exists()]
-    kept = {path.name for path in folder.iterdir()} if not created else set()
+    existing = {path.name for path in folder.iterdir()} if not created else set()
 
     def undo() -> None:
         for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name in kept:
+            if path.name in existing:
                 continue
             _remove(path)
         for parent in created:
@@ -106,14 +106,14 @@ def write_run_folder(
         for name, data in (files or {}).items():
             (folder / name).parent.mkdir(exist_ok=True)
             replace_own_file(folder / name, data, durable=True)
-        write_list(folder, _measured(folder, (*_WRITTEN_AT_START, *(files or ()))))
+        write_list(folder, _measure_files(folder, (*_INITIAL_FILES, *(files or ()))))
     except OSError:
         undo()
         raise
     return undo
 
 
-class Reopened(NamedTuple):
+class ReopenedFolder(NamedTuple):
     """Run folder of a resumed run."""
 
     undo: Callable[[], None]
@@ -134,7 +134,7 @@ class Resumption(NamedTuple):
     """Identity of the run, from its checkpoint."""
 
 
-def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
+def reopen_run_folder(folder: Path, resumption: Resumption) -> ReopenedFolder:
     """Record the resumption in ``meta.json`` and the events, with its configuration; remove a partial last line of the
     events.
 
@@ -142,7 +142,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     """
     config = resumption.config
     previous = {name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY_FILE, CHECKSUMS)}
-    kept = {path.name for path in folder.iterdir()}
+    existing = {path.name for path in folder.iterdir()}
     sizes = {name: _size(folder / name) for name in ("stderr.log", "events.jsonl")}
     tail = _partial_line_bytes(folder / "events.jsonl")
 
@@ -161,7 +161,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
                     file.seek(whole)
                     file.write(tail if name == "events.jsonl" else b"")
             for path in folder.iterdir():
-                if path.name not in kept:
+                if path.name not in existing:
                     _remove(path)
 
     meta: dict[str, object] = {}
@@ -169,7 +169,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
         meta = msgspec.json.decode(previous["meta.json"] or b"{}", type=dict[str, object])
     if resumption.run:
         meta = {**meta, "run": resumption.run}
-    earlier = meta.get(RESUMES)
+    earlier = meta.get(RESUMES_KEY)
     listed = read_list(folder)
     logs = {path.name for path in log_files(folder)}
     damaged = {*listed.damaged, *resumption.damaged}
@@ -183,17 +183,17 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
         write_list(folder, finished, damaged)  # a kill after this leaves no checksum of a changed file
         if load_resolved(folder / "config.yaml") != config:  # policies refer to the hash of its text
             _write_config(folder, config)
-        _write_meta(folder, {**meta, RESUMES: [*(earlier if isinstance(earlier, list) else []), resumed]})
+        _write_meta(folder, {**meta, RESUMES_KEY: [*(earlier if isinstance(earlier, list) else []), resumed]})
         if tail:
             with (folder / "events.jsonl").open("r+b") as file:
                 file.truncate((sizes["events.jsonl"] or 0) - len(tail))
                 os.fsync(file.fileno())
         _log_resumption(folder, resumption)
-        write_list(folder, {**finished, **_measured(folder, _WRITTEN_AT_START)}, damaged)
+        write_list(folder, {**finished, **_measure_files(folder, _INITIAL_FILES)}, damaged)
     except OSError:
         undo()
         raise
-    return Reopened(undo, len(tail))
+    return ReopenedFolder(undo, len(tail))
 
 
 def _log_resumption(folder: Path, resumption: Resumption) -> None:
@@ -206,7 +206,7 @@ def _log_resumption(folder: Path, resumption: Resumption) -> None:
     events.close()
 
 
-def _measured(folder: Path, names: Iterable[str]) -> dict[str, Extent]:
+def _measure_files(folder: Path, names: Iterable[str]) -> dict[str, Extent]:
     """Return the checksums of the existing files; raises OSError."""
     return {name: measure(folder / name) for name in names if (folder / name).is_file()}
 
@@ -218,12 +218,12 @@ def seal_run_folder(folder: Path) -> None:
         return
     parts = (
         str(post_mortem.relative_to(folder) / name)
-        for post_mortem in post_mortems(folder)
+        for post_mortem in find_post_mortems(folder)
         for name in (RECORDS, FRAMES, FAULT)
     )
-    names = (*_WRITTEN_AT_START, "events.jsonl", "timing.json", SUMMARY_FILE, *parts)
+    names = (*_INITIAL_FILES, "events.jsonl", "timing.json", SUMMARY_FILE, *parts)
     with contextlib.suppress(OSError):  # full disk: these files cannot be checked later
-        write_list(folder, {**listed.files, **_measured(folder, names)}, listed.damaged)
+        write_list(folder, {**listed.files, **_measure_files(folder, names)}, listed.damaged)
 
 
 def _remove(path: Path) -> None:
@@ -247,7 +247,7 @@ def _partial_line_bytes(path: Path) -> bytes:
         return b""
     with open_file(path, None) as file:
         size = file.seek(0, os.SEEK_END)
-        start = max(0, size - _LONGEST_LINE)
+        start = max(0, size - _MAX_LINE_BYTES)
         file.seek(start)
         data = file.read()
     return data[data.rfind(b"\n") + 1 :]
@@ -263,11 +263,11 @@ def _write_meta(folder: Path, meta: dict[str, object]) -> None:
 
 
 def complete_summary(
-    folder: Path, ours: dict[str, object], more: dict[str, object], whole_otherwise: Callable[[], Completeness]
+    folder: Path, ours: dict[str, object], more: dict[str, object], assess: Callable[[], Completeness]
 ) -> Completeness:
     """Add the supervisor's entries to ``summary.json``, ``ours`` first and ``more`` last; return ``whole``.
 
-    Also written without a summary of the replay process; then ``whole_otherwise`` gives the verdict.
+    Also written without a summary of the replay process; then ``assess`` gives the verdict.
     """
     path = folder / SUMMARY_FILE
     summary: dict[str, object] = {}
@@ -277,7 +277,7 @@ def complete_summary(
         whole = msgspec.json.decode(data, type=_Summary).whole
         summary = msgspec.json.decode(data, type=dict[str, object])
     if whole is None:
-        whole = whole_otherwise()
+        whole = assess()
         summary["whole"] = msgspec.to_builtins(whole)
     summary = {**ours, **summary, **ours, **more}
     with contextlib.suppress(OSError):  # full disk: keep the old content
@@ -292,7 +292,7 @@ class _Summary(msgspec.Struct):
 def environment_facts() -> dict[str, object]:
     """Return versions, machine and start time of this process."""
     versions = {}
-    for package in _PACKAGES:
+    for package in _PACKAGE_NAMES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     revision, dirty = _git()
@@ -309,15 +309,15 @@ def environment_facts() -> dict[str, object]:
     }
 
 
-def recorded_executor(meta: Mapping[str, object], repeats: str) -> Executor | None:
+def find_executor(meta: Mapping[str, object], restarts_key: str) -> Executor | None:
     """Return the executor that computed a run's results, from its ``meta.json``; None if not recorded.
 
-    ``repeats``: key of its list of later starts.
+    ``restarts_key``: key of its list of later starts.
     """
-    later = meta.get(repeats)
+    later = meta.get(restarts_key)
     starts = [meta, *(later if isinstance(later, list) else [])]
-    known = (read_executor(start.get("executor")) for start in starts if isinstance(start, Mapping))
-    return next((one for one in known if one is not None), None)
+    executors = (read_executor(start.get("executor")) for start in starts if isinstance(start, Mapping))
+    return next((one for one in executors if one is not None), None)
 
 
 def _board() -> str:
@@ -336,7 +336,7 @@ def _git() -> tuple[str | None, bool | None]:
             subprocess.run(
                 ["git", *arguments], cwd=here, capture_output=True, text=True, timeout=5, check=True
             ).stdout.strip()
-            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", ":/", _RESULTS])
+            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", ":/", _RESULTS_PATHSPEC])
         )
     except (OSError, subprocess.SubprocessError):
         return None, None

@@ -18,13 +18,13 @@ from onrig.runtime.shm.ring import ring_bytes
 from onrig.runtime.shm.segment import HEADER_BYTES, Segment
 from onrig.runtime.shm.view_segment import view_bytes, view_schema
 
-_RING_RECORDS: Final = 16_384
+_MIN_RING_RECORDS: Final = 16_384
 """Minimum size: at 1 kHz enough for eight seconds without a replay process while half of the records are retained."""
 _MAX_RING_RECORDS: Final = 1 << 20
 _SESSION_BITS: Final = 62
 
 
-class _Planned(NamedTuple):
+class _SegmentPlan(NamedTuple):
     name: str
     body_bytes: int
     schema: str
@@ -37,23 +37,23 @@ def ring_records(config: RunConfig) -> int:
     because writing one takes a while; in lockstep, where the loop waits for it, those of one. Bounded."""
     if not config.lockstep:
         between = 1e9 * config.checkpoint_s / config.wall_period_ns
-        return min(max(_RING_RECORDS, 4 * math.ceil(between)), _MAX_RING_RECORDS)
+        return min(max(_MIN_RING_RECORDS, 4 * math.ceil(between)), _MAX_RING_RECORDS)
     records = round(config.task.episode_s * config.rate_hz) + 1
     episodes = (2 if config.evaluate_every else 1) * (config.checkpoint_episodes + 1)
-    return min(max(_RING_RECORDS, 2 * episodes * records), _MAX_RING_RECORDS)
+    return min(max(_MIN_RING_RECORDS, 2 * episodes * records), _MAX_RING_RECORDS)
 
 
-def _plan(config: RunConfig) -> list[_Planned]:
+def _plan(config: RunConfig) -> list[_SegmentPlan]:
     layout = record_layout(config)
     planned = [
-        _Planned("ring", ring_bytes(layout, ring_records(config)), layout.schema),
-        _Planned("slot", SLOT_BYTES, SLOT_SCHEMA),
-        _Planned("view", view_bytes(layout), view_schema(layout)),
-        _Planned("frames", frame_log_bytes(config.rate_hz), FRAME_LOG_SCHEMA),
-        _Planned("board", BOARD_BYTES, BOARD_SCHEMA),
+        _SegmentPlan("ring", ring_bytes(layout, ring_records(config)), layout.schema),
+        _SegmentPlan("slot", SLOT_BYTES, SLOT_SCHEMA),
+        _SegmentPlan("view", view_bytes(layout), view_schema(layout)),
+        _SegmentPlan("frames", frame_log_bytes(config.rate_hz), FRAME_LOG_SCHEMA),
+        _SegmentPlan("board", BOARD_BYTES, BOARD_SCHEMA),
     ]
     if config.actor is not UNSET:
-        planned.insert(0, _Planned(SEGMENT_NAME, exchange_bytes(layout), exchange_schema(layout)))
+        planned.insert(0, _SegmentPlan(SEGMENT_NAME, exchange_bytes(layout), exchange_schema(layout)))
     return planned
 
 

@@ -33,13 +33,13 @@ from onrig.runtime.supervise.run_folder import complete_summary, seal_run_folder
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
 
 _START_TIMEOUT_S: Final = 60.0
-_IMMEDIATE_STOP_S: Final = 2.0
+_IMMEDIATE_STOP_GRACE_S: Final = 2.0
 """Grace period of the loop for an immediate stop; after it the loop is killed, and the lease makes its device safe."""
 _FADE_PERIODS: Final = 4
 _REPORT_GRACE_S: Final = 1.0
 """Time from SIGTERM to SIGKILL for a loop past its grace period: it disarms immediately if it still can."""
 _TICKING_STATES: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
-_CONTROL_S, _LEARNER_S, _DEVICE_S = 5.0, 10.0, 5.0
+_CONTROL_GRACE_S, _LEARNER_GRACE_S, _DEVICE_GRACE_S = 5.0, 10.0, 5.0
 """Grace periods of the processes; unlimited for the replay process while it makes progress."""
 
 
@@ -66,8 +66,8 @@ class Supervisor:
         self._config, self._folder, self._port = config, run_folder, port
         self._operator = operator
         self._watchdog = Watchdog(config.wall_period_ns * 1e-9)
-        self._stop_reported = 0
-        self._service = Notifier.from_environment(os.environ, os.getpid())
+        self._reported_stop_level = 0
+        self._notifier = Notifier.from_environment(os.environ, os.getpid())
         self._reports = Reports(run_folder / "events.jsonl", on_report)
         self._post_mortem = PostMortem(config, run_folder, self._reports.write)
         self._reports.listeners.append(self._post_mortem.note)
@@ -88,7 +88,7 @@ class Supervisor:
         try:
             code, reason = self._run()
             if self.started:
-                code = self._account(code, reason)
+                code = self._complete_summary(code, reason)
             self._reports.close(code, reason)
             if self.started:
                 seal_run_folder(self._folder)
@@ -106,12 +106,12 @@ class Supervisor:
         finally:
             alive = [] if self._process_group is None else list(self._process_group.alive)
             for child in reversed(alive):  # control first
-                child.end(_IMMEDIATE_STOP_S if child.name == CONTROL and self.started else 0.0)
+                child.end(_IMMEDIATE_STOP_GRACE_S if child.name == CONTROL and self.started else 0.0)
                 child.close()
             self._post_mortem.close()
             if self._shm is not None:
                 remove_folder(self._shm)
-            self._service.close()
+            self._notifier.close()
 
     def _prepare(self) -> None:
         """Create the shared memory; raises InsufficientResources."""
@@ -131,19 +131,19 @@ class Supervisor:
         self._post_mortem.open(self._shm)
         self._requests.attach_board(self._board)
 
-    def _account(self, code: int, reason: str) -> int:
+    def _complete_summary(self, code: int, reason: str) -> int:
         """Complete the summary with the supervisor's entries; return the exit code, which reflects missing data."""
         rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
         code, self.actuators = Actuators.read(self._board).final_verdict(code, time.monotonic_ns(), time.time())
         self._reports.write("actuators", message=self.actuators)
         self.whole = complete_summary(
             self._folder,
-            {"exit_reason": reason, "fault": self._reports.fault_of(code), "actuators": self.actuators},
-            self.process_group.figures(),
+            {"exit_reason": reason, "fault": self._reports.fault_name(code), "actuators": self.actuators},
+            self.process_group.statistics(),
             lambda: assess_without_account(rows, self._folder),
         )
-        hides = code in (ExitCode.OK, ExitCode.INTERRUPTED)  # other exit codes take precedence
-        return ExitCode.INCOMPLETE if hides and not self.whole.complete else code
+        may_override = code in (ExitCode.OK, ExitCode.INTERRUPTED)  # other exit codes take precedence
+        return ExitCode.INCOMPLETE if may_override and not self.whole.complete else code
 
     @property
     def process_group(self) -> ProcessGroup:
@@ -163,7 +163,7 @@ class Supervisor:
                 process_group.start_restartable(process_group.learner)
             self._await_ready(process_group.start_control(port))
             self.started = True
-            self._service.ready(self._status())
+            self._notifier.ready(self._status())
         except StartFailed as failure:
             self._end()
             return failure.code, str(failure)
@@ -178,10 +178,10 @@ class Supervisor:
                 if report.kind == "ready":
                     return report
             if code is not None:
-                code, reason = self._verdict(child.name, code)
+                code, reason = self._process_result(child.name, code)
                 raise StartFailed(reason, code)
             self._poll_operator()
-            if self._requests.stop:
+            if self._requests.stop_level:
                 raise StartFailed(self._requests.reason, ExitCode.INTERRUPTED)
             if time.monotonic() > limit:
                 raise StartFailed(f"{child.name} did not start within {_START_TIMEOUT_S:g} s", ExitCode.INTERNAL)
@@ -198,8 +198,8 @@ class Supervisor:
             code = control.poll()
             if code is not None:
                 self._listen(0.0)
-                return self._ended(code)
-            if self._requests.stop:
+                return self._exit_result(code)
+            if self._requests.stop_level:
                 self._end()
                 return ExitCode.INTERRUPTED, self._requests.reason
             if self._is_hung():
@@ -225,12 +225,12 @@ class Supervisor:
         return None
 
     def _notify_service(self) -> None:
-        n_polls, hangs = self._board[Word.POLLS], self._watchdog.hangs
-        self._service.update(time.monotonic(), n_polls, self._status(), hangs=hangs)
+        n_polls, is_hung = self._board[Word.POLLS], self._watchdog.is_hung
+        self._notifier.update(time.monotonic(), n_polls, self._status(), is_hung=is_hung)
 
     def _status(self) -> str:
         board = self._board
-        return status_line(board[Word.STATE], board[Word.EPISODE], board[Word.MISSED], hangs=self._watchdog.hangs)
+        return status_line(board[Word.STATE], board[Word.EPISODE], board[Word.MISSED], is_hung=self._watchdog.is_hung)
 
     def _is_hung(self) -> bool:
         """Return whether the loop must be ended; report when it hangs and when it recovers."""
@@ -238,9 +238,9 @@ class Supervisor:
         # Virtual time has no deadlines and some states have no ticks, but the loop polls for requests in all of them.
         ticking = not self._config.lockstep and board[Word.STATE] in _TICKING_STATES
         verdict = self._watchdog.check(time.monotonic(), board[Word.TICK if ticking else Word.POLLS], ticking=ticking)
-        if verdict is Verdict.HANGS:
+        if verdict is Verdict.HUNG:
             self._reports.latch(FaultName.LOOP_HUNG, "without commands its device's lease expires")
-        elif verdict is Verdict.BACK:
+        elif verdict is Verdict.RECOVERED:
             self._reports.fault = None
             self._reports.warn("the control process is making ticks again")
         return verdict is Verdict.EXPIRED
@@ -250,15 +250,15 @@ class Supervisor:
         if self._operator is not None:
             for request in self._operator.requests():
                 self._requests.add(request, self._operator.name)
-        level = self._requests.stop
-        if level > self._stop_reported:
-            self._stop_reported = level
-            self._reports.write("stop", by=self._requests.by, how="at once" if level > 1 else "fade out")
+        level = self._requests.stop_level
+        if level > self._reported_stop_level:
+            self._reported_stop_level = level
+            self._reports.write("stop", by=self._requests.source, how="at once" if level > 1 else "fade out")
 
     def _listen(self, timeout_s: float) -> None:
         poll = select.poll()  # needs no descriptor
         watched = [child.fileno() for child in self.process_group.alive if child.poll() is None]
-        if self._operator is not None and self._operator.listening:
+        if self._operator is not None and self._operator.is_listening:
             watched.append(self._operator.fileno())
         for fd in watched:
             poll.register(fd, select.POLLIN)
@@ -268,10 +268,10 @@ class Supervisor:
         for child in self.process_group.alive:
             self.process_group.note(child)
 
-    def _ended(self, code: int) -> tuple[int, str]:
+    def _exit_result(self, code: int) -> tuple[int, str]:
         """Return the result of a run whose loop ended by itself."""
         self._end()
-        if self._requests.stop or code == ExitCode.INTERRUPTED:
+        if self._requests.stop_level or code == ExitCode.INTERRUPTED:
             return ExitCode.INTERRUPTED, self._requests.reason
         if code == 0:
             return ExitCode.OK, "completed"
@@ -280,14 +280,14 @@ class Supervisor:
             return ExitCode.INTERNAL, f"control was killed by signal {-code}"
         if run_exit_code(code) != code and self._reports.fault is None:
             self._reports.latch(FaultName.PROGRAM, f"code {code}")
-        return self._verdict(CONTROL, code)
+        return self._process_result(CONTROL, code)
 
-    def _verdict(self, name: str, code: int) -> tuple[int, str]:
+    def _process_result(self, name: str, code: int) -> tuple[int, str]:
         """Return exit code and reason of a run ended by the end of a process; a failure of twin or driver takes
         precedence."""
         failure = None if self._process_group is None else self._process_group.device_failure
         if failure is None:
-            return run_exit_code(code), self._reports.why(name, code)
+            return run_exit_code(code), self._reports.end_reason(name, code)
         self._reports.fault, reason = failure  # regardless of the other processes' errors
         return FAULTS[self._reports.fault].code, reason
 
@@ -296,28 +296,28 @@ class Supervisor:
     def _end(self) -> None:
         """End actuators, processes and files, in order; once actuators are safe, a second interrupt cuts waits
         short."""
-        self._service.stopping(f"ending, {self._status()}")
+        self._notifier.stopping(f"ending, {self._status()}")
         self._requests.forward(1)
         process_group = self.process_group
         control, process_group.control = process_group.control, None
         # The loop, the other writer of this word, has ended by the time the replay process reads it.
         if control is not None:
             # A loop that never started has not armed anything, and may be waiting for a missing device.
-            self._finish(control, _CONTROL_S if self.started else 0.0, ask=False)
+            self._finish(control, _CONTROL_GRACE_S if self.started else 0.0, send_sigterm=False)
         self._board[Word.ENDED] = 1
         self._finish_replay()
         learner, process_group.learner.child = process_group.learner.child, None
         device, process_group.device = process_group.device, None
-        for child, grace_s in ((learner, _LEARNER_S), (device, _DEVICE_S)):
+        for child, grace_s in ((learner, _LEARNER_GRACE_S), (device, _DEVICE_GRACE_S)):
             if child is not None:
-                self._finish(child, grace_s, ask=True)
+                self._finish(child, grace_s, send_sigterm=True)
 
     def _finish_replay(self) -> None:
         """Let the replay process finish the remaining records of the loop, restarting it if necessary."""
         replay = self.process_group.replay
-        while not (replay.abandoned or replay.starts == 0):
+        while not (replay.abandoned or replay.n_starts == 0):
             self._listen(0.02)
-            self._service.still_ending(time.monotonic())
+            self._notifier.extend_timeout(time.monotonic())
             if self.started:
                 self.process_group.revive()
             child = replay.child
@@ -325,26 +325,26 @@ class Supervisor:
                 return
             if child is not None and (child.poll() == ExitCode.OK or not self.started or self._requests.impatient):
                 replay.child = None
-                self._finish(child, 0.0 if self._requests.impatient else _CONTROL_S, ask=False)
+                self._finish(child, 0.0 if self._requests.impatient else _CONTROL_GRACE_S, send_sigterm=False)
                 return
 
-    def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
-        start, min_s = time.monotonic(), min(grace_s, _IMMEDIATE_STOP_S)
+    def _finish(self, child: Child, grace_s: float, *, send_sigterm: bool) -> None:
+        start, min_s = time.monotonic(), min(grace_s, _IMMEDIATE_STOP_GRACE_S)
         if child.name == CONTROL:  # it may wait for a frame before fading, and for three to confirm the end
             period_s = self._config.wall_period_ns * 1e-9
             min_s += _FADE_PERIODS * period_s
             grace_s += _FADE_PERIODS * period_s + self._config.supervision.fade_s * max(
                 1.0, period_s * self._config.rate_hz
             )
-        while not ask and child.poll() is None:
+        while not send_sigterm and child.poll() is None:
             self._poll_operator()
-            at_once = self._requests.stop > 1
+            at_once = self._requests.stop_level > 1
             if child.name != CONTROL and self._requests.impatient:
                 break
             if time.monotonic() - start > (min_s if at_once else grace_s):
                 break
             self.process_group.note(child)
             time.sleep(0.01)
-        child.end(grace_s if ask else _REPORT_GRACE_S if child.name == CONTROL else 0.0)
+        child.end(grace_s if send_sigterm else _REPORT_GRACE_S if child.name == CONTROL else 0.0)
         self.process_group.note(child)
         child.close()

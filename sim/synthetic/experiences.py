@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.settings import Synthetic
-from onrig.runtime.memory.transitions import Resynthesised, Transitions
+from onrig.runtime.memory.transitions import ResynthesisedBatch, Transitions
 from onrig.runtime.random_streams import Role, stream
 from onrig.sim.synthetic.model import PlantModel
 
@@ -61,7 +61,7 @@ def resynthesise(
     draws: Draws,
     noise: NDArray[np.float64],
     policy: Policy,
-) -> Resynthesised:
+) -> ResynthesisedBatch:
     """Replace a fraction of n transitions by synthetic ones (see the module docstring).
 
     ``noise`` (n, m) is the exploration signal of each transition's tick, in normalised units, before its sum with the
@@ -70,10 +70,10 @@ def resynthesise(
     exploration is the 1-norm of its action's distance from the policy's (de Bruin et al. 2018, §7.1.1), so that every
     keeper can rank it. If the result would be non-finite, the measured transition is kept.
     """
-    renews = draws.renewal < synthetic.refresh
+    may_overwrite = draws.renewal < synthetic.refresh
     rows = np.flatnonzero(draws.kind < synthetic.states + synthetic.actions)
     if not len(rows):
-        return Resynthesised(measured, renews)
+        return ResynthesisedBatch(measured, may_overwrite)
     new_state = (draws.kind[rows] < synthetic.states)[:, None]
     observation = np.where(new_state, 2.0 * draws.state[rows] - 1.0, measured.observation[rows]).astype(np.float32)
     policy_action = np.clip(policy(rows, observation), -1.0, 1.0)
@@ -101,4 +101,4 @@ def resynthesise(
         column = getattr(measured, name).copy()
         column[rows[finite]] = values[finite]
         replacements[name] = column
-    return Resynthesised(measured._replace(**replacements), renews)
+    return ResynthesisedBatch(measured._replace(**replacements), may_overwrite)

@@ -12,7 +12,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.explore.noise import episode_noise
 from onrig.runtime.files import read_file
 from onrig.runtime.memory.settings import Synthetic
-from onrig.runtime.memory.transitions import Resynthesised, Transitions
+from onrig.runtime.memory.transitions import ResynthesisedBatch, Transitions
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
@@ -87,7 +87,7 @@ class RunResynthesiser:
         self._steps = episode_steps(config.task, config.rate_hz)
         self._episodes: dict[int, tuple[Draws, NDArray[np.float64]]] = {}
 
-    def __call__(self, measured: Transitions) -> Resynthesised:
+    def __call__(self, measured: Transitions) -> ResynthesisedBatch:
         """Replace some of the transitions (``onrig.runtime.memory.transitions``)."""
         n = len(measured.reward)
         draws = Draws(np.empty(n), np.empty(n), np.empty((n, self._n_obs)), np.empty((n, self._n_act)))

@@ -140,8 +140,13 @@ def rates_table(rates: Rates) -> str:
     ]
     for case in _ours(rates):
         ours = rates[case, ONRIG]
-        in_order = sorted(ours.all)
-        cells = [case.title, number(ours.p50), number(in_order[int(0.99 * (len(in_order) - 1))]), number(in_order[-1])]
+        sorted_slots = sorted(ours.all)
+        cells = [
+            case.title,
+            number(ours.p50),
+            number(sorted_slots[int(0.99 * (len(sorted_slots) - 1))]),
+            number(sorted_slots[-1]),
+        ]
         for peer in PEERS:
             theirs, ratio = rates.get((case.alone, peer)), times_faster(rates, case, peer)
             cells += ["" if theirs is None else number(theirs.p50), "" if ratio is None else f"{ratio:.1f}x"]

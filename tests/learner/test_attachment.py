@@ -77,8 +77,8 @@ def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     total, cuts = 6000, 3
-    monkeypatch.setattr(client_module, "_RECONNECT_MS", 5)
-    monkeypatch.setattr(client_module, "_MAX_RECONNECT_MS", 20)
+    monkeypatch.setattr(client_module, "_RECONNECT_INTERVAL_MS", 5)
+    monkeypatch.setattr(client_module, "_MAX_RECONNECT_INTERVAL_MS", 20)
     make_keys(tmp_path / "keys")
     keys = load_learner_keys(tmp_path / "keys")
     config = with_memory(PENDULUM, strategy, 2000)
@@ -130,8 +130,8 @@ def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
 def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "_RECONNECT_MS", 5)
-    monkeypatch.setattr(client_module, "RETRY_MS", 20)
+    monkeypatch.setattr(client_module, "_RECONNECT_INTERVAL_MS", 5)
+    monkeypatch.setattr(client_module, "RETRY_INTERVAL_MS", 20)
     taken: list[float] = []
     monkeypatch.setattr(
         rig.end.memory, "take_feedback", lambda signal, slots, generations, values: taken.extend(values.tolist())
@@ -167,7 +167,7 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
 def test_a_frozen_line_is_waited_out_and_its_repeated_questions_do_no_harm(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "RETRY_MS", 5)
+    monkeypatch.setattr(client_module, "RETRY_INTERVAL_MS", 5)
     rig.end.fill(300)
     with LossyLink(parse_tcp(rig.end.endpoints[1]).port) as wire:
         link = attachment(wire.endpoint)

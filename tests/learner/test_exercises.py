@@ -21,7 +21,7 @@ from onrig.runtime import registry
 from onrig.runtime.memory.keepers.by_chance import Reservoir
 from onrig.runtime.memory.keepers.cyclic import Fifo
 from onrig.runtime.memory.keepers.keeper import Arrays, Keeper
-from onrig.runtime.memory.strategy import Strategy, keeper_class, parse_strategy, samplings
+from onrig.runtime.memory.strategy import Strategy, keeper_class, parse_strategy, sampling_names
 from onrig.runtime.run_loading import load_run
 
 
@@ -35,7 +35,7 @@ def test_our_retentions_do_what_is_asked_of_others(name: str) -> None:
     assert [*keeper_problems(parse_strategy(f"{name}{alpha}[Uniform]"))] == []
 
 
-@pytest.mark.parametrize("sampling", samplings())
+@pytest.mark.parametrize("sampling", sampling_names())
 def test_our_samplings_do_what_is_asked_of_others(sampling: str) -> None:
     settings, config = settings_of("td3", batch=8), load_run("pendulum")
     assert [*sampler_problems(parse_strategy(f"FIFO[{sampling}]"), config, settings)] == []

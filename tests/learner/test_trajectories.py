@@ -12,7 +12,7 @@ from onrig.learner.trajectories import BYTES_PER_SLOT, Trajectories, keys_of
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout, Slots
 from onrig.runtime.memory.storage import Storage
-from onrig.runtime.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.memory.strategy import build_keeper, parse_strategy
 
 CAPACITY = 11
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.0)")
@@ -23,7 +23,7 @@ class Filled:
 
     def __init__(self, retention: str, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-        self._keeper = keeper_for(parse_strategy(f"{retention}[Uniform]"), CAPACITY, np.random.default_rng(seed))
+        self._keeper = build_keeper(parse_strategy(f"{retention}[Uniform]"), CAPACITY, np.random.default_rng(seed))
         self.storage = Storage(CAPACITY, Layout(1, 1), cyclic=self._keeper.cyclic)
         self.trajectories = Trajectories(1, CAPACITY, self._continues)
 

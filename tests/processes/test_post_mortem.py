@@ -11,7 +11,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.post_mortem import post_mortems
+from onrig.runtime.supervise.post_mortem import find_post_mortems
 from onrig.tools.load import load
 from tests.lab.rig.processes import CONTROL, REPLAY
 from tests.lab.rig.rig import steady_policy
@@ -42,7 +42,7 @@ def test_a_killed_loop_leaves_its_last_moments_even_where_nobody_takes_its_recor
         assert run.ended() == ExitCode.INTERNAL
         assert run.leftover_paths() == []
     # A starved machine may have let the lease run out before, which leaves a post-mortem of its own.
-    [folder] = [found for found in post_mortems(run.folder) if found.name.endswith("-loop_killed")]
+    [folder] = [found for found in find_post_mortems(run.folder) if found.name.endswith("-loop_killed")]
     with (folder / "records.csv").open(newline="") as file:
         recorded = [int(row["tick"]) for row in csv.DictReader(file)]
     # The loop may have made another tick before it was killed; the last one's record has no frame to complete it.

@@ -14,7 +14,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.endpoint import parse_tcp
-from onrig.runtime.link.keys import fingerprint_of, load_learner_keys
+from onrig.runtime.link.keys import load_learner_keys, pair_fingerprint
 from onrig.runtime.shm.board import Word
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.key_folder import make_keys
@@ -32,7 +32,7 @@ def keys(tmp_path: Path) -> Path:
     return tmp_path / "keys"
 
 
-def endpoint_of(run: Run) -> str:
+def listener_endpoint(run: Run) -> str:
     found = re.compile(r"tcp://[\d.]+:\d+")
     return run.until(lambda: found.search(run.output), "it to say where it listens")[0]
 
@@ -63,7 +63,7 @@ def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_p
     out = tmp_path / "learner.out"
     with Run(tmp_path / "run", "pendulum", *ENDLESS, *TCP, f"link.keys={keys}") as run:
         with (
-            LossyLink(parse_tcp(endpoint_of(run)).port, delay_s=0.005, loss=0.02, stall_s=0.02) as wire,
+            LossyLink(parse_tcp(listener_endpoint(run)).port, delay_s=0.005, loss=0.02, stall_s=0.02) as wire,
             learner(out, wire.endpoint, "--keys", str(keys)) as popen,
         ):
             run.until(lambda: run.word(Word.POLICY) >= 2, "the second policy to act")
@@ -80,7 +80,7 @@ def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_p
             assert popen.wait(PATIENCE_S) == ExitCode.OK, out.read_text()
         assert f"hash {digest_of(run)}" in out.read_text()
         assert "reconnected; continuing from write" in out.read_text()
-        mine = f"learner:{fingerprint_of(load_learner_keys(keys).own)}"
+        mine = f"learner:{pair_fingerprint(load_learner_keys(keys).pair)}"
         assert {event["learner"] for event in run.events("policy_admitted")} == {mine}
         assert [event["learner"] for event in run.events("learner_attached")] == [mine]
         assert [event["pushes"] for event in run.events("learner_resumed")] == [True]
@@ -95,12 +95,12 @@ def test_a_learner_whose_key_is_not_on_the_list_ends_with_a_line_and_the_rig_not
     (stranger / "rig.key").write_bytes((keys / "learner" / "rig.key").read_bytes())
     out = tmp_path / "learner.out"
     with Run(tmp_path / "run", "pendulum", *ENDLESS, *TCP, f"link.keys={keys}") as run:
-        with learner(out, endpoint_of(run), "--keys", str(stranger)) as popen:
+        with learner(out, listener_endpoint(run), "--keys", str(stranger)) as popen:
             assert popen.wait(PATIENCE_S) == ExitCode.HARDWARE
         said = out.read_text().splitlines()
         assert len(said) == 1, said
         assert "does not accept this learner's key" in said[0]
-        assert fingerprint_of(load_learner_keys(stranger).own) in said[0]
+        assert pair_fingerprint(load_learner_keys(stranger).pair) in said[0]
         run.until(lambda: run.events("learner_turned_away") or None, "the rig to note it")
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import pytest
 
 from onrig.hw.disarm import HELLO_TIMEOUT_S
-from onrig.runtime.link.keys import LEARNER
+from onrig.runtime.link.keys import LEARNER_FOLDER
 from onrig.runtime.run_config import Port as PortSettings
 from onrig.runtime.run_config import RunConfig
 from onrig.tools import options as module
@@ -150,7 +150,7 @@ def test_no_help_imports_what_its_verb_needs(verb: str) -> None:
 def test_defaults_that_are_written_out_are_those_of_the_code() -> None:
     disarm, keys = verb_module("disarm").Options("port"), verb_module("keys").Options(Path("K"))
     assert (disarm.baud, disarm.wait) == (PortSettings("").baud, HELLO_TIMEOUT_S)
-    assert keys.learner == LEARNER
+    assert keys.learner == LEARNER_FOLDER
     assert verb_module("init").Options(Path("F")).plant in templates()
     loop = verb_module("bench loop").Options
     assert Request(**vars(loop())) == Request()

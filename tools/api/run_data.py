@@ -242,9 +242,10 @@ class RunData:
         if isinstance(completeness, dict):
             lines += [str(line) for line in completeness.get("lost", ())]
         if find_spec("mcap") is not None:
-            from onrig.runtime.log.reading import unfinished
+            from onrig.runtime.log.reading import unfinished_files
 
             lines += [
-                f"{p.name} was not finished: it is read to its last complete chunk" for p in unfinished(self.folder)
+                f"{p.name} was not finished: it is read to its last complete chunk"
+                for p in unfinished_files(self.folder)
             ]
         return tuple(lines)

@@ -95,7 +95,7 @@ def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
         found = "plain loopback: any user of this machine may connect, unencrypted"
         yield warned("keys", found, "onrig keys K, then link: {keys: K/rig}")
         return
-    from onrig.runtime.link.keys import KeyFault, fingerprint_of, load_rig_keys
+    from onrig.runtime.link.keys import KeyFault, load_rig_keys, pair_fingerprint
 
     try:
         keys = load_rig_keys(needs.keys)
@@ -104,4 +104,4 @@ def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
         yield failed("keys", found or remedy, remedy if found else "onrig keys DIR")
         return
     names = ", ".join(sorted(keys.allowed.values()))
-    yield passed("keys", f"{needs.keys}: rig {fingerprint_of(keys.own)}, admitted: {names}")
+    yield passed("keys", f"{needs.keys}: rig {pair_fingerprint(keys.pair)}, admitted: {names}")

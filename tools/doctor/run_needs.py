@@ -7,7 +7,7 @@ from typing import Final
 
 from onrig.learner import trajectories
 from onrig.learner.settings import learner_settings
-from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling
+from onrig.runtime.memory.strategy import parse_sampling, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.supervise.segments import shared_bytes
 from onrig.runtime.task import episode_steps
@@ -56,7 +56,7 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
 def learner_bytes(config: RunConfig) -> int:
     """Estimate the learner's memory for experiences: mirror, notes of sampler and algorithm, and links."""
     settings = learner_settings(config.learner)
-    sampling = parts_of_sampling(parse_strategy(config.selection.strategy).sampling)
+    sampling = parse_sampling(parse_strategy(config.selection.strategy).sampling)
     row = layout_of(config).row_bytes + _STAMP_BYTES + sampling.bytes_per_slot
     links = trajectories.BYTES_PER_SLOT if settings.selected.needs_links else 0.0
     return round(capacity_of(config) * (row + links + settings.note_bytes))

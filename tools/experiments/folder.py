@@ -15,7 +15,7 @@ from onrig.hw.native import Executor, difference_here
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_state.folder_access import check_folder as check_own
 from onrig.runtime.run_state.folder_access import check_path, try_lock
-from onrig.runtime.supervise.run_folder import environment_facts, recorded_executor
+from onrig.runtime.supervise.run_folder import environment_facts, find_executor
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.spec import equal_settings
 from onrig.tools.experiments.store import (
@@ -75,7 +75,7 @@ def check_executor(folder: Path) -> Executor | None:
     """Return the executor of the trials in a folder; None if unknown. Raises Unsuitable if this process has another
     one.
     """
-    recorded = recorded_executor(read_fields(folder / META), _RESUMED)
+    recorded = find_executor(read_fields(folder / META), _RESUMED)
     if difference_ := difference_here(recorded):
         raise Unsuitable(f"the trials in '{folder}' were {difference_}; or choose another folder")
     return recorded

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.memory.transitions import adjoining, within_episode
+from onrig.runtime.memory.transitions import is_consecutive, shares_episode
 from onrig.runtime.record import Flag, Kind
 
 Records = NDArray[np.void]
@@ -69,7 +69,7 @@ class _Splitter:
             return
         joined = np.concatenate([self._open_batches[-1][-1:], batch]) if self._open_batches else batch
         first, second = joined[:-1], joined[1:]
-        breaks = np.flatnonzero(~(within_episode(first, second) & adjoining(first, second))) + 1
+        breaks = np.flatnonzero(~(shares_episode(first, second) & is_consecutive(first, second))) + 1
         start = 0
         for end in (breaks - bool(self._open_batches)).tolist():  # positions in the batch
             self._open_batches.append(batch[start:end])

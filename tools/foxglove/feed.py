@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from onrig.runtime.log import messages, wire
 from onrig.runtime.log.companions import Companions
-from onrig.runtime.log.messages import EPISODES, EVENTS, LINES, LOOP, POLICIES, STEPS, ActingPolicy, Channel, channels
+from onrig.runtime.log.messages import EPISODES, EVENTS, LINES, LOOP, POLICIES, STEPS, Channel, PolicyTracker, channels
 from onrig.runtime.log.steps import StepMessages
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.running import SegmentError
@@ -39,7 +39,7 @@ class Feed:
         self._companions = Companions(config, self._view.folder, lambda: None)
         self._files_s = -1e9
         self._next_record = self._t_ns = 0
-        self._policies = ActingPolicy()
+        self._policies = PolicyTracker()
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -58,7 +58,7 @@ class Feed:
     def _read_files(self) -> Iterator[TimedMessage]:
         for row in self._view.episodes()[-MAX_MESSAGES:]:
             yield TimedMessage(EPISODES, row.t_mono_ns, messages.encode_episode(row))
-        for t_ns, event in [*self._companions.events(self._t_ns)][-MAX_MESSAGES:]:
+        for t_ns, event in [*self._companions.new_events(self._t_ns)][-MAX_MESSAGES:]:
             yield TimedMessage(EVENTS, max(t_ns, 0), wire.encode(messages.EVENT, event.fields))
             yield TimedMessage(LINES, max(t_ns, 0), wire.encode(messages.LOG, event.line(max(t_ns, 0))))
 
@@ -83,7 +83,7 @@ class Feed:
             with contextlib.suppress(SegmentError):
                 self._view.attach(found)
                 self._view.rewind()
-                self._next_record, self._policies = 0, ActingPolicy()
+                self._next_record, self._policies = 0, PolicyTracker()
 
     def close(self) -> None:
         """Release the run's shared memory."""

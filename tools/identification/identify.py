@@ -193,12 +193,12 @@ def _identify_run(folder: Path, out: Path) -> Identified:
 
 
 def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
-    from onrig.runtime.log.reading import Event, Kept, LogEnd, LogStart, read_log
+    from onrig.runtime.log.reading import Event, LogEnd, LogStart, StoredLoopState, read_log
 
     layout = record_layout(config)
     steps: list[Step] = []
     for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names):
-        if isinstance(part, LogStart | LogEnd | Event | Kept):
+        if isinstance(part, LogStart | LogEnd | Event | StoredLoopState):
             continue
         for row in part[: _MAX_STEPS - len(steps)]:
             steps.append(layout.step(row))

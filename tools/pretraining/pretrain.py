@@ -14,7 +14,7 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file, replace_own_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import find_identification, load_resolved
-from onrig.runtime.supervise.run_folder import occupied_by
+from onrig.runtime.supervise.run_folder import occupied_reason
 from onrig.sim.identification.result import read_result
 from onrig.tools.load import load_for_rig, rig_findings
 from onrig.tools.pretrained import FILE, Pretraining, Scores, read_pretraining, settled, write_pretraining
@@ -89,7 +89,7 @@ def resume(
 
 def _occupied(out: Path) -> str | None:
     try:
-        why = occupied_by(out)
+        why = occupied_reason(out)
     except OSError as error:
         return f"'{out}' cannot be read: {error.strerror or error}"
     if why and (out / FILE).exists():

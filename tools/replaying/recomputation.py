@@ -143,7 +143,7 @@ class Recomputation:
         self._begin_exploration(record)
         signal = explorer.signal(kind, record.step.episode)
         perturbed: PolicySession | None = None
-        if explorer.perturbs and explorer.is_exploring and not record.last:
+        if explorer.perturbs_weights and explorer.is_exploring and not record.last:
             policy = self._session(record)
             if policy is None:
                 self._following, self._lost_reason = False, NO_PERTURBED

@@ -11,7 +11,7 @@ from onrig.hw.native import evaluator_difference
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.files import read_file
-from onrig.runtime.log.reading import Event, Kept, LogDamagedError, LogEnd, LogStart, Part
+from onrig.runtime.log.reading import Event, LogDamagedError, LogEnd, LogStart, Part, StoredLoopState
 from onrig.runtime.log.steps import Records
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_config import RunConfig, record_layout
@@ -73,7 +73,7 @@ class Verification:
             match part:
                 case LogStart():
                     self._begin(part)
-                case Kept():
+                case StoredLoopState():
                     self._keep(part)
                 case LogEnd():
                     if not part.complete:
@@ -114,7 +114,7 @@ class Verification:
         self._undecimated = part.metadata.get("decimation") == "1"
         self._library = part.metadata.get("library", "none")
 
-    def _keep(self, part: Kept) -> None:
+    def _keep(self, part: StoredLoopState) -> None:
         tick, explorer = part.fields.get("tick"), part.fields.get("explorer")
         if self._core is not None and isinstance(tick, int) and isinstance(explorer, dict):
             kind = Kind.EVAL if part.fields.get("evaluated") is True else Kind.TRAIN

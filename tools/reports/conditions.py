@@ -14,7 +14,7 @@ import msgspec
 
 from onrig.learner.sampler_settings import SamplerSettings
 from onrig.learner.settings import LearnerSettings, learner_settings
-from onrig.runtime.memory.strategy import Strategy, parse_strategy, parts_of_sampling, sampling_of
+from onrig.runtime.memory.strategy import Strategy, parse_sampling, parse_strategy, sampling_class
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.experiments.spec import is_sampling_option
@@ -177,12 +177,12 @@ def _compatible(key: tuple[Value, ...], group: tuple[Value, ...]) -> bool:
 
 def _drawing(strategy: Strategy) -> str:
     """Name of the sampling that draws, within another one where there is one."""
-    *_, part = parts_of_sampling(strategy.sampling).each
+    *_, part = parse_sampling(strategy.sampling).each
     return part.name
 
 
 def _exponent(learner: LearnerSettings, strategy: Strategy) -> float | None:
-    sampling = sampling_of(_drawing(strategy))
+    sampling = sampling_class(_drawing(strategy))
     assert issubclass(sampling, SamplerSettings)
     return learner.sampler_section(sampling).exponent(learner)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onrig.learner.trials.measures import LEVEL
 from onrig.runtime import registry
 from onrig.runtime.files import replace_own_file
-from onrig.runtime.memory.strategy import samplings
+from onrig.runtime.memory.strategy import sampling_names
 from onrig.tools.terminal import reason
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Look(NamedTuple):
 def strategy_look(retention: str, sampling: str) -> Look:
     """Look of a strategy in every figure: a colour for each retention, a line and a marker for each sampling."""
     drawn = _NUMBER.sub("", sampling)
-    index = _look_index(drawn, _SAMPLINGS_FIRST, [_NUMBER.sub("", name) for name in samplings()])
+    index = _look_index(drawn, _SAMPLINGS_FIRST, [_NUMBER.sub("", name) for name in sampling_names()])
     beyond = index - len(_SAMPLINGS)
     line, marker = _SAMPLINGS[index] if beyond < 0 else ((0, (3, 1, *(1, 1) * (beyond + 1))), "Hd8<>"[beyond % 5])
     retention_index = _look_index(retention, _RETENTIONS_FIRST, registry.names(registry.RETENTIONS))

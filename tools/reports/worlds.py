@@ -14,7 +14,7 @@ from onrig.learner.trials.intervals import holm, matching_rows, median_bounds, p
 from onrig.learner.trials.measures import final_mean
 from onrig.learner.trials.step_run import DIVERGENCES, ORIGINS, READINGS, SHIELD
 from onrig.learner.trials.worlds import NoSuchTask
-from onrig.runtime.memory.strategy import parts_of_sampling
+from onrig.runtime.memory.strategy import parse_sampling
 from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import WorldCell
@@ -215,7 +215,7 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
 def _has_scores(result: WorldResult) -> bool:
     """Whether a cell replays by KLPER or sets its options, and its score is known."""
     configured = result.cell.config.learner.klper is not UNSET
-    uses_klper = configured or parts_of_sampling(result.strategy.sampling).name == "KLPER"
+    uses_klper = configured or parse_sampling(result.strategy.sampling).name == "KLPER"
     return uses_klper and bool(np.isfinite(result.measure("kl std")).any())
 
 

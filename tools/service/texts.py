@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onrig.runtime.supervise.revival import GIVE_UP_S
+from onrig.runtime.supervise.revival import HANG_GRACE_S
 from onrig.tools.ports import UsbIdentity
 
 MARK = "# Written by Onrig (onrig service CONFIG --write), which replaces it."
@@ -95,7 +95,7 @@ def rule_text(s: Service) -> str:
 _STOP_TIMEOUT_S: Final = 60
 """Longer than the supervisor's total shutdown grace."""
 _UNQUOTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@,")
-WATCHDOG_S: Final = 2 * round(GIVE_UP_S)
+WATCHDOG_S: Final = 2 * round(HANG_GRACE_S)
 """Longer than the supervisor's own limit for a hung loop: systemd is the second line of defence."""
 
 

@@ -33,7 +33,7 @@ class TrainerWatch:
     def __init__(self, pid: int) -> None:
         """``pid`` of the trainer; raises OSError if it has ended."""
         self._fd = os.pidfd_open(pid)
-        self.listening = True
+        self.is_listening = True
 
     def fileno(self) -> int:
         """Return the pidfd, readable when the trainer has ended."""
@@ -41,9 +41,9 @@ class TrainerWatch:
 
     def requests(self) -> list[Request]:
         """Return STOP_NOW once after the trainer's end, otherwise nothing."""
-        if not (self.listening and select.select((self._fd,), (), (), 0)[0]):
+        if not (self.is_listening and select.select((self._fd,), (), (), 0)[0]):
             return []
-        self.listening = False
+        self.is_listening = False
         return [Request.STOP_NOW]
 
 

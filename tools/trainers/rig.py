@@ -41,7 +41,7 @@ def _finish(child: Child) -> None:
     """Stop the run of an environment that was not closed, at once."""
     if child.poll() is None:
         os.kill(child.pid, signal.SIGQUIT)
-    child.end(_END_S, ask=False)
+    child.end(_END_S, send_sigterm=False)
     child.close()
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.child import Child
-from onrig.runtime.supervise.revival import Restarts
+from onrig.runtime.supervise.revival import RestartHistory
 from onrig.tools.web.guard import TOKEN, new_token, parse_address
 from onrig.tools.web.view import PAGE, View
 
@@ -53,7 +53,7 @@ class _ViewProcess:
         self._view = view
         self._folder, self._address, self._log = folder, address, folder / "stderr.log"
         self._token = new_token()
-        self._restarts = Restarts()
+        self._restarts = RestartHistory()
         self._child = self._start()
 
     def _start(self) -> Child:
@@ -88,7 +88,7 @@ class _ViewProcess:
             code = self._child.poll()
             if code is None:
                 continue
-            pause_s = self._restarts.ended(time.monotonic() - self._child.started_s)
+            pause_s = self._restarts.next_delay_s(time.monotonic() - self._child.started_s)
             self._log_exit(code, "restarted" if pause_s is not None else f"given up; try onrig {self._view.name}")
             if pause_s is None or _readable(stop_fd, pause_s):
                 break
@@ -113,7 +113,8 @@ class _ViewProcess:
                 if report.kind == "ready":
                     return report.message
                 if report.kind == "error":
-                    raise ViewError(f"{option}: {report.message}", child.end(_END_S, ask=False) or ExitCode.INTERNAL)
+                    code = child.end(_END_S, send_sigterm=False) or ExitCode.INTERNAL
+                    raise ViewError(f"{option}: {report.message}", code)
             if code is not None:
                 log = self._folder / "stderr.log"
                 raise ViewError(f"{option}: its process ended with code {code}; see {log}", ExitCode.INTERNAL)

@@ -55,7 +55,7 @@ class Reservoir(Keeper):
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
 
 
-class Thinned(Keeper):
+class ThinnedKeeper(Keeper):
     """A keeper that receives each experience with ``probability`` ([DE] of §6.4, a ratio of sampling frequencies)."""
 
     def __init__(self, keeper: Keeper, probability: float, rng: np.random.Generator) -> None:

@@ -15,26 +15,26 @@ from numpy.typing import NDArray
 
 from onrig.runtime.memory.keepers.keeper import Arrays, Keeper, Signal
 from onrig.runtime.memory.layout import Slots
-from onrig.runtime.memory.order.ranked import INFINITE
+from onrig.runtime.memory.order.ranked import INFINITY_BITS
 
-_ONE: Final = 1 << 30
+_FIXED_POINT_SCALE: Final = 1 << 30
 """Sums are exact: they count integers, this many per unit of a value (the smallest that counts is 1e-9)."""
-_MOST: Final = 1 << 44
+_MAX_INTEGER: Final = 1 << 44
 """Largest integer, a value of 16384; less for a memory of more than 2^18 slots, whose sums stay below 2^62."""
-_ABSENT: Final = (1 << 64) - 1
+_NO_KEY: Final = (1 << 64) - 1
 """Key of a record that cannot be chosen: it is free, or its episode is still growing or already being evicted."""
-_NUMBER: Final = 0xFFFFFFFF
-_NOBODY: Final = _NUMBER
+_NUMBER_MASK: Final = 0xFFFFFFFF
+_NO_RECORD: Final = _NUMBER_MASK
 
 
-class _Records:
+class _EpisodeRecords:
     """Records of the stored episodes: key of their rank, first slot, steps, and sum of their integers.
 
     Arrays are (capacity,); memoryviews of them, because array items take twice as long to read and write.
     """
 
     def __init__(self, capacity: int) -> None:
-        self.keys: Final = np.full(capacity, _ABSENT, np.uint64)
+        self.keys: Final = np.full(capacity, _NO_KEY, np.uint64)
         self.firsts: Final = np.arange(1, capacity + 1, dtype=np.uint32)
         """First slot; for a free record, the next free record."""
         self.sizes: Final = np.zeros(capacity, np.uint32)
@@ -50,12 +50,12 @@ class _Records:
         """Bytes held."""
         return self.keys.nbytes + self.firsts.nbytes + self.sizes.nbytes + self.totals.nbytes
 
-    def smallest(self) -> int | None:
+    def smallest_record(self) -> int | None:
         """Return the record with the smallest key; None if none can be chosen."""
         record = int(self.keys[: self.used].argmin())
-        return None if self.key[record] == _ABSENT else record
+        return None if self.key[record] == _NO_KEY else record
 
-    def open(self) -> int:
+    def allocate(self) -> int:
         """Return a free record, for an episode without steps."""
         record = self.free
         self.free = self.first[record]
@@ -68,13 +68,13 @@ class _Records:
         self.first[record] = self.free
         self.free = record
 
-    def rank(self, records: NDArray[np.int64], *, largest_goes: bool) -> None:
+    def rank(self, records: NDArray[np.int64], *, evicts_largest: bool) -> None:
         """Set the keys of closed episodes from their means."""
         mean = (self.totals[records] / self.sizes[records]).astype(np.float32)
         rank = mean.view(np.uint32).astype(np.uint64)
-        if largest_goes:
-            rank = np.uint64(INFINITE) - rank
-        self.keys[records] = rank << np.uint64(32) | self.keys[records] & np.uint64(_NUMBER)
+        if evicts_largest:
+            rank = np.uint64(INFINITY_BITS) - rank
+        self.keys[records] = rank << np.uint64(32) | self.keys[records] & np.uint64(_NUMBER_MASK)
 
 
 class ByEpisode(Keeper):
@@ -85,9 +85,9 @@ class ByEpisode(Keeper):
     """
 
     signal: ClassVar[Signal]
-    unseen: ClassVar[float] = 0.0
+    unreplayed_value: ClassVar[float] = 0.0
     """Value of an experience that has not been replayed."""
-    largest_goes: ClassVar[bool] = True
+    evicts_largest: ClassVar[bool] = True
     bytes_per_slot = 36.0
     checkpoint_bytes_per_slot = 24.0
     holds = "its episodes and what the learner said of them"
@@ -101,15 +101,15 @@ class ByEpisode(Keeper):
         # memoryviews, as in _Records.
         self._record, self._next = self._record_np.data, self._next_np.data
         self._value = self._value_np.data.cast("B").cast("f")
-        self._records: Final = _Records(capacity)
-        self._most: Final = min(_MOST, (1 << 62) // capacity)
-        self._unseen: Final = int(self._integers(np.full(1, self.unseen, np.float32))[0])
+        self._records: Final = _EpisodeRecords(capacity)
+        self._max_integer: Final = min(_MAX_INTEGER, (1 << 62) // capacity)
+        self._unreplayed_integer: Final = int(self._integers(np.full(1, self.unreplayed_value, np.float32))[0])
         self._filled = 0
-        self._current = self._going = _NOBODY
+        self._current = self._evicted_record = _NO_RECORD
         """Records of the growing episode and of the one being evicted."""
-        self._episode = self._begun = self._last = 0
+        self._episode = self._episode_number = self._last_slot = 0
         """Number of the current episode for the caller and here, and its last slot."""
-        self._goes = self._left = 0
+        self._next_evicted_slot = self._n_slots_to_evict = 0
         """Next slot of the episode being evicted, and number of its remaining slots."""
 
     @property
@@ -125,27 +125,31 @@ class ByEpisode(Keeper):
         if self._filled < self.capacity:
             self._filled += 1
             return self._filled - 1
-        if not self._left and not self._choose():
-            return self._behead(self._current)
-        slot = self._goes
-        self._goes = self._next[slot]
-        self._left -= 1
-        if not self._left:
-            self._records.release(self._going)
-            self._going = _NOBODY
+        if not self._n_slots_to_evict and not self._choose_episode():
+            return self._drop_first_step(self._current)
+        slot = self._next_evicted_slot
+        self._next_evicted_slot = self._next[slot]
+        self._n_slots_to_evict -= 1
+        if not self._n_slots_to_evict:
+            self._records.release(self._evicted_record)
+            self._evicted_record = _NO_RECORD
         return slot
 
-    def _choose(self) -> bool:
+    def _choose_episode(self) -> bool:
         """Choose the next episode to evict; return False if only the current one is stored."""
         records = self._records
-        record = records.smallest()
+        record = records.smallest_record()
         if record is None:
             return False
-        records.key[record] = _ABSENT
-        self._going, self._goes, self._left = record, records.first[record], records.size[record]
+        records.key[record] = _NO_KEY
+        self._evicted_record, self._next_evicted_slot, self._n_slots_to_evict = (
+            record,
+            records.first[record],
+            records.size[record],
+        )
         return True
 
-    def _behead(self, record: int) -> int:
+    def _drop_first_step(self, record: int) -> int:
         records = self._records
         slot = records.first[record]
         records.first[record] = self._next[slot]
@@ -155,34 +159,34 @@ class ByEpisode(Keeper):
 
     def written(self, slot: int, exploration: float, episode: int) -> None:
         """Append the experience to its episode."""
-        if episode != self._episode or self._current == _NOBODY:
-            self._open(episode)
+        if episode != self._episode or self._current == _NO_RECORD:
+            self._begin_episode(episode)
         records, record = self._records, self._current
         if records.size[record]:
-            self._next[self._last] = slot
+            self._next[self._last_slot] = slot
         else:
             records.first[record] = slot
-        self._record[slot], self._next[slot], self._value[slot] = record, slot, self.unseen
-        self._last = slot
+        self._record[slot], self._next[slot], self._value[slot] = record, slot, self.unreplayed_value
+        self._last_slot = slot
         records.size[record] += 1
-        records.total[record] += self._unseen
+        records.total[record] += self._unreplayed_integer
 
-    def _open(self, episode: int) -> None:
+    def _begin_episode(self, episode: int) -> None:
         records, closed = self._records, self._current
-        if closed != _NOBODY and not records.size[closed]:
+        if closed != _NO_RECORD and not records.size[closed]:
             records.release(closed)
-        elif closed != _NOBODY:
-            records.key[closed] = self._begun
-            records.rank(np.array([closed]), largest_goes=self.largest_goes)
-        self._current = records.open()
-        self._episode, self._begun = episode, self._begun + 1
+        elif closed != _NO_RECORD:
+            records.key[closed] = self._episode_number
+            records.rank(np.array([closed]), evicts_largest=self.evicts_largest)
+        self._current = records.allocate()
+        self._episode, self._episode_number = episode, self._episode_number + 1
 
     def _integers(self, values: NDArray[np.float32]) -> NDArray[np.int64]:
-        scaled = np.minimum(self._of_mean(values.astype(np.float64)) * _ONE, self._most)
+        scaled = np.minimum(self._mean_terms(values.astype(np.float64)) * _FIXED_POINT_SCALE, self._max_integer)
         integers: NDArray[np.int64] = np.rint(scaled).astype(np.int64)
         return integers
 
-    def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _mean_terms(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the terms of the mean; nonnegative."""
         terms: NDArray[np.float64] = np.abs(values)
         return terms
@@ -194,25 +198,31 @@ class ByEpisode(Keeper):
         if np.isnan(values).any():
             raise ValueError("a value is NaN")
         slots, last = np.unique(slots[::-1], return_index=True)
-        stays = self._record_np[slots] != self._going
+        stays = self._record_np[slots] != self._evicted_record
         slots, values = slots[stays], values[::-1][last][stays]
         change = self._integers(values) - self._integers(self._value_np[slots])
         self._value_np[slots] = values
         records = self._record_np[slots]
         np.add.at(self._records.totals, records, change)
-        touched = np.unique(records)
-        self._records.rank(touched[touched != self._current].astype(np.int64), largest_goes=self.largest_goes)
+        changed = np.unique(records)
+        self._records.rank(changed[changed != self._current].astype(np.int64), evicts_largest=self.evicts_largest)
 
     def state(self) -> Arrays:
         """Return values and episodes by slot, and the next positions."""
         numbers = self._records.keys.astype(np.uint32)
-        if self._current != _NOBODY:
-            numbers[self._current] = self._begun
-        if self._left:
-            numbers[self._going] = 0
-        place = (self._filled, self._episode, self._goes, self._left, self._current != _NOBODY)
+        if self._current != _NO_RECORD:
+            numbers[self._current] = self._episode_number
+        if self._n_slots_to_evict:
+            numbers[self._evicted_record] = 0
+        position = (
+            self._filled,
+            self._episode,
+            self._next_evicted_slot,
+            self._n_slots_to_evict,
+            self._current != _NO_RECORD,
+        )
         return super().state() | {
-            "place": np.array(place, np.int64),
+            "place": np.array(position, np.int64),
             "values": self._value_np.copy(),
             "episodes": numbers[self._record_np],
             "next": self._next_np.copy(),
@@ -221,17 +231,17 @@ class ByEpisode(Keeper):
     def restore(self, state: Arrays) -> None:
         """Restore ``state``; episodes are renumbered in order."""
         super().restore(state)
-        filled, episode, goes, n_left, grows = (int(number) for number in state["place"])
+        filled, episode, next_evicted_slot, n_left, grows = (int(number) for number in state["place"])
         shape = (self.capacity,)
         if any(state[name].shape != shape for name in ("values", "episodes", "next")):
             raise ValueError(f"state does not have {self.capacity} slots")
         self._value_np[:], self._next_np[:] = state["values"], state["next"]
         numbers = state["episodes"][:filled].astype(np.int64)
-        going = numbers == 0
-        stored = np.flatnonzero(~going)
-        known, records = np.unique(numbers[stored], return_inverse=True)
-        n = len(known)
-        if self._next_np.max() >= self.capacity or going.sum() != n_left or n + bool(n_left) > self.capacity:
+        is_evicted = numbers == 0
+        stored = np.flatnonzero(~is_evicted)
+        episode_numbers, records = np.unique(numbers[stored], return_inverse=True)
+        n = len(episode_numbers)
+        if self._next_np.max() >= self.capacity or is_evicted.sum() != n_left or n + bool(n_left) > self.capacity:
             raise ValueError("state with contradictory episodes")
         self._record_np[:] = n
         self._record_np[stored] = records
@@ -243,17 +253,21 @@ class ByEpisode(Keeper):
         table.sizes[:n] = np.bincount(records, minlength=n)
         table.totals.fill(0)
         np.add.at(table.totals, records, self._integers(self._value_np[stored]))
-        table.keys.fill(_ABSENT)
+        table.keys.fill(_NO_KEY)
         table.keys[:n] = np.arange(1, n + 1)
-        table.rank(np.arange(n), largest_goes=self.largest_goes)
+        table.rank(np.arange(n), evicts_largest=self.evicts_largest)
         table.free = table.used = n + bool(n_left)
-        self._filled, self._episode, self._begun = filled, episode, n
-        self._goes, self._left, self._going = goes, n_left, n if n_left else _NOBODY
-        self._current = n - 1 if grows else _NOBODY
+        self._filled, self._episode, self._episode_number = filled, episode, n
+        self._next_evicted_slot, self._n_slots_to_evict, self._evicted_record = (
+            next_evicted_slot,
+            n_left,
+            n if n_left else _NO_RECORD,
+        )
+        self._current = n - 1 if grows else _NO_RECORD
         if grows:
-            table.key[self._current] = _ABSENT
+            table.key[self._current] = _NO_KEY
             ends = stored[(follows == stored) & (records == self._current)]
-            self._last = int(ends[0])
+            self._last_slot = int(ends[0])
 
 
 class FarPolFrac(ByEpisode):
@@ -263,7 +277,7 @@ class FarPolFrac(ByEpisode):
     signal = Signal.FAR
     required_signals = frozenset({Signal.FAR})
 
-    def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _mean_terms(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         terms: NDArray[np.float64] = (values != 0.0).astype(np.float64)
         return terms
 
@@ -283,9 +297,9 @@ class MinError(ByEpisode):
     name = "MinError"
     signal = Signal.TD_ERROR
     required_signals = frozenset({Signal.TD_ERROR})
-    unseen = np.inf
-    largest_goes = False
+    unreplayed_value = np.inf
+    evicts_largest = False
 
-    def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _mean_terms(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         terms: NDArray[np.float64] = values * values
         return terms

@@ -55,30 +55,31 @@ class Parameter(NamedTuple):
     symbol: str
     """Symbol in the notation."""
     name: str
-    of: str
+    subject: str
     """Subject of the ``name``, as in "exponent" of the "rank law"."""
     high: float
     low: float = 0.0
     example: float = 1.0
-    whole: bool = False
+    is_integer: bool = False
     """Whether it is a whole number."""
 
-    def value(self, of: str, text: str | None) -> float:
-        """Parse ``text``, the part in parentheses after the strategy ``of``; raises ValueError."""
+    def value(self, strategy: str, text: str | None) -> float:
+        """Parse ``text``, the part in parentheses after the name ``strategy``; raises ValueError."""
         if text is None:
-            raise ValueError(f"{of} needs the {self.name} of its {self.of}, such as {of}({self.shown(self.example)})")
+            example = f"{strategy}({self.format_value(self.example)})"
+            raise ValueError(f"{strategy} needs the {self.name} of its {self.subject}, such as {example}")
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not self.low <= value <= self.high or (self.whole and value % 1):
-            expected = f"a {'whole ' if self.whole else ''}number of {self.low:g} to {self.high:g}"
-            raise ValueError(f"the {self.name} of {of} must be {expected}, got '{text}'")
+        if not self.low <= value <= self.high or (self.is_integer and value % 1):
+            expected = f"a {'whole ' if self.is_integer else ''}number of {self.low:g} to {self.high:g}"
+            raise ValueError(f"the {self.name} of {strategy} must be {expected}, got '{text}'")
         return value
 
-    def shown(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """Format a value as in the notation."""
-        return f"{value:.0f}" if self.whole else repr(value)
+        return f"{value:.0f}" if self.is_integer else repr(value)
 
 
 class Keeper:

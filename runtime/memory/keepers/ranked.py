@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onrig.runtime.memory.keepers.keeper import Arrays, Keeper, Parameter, Signal
 from onrig.runtime.memory.layout import Slots
 from onrig.runtime.memory.order.compiled import ranked_slots
-from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITE
+from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITY_BITS
 from onrig.runtime.memory.order.uniforms import UNIFORMS_BYTES, Uniforms
 
 MAX_EXPONENT: Final = 100.0
@@ -24,7 +24,7 @@ _DIRECTORY_BYTES: Final = 16_384
 """Bytes of an empty ranked order, and of its leaves beyond ``BYTES_PER_SLOT``."""
 # Below this |1 - alpha| the power form of the integral loses more digits than the error of the logarithm (about
 # |1 - alpha| ln n in a probability).
-_LOGARITHMIC: Final = 1e-8
+_LOG_FORM_TOLERANCE: Final = 1e-8
 
 
 class RankLaw:
@@ -41,34 +41,34 @@ class RankLaw:
             raise ValueError(f"no rank law over {n} ranks with exponent {alpha}")
         self.n: Final = n
         self.alpha: Final = alpha
-        self._logarithmic: Final = abs(1.0 - alpha) < _LOGARITHMIC
+        self._is_logarithmic: Final = abs(1.0 - alpha) < _LOG_FORM_TOLERANCE
         self._power: Final = 1.0 - alpha
         self._low: Final = self._integral(1.5) - 1.0
         self._span: Final = self._low - self._integral(n + 0.5)
         self._high: Final = self._integral(n + 0.5)
-        self._accept: Final = 2.0 - self._inverse(self._integral(2.5) - 2.0**-alpha)
+        self._accept_distance: Final = 2.0 - self._inverse(self._integral(2.5) - 2.0**-alpha)
 
     def _integral(self, x: float) -> float:
-        return math.log(x) if self._logarithmic else x**self._power / self._power
+        return math.log(x) if self._is_logarithmic else x**self._power / self._power
 
     def _inverse(self, y: float) -> float:
-        return math.exp(y) if self._logarithmic else (y * self._power) ** (1.0 / self._power)
+        return math.exp(y) if self._is_logarithmic else (y * self._power) ** (1.0 / self._power)
 
     def draw(self, uniform: Callable[[], float]) -> int:
         """Return a rank in 1 ... n, drawing from ``uniform`` over [0, 1)."""
         while True:
             y = self._high + uniform() * self._span
-            x = math.exp(y) if self._logarithmic else (y * self._power) ** (1.0 / self._power)
+            x = math.exp(y) if self._is_logarithmic else (y * self._power) ** (1.0 / self._power)
             k = int(x + 0.5)
             if k < 1:
                 k = 1
             elif k > self.n:
                 k = self.n
-            if k - x <= self._accept or y >= self._integral(k + 0.5) - k**-self.alpha:
+            if k - x <= self._accept_distance or y >= self._integral(k + 0.5) - k**-self.alpha:
                 return k
 
 
-class Ranked(Keeper):
+class RankedKeeper(Keeper):
     """Victim by P ~ rank^-alpha, rank 1 = smallest key, ties by insertion order; the new experience is always written.
 
     Ranks follow the exact law (:class:`RankLaw`).
@@ -122,7 +122,7 @@ class Ranked(Keeper):
         self._filled = filled
 
 
-class TdError(Ranked):
+class TdError(RankedKeeper):
     """TDE(alpha): keeps the largest |TD errors| of the latest replay (§7.1.1); not yet replayed counts as +inf."""
 
     name = "TDE"
@@ -130,7 +130,7 @@ class TdError(Ranked):
 
     def written(self, slot: int, exploration: float, episode: int) -> None:
         """Rank a new experience highest until it is replayed."""
-        self._order.insert(slot, INFINITE)
+        self._order.insert(slot, INFINITY_BITS)
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Rank by the latest |TD error|."""
@@ -138,7 +138,7 @@ class TdError(Ranked):
             self._order.rank(slots, values)
 
 
-class Exploration(Ranked):
+class Exploration(RankedKeeper):
     """Expl(alpha): keeps the largest exploration magnitudes, as measured when collected (§7.1.1)."""
 
     name = "Expl"
@@ -154,4 +154,4 @@ class Exploration(Ranked):
         """Rank by the exploration magnitude; NaN ranks lowest."""
         self._value[0] = abs(exploration)
         bits = self._bits[0]
-        self._order.insert(slot, bits if bits <= INFINITE else 0)
+        self._order.insert(slot, bits if bits <= INFINITY_BITS else 0)

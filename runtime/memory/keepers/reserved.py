@@ -11,7 +11,7 @@ from onrig.runtime.memory.keepers.keeper import REJECTED, Arrays, Keeper, Signal
 from onrig.runtime.memory.layout import Slots
 
 
-class Reserved(Keeper):
+class ReservedKeeper(Keeper):
     """The first ``reserved`` experiences keep the first slots; a keeper decides on the others, behind them.
 
     The name in its state is that of the keeper.
@@ -42,17 +42,17 @@ class Reserved(Keeper):
             self._keeper.written(slot - self._reserved, exploration, episode)
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        own = slots >= self._reserved
-        self._keeper.learned(signal, slots[own] - self._reserved, values[own])
+        is_managed = slots >= self._reserved
+        self._keeper.learned(signal, slots[is_managed] - self._reserved, values[is_managed])
 
     def state(self) -> Arrays:
         """Return the keeper's state, for all slots, and the number of reserved slots, all and filled."""
-        front = self._reserved
+        n_reserved = self._reserved
         state = {
-            name: np.concatenate((np.zeros(front, values.dtype), values)) if self._per_slot(values) else values
+            name: np.concatenate((np.zeros(n_reserved, values.dtype), values)) if self._per_slot(values) else values
             for name, values in self._keeper.state().items()
         }
-        numbers = {"capacity": np.array(self.capacity), "reserved": np.array([front, self._filled])}
+        numbers = {"capacity": np.array(self.capacity), "reserved": np.array([n_reserved, self._filled])}
         return state | numbers
 
     def _per_slot(self, values: NDArray[np.generic]) -> bool:
@@ -63,10 +63,10 @@ class Reserved(Keeper):
         reserved, filled = state["reserved"].tolist() if "reserved" in state else (0, 0)
         if reserved != self._reserved:
             raise ValueError(f"state of a memory with {reserved} reserved slots, expected {self._reserved}")
-        own = self._keeper.state()
-        found = {
-            name: values[reserved:] if name in own and self._per_slot(own[name]) else values
+        managed_state = self._keeper.state()
+        keeper_state = {
+            name: values[reserved:] if name in managed_state and self._per_slot(managed_state[name]) else values
             for name, values in state.items()
         }
-        self._keeper.restore(found | {"capacity": own["capacity"]})
+        self._keeper.restore(keeper_state | {"capacity": managed_state["capacity"]})
         self._filled, self.refused = filled, self._keeper.refused

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from onrig.hw.native import library
 from onrig.runtime.memory.layout import Slots
-from onrig.runtime.memory.order.ranked import SEQUENCE_END, Orders, RankedSlots, entries, renumbered
+from onrig.runtime.memory.order.ranked import SEQUENCE_END, Orders, RankedSlots, renumber, sorted_entries
 
-LEAF: Final = 320
-LEAST: Final = 144
-MERGED: Final = 296
+MAX_LEAF_ENTRIES: Final = 320
+MIN_LEAF_ENTRIES: Final = 144
+MAX_MERGED_ENTRIES: Final = 296
 """Half the sizes of ``order.leaves``, because here the time is spent on moving entries and not on finding the leaf."""
-BLOCK: Final = 64
+LEAVES_PER_BLOCK: Final = 64
 """Leaves per partial sum of counts, as in ``order.c``."""
-STAGED: Final = 512
+BUFFER_SIZE: Final = 512
 _LARGEST_FIRST: Final = 1
-_NAN_STAYS: Final = 2
-_REFUSALS: Final = {
+_KEEP_NAN_RANK: Final = 2
+_ERROR_MESSAGES: Final = {
     -1: "a slot or rank lies outside the order, or a slot to insert is already present",
     -2: "a slot to move is missing",
     -3: "a value is NaN",
@@ -54,7 +54,7 @@ class _Minibatches(ctypes.Structure):
 
 
 @cache
-def _functions() -> ctypes.PyDLL | None:
+def _load_functions() -> ctypes.PyDLL | None:
     """Return the library's functions with their types; calls keep the GIL, since releasing it takes longer than
     most."""
     loaded = library()
@@ -78,8 +78,8 @@ def _functions() -> ctypes.PyDLL | None:
     return functions
 
 
-def _refuse(code: int) -> NoReturn:
-    raise ValueError(_REFUSALS[code])
+def _raise_error(code: int) -> NoReturn:
+    raise ValueError(_ERROR_MESSAGES[code])
 
 
 class CompiledRankedSlots:
@@ -87,15 +87,26 @@ class CompiledRankedSlots:
 
     def __init__(self, capacity: int, functions: ctypes.PyDLL) -> None:
         self.capacity: Final = capacity
-        pages = capacity // LEAST + 2
+        pages = capacity // MIN_LEAF_ENTRIES + 2
         self._key_of: Final = np.zeros(capacity, np.uint64)
         # Untouched memory pages cost nothing.
-        self._pages: Final = (np.empty(pages * LEAF, np.uint64), np.empty(pages * LEAF, np.uint32))
+        self._pages: Final = (
+            np.empty(pages * MAX_LEAF_ENTRIES, np.uint64),
+            np.empty(pages * MAX_LEAF_ENTRIES, np.uint32),
+        )
         directory = (np.zeros(pages, np.uint64), np.zeros(pages, np.int64), np.arange(pages, dtype=np.int64))
-        self._directory: Final = (*directory, np.zeros(pages // BLOCK + 1, np.int64))
+        self._directory: Final = (*directory, np.zeros(pages // LEAVES_PER_BLOCK + 1, np.int64))
         arrays = (self._key_of, *self._pages, *self._directory)
         self._struct: Final = _Ranked(
-            capacity, LEAF, LEAST, MERGED, pages, 0, 0, 0, *(array.ctypes.data for array in arrays)
+            capacity,
+            MAX_LEAF_ENTRIES,
+            MIN_LEAF_ENTRIES,
+            MAX_MERGED_ENTRIES,
+            pages,
+            0,
+            0,
+            0,
+            *(array.ctypes.data for array in arrays),
         )
         self.address: Final = ctypes.addressof(self._struct)
         self._functions: Final = functions
@@ -103,10 +114,10 @@ class CompiledRankedSlots:
         self._rank: Final = functions.onrig_ranked_rank
         self._orders: Final = np.array([self.address], np.uint64)
         # Buffers for a minibatch, because getting the address of an array takes longer than copying it.
-        self._slots, self._values = np.zeros(STAGED, np.int64), np.zeros(STAGED, np.float32)
-        self._slots_at: Final[int] = self._slots.ctypes.data
-        self._call: Final = self._passing(self._slots, self._values)
-        self._call_at: Final = ctypes.addressof(self._call)
+        self._slots, self._values = np.zeros(BUFFER_SIZE, np.int64), np.zeros(BUFFER_SIZE, np.float32)
+        self._slots_address: Final[int] = self._slots.ctypes.data
+        self._call: Final = self._make_call(self._slots, self._values)
+        self._call_address: Final = ctypes.addressof(self._call)
         self.load(self._key_of.copy())
 
     def __len__(self) -> int:
@@ -126,73 +137,73 @@ class CompiledRankedSlots:
     def insert(self, slot: int, bits: int) -> None:
         """Insert an absent slot, after all slots with the same ``bits``."""
         if code := self._insert(self.address, slot, bits):
-            self._make_sequence(1, code)
+            self._renumber_for(1, code)
             self.insert(slot, bits)
 
     def pop(self, rank: int) -> int:
         """Remove and return the slot at ``rank`` (0 is the smallest)."""
         slot: int = self._pop(self.address, rank)
         if slot < 0:
-            _refuse(slot)
+            _raise_error(slot)
         return slot
 
     def remove(self, slot: int) -> None:
         """Remove a slot."""
         if code := self._functions.onrig_ranked_remove(self.address, slot):
-            _refuse(code)
+            _raise_error(code)
 
     def renew(self, slots: Slots, bits: int) -> None:
         """Insert ``slots`` with these ``bits`` as the newest, in order; slots already present are removed first."""
         n = len(slots)
-        if n <= STAGED:
+        if n <= BUFFER_SIZE:
             self._slots[:n] = slots
-            index = self._slots_at
+            index = self._slots_address
         else:
             slots = np.ascontiguousarray(slots, np.int64)
             index = slots.ctypes.data
         if code := self._functions.onrig_ranked_renew(self.address, index, n, bits):
-            self._make_sequence(n, code)
+            self._renumber_for(n, code)
             self.renew(slots, bits)
 
     def rank(
-        self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, nan_stays: bool = False
+        self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, keep_nan_rank: bool = False
     ) -> None:
         """Order present ``slots`` (n,) by |values| (n,) as float32; see ``RankedSlots.rank``."""
         n = len(slots)
-        if n <= STAGED:
+        if n <= BUFFER_SIZE:
             self._slots[:n] = slots
             self._values[:n] = values
-            call, call_at = self._call, self._call_at
+            call, call_address = self._call, self._call_address
         else:
             slots, values = np.ascontiguousarray(slots, np.int64), np.ascontiguousarray(values, np.float32)
             if len(values) != n:
                 raise ValueError(f"{n} slots and {len(values)} values")
-            call = self._passing(slots, values)
-            call_at = ctypes.addressof(call)
+            call = self._make_call(slots, values)
+            call_address = ctypes.addressof(call)
         call.batch = n
-        if n and (code := self._rank(call_at, 1, largest_first * _LARGEST_FIRST | nan_stays * _NAN_STAYS)):
-            _refuse(code)
+        if n and (code := self._rank(call_address, 1, largest_first * _LARGEST_FIRST | keep_nan_rank * _KEEP_NAN_RANK)):
+            _raise_error(code)
 
-    def _passing(self, slots: Slots, values: NDArray[np.floating]) -> _Minibatches:
+    def _make_call(self, slots: Slots, values: NDArray[np.floating]) -> _Minibatches:
         orders = self._orders.ctypes.data
         return _Minibatches(1, 0, orders, None, None, None, slots.ctypes.data, values.ctypes.data)
 
-    def _make_sequence(self, n: int, code: int) -> None:
+    def _renumber_for(self, n: int, code: int) -> None:
         """Restart the sequence numbers if ``n`` more do not fit; once in 4.3e9 insertions, the only O(n) step."""
         if self._struct.sequence + n <= SEQUENCE_END or self._struct.sequence == len(self):
-            _refuse(code)
+            _raise_error(code)
         self.load(self._key_of.copy())
 
-    def at(self, ranks: NDArray[np.int64]) -> Slots:
+    def slots_at(self, ranks: NDArray[np.int64]) -> Slots:
         """Return the slots at ``ranks`` (k,), each in 0 ... len - 1."""
         ranks = np.ascontiguousarray(ranks, np.int64)
         slots = np.empty(len(ranks), np.int64)
         code = self._functions.onrig_ranked_at(self.address, ranks.ctypes.data, len(ranks), slots.ctypes.data)
         if code:
-            _refuse(code)
+            _raise_error(code)
         return slots
 
-    def in_order(self) -> Slots:
+    def sorted_slots(self) -> Slots:
         """Return all slots from the smallest to the largest."""
         slots = np.empty(len(self), np.int64)
         self._functions.onrig_ranked_in_order(self.address, slots.ctypes.data)
@@ -200,18 +211,18 @@ class CompiledRankedSlots:
 
     def load(self, keys: NDArray[np.uint64]) -> None:
         """Replace all entries by ``keys``, a copy of :attr:`keys`; see ``RankedSlots.load``."""
-        slots, held = entries(renumbered(keys, self.capacity))
-        pointers = held.ctypes.data, slots.ctypes.data
+        slots, sorted_keys = sorted_entries(renumber(keys, self.capacity))
+        pointers = sorted_keys.ctypes.data, slots.ctypes.data
         if code := self._functions.onrig_ranked_fill(self.address, *pointers, len(slots)):
-            _refuse(code)
+            _raise_error(code)
 
 
 class CompiledOrders:
     """``Orders`` in C: one call for all memories."""
 
-    def __init__(self, each: Sequence[CompiledRankedSlots], functions: ctypes.PyDLL) -> None:
-        self.each: Final = each
-        self._addresses: Final = np.array([order.address for order in each], np.uint64)
+    def __init__(self, per_memory: Sequence[CompiledRankedSlots], functions: ctypes.PyDLL) -> None:
+        self.per_memory: Final = per_memory
+        self._addresses: Final = np.array([order.address for order in per_memory], np.uint64)
         self._draw, self._rank = functions.onrig_ranked_draw, functions.onrig_ranked_rank
         self._shape = (0, 0)
 
@@ -220,27 +231,27 @@ class CompiledOrders:
     ) -> Slots:
         """Draw a slot from each segment of ranks, (updates, S, batch); see ``Orders.draw``."""
         if (updates, starts.shape[1]) != self._shape:
-            self._stage(updates, starts.shape[1])
+            self._allocate_buffers(updates, starts.shape[1])
         self._uniforms[:] = uniforms
         self._starts[:] = starts
         self._lengths[:] = lengths
-        if code := self._draw(self._call_at, updates):
-            _refuse(code)
+        if code := self._draw(self._call_address, updates):
+            _raise_error(code)
         return self._slots.copy()
 
     def rank(self, slots: Slots, values: NDArray[np.floating]) -> None:
         """Order present ``slots`` (updates, S, batch) by |values|; see ``Orders.rank``."""
         updates, _, batch = slots.shape
         if (updates, batch) != self._shape:
-            self._stage(updates, batch)
+            self._allocate_buffers(updates, batch)
         self._slots[:] = slots
         self._values[:] = values
-        if slots.size and (code := self._rank(self._call_at, updates, _LARGEST_FIRST | _NAN_STAYS)):
-            _refuse(code)
+        if slots.size and (code := self._rank(self._call_address, updates, _LARGEST_FIRST | _KEEP_NAN_RANK)):
+            _raise_error(code)
 
-    def _stage(self, updates: int, batch: int) -> None:
+    def _allocate_buffers(self, updates: int, batch: int) -> None:
         """Allocate the buffers for minibatches of this shape."""
-        memories = len(self.each)
+        memories = len(self.per_memory)
         self._shape = (updates, batch)
         self._uniforms = np.empty((memories, updates * batch), np.float64)
         self._starts, self._lengths = np.empty((memories, batch), np.int64), np.empty((memories, batch), np.int64)
@@ -248,18 +259,18 @@ class CompiledOrders:
         self._values = np.empty((updates, memories, batch), np.float32)
         arrays = (self._addresses, self._uniforms, self._starts, self._lengths, self._slots, self._values)
         self._call = _Minibatches(memories, batch, *(array.ctypes.data for array in arrays))
-        self._call_at = ctypes.addressof(self._call)
+        self._call_address = ctypes.addressof(self._call)
 
 
 def ranked_slots(capacity: int) -> RankedSlots | CompiledRankedSlots:
     """Build an empty order, in C if the library is loaded."""
-    functions = _functions()
+    functions = _load_functions()
     return RankedSlots(capacity) if functions is None else CompiledRankedSlots(capacity, functions)
 
 
 def ranked_orders(capacity: int, memories: int) -> Orders | CompiledOrders:
     """Build the empty orders of several memories, in C if the library is loaded."""
-    functions = _functions()
+    functions = _load_functions()
     if functions is None:
         return Orders([RankedSlots(capacity) for _ in range(memories)])
     return CompiledOrders([CompiledRankedSlots(capacity, functions) for _ in range(memories)], functions)

@@ -8,25 +8,26 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-LEAF: Final = 640
-LEAST: Final = 288
-MERGED: Final = 592
+MAX_LEAF_ENTRIES: Final = 640
+MIN_LEAF_ENTRIES: Final = 288
+MAX_MERGED_ENTRIES: Final = 592
 """Maximum number of entries of two neighbours that are merged; with more, they are balanced."""
-BLOCK: Final = 64
+LEAVES_PER_BLOCK: Final = 64
 """Leaves per partial sum of counts, so that a rank is found in two short scans."""
-LEAF_BYTES: Final = 12 * LEAF * 17 // 16 + 180
+LEAF_BYTES: Final = 12 * MAX_LEAF_ENTRIES * 17 // 16 + 180
 """Upper bound of a leaf's memory: arrays over-allocate by a sixteenth and never shrink."""
 
 
 class Leaves:
-    """Leaves of up to ``LEAF`` keys and slots, ascending; all hold at least ``LEAST``, unless there is only one.
+    """Leaves of up to ``MAX_LEAF_ENTRIES`` keys and slots, ascending; a single leaf may hold any number of them,
+    several hold at least ``MIN_LEAF_ENTRIES`` each.
 
     The directory holds each leaf's lower bound and count, in memory fixed for ``capacity`` entries; it shifts only when
     a leaf is split or merged.
     """
 
     def __init__(self, capacity: int) -> None:
-        leaves = capacity // LEAST + 2
+        leaves = capacity // MIN_LEAF_ENTRIES + 2
         self._keys: Final[list[array[float]]] = []
         self._slots: Final[list[array[int]]] = []
         self._block_count: Final[list[int]] = []
@@ -46,7 +47,7 @@ class Leaves:
     def _fill(self, keys: NDArray[np.float64], slots: NDArray[np.uint32]) -> None:
         """Replace all entries by these, which are ascending."""
         self._empty()
-        filled = (LEAST + LEAF) // 2
+        filled = (MIN_LEAF_ENTRIES + MAX_LEAF_ENTRIES) // 2
         for p, first in enumerate(range(0, len(slots), filled)):
             keys_here = array("d", keys[first : first + filled].tobytes())
             slots_here = array("I", slots[first : first + filled].tobytes())
@@ -55,13 +56,13 @@ class Leaves:
             else:
                 self._keys[0], self._slots[0] = keys_here, slots_here
                 self._count[0] = len(keys_here)
-        if self._count[len(self._keys) - 1] < LEAST:
+        if self._count[len(self._keys) - 1] < MIN_LEAF_ENTRIES:
             self._relieve(len(self._keys) - 1)
         self._sum_blocks()
 
     def _split(self, p: int, key: float) -> int:
         """Split the full leaf ``p`` in two and return the half to which ``key`` belongs."""
-        half = LEAF // 2
+        half = MAX_LEAF_ENTRIES // 2
         keys, slots = self._keys[p], self._slots[p]
         self._open_leaf(p + 1, keys[half], keys[half:], slots[half:])
         del keys[half:], slots[half:]
@@ -78,7 +79,7 @@ class Leaves:
         left = p - 1 if p and (p + 1 == n or count[p - 1] < count[p + 1]) else p
         right = left + 1
         total = count[left] + count[right]
-        kept = total if total <= MERGED else total // 2
+        kept = total if total <= MAX_MERGED_ENTRIES else total // 2
         keys = self._keys[left] + self._keys[right]
         slots = self._slots[left] + self._slots[right]
         self._keys[left], self._keys[right] = keys[:kept], keys[kept:]
@@ -106,5 +107,5 @@ class Leaves:
         self._count[p : n - 1] = self._count[p + 1 : n]
 
     def _sum_blocks(self) -> None:
-        starts = np.arange(0, len(self._keys), BLOCK)
+        starts = np.arange(0, len(self._keys), LEAVES_PER_BLOCK)
         self._block_count[:] = np.add.reduceat(self._count_np[: len(self._keys)], starts).tolist()

@@ -1,18 +1,19 @@
 """Slots ordered by a changing key: find by rank, insert, remove and move, none of them O(n).
 
-A B-tree of two levels.  A *leaf* holds up to ``LEAF`` entries in ascending order, keys and slots in two parallel
-arrays; a directory of a few thousand entries holds each leaf's lower bound and count.  A key is a 63-bit number: the
-bits of a non-negative float32 (31 bits, in the order of the floats), then the sequence number of the insertion (32
-bits), so that ties are in insertion order.
+A B-tree of two levels.  A *leaf* holds up to ``MAX_LEAF_ENTRIES`` entries in ascending order, keys and slots in two
+parallel arrays; a directory of a few thousand entries holds each leaf's lower bound and count.  A key is a 63-bit
+number: the bits of a non-negative float32 (31 bits, in the order of the floats), then the sequence number of the
+insertion (32 bits), so that ties are in insertion order.
 
 Keys are compared as the float64 with the same bits, which has the same order and which ``bisect`` reads faster than an
-integer; ``_NORMAL`` keeps them out of the subnormals, which would tie in a process that flushes those to zero.
+integer; ``_MIN_NORMAL_BITS`` keeps them out of the subnormals, which would tie in a process that flushes those to zero.
 
 ``order.compiled`` is the same in C, with identical keys after every change; this form is its reference, and is used if
 the library is not built.
 
-Bounds: every leaf holds at least ``LEAST`` entries, unless there is only one; a change touches at most two leaves; the
-directory shifts only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its entry.
+Bounds: every leaf holds at least ``MIN_LEAF_ENTRIES`` entries, unless there is only one; a change touches at most two
+leaves; the directory shifts only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its
+entry.
 Arrays over-allocate by a sixteenth and never shrink, so this is 22 to 27 bytes in practice and never more than
 ``BYTES_PER_SLOT`` (all leaves once full and now at their minimum).
 """
@@ -28,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.memory.layout import Slots
-from onrig.runtime.memory.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
+from onrig.runtime.memory.order.leaves import LEAF_BYTES, LEAVES_PER_BLOCK, MAX_LEAF_ENTRIES, MIN_LEAF_ENTRIES, Leaves
 
-FLAT: Final = 16384
+MAX_FLAT_LENGTH: Final = 16384
 """Length up to which listing all slots is faster than finding a few ranks."""
 SORT_SHARE: Final = 12
 """Below one slot in this many, renewing them one by one is faster than sorting all (measured: 10 to 16)."""
@@ -38,19 +39,19 @@ MERGE_SHARE: Final = 24
 """Below one slot in this many, moving them one by one is faster than merging all (measured: 24 to 100)."""
 SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
-INFINITE: Final = 0x7F800000
+INFINITY_BITS: Final = 0x7F800000
 """Bits of +inf, the largest key."""
-BYTES_PER_SLOT: Final = 8 + LEAF_BYTES / LEAST
-_NORMAL: Final = 0x00100000
-_ABSENT: Final = 0
-_SEQUENCE: Final = np.uint64(SEQUENCE_END - 1)
+BYTES_PER_SLOT: Final = 8 + LEAF_BYTES / MIN_LEAF_ENTRIES
+_MIN_NORMAL_BITS: Final = 0x00100000
+_ABSENT_KEY: Final = 0
+_SEQUENCE_MASK: Final = np.uint64(SEQUENCE_END - 1)
 _HIGH_WORD: Final = 1 if sys.byteorder == "little" else 0
 
 
 class RankedSlots(Leaves):
     """Slots 0 ... capacity - 1, each at most once, ascending by (bits, sequence).
 
-    ``bits`` are those of a non-negative float32 (:func:`float_bits`), or any other integer up to ``INFINITE``.
+    ``bits`` are those of a non-negative float32 (:func:`float_bits`), or any other integer up to ``INFINITY_BITS``.
     :meth:`insert` assigns ascending sequence numbers.
     """
 
@@ -59,7 +60,7 @@ class RankedSlots(Leaves):
         self.capacity: Final = capacity
         self._n = 0
         self._sequence = 0
-        self._flat: NDArray[np.uint32] | None = None
+        self._flat_slots: NDArray[np.uint32] | None = None
         self._key_of_np: Final[NDArray[np.uint64]] = np.zeros(capacity, np.uint64)
         self._key_of: Final = self._key_of_np.data.cast("B").cast("d")
         packed = np.zeros(1, np.uint64)
@@ -88,53 +89,53 @@ class RankedSlots(Leaves):
             self.load(self._key_of_np.copy())
             sequence = self._sequence
         self._sequence = sequence + 1
-        self._packed[0] = (bits + _NORMAL) << SEQUENCE_BITS | sequence
+        self._packed[0] = (bits + _MIN_NORMAL_BITS) << SEQUENCE_BITS | sequence
         key = self._packed_float[0]
         self._key_of[slot] = key
         self._n += 1
-        self._flat = None
+        self._flat_slots = None
         p = bisect_right(self._bound, key, 0, len(self._keys)) - 1
-        if self._count[p] == LEAF:
+        if self._count[p] == MAX_LEAF_ENTRIES:
             p = self._split(p, key)
         leaf = self._keys[p]
         i = bisect_left(leaf, key)
         leaf.insert(i, key)
         self._slots[p].insert(i, slot)
         self._count[p] += 1
-        self._block_count[p // BLOCK] += 1
+        self._block_count[p // LEAVES_PER_BLOCK] += 1
 
     def pop(self, rank: int) -> int:
         """Remove and return the slot at ``rank`` (0 is the smallest)."""
         block = 0
         blocks = self._block_count
-        for held in blocks:
-            if rank < held:
+        for n_entries in blocks:
+            if rank < n_entries:
                 break
-            rank -= held
+            rank -= n_entries
             block += 1
-        p = block * BLOCK
+        p = block * LEAVES_PER_BLOCK
         count = self._count
-        held = count[p]
-        while rank >= held:
-            rank -= held
+        n_entries = count[p]
+        while rank >= n_entries:
+            rank -= n_entries
             p += 1
-            held = count[p]
+            n_entries = count[p]
         slot = self._slots[p].pop(rank)
         del self._keys[p][rank]
-        count[p] = held - 1
+        count[p] = n_entries - 1
         blocks[block] -= 1
-        if held <= LEAST:
+        if n_entries <= MIN_LEAF_ENTRIES:
             self._relieve(p)
         self._key_of[slot] = 0.0
         self._n -= 1
-        self._flat = None
+        self._flat_slots = None
         return slot
 
     def move(self, moved: Slots, bits: NDArray[np.uint32]) -> None:
         """Assign new ``bits`` to the slots ``moved``, all present and distinct; they keep their sequence numbers."""
         old_keys = self._key_of_np.take(moved)
         new_keys = old_keys.copy()
-        new_keys.view(np.uint32)[_HIGH_WORD::2] = bits + np.uint32(_NORMAL)
+        new_keys.view(np.uint32)[_HIGH_WORD::2] = bits + np.uint32(_MIN_NORMAL_BITS)
         olds, news = old_keys.view(np.float64), new_keys.view(np.float64)
         # Removal and insertion are inlined, and the leaves found for all slots at once until one is split or merged:
         # sixteen calls of each would cost a third of the total.
@@ -148,7 +149,7 @@ class RankedSlots(Leaves):
         sources = (bounds.searchsorted(olds, "right") - 1).tolist()
         targets = (bounds.searchsorted(news, "right") - 1).tolist()
         self._key_of_np[moved] = new_keys
-        self._flat = None
+        self._flat_slots = None
         current = True
         for slot, old, new, p, q in zip(moved.tolist(), starts, news.tolist(), sources, targets, strict=True):
             if not current:
@@ -157,29 +158,29 @@ class RankedSlots(Leaves):
             i = bisect_left(leaf, old)
             del leaf[i]
             del slots[p][i]
-            count[p] = held = count[p] - 1
-            blocks[p // BLOCK] -= 1
-            if held < LEAST:
+            count[p] = n_entries = count[p] - 1
+            blocks[p // LEAVES_PER_BLOCK] -= 1
+            if n_entries < MIN_LEAF_ENTRIES:
                 self._relieve(p)
                 current = False
             if not current:
                 q = bisect_right(bound, new, 0, len(keys)) - 1
-            held = count[q]
-            if held == LEAF:
+            n_entries = count[q]
+            if n_entries == MAX_LEAF_ENTRIES:
                 q = self._split(q, new)
-                held = count[q]
+                n_entries = count[q]
                 current = False
             leaf = keys[q]
             i = bisect_left(leaf, new)
             leaf.insert(i, new)
             slots[q].insert(i, slot)
-            count[q] = held + 1
-            blocks[q // BLOCK] += 1
+            count[q] = n_entries + 1
+            blocks[q // LEAVES_PER_BLOCK] += 1
 
     def _merge(self, moved: Slots, old_keys: NDArray[np.uint64], new_keys: NDArray[np.uint64]) -> None:
         """Assign new keys to the slots ``moved``, and rebuild the leaves."""
         keys = np.frombuffer(b"".join(self._keys), np.uint64)
-        slots = self._in_order()
+        slots = self._sorted_slots()
         stays = np.ones(len(keys), np.bool_)
         stays[keys.searchsorted(np.sort(old_keys))] = False
         order = new_keys.argsort()
@@ -193,7 +194,7 @@ class RankedSlots(Leaves):
         merged[old], merged_slots[old] = kept_keys, slots[stays]
         self._key_of_np[moved] = new_keys
         self._fill(merged.view(np.float64), merged_slots)
-        self._flat = None
+        self._flat_slots = None
 
     def remove(self, slot: int) -> None:
         """Remove a slot."""
@@ -201,13 +202,13 @@ class RankedSlots(Leaves):
         p = bisect_right(self._bound, key, 0, len(self._keys)) - 1
         i = bisect_left(self._keys[p], key)
         del self._keys[p][i], self._slots[p][i]
-        self._count[p] = held = self._count[p] - 1
-        self._block_count[p // BLOCK] -= 1
-        if held < LEAST:
+        self._count[p] = n_entries = self._count[p] - 1
+        self._block_count[p // LEAVES_PER_BLOCK] -= 1
+        if n_entries < MIN_LEAF_ENTRIES:
             self._relieve(p)
         self._key_of[slot] = 0.0
         self._n -= 1
-        self._flat = None
+        self._flat_slots = None
 
     def renew(self, slots: Slots, bits: int) -> None:
         """Insert ``slots`` with these ``bits`` as the newest, in order; slots already present are removed first."""
@@ -222,89 +223,89 @@ class RankedSlots(Leaves):
         # For this many, sorting all slots is faster.
         distinct, last = np.unique(slots[::-1], return_index=True)
         sequence = (self._sequence + len(slots) - 1 - last).astype(np.uint64)
-        self._key_of_np[distinct] = np.uint64(bits + _NORMAL << SEQUENCE_BITS) | sequence
+        self._key_of_np[distinct] = np.uint64(bits + _MIN_NORMAL_BITS << SEQUENCE_BITS) | sequence
         self._sequence += len(slots)
         self._rebuild(self._key_of_np)
 
     def rank(
-        self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, nan_stays: bool = False
+        self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, keep_nan_rank: bool = False
     ) -> None:
         """Order present ``slots`` (n,) by |values| (n,) as float32; for duplicate slots the last value counts.
 
-        ``nan_stays`` keeps the rank of a slot whose value is NaN.  Raises ValueError, before any change, if a slot is
-        absent or, without ``nan_stays``, a value is NaN.
+        ``keep_nan_rank`` keeps the rank of a slot whose value is NaN.  Raises ValueError, before any change, if a slot
+        is absent or, without ``keep_nan_rank``, a value is NaN.
         """
         magnitudes = values.astype(np.float32, copy=False)
         try:
             bits = float_bits(magnitudes)
         except ValueError:
-            if not nan_stays:
+            if not keep_nan_rank:
                 raise
             numbers = ~np.isnan(magnitudes)
             slots, bits = slots[numbers], float_bits(magnitudes[numbers])
         if len(set(slots.tolist())) < len(slots):
             slots, last = np.unique(slots[::-1], return_index=True)
             bits = bits[::-1][last]
-        self.move(slots, np.uint32(INFINITE) - bits if largest_first else bits)
+        self.move(slots, np.uint32(INFINITY_BITS) - bits if largest_first else bits)
 
-    def at(self, ranks: NDArray[np.int64]) -> Slots:
+    def slots_at(self, ranks: NDArray[np.int64]) -> Slots:
         """Return the slots at ``ranks`` (k,), each in 0 ... len - 1."""
-        if self._flat is None and self._n > max(FLAT, BLOCK * len(ranks)):
+        if self._flat_slots is None and self._n > max(MAX_FLAT_LENGTH, LEAVES_PER_BLOCK * len(ranks)):
             count = self._count_np[: len(self._slots)]
             ends = count.cumsum()
             leaves = ends.searchsorted(ranks, "right")
-            places = ranks - (ends - count).take(leaves)
+            positions = ranks - (ends - count).take(leaves)
             slots = self._slots
-            results = [slots[p][i] for p, i in zip(leaves.tolist(), places.tolist(), strict=True)]
+            results = [slots[p][i] for p, i in zip(leaves.tolist(), positions.tolist(), strict=True)]
             return np.array(results, np.int64)
-        return self._in_order().take(ranks).astype(np.int64)
+        return self._sorted_slots().take(ranks).astype(np.int64)
 
-    def in_order(self) -> Slots:
+    def sorted_slots(self) -> Slots:
         """Return all slots from the smallest to the largest."""
-        return self._in_order().astype(np.int64)
+        return self._sorted_slots().astype(np.int64)
 
-    def _in_order(self) -> NDArray[np.uint32]:
-        if self._flat is None:
-            self._flat = np.frombuffer(b"".join(self._slots), np.uint32)
-        return self._flat
+    def _sorted_slots(self) -> NDArray[np.uint32]:
+        if self._flat_slots is None:
+            self._flat_slots = np.frombuffer(b"".join(self._slots), np.uint32)
+        return self._flat_slots
 
     def load(self, keys: NDArray[np.uint64]) -> None:
         """Replace all entries by ``keys``, a copy of :attr:`keys`; sequence numbers are reassigned, in order.
 
         Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
         """
-        keys = renumbered(keys, self.capacity)
+        keys = renumber(keys, self.capacity)
         self._sequence = int(np.count_nonzero(keys))
         self._rebuild(keys)
 
     def _rebuild(self, keys: NDArray[np.uint64]) -> None:
-        slots, held = entries(keys)
+        slots, sorted_keys = sorted_entries(keys)
         self._key_of_np[:] = keys
-        self._flat = None
+        self._flat_slots = None
         self._n = len(slots)
-        self._fill(held.view(np.float64), slots.astype(np.uint32))
+        self._fill(sorted_keys.view(np.float64), slots.astype(np.uint32))
 
 
-def renumbered(keys: NDArray[np.uint64], capacity: int) -> NDArray[np.uint64]:
+def renumber(keys: NDArray[np.uint64], capacity: int) -> NDArray[np.uint64]:
     """Return ``keys`` with sequence numbers from 0 in the same order.
 
     Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
     """
     if keys.shape != (capacity,) or keys.dtype != np.uint64:
         raise ValueError(f"keys of shape {keys.shape} and type {keys.dtype}, expected ({capacity},) uint64")
-    slots = np.flatnonzero(keys != _ABSENT)
-    sequence = keys[slots] & _SEQUENCE
-    by_age = np.argsort(sequence)
-    if np.any(np.diff(sequence[by_age]) == 0):
+    slots = np.flatnonzero(keys != _ABSENT_KEY)
+    sequence = keys[slots] & _SEQUENCE_MASK
+    age_order = np.argsort(sequence)
+    if np.any(np.diff(sequence[age_order]) == 0):
         raise ValueError("two keys with the same sequence number")
     out = np.zeros(capacity, np.uint64)
-    out[slots[by_age]] = keys[slots[by_age]] & ~_SEQUENCE | np.arange(len(slots), dtype=np.uint64)
+    out[slots[age_order]] = keys[slots[age_order]] & ~_SEQUENCE_MASK | np.arange(len(slots), dtype=np.uint64)
     return out
 
 
-def entries(keys: NDArray[np.uint64]) -> tuple[Slots, NDArray[np.uint64]]:
+def sorted_entries(keys: NDArray[np.uint64]) -> tuple[Slots, NDArray[np.uint64]]:
     """Return the slots that are present, and their keys, by ascending key."""
-    slots = np.flatnonzero(keys != _ABSENT)
+    slots = np.flatnonzero(keys != _ABSENT_KEY)
     order = np.argsort(keys[slots])
     return slots[order], keys[slots[order]]
 
@@ -312,8 +313,8 @@ def entries(keys: NDArray[np.uint64]) -> tuple[Slots, NDArray[np.uint64]]:
 class Orders:
     """Orders of S memories that draw minibatches in step."""
 
-    def __init__(self, each: Sequence[RankedSlots]) -> None:
-        self.each: Final = each
+    def __init__(self, per_memory: Sequence[RankedSlots]) -> None:
+        self.per_memory: Final = per_memory
 
     def draw(
         self, uniforms: NDArray[np.float64], starts: NDArray[np.int64], lengths: NDArray[np.int64], updates: int
@@ -325,21 +326,21 @@ class Orders:
         """
         memories, batch = starts.shape
         slots = np.empty((updates, memories, batch), np.int64)
-        for s, order in enumerate(self.each):
+        for s, order in enumerate(self.per_memory):
             ranks = (uniforms[s].reshape(updates, batch) * lengths[s]).astype(np.int64) + starts[s]
-            slots[:, s] = order.at(ranks.reshape(-1)).reshape(updates, batch)
+            slots[:, s] = order.slots_at(ranks.reshape(-1)).reshape(updates, batch)
         return slots
 
     def rank(self, slots: Slots, values: NDArray[np.floating]) -> None:
         """Order present ``slots`` (updates, S, batch) by |values|, largest first, like ``RankedSlots.rank``; a slot
         with NaN keeps its rank."""
-        for s, order in enumerate(self.each):
-            order.rank(slots[:, s].reshape(-1), values[:, s].reshape(-1), largest_first=True, nan_stays=True)
+        for s, order in enumerate(self.per_memory):
+            order.rank(slots[:, s].reshape(-1), values[:, s].reshape(-1), largest_first=True, keep_nan_rank=True)
 
 
 def float_bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
     """Return the bits of |values|, in the order of the values; raises ValueError if one is NaN."""
     bits: NDArray[np.uint32] = np.abs(values, dtype=np.float32).view(np.uint32)
-    if max(bits.tolist(), default=0) > INFINITE:
+    if max(bits.tolist(), default=0) > INFINITY_BITS:
         raise ValueError("a value is NaN")
     return bits

@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK: Final = 512
-ARRAY_BLOCK: Final = 4096
-UNIFORMS_BYTES: Final = 32 * BLOCK
+BLOCK_SIZE: Final = 512
+ARRAY_BLOCK_SIZE: Final = 4096
+UNIFORMS_BYTES: Final = 32 * BLOCK_SIZE
 """Upper bound of the memory of ``Uniforms``: a block of Python floats and their list."""
-_WORD: Final = (1 << 64) - 1
+_WORD_MASK: Final = (1 << 64) - 1
 
 
 class Uniforms:
@@ -22,35 +22,35 @@ class Uniforms:
         """Take over ``rng``; raises ValueError unless it is a PCG64 generator (like ``np.random.default_rng``)."""
         _check_pcg64(rng)
         self._rng: Final = rng
-        self._before: NDArray[np.uint64] = np.zeros(4, np.uint64)
+        self._block_start_state: NDArray[np.uint64] = np.zeros(4, np.uint64)
         self._block: list[float] = []
-        self._at = 0
+        self._position = 0
 
     def next(self) -> float:
         """Return the next number."""
-        index = self._at
+        index = self._position
         if index == len(self._block):
             self._refill()
             index = 0
-        self._at = index + 1
+        self._position = index + 1
         return self._block[index]
 
     def _refill(self) -> None:
-        self._before = generator_state(self._rng)
-        self._block = self._rng.random(BLOCK).tolist()
-        self._at = 0
+        self._block_start_state = generator_state(self._rng)
+        self._block = self._rng.random(BLOCK_SIZE).tolist()
+        self._position = 0
 
     def state(self) -> NDArray[np.uint64]:
         """Return the position in the stream, (5,) uint64."""
         if not self._block:
             return np.append(generator_state(self._rng), np.uint64(0))
-        return np.append(self._before, np.uint64(self._at))
+        return np.append(self._block_start_state, np.uint64(self._position))
 
     def restore(self, state: NDArray[np.uint64]) -> None:
         """Continue from ``state``."""
         set_generator_state(self._rng, state[:4])
         self._refill()
-        self._at = int(state[4])
+        self._position = int(state[4])
 
 
 class UniformRows:
@@ -64,32 +64,32 @@ class UniformRows:
         self._refill()
 
     def _refill(self) -> None:
-        self._before = [generator_state(rng) for rng in self._rngs]
-        self._block = np.stack([rng.random(ARRAY_BLOCK) for rng in self._rngs])
-        self._at = 0
+        self._block_start_state = [generator_state(rng) for rng in self._rngs]
+        self._block = np.stack([rng.random(ARRAY_BLOCK_SIZE) for rng in self._rngs])
+        self._position = 0
 
     def take(self, n: int) -> NDArray[np.float64]:
         """Return the next ``n`` numbers of each generator, (generators, n), read-only by convention."""
-        start = self._at
+        start = self._position
         end = start + n
-        if end <= ARRAY_BLOCK:
-            self._at = end
+        if end <= ARRAY_BLOCK_SIZE:
+            self._position = end
             return self._block[:, start:end]
-        fresh = np.stack([rng.random(end - ARRAY_BLOCK) for rng in self._rngs])
+        fresh = np.stack([rng.random(end - ARRAY_BLOCK_SIZE) for rng in self._rngs])
         numbers = np.concatenate((self._block[:, start:], fresh), axis=1)
         self._refill()
         return numbers
 
     def state(self) -> NDArray[np.uint64]:
         """Return the first generator's position in its stream, (5,) uint64."""
-        return np.append(self._before[0], np.uint64(self._at))
+        return np.append(self._block_start_state[0], np.uint64(self._position))
 
     def restore(self, state: NDArray[np.uint64]) -> None:
         """Continue the only generator from ``state``."""
         (rng,) = self._rngs
         set_generator_state(rng, state[:4])
         self._refill()
-        self._at = int(state[4])
+        self._position = int(state[4])
 
 
 class UniformArrays(UniformRows):
@@ -101,12 +101,12 @@ class UniformArrays(UniformRows):
 
     def take(self, n: int) -> NDArray[np.float64]:
         """Return the next ``n`` numbers, (n,), read-only by convention."""
-        start = self._at
+        start = self._position
         end = start + n
-        if end > ARRAY_BLOCK:
+        if end > ARRAY_BLOCK_SIZE:
             row: NDArray[np.float64] = super().take(n)[0]
             return row
-        self._at = end
+        self._position = end
         return self._block[0, start:end]
 
 
@@ -129,19 +129,19 @@ def stream_words(rng: np.random.Generator) -> NDArray[np.uint64]:
     """Return the full state of a PCG64 generator, (6,): two 128-bit integers, then the half-used 32-bit output."""
     state = rng.bit_generator.state
     numbers = state["state"]["state"], state["state"]["inc"]
-    words = [number >> shift & _WORD for number in numbers for shift in (64, 0)]
+    words = [number >> shift & _WORD_MASK for number in numbers for shift in (64, 0)]
     return np.array([*words, state["has_uint32"], state["uinteger"]], np.uint64)
 
 
-def words_of_streams(streams: Sequence[np.random.Generator]) -> NDArray[np.uint64]:
+def stack_stream_words(streams: Sequence[np.random.Generator]) -> NDArray[np.uint64]:
     """Return ``stream_words`` of several generators, (S, 6)."""
     return np.stack([stream_words(stream) for stream in streams])
 
 
 def restore_streams(streams: Sequence[np.random.Generator], words: NDArray[np.generic]) -> None:
-    """Restore generators from ``words_of_streams``; raises ValueError if their number differs."""
-    for stream, of_stream in zip(streams, words, strict=True):
-        restore_stream(stream, of_stream)
+    """Restore generators from ``stack_stream_words``; raises ValueError if their number differs."""
+    for stream, stream_state in zip(streams, words, strict=True):
+        restore_stream(stream, stream_state)
 
 
 def restore_stream(rng: np.random.Generator, words: NDArray[np.generic]) -> None:

@@ -7,12 +7,12 @@ from collections import deque
 from typing import Final, Literal
 
 from onrig.runtime.link.messages import (
-    MAX_CLOSED,
+    MAX_CLOSED_EPISODES,
     MAX_PAYLOAD_BYTES,
     MAX_REASON,
     MAX_ROWS,
     MAX_RULINGS,
-    Closed,
+    ClosedEpisode,
     Pull,
     Refused,
     Rows,
@@ -49,7 +49,7 @@ class Feed:
         units."""
         self.closed = episode
         self._returns[episode] = episode_return
-        for old in sorted(self._returns)[:-MAX_CLOSED]:
+        for old in sorted(self._returns)[:-MAX_CLOSED_EPISODES]:
             del self._returns[old]
 
     def add_ruling(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
@@ -92,6 +92,8 @@ class Feed:
         rows = storage.rows(slots)
         up_to = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
         rulings = [ruling for ruling in self._rulings if ruling.number > pull.heard][:MAX_RULINGS]
-        ended = tuple(Closed(e, total) for e, total in sorted(self._returns.items()) if pull.closed < e <= self.closed)
+        ended = tuple(
+            ClosedEpisode(e, total) for e, total in sorted(self._returns.items()) if pull.closed < e <= self.closed
+        )
         message = Rows(up_to, storage.inserted, self.closed, self.ending, tuple(rulings), self.settled, ended)
         return Answer(message, (rows.astype("<u4", copy=False).tobytes(),), storage.scanned_bytes(pull.since))

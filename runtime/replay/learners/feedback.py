@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onrig.runtime.link.messages import MAX_REPLAYED, Feedback, Refused
+from onrig.runtime.link.messages import MAX_FEEDBACK_EXPERIENCES, Feedback, Refused
 from onrig.runtime.memory.keepers.keeper import FEEDBACK
 from onrig.runtime.replay.experiences import Memory
 
@@ -31,8 +31,8 @@ class FeedbackIntake:
             slots, generations, values = (
                 np.frombuffer(data, dtype) for data, dtype in zip(payloads, ("<i8", "<u4", "<f4"), strict=True)
             )
-            if len(slots) > MAX_REPLAYED or len(generations) != len(slots):
-                raise ValueError(f"unequal lengths, or more than {MAX_REPLAYED} experiences")
+            if len(slots) > MAX_FEEDBACK_EXPERIENCES or len(generations) != len(slots):
+                raise ValueError(f"unequal lengths, or more than {MAX_FEEDBACK_EXPERIENCES} experiences")
             values = values.reshape(len(request.kinds), len(slots))
             signals = [FEEDBACK[kind] for kind in request.kinds]
         except ValueError as error:

@@ -15,9 +15,9 @@ from typing import Final, Literal
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
-from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.endpoint import TcpEndpoint
 from onrig.runtime.link.messages import Attach, Offer, Verdict
-from onrig.runtime.link.seats import SEAT_S
+from onrig.runtime.link.seats import MIN_SEAT_TENURE_S
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.board import Word
 from onrig.tools.bench.link.rig_end import random_policy
@@ -49,7 +49,7 @@ _SAMPLE_S: Final = 0.5
 _ANSWER_S: Final = 20.0
 _PAGE_S: Final = 10.0
 _ATTEMPTS: Final = 5
-_NEWCOMER_S: Final = 2 * SEAT_S + 1.0
+_NEWCOMER_S: Final = 2 * MIN_SEAT_TENURE_S + 1.0
 """Time limit for a learner's admission while connections keep returning: the timeout of the pending ones, its own
 handshake, and a margin."""
 _SIEGE_S: Final = 90.0
@@ -115,7 +115,7 @@ class ListeningRig(OpenRig):
 
     def __init__(self, folder: Path, *, plain: bool = False) -> None:
         self.keys = None if plain else learner_keys(folder / "keys")
-        self.link, self.page = (Tcp(peers.HERE, free_port()) for _ in range(2))
+        self.link, self.page = (TcpEndpoint(peers.HERE, free_port()) for _ in range(2))
         guarded = "link.allow_plain_loopback=true" if plain else f"link.keys={folder / 'keys' / 'rig'}"
         super().__init__(folder, self.page.port, f"link.listen={self.link}", guarded)
 

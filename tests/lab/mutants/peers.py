@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Final
 
-from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.endpoint import TcpEndpoint
 
 MOST: Final = 4000
 """Maximum number of sockets of one crowd."""
@@ -29,7 +29,7 @@ _PIECE: Final = 65_536
 _MORE, _LONG, _COMMAND = 1, 2, 4
 
 
-def on_loopback(endpoint: Tcp) -> tuple[str, int]:
+def on_loopback(endpoint: TcpEndpoint) -> tuple[str, int]:
     """Return the address to connect to; raises ValueError for anything but a loopback address."""
     host = endpoint.host.strip("[]")
     if not ipaddress.ip_address(host).is_loopback:
@@ -64,7 +64,13 @@ class Crowd:
     """
 
     def __init__(
-        self, endpoint: Tcp, count: int, *, source: str = HERE, first: bytes = b"", receive_bytes: int | None = None
+        self,
+        endpoint: TcpEndpoint,
+        count: int,
+        *,
+        source: str = HERE,
+        first: bytes = b"",
+        receive_bytes: int | None = None,
     ) -> None:
         if count > MOST:
             raise ValueError(f"a crowd has at most {MOST} members")
@@ -125,7 +131,7 @@ class ReturningCrowd:
     A separate thread reopens them until the end of the context, or for at most ``seconds``.
     """
 
-    def __init__(self, endpoint: Tcp, count: int, first: bytes, *, seconds: float, source: str = HERE) -> None:
+    def __init__(self, endpoint: TcpEndpoint, count: int, first: bytes, *, seconds: float, source: str = HERE) -> None:
         if count > MOST:
             raise ValueError(f"a crowd has at most {MOST} members")
         self._address, self._count, self._first, self._source = on_loopback(endpoint), count, first, source
@@ -181,10 +187,10 @@ class ReturningCrowd:
 def stalled_readers(port: int, count: int, path: str, *, source: str = HERE) -> Crowd:
     """Open HTTP clients that request ``path`` and never read."""
     request = f"GET {path} HTTP/1.1\r\nHost: {HERE}:{port}\r\n\r\n".encode()
-    return Crowd(Tcp(HERE, port), count, source=source, first=request, receive_bytes=2048)
+    return Crowd(TcpEndpoint(HERE, port), count, source=source, first=request, receive_bytes=2048)
 
 
-def garbled(endpoint: Tcp, count: int, seed: int, *, source: str = HERE) -> int:
+def garbled(endpoint: TcpEndpoint, count: int, seed: int, *, source: str = HERE) -> int:
     """Make ``count`` successive connections that send garbage or a damaged greeting; returns how many failed."""
     address = on_loopback(endpoint)
     rng = random.Random(seed)

@@ -12,7 +12,7 @@ import numpy as np
 from onrig.learner.settings import learner_settings
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.memory.strategy import bytes_of, keeper_for, parse_strategy
+from onrig.runtime.memory.strategy import build_keeper, bytes_of, parse_strategy
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.learners.admission_terms import admission_limits, required_contract, standard_probes
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
@@ -90,7 +90,7 @@ def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
     strategy, capacity = parse_strategy(selection.strategy), capacity_of(config)
     thinned = selection.write_probability < 1
     yield "the memory's size", bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
-    keeper = keeper_for(
+    keeper = build_keeper(
         strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
     )
     yield from (("a number of the keeper", value) for value in _numbers(keeper))

@@ -10,7 +10,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.memory.strategy import Strategy, parts_of_sampling, samplings
+from onrig.runtime.memory.strategy import Strategy, parse_sampling, sampling_names
 from onrig.runtime.run_loading import load_run
 from tests.learner.samplers.looks import looking_at
 
@@ -21,7 +21,7 @@ def setting(capacity: int) -> Setting:
     return Setting(capacity, 16, 10, learner=options, view=looking_at(actions[None]))
 
 
-@pytest.mark.parametrize("sampling", samplings())
+@pytest.mark.parametrize("sampling", sampling_names())
 def test_every_known_sampling_draws(sampling: str) -> None:
     sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), setting(100))
     sampler.begin_episode(1)
@@ -80,7 +80,7 @@ def test_what_cannot_be_built_is_refused() -> None:
         sampler_for(Strategy("FIFO", "Uniform"), np.random.default_rng(0), Setting(10, 16, 10))
 
 
-@pytest.mark.parametrize("name", samplings())
+@pytest.mark.parametrize("name", sampling_names())
 def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
     capacity, rng = 100_000, np.random.default_rng(0)
     fixed = setting(capacity)
@@ -92,4 +92,4 @@ def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
         sampler.updated(slots[::40], Signals(rng.random(500), target=rng.random(500)))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert held <= capacity * parts_of_sampling(name).bytes_per_slot + 1_000_000
+    assert held <= capacity * parse_sampling(name).bytes_per_slot + 1_000_000

@@ -16,7 +16,7 @@ from onrig.learner.trials.rows import AlteredEpisode, contents_for
 from onrig.runtime.memory.keepers.keeper import FEEDBACK
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.settings import SeedFrom
-from onrig.runtime.memory.transitions import Resynthesised, Transitions
+from onrig.runtime.memory.transitions import ResynthesisedBatch, Transitions
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.seeds import FIRST_EPISODE
 from onrig.tools.load import load
@@ -29,9 +29,9 @@ BY_EPISODE = ("FarPolFrac[Uniform]", "MaxKLDiv[Uniform]", "MinError[Uniform]")
 class _Offered:
     """A resynthesiser that answers with what was prepared for the episode."""
 
-    offer: Resynthesised
+    offer: ResynthesisedBatch
 
-    def __call__(self, measured: Transitions) -> Resynthesised:
+    def __call__(self, measured: Transitions) -> ResynthesisedBatch:
         return self.offer
 
 
@@ -68,13 +68,15 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
         measured, other = _transitions(rng, none, episode), _transitions(rng, none)
         made = rng.random(STEPS) < 0.4
         changed = _transitions(rng, made.astype(np.uint32) * np.uint32(Flag.SYNTHETIC), episode)
-        renews = rng.random(STEPS) < 0.6
-        offered.offer = Resynthesised(changed, renews)
+        may_overwrite = rng.random(STEPS) < 0.6
+        offered.offer = ResynthesisedBatch(changed, may_overwrite)
         theirs.insert(measured)
         altered = None
         if synthetic:
             altered = AlteredEpisode(
-                np.stack([_rows(other), _rows(changed)]), np.stack([made, made]), np.stack([renews, renews])
+                np.stack([_rows(other), _rows(changed)]),
+                np.stack([made, made]),
+                np.stack([may_overwrite, may_overwrite]),
             )
         ours.insert(np.stack([_rows(other), _rows(measured)]), altered)
         ours.episode_closed(np.zeros(2), np.ones(2, np.bool_))

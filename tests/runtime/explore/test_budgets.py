@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.explore.budgets import Amounts, Ledger
-from onrig.runtime.explore.settings import Budgets, Quota, Temperature
+from onrig.runtime.explore.settings import Budgets, Quota, TemperatureLimit
 
 MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 
@@ -62,7 +62,7 @@ def test_no_hour_has_more_than_its_budget_and_one_tick(uses: list[tuple[int, flo
         pause = ledger.pause()
         if pause is not None:
             assert 0 < pause.wait_s <= 3660
-            ledger.rest(pause.wait_s)
+            ledger.advance_at_rest(pause.wait_s)
             now += round(1e6 * pause.wait_s)
             assert ledger.pause() is None
             assert ledger.factor() == 1.0
@@ -85,7 +85,7 @@ def test_a_budget_that_warns_of_nothing_is_waited_for_all_the_same() -> None:
     pause = ledger.pause()
     assert pause is not None
     assert pause.wait_s > 0.0
-    ledger.rest(pause.wait_s)
+    ledger.advance_at_rest(pause.wait_s)
     assert ledger.pause() is None
 
 
@@ -98,7 +98,7 @@ def test_time_in_many_ticks_is_time_in_one_piece() -> None:
 
 
 def test_heat_lowers_the_amplitude_between_its_two_temperatures_and_pauses_at_the_upper() -> None:
-    ledger = Ledger(Budgets(temperature=Temperature(sensor="winding", warn=340.0, limit=360.0, cool_s=90.0)))
+    ledger = Ledger(Budgets(temperature=TemperatureLimit(sensor="winding", warn=340.0, limit=360.0, cool_s=90.0)))
     assert ledger.is_active
     factors = []
     for degrees in (-10.0, 340.0, 345.0, 359.0):
@@ -110,7 +110,7 @@ def test_heat_lowers_the_amplitude_between_its_two_temperatures_and_pauses_at_th
     pause = ledger.pause()
     assert pause is not None
     assert (pause.cause, pause.wait_s) == ("'winding' reads 360.5; its limit is 360", 90.0)
-    ledger.rest(90.0)
+    ledger.advance_at_rest(90.0)
     assert ledger.pause() is None, "the next reading tells"
 
 

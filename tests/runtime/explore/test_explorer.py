@@ -19,7 +19,7 @@ from onrig.runtime.explore.settings import (
     OrnsteinUhlenbeck,
     Quiet,
     Quota,
-    Temperature,
+    TemperatureLimit,
 )
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import Kind
@@ -230,7 +230,7 @@ def test_a_person_who_ends_an_endless_pause_grants_a_new_session() -> None:
 
 
 def test_the_temperature_is_read_from_the_sensor_of_that_name() -> None:
-    budgets = Budgets(temperature=Temperature(sensor="angle", warn=1.0, limit=2.0))
+    budgets = Budgets(temperature=TemperatureLimit(sensor="angle", warn=1.0, limit=2.0))
     e = explorer(OrnsteinUhlenbeck(budgets=budgets))
     e.begin_episode(Kind.TRAIN, 1)
     resolution = PENDULUM.rig.sensors[0].resolution

@@ -173,7 +173,7 @@ def test_the_scale_settles_where_the_action_is_as_far_off_as_wished() -> None:
 def test_the_loop_gets_a_second_session_in_training_episodes_that_are_not_quiet() -> None:
     e = Explorer(msgspec.structs.replace(PENDULUM, exploration=ParameterNoise(quiet=Quiet(every=2))))
     acting = PolicySession(policy().SerializeToString())
-    assert e.perturbs
+    assert e.perturbs_weights
     got = []
     for episode, kind in ((1, Kind.TRAIN), (1, Kind.EVAL), (2, Kind.TRAIN), (3, Kind.TRAIN)):
         assert e.signal(kind, episode) == []

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from onrig.runtime.explore.schedule import (
     BackOffState,
-    after_clean_episode,
-    after_trip,
     amplitudes,
     attenuation,
     back_off_factor,
+    back_off_once,
     budget_factor,
+    count_clean_episode,
     depends_on_episode_only,
     interpolate,
     is_quiet,
@@ -120,7 +120,7 @@ def test_back_off_falls_with_every_trip_and_rises_with_clean_episodes_alone(b: B
     retreat = BackOffState()
     for trip in trips:
         before = back_off_factor(b, retreat)
-        retreat = after_trip(b, retreat) if trip else after_clean_episode(b, retreat)
+        retreat = back_off_once(b, retreat) if trip else count_clean_episode(b, retreat)
         now = back_off_factor(b, retreat)
         assert b.least <= now <= 1.0
         assert now <= before if trip else now >= before
@@ -132,23 +132,23 @@ def test_back_off_falls_with_every_trip_and_rises_with_clean_episodes_alone(b: B
 def test_the_return_takes_k_clean_episodes_for_each_step_and_ends_at_one(b: BackOff, trips: int) -> None:
     retreat = BackOffState()
     for _ in range(trips):
-        retreat = after_trip(b, retreat)
+        retreat = back_off_once(b, retreat)
     assert b.factor ** (retreat.level - 1) > b.least or retreat.level <= 1, "no further than the least"
     for level in range(retreat.level, 0, -1):
         for clean in range(b.clean_episodes - 1):
-            retreat = after_clean_episode(b, retreat)
+            retreat = count_clean_episode(b, retreat)
             assert retreat == (level, clean + 1)
-        retreat = after_clean_episode(b, retreat)
+        retreat = count_clean_episode(b, retreat)
         assert retreat == (level - 1, 0)
     assert back_off_factor(b, retreat) == 1.0
 
 
 def test_a_trip_starts_the_count_of_clean_episodes_anew() -> None:
     b = BackOff(factor=0.5, least=0.1, clean_episodes=3)
-    retreat = after_trip(b, BackOffState())
-    retreat = after_clean_episode(b, after_clean_episode(b, retreat))
-    assert after_trip(b, retreat) == BackOffState(2, 0)
-    assert after_clean_episode(b, retreat) == BackOffState(0, 0)
+    retreat = back_off_once(b, BackOffState())
+    retreat = count_clean_episode(b, count_clean_episode(b, retreat))
+    assert back_off_once(b, retreat) == BackOffState(2, 0)
+    assert count_clean_episode(b, retreat) == BackOffState(0, 0)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-3, 1e5), UNIT)

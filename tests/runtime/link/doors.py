@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.endpoint import TcpEndpoint
 from onrig.runtime.link.keys import RigKeys
 from onrig.runtime.link.messages import Accepted, RequestMessage
 from onrig.runtime.link.server import Answer, LinkServer, TcpAccess, Ticket
@@ -19,7 +19,7 @@ class OpenRig:
     """Accepts whatever it is asked, and keeps the keys of those who ask."""
 
     def __init__(self, folder: Path, keys: RigKeys | None, host: str = "127.0.0.1") -> None:
-        door = TcpAccess(Tcp(host, 0), keys)
+        door = TcpAccess(TcpEndpoint(host, 0), keys)
         self.server = LinkServer(f"ipc://{folder}/s", door)
         self.local, self.endpoint, *_ = self.server.endpoints
         self.heard: list[str] = []
@@ -31,7 +31,7 @@ class OpenRig:
         while not self._stop.is_set():
             self.server.wait(20)
             self.server.serve(self._handle)
-            self.turned_away += self.server.refused_keys()
+            self.turned_away += self.server.take_refused_keys()
 
     def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer:
         self.heard.append(ticket.key)

@@ -6,7 +6,7 @@ import select
 import socket
 import time
 
-from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.endpoint import TcpEndpoint
 from onrig.runtime.link.messages import RequestMessage, encode
 from tests.lab.mutants.peers import CONNECT_TIMEOUT_S, READY, frame, greeting, on_loopback
 
@@ -16,7 +16,7 @@ _PIECE = 65_536
 class RawPeer:
     """One connection over tcp without keys; a context.  OSError where the rig is silent."""
 
-    def __init__(self, endpoint: Tcp) -> None:
+    def __init__(self, endpoint: TcpEndpoint) -> None:
         self._line = socket.create_connection(on_loopback(endpoint), CONNECT_TIMEOUT_S)
         self._line.sendall(greeting() + READY)
         answer = b""

@@ -13,11 +13,11 @@ import pytest
 from onrig.runtime.link import acceptor as module
 from onrig.runtime.link.acceptor import ConnectionAcceptor
 from onrig.runtime.link.client import LinkClient, LinkClosed
-from onrig.runtime.link.endpoint import Tcp, parse_tcp
+from onrig.runtime.link.endpoint import TcpEndpoint, parse_tcp
 from onrig.runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
-from onrig.runtime.link.pending import HANDSHAKE_S, MAX_BYTES_OF_ALL
-from onrig.runtime.link.seats import INSIDE_PER_ADDRESS, SEATS_PER_ADDRESS, SILENT_PER_ADDRESS, WAITING
+from onrig.runtime.link.pending import HANDSHAKE_TIMEOUT_S, MAX_TOTAL_BYTES_IN_FLIGHT
+from onrig.runtime.link.seats import INSIDE_PER_ADDRESS, MAX_SEATS_PER_ADDRESS, SILENT_PER_ADDRESS, WAITING
 from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.key_folder import make_keys
@@ -63,7 +63,7 @@ def until(holds: Callable[[], bool], rig: OpenRig) -> None:
 
 @pytest.mark.parametrize(
     ("first", "kept"),
-    [(b"", SILENT_PER_ADDRESS), (greeting(b"CURVE")[:11], SEATS_PER_ADDRESS + WAITING)],
+    [(b"", SILENT_PER_ADDRESS), (greeting(b"CURVE")[:11], MAX_SEATS_PER_ADDRESS + WAITING)],
     ids=["idle", "slow"],
 )
 def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are(
@@ -76,11 +76,11 @@ def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are
             assert enters(rig.endpoint, learner_keys), "from another address than the crowd's"
             crowd.trickle(b"\0")
             until(lambda: crowd.left() <= kept, rig)
-            assert descriptors() - before < CROWD + kept + 2 * SEATS_PER_ADDRESS + 20, "its own are few"
+            assert descriptors() - before < CROWD + kept + 2 * MAX_SEATS_PER_ADDRESS + 20, "its own are few"
         with Crowd(endpoint, CROWD, first=first) as crowd:
             assert enters(rig.endpoint, learner_keys), "and from the same"
-        told = rig.server.shed()
-        ended = sum(shed.connections for shed in told if shed.why == "too many")
+        told = rig.server.take_shed_connections()
+        ended = sum(shed.n_connections for shed in told if shed.reason == "too many")
         assert ended >= 2 * (CROWD - kept) - 50
         assert len(told) < 10, "told of in a few words"
 
@@ -111,23 +111,23 @@ def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: P
     with OpenRig(socket_folder, None) as rig:
         garbled(parse_tcp(rig.endpoint), 300, 1)
         assert enters(rig.endpoint, None)
-        ended = {shed.why: shed.connections for shed in rig.server.shed()}
+        ended = {shed.reason: shed.n_connections for shed in rig.server.take_shed_connections()}
         assert ended["no learner"] > 100
 
 
 def test_a_peer_that_asks_nothing_is_ended_after_a_while(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert HANDSHAKE_S > 1
-    monkeypatch.setattr("onrig.runtime.link.pending.HANDSHAKE_S", 0.05)
+    assert HANDSHAKE_TIMEOUT_S > 1
+    monkeypatch.setattr("onrig.runtime.link.pending.HANDSHAKE_TIMEOUT_S", 0.05)
     with OpenRig(socket_folder, None) as rig, Crowd(parse_tcp(rig.endpoint), 3, first=greeting()) as crowd:
         until(lambda: crowd.left() == 0, rig)
-        assert [(shed.why, shed.connections) for shed in rig.server.shed()] == [("no request", 3)]
+        assert [(shed.reason, shed.n_connections) for shed in rig.server.take_shed_connections()] == [("no request", 3)]
 
 
 @pytest.mark.parametrize("size", [0, 40, MIB, 4 * MIB])
 def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
     socket_folder: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onrig.runtime.link.pending.STALE_S", 0.3)
+    monkeypatch.setattr("onrig.runtime.link.pending.INCOMPLETE_MESSAGE_TIMEOUT_S", 0.3)
     with OpenRig(socket_folder, None) as rig:
         assert enters(rig.endpoint, None)
         before = resident_bytes()
@@ -135,19 +135,19 @@ def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
             peer.flood(size, 300 * MIB, 20.0)
         assert enters(rig.endpoint, None)
         assert resident_bytes() - before < 40 * MIB
-        (told,) = [shed.why for shed in rig.server.shed()]
+        (told,) = [shed.reason for shed in rig.server.take_shed_connections()]
         assert told in ("a message that is never completed", "too many frames without a complete message")
 
 
 def test_many_such_messages_share_one_bound(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onrig.runtime.link.pending.STALE_S", 2.0)
+    monkeypatch.setattr("onrig.runtime.link.pending.INCOMPLETE_MESSAGE_TIMEOUT_S", 2.0)
     with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
         endpoint = parse_tcp(rig.endpoint)
         assert enters(rig.endpoint, None)
         before = resident_bytes()
         peers = [stack.enter_context(RawPeer(endpoint)) for _ in range(8)]
         sent = sum(peer.flood(MIB, 100 * MIB, 0.2) for peer in peers)
-        assert sent < MAX_BYTES_OF_ALL + len(peers) * 8 * MIB, "beyond that it lies in the kernel"
+        assert sent < MAX_TOTAL_BYTES_IN_FLIGHT + len(peers) * 8 * MIB, "beyond that it lies in the kernel"
         assert resident_bytes() - before < 64 * MIB
         assert enters(rig.endpoint, None), "another learner waits until they are ended, and gets in"
 
@@ -181,7 +181,7 @@ def test_who_has_entered_and_is_silent_gives_way_where_there_are_too_many(socket
         acceptor = rig.server._acceptor
         assert acceptor is not None
         until(lambda: len(acceptor._relays) <= INSIDE_PER_ADDRESS, rig)
-        assert sum(shed.connections for shed in rig.server.shed() if shed.why == "too many") >= 8
+        assert sum(shed.n_connections for shed in rig.server.take_shed_connections() if shed.reason == "too many") >= 8
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
@@ -195,10 +195,10 @@ def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
                 payloads = (bytes(MIB),) * 4 if n % 10 == 0 else (bytes(100),)
                 assert client.ask(Done(n, n, 0.0), *payloads)[0] == Accepted()
         assert (client.connections, client.retries) == (1, 0)
-        assert rig.server.shed() == []
+        assert rig.server.take_shed_connections() == []
         acceptor = rig.server._acceptor
         assert acceptor is not None
-        assert all(connection.in_flight < 10_000 for connection in acceptor._by_name.values())
+        assert all(connection.bytes_in_flight < 10_000 for connection in acceptor._connections_by_name.values())
 
 
 def test_what_breaks_the_acceptor_is_no_secret(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_what_breaks_the_acceptor_is_no_secret(socket_folder: Path, monkeypatch:
 
 def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
     for host, shown in (("*", "tcp://0.0.0.0:"), ("lo", "tcp://127.0.0.1:"), ("localhost", "tcp://127.0.0.1:")):
-        acceptor = ConnectionAcceptor(Tcp(host, 0), "/nowhere", longest=100, overhead=0)
+        acceptor = ConnectionAcceptor(TcpEndpoint(host, 0), "/nowhere", max_frame_bytes=100, overhead=0)
         assert acceptor.endpoints[0].startswith(shown)
         acceptor.close()
 
@@ -247,7 +247,7 @@ def test_a_name_is_all_of_its_addresses_and_another_address_is_reported(
         if enters_there:
             assert enters(endpoint, None)
             return
-        monkeypatch.setattr("onrig.runtime.link.client._UNREACHED_AFTER_S", 0.0)
+        monkeypatch.setattr("onrig.runtime.link.client._UNREACHABLE_REPORT_DELAY_S", 0.0)
         notes: list[str] = []
         client = LinkClient(endpoint, lambda: len(notes) > 0, note=notes.append)
         with contextlib.closing(client), pytest.raises(LinkClosed, match="asked to stop"):
@@ -270,6 +270,6 @@ def has_ipv6_loopback() -> bool:
 
 def test_attacks_stay_on_this_machine(socket_folder: Path) -> None:
     with pytest.raises(ValueError, match="stay on this machine"):
-        Crowd(Tcp("192.0.2.1", 5), 1)
+        Crowd(TcpEndpoint("192.0.2.1", 5), 1)
     with OpenRig(socket_folder, None) as rig, LossyLink(parse_tcp(rig.endpoint).port) as wire:
         assert enters(wire.endpoint, None)

@@ -85,7 +85,7 @@ def test_a_refusal_is_raised_with_its_reason(endpoint: str, client: LinkClient) 
 def test_a_lost_question_is_asked_again_under_the_same_id(
     endpoint: str, client: LinkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "RETRY_MS", 0)
+    monkeypatch.setattr(client_module, "RETRY_INTERVAL_MS", 0)
     rig = Rig(endpoint, [], [OK])
     assert client.ask(Attach())[0] == Accepted()
     rig.close()
@@ -140,7 +140,7 @@ def asked_at(client: LinkClient, clock: Clock, monkeypatch: pytest.MonkeyPatch, 
         at.append(round(clock.now_s - start_s))
         return True
 
-    def wait(*, for_room: bool) -> bool:
+    def wait(*, until_writable: bool) -> bool:
         clock.now_s += 0.1
         if clock.now_s - start_s > until_s:
             raise KeyboardInterrupt

@@ -47,7 +47,7 @@ def test_no_damaged_reply_harms_the_learner(mutations: int) -> None:
 
 
 def test_the_fuzzer_notices_a_rig_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onrig.runtime.replay.learners.feedback.MAX_REPLAYED", "no number")
+    monkeypatch.setattr("onrig.runtime.replay.learners.feedback.MAX_FEEDBACK_EXPERIENCES", "no number")
     with pytest.raises(TypeError):
         list(fuzz_rig(50, 1, tmp_path, b""))
 

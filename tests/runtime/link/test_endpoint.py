@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.link.endpoint import Link, Tcp, link_findings, parse_tcp
+from onrig.runtime.link.endpoint import Link, TcpEndpoint, link_findings, parse_tcp
 from onrig.runtime.run_loading import load_run
 
 
@@ -29,7 +29,7 @@ def test_an_endpoint_is_read_and_known_to_be_of_this_machine_or_not(
     text: str, host: str, port: int, loopback: bool
 ) -> None:
     tcp = parse_tcp(text)
-    assert (tcp, str(tcp), tcp.loopback) == (Tcp(host, port), text, loopback)
+    assert (tcp, str(tcp), tcp.is_loopback) == (TcpEndpoint(host, port), text, loopback)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from zmq.utils import z85
 from onrig.runtime.link.keys import (
     KeyFault,
     fingerprint,
-    fingerprint_of,
-    is_name,
+    generate_key_pair,
+    is_valid_name,
     load_learner_keys,
     load_rig_keys,
-    new_pair,
+    pair_fingerprint,
     write_key,
 )
 from onrig.tools.key_folder import make_keys
@@ -31,16 +31,16 @@ def test_rig_and_learner_know_each_other(folder: Path) -> None:
     rig, learner = load_rig_keys(folder), load_learner_keys(folder)
     assert rig == load_rig_keys(folder / "rig")
     assert learner == load_learner_keys(folder / "learner")
-    assert learner.rig == rig.own.public
-    assert rig.allowed == {z85.decode(learner.own.public): "learner"}
-    assert rig.own.secret != learner.own.secret
+    assert learner.rig == rig.pair.public
+    assert rig.allowed == {z85.decode(learner.pair.public): "learner"}
+    assert rig.pair.secret != learner.pair.secret
 
 
 def test_a_fingerprint_is_short_and_of_the_public_key() -> None:
-    pair = new_pair()
-    assert fingerprint_of(pair) == fingerprint(z85.decode(pair.public))
-    assert len(fingerprint_of(pair)) == 10
-    assert fingerprint_of(new_pair()) != fingerprint_of(pair)
+    pair = generate_key_pair()
+    assert pair_fingerprint(pair) == fingerprint(z85.decode(pair.public))
+    assert len(pair_fingerprint(pair)) == 10
+    assert pair_fingerprint(generate_key_pair()) != pair_fingerprint(pair)
 
 
 @pytest.mark.parametrize("name", ["secret.key", "learners", "learners/learner.key"])
@@ -86,7 +86,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "short": (lambda p: _replace(p, p.read_text()[:-5]), "no secret key"),
     "no key": (lambda p: _replace(p, 'secret-key = "' + "~" * 40 + '"'), "secret key is damaged"),
     "another's": (
-        lambda p: _replace(p, p.read_text().replace(p.read_text().split('"')[1], new_pair().public.decode())),
+        lambda p: _replace(p, p.read_text().replace(p.read_text().split('"')[1], generate_key_pair().public.decode())),
         "do not match",
     ),
     "huge": (lambda p: _replace(p, "x" * 5000), "larger than 4096 bytes; copy the file again"),
@@ -122,10 +122,10 @@ def test_a_list_without_learners_is_refused(folder: Path) -> None:
 
 def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "a.key"
-    write_key(path, new_pair(), with_secret=True, whose="a")
+    write_key(path, generate_key_pair(), with_secret=True, owner="a")
     before = path.read_bytes()
     with pytest.raises(FileExistsError):
-        write_key(path, new_pair(), with_secret=True, whose="a")
+        write_key(path, generate_key_pair(), with_secret=True, owner="a")
     assert path.read_bytes() == before
 
 
@@ -134,4 +134,4 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
     [("learner", True), ("a-b_c.1", True), ("rig", False), ("", False), ("../x", False), (".x", False)],
 )
 def test_a_learner_s_name_is_one_that_makes_a_folder(name: str, sound: bool) -> None:
-    assert is_name(name) is sound
+    assert is_valid_name(name) is sound

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.link.messages import (
-    MAX_CLOSED,
+    MAX_CLOSED_EPISODES,
     MAX_HEADER_BYTES,
     MAX_REASON,
     MAX_REPLY_HEADER_BYTES,
@@ -14,7 +14,7 @@ from onrig.runtime.link.messages import (
     Accepted,
     Attach,
     Attached,
-    Closed,
+    ClosedEpisode,
     Confirm,
     Done,
     Leave,
@@ -106,7 +106,7 @@ def test_what_is_longer_than_it_can_be_is_refused(message: RequestMessage) -> No
         Rows(1, 1, 0, rulings=(Ruling(-1, 1, "passed"),)),
         Rows(1, 1, 0, rulings=(Ruling(1, 1 << 32, "passed"),)),
         Rows(1, 1, 0, rulings=(Ruling(1, 1, "pardoned"),)),  # type: ignore[arg-type]
-        Rows(1, 1, 0, episodes=(Closed(1, 1.0),) * (MAX_CLOSED + 1)),
+        Rows(1, 1, 0, episodes=(ClosedEpisode(1, 1.0),) * (MAX_CLOSED_EPISODES + 1)),
     ],
     ids=["too many", "too long", "number", "policy", "verdict", "episodes"],
 )

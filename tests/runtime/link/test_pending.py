@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from onrig.runtime.link import pending as module
 from onrig.runtime.link.pending import (
-    FRAME_COST,
-    HANDSHAKE_S,
+    FRAME_OVERHEAD_BYTES,
+    HANDSHAKE_TIMEOUT_S,
+    INCOMPLETE_MESSAGE_TIMEOUT_S,
     MAX_ANSWER_BYTES,
-    MAX_ANSWER_BYTES_OF_ALL,
-    MAX_BYTES,
-    MAX_FRAMES,
-    STALE_S,
+    MAX_BYTES_IN_FLIGHT,
+    MAX_FRAMES_IN_FLIGHT,
+    MAX_TOTAL_ANSWER_BYTES,
     PendingConnection,
     end_reason,
     may_read,
@@ -19,18 +19,18 @@ MIB = 1 << 20
 
 def test_who_asks_nothing_is_ended_and_who_asked_may_be_silent() -> None:
     connection = PendingConnection("a", 0.0)
-    assert end_reason(connection, HANDSHAKE_S, 0.0, 0) is None
-    assert end_reason(connection, HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
+    assert end_reason(connection, HANDSHAKE_TIMEOUT_S, 0.0, 0) is None
+    assert end_reason(connection, HANDSHAKE_TIMEOUT_S + 0.1, 0.0, 0) == "no request"
     connection.add_received([8, 30], 0, 5.0)
     assert end_reason(connection, 1e6, 1e6, 0) is None
 
 
 def test_the_time_in_line_is_not_the_learner_s() -> None:
-    connection = PendingConnection("a", 0.0, signed=True)
-    assert end_reason(connection, 10 * HANDSHAKE_S, 0.0, 0) is None
-    connection.seated_s = 10 * HANDSHAKE_S
-    assert end_reason(connection, 11 * HANDSHAKE_S, 0.0, 0) is None
-    assert end_reason(connection, 11 * HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
+    connection = PendingConnection("a", 0.0, greeting_received=True)
+    assert end_reason(connection, 10 * HANDSHAKE_TIMEOUT_S, 0.0, 0) is None
+    connection.seated_s = 10 * HANDSHAKE_TIMEOUT_S
+    assert end_reason(connection, 11 * HANDSHAKE_TIMEOUT_S, 0.0, 0) is None
+    assert end_reason(connection, 11 * HANDSHAKE_TIMEOUT_S + 0.1, 0.0, 0) == "no request"
 
 
 def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> None:
@@ -39,33 +39,36 @@ def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> 
     for n in range(10_000):
         connection.add_forwarded([38 + overhead, 8 + overhead, 20_000 + overhead], float(n))
         connection.add_received([8, 20_000], overhead, float(n))
-        assert connection.in_flight == 0
+        assert connection.bytes_in_flight == 0
     connection.add_forwarded([40, 41, 53], 1.0)
-    assert connection.in_flight == 40 + 41 + 53 + 3 * FRAME_COST
+    assert connection.bytes_in_flight == 40 + 41 + 53 + 3 * FRAME_OVERHEAD_BYTES
 
 
 def test_a_message_without_end_leaves_its_sender_no_room_and_then_no_connection() -> None:
-    connection = PendingConnection("a", 0.0, entered=True)
+    connection = PendingConnection("a", 0.0, has_sent_request=True)
     connection.add_forwarded([4 * MIB] * 3, 10.0)
-    assert not may_read(connection, connection.in_flight)
-    assert end_reason(connection, 99.0, 10.0 + STALE_S, connection.in_flight) is None, (
+    assert not may_read(connection, connection.bytes_in_flight)
+    assert end_reason(connection, 99.0, 10.0 + INCOMPLETE_MESSAGE_TIMEOUT_S, connection.bytes_in_flight) is None, (
         "a rig that does not look is no reason"
     )
-    assert end_reason(connection, 99.0, 10.1 + STALE_S, connection.in_flight) == "a message that is never completed"
+    assert (
+        end_reason(connection, 99.0, 10.1 + INCOMPLETE_MESSAGE_TIMEOUT_S, connection.bytes_in_flight)
+        == "a message that is never completed"
+    )
     connection.add_received([4 * MIB] * 3, 0, 99.0)
-    assert may_read(connection, connection.in_flight)
+    assert may_read(connection, connection.bytes_in_flight)
 
 
 def test_all_together_are_bounded_too() -> None:
     connection = PendingConnection("a", 0.0)
-    assert may_read(connection, module.MAX_BYTES_OF_ALL - 1)
-    assert not may_read(connection, module.MAX_BYTES_OF_ALL)
-    assert connection.in_flight < MAX_BYTES
+    assert may_read(connection, module.MAX_TOTAL_BYTES_IN_FLIGHT - 1)
+    assert not may_read(connection, module.MAX_TOTAL_BYTES_IN_FLIGHT)
+    assert connection.bytes_in_flight < MAX_BYTES_IN_FLIGHT
 
 
 def test_frames_without_end_end_the_connection() -> None:
-    connection = PendingConnection("a", 0.0, entered=True)
-    connection.add_forwarded([0] * MAX_FRAMES, 0.0)
+    connection = PendingConnection("a", 0.0, has_sent_request=True)
+    connection.add_forwarded([0] * MAX_FRAMES_IN_FLIGHT, 0.0)
     assert end_reason(connection, 0.0, 0.0, 0) is None
     connection.add_forwarded([0], 0.0)
     assert end_reason(connection, 0.0, 0.0, 0) == "too many frames without a complete message"
@@ -76,10 +79,10 @@ def test_answers_that_nobody_reads_do_not_pile_up() -> None:
     assert connection.may_answer(size, 0)
     assert not connection.may_answer(size, size)
     assert connection.may_answer(MAX_ANSWER_BYTES - size, size)
-    connection.left += size
-    assert connection.waiting == MAX_ANSWER_BYTES - size
-    connection.left += 2 * size  # heartbeats and such: no credit for later
-    assert connection.waiting == 0
+    connection.sent_answer_bytes += size
+    assert connection.unsent_answer_bytes == MAX_ANSWER_BYTES - size
+    connection.sent_answer_bytes += 2 * size  # heartbeats and such: no credit for later
+    assert connection.unsent_answer_bytes == 0
     assert connection.may_answer(size, 0)
     assert not connection.may_answer(size, size)
-    assert not PendingConnection("b", 0.0).may_answer(size, MAX_ANSWER_BYTES_OF_ALL - size + 1)
+    assert not PendingConnection("b", 0.0).may_answer(size, MAX_TOTAL_ANSWER_BYTES - size + 1)

@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from onrig.runtime.link.pending import PendingConnection, Stage
 from onrig.runtime.link.seats import (
-    AHEAD,
     INSIDE,
     INSIDE_PER_ADDRESS,
-    SEAT_S,
-    SEATS,
-    SEATS_PER_ADDRESS,
+    MAX_SEATS,
+    MAX_SEATS_PER_ADDRESS,
+    MIN_SEAT_TENURE_S,
+    SEATS_PER_QUEUE_JUMP,
     SILENT,
     SILENT_PER_ADDRESS,
     WAITING,
-    next_change,
-    surplus,
+    next_assignment,
+    surplus_connections,
 )
 
 LOOK_S = 0.02
-IN_TURN = SEATS_PER_ADDRESS - SEATS_PER_ADDRESS // AHEAD
+IN_TURN = MAX_SEATS_PER_ADDRESS - MAX_SEATS_PER_ADDRESS // SEATS_PER_QUEUE_JUMP
 """Seats of an address that go to the longest waiting."""
 
 
@@ -37,16 +37,16 @@ class Door:
         self.ended: list[PendingConnection] = []
 
     def arrive(self, address: str, now_s: float) -> PendingConnection:
-        connection = PendingConnection(address, now_s, signed=True)
+        connection = PendingConnection(address, now_s, greeting_received=True)
         self.there.append(connection)
         return connection
 
     def look(self, now_s: float) -> None:
-        while (change := next_change(self.there, now_s)) is not None:
+        while (change := next_assignment(self.there, now_s)) is not None:
             if change.previous is not None:
                 self._end(change.previous)
-            change.to.seated_s, change.to.ahead = now_s, change.ahead
-        for connection in surplus(self.there):
+            change.connection.seated_s, change.connection.jumped_queue = now_s, change.jumped_queue
+        for connection in surplus_connections(self.there):
             self._end(connection)
 
     def _end(self, connection: PendingConnection) -> None:
@@ -63,7 +63,7 @@ def waited_s(hostile: list[str], seed: int, learner: str = "10.0.0.1") -> float:
     door, now_s, counted = Door(), 0.0, 0
     for address in hostile:
         door.arrive(address, now_s + rng.uniform(0.0, 0.01))
-    arrives_s = rng.uniform(0.02, 3 * SEAT_S)
+    arrives_s = rng.uniform(0.02, 3 * MIN_SEAT_TENURE_S)
     newcomer: PendingConnection | None = None
     while now_s < 100.0:
         now_s += rng.uniform(0.0, LOOK_S)
@@ -82,24 +82,24 @@ def waited_s(hostile: list[str], seed: int, learner: str = "10.0.0.1") -> float:
     return math.inf
 
 
-@pytest.mark.parametrize("count", [1, SEATS_PER_ADDRESS, 40, 80, SEATS_PER_ADDRESS + WAITING - 1])
+@pytest.mark.parametrize("count", [1, MAX_SEATS_PER_ADDRESS, 40, 80, MAX_SEATS_PER_ADDRESS + WAITING - 1])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_newcomer_is_seated_in_time_whatever_its_own_address_does(count: int, seed: int) -> None:
-    in_line = max(0, count + 1 - SEATS_PER_ADDRESS)
-    assert waited_s(["10.0.0.1"] * count, seed) <= (SEAT_S + LOOK_S) * math.ceil(in_line / IN_TURN)
+    in_line = max(0, count + 1 - MAX_SEATS_PER_ADDRESS)
+    assert waited_s(["10.0.0.1"] * count, seed) <= (MIN_SEAT_TENURE_S + LOOK_S) * math.ceil(in_line / IN_TURN)
 
 
 def test_forty_that_return_delay_it_by_one_turn_of_the_seats() -> None:
     """The figure of docs/architecture.md."""
     waits = [waited_s(["10.0.0.1"] * 40, seed) for seed in range(20)]
-    assert max(waits) <= SEAT_S + LOOK_S
-    assert SEAT_S == 2.0
+    assert max(waits) <= MIN_SEAT_TENURE_S + LOOK_S
+    assert MIN_SEAT_TENURE_S == 2.0
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_other_addresses_delay_it_by_one_turn_however_many_they_are(seed: int) -> None:
     crowd = [f"10.0.1.{n % 50}" for n in range(190)]
-    assert waited_s(crowd, seed) <= SEAT_S + LOOK_S
+    assert waited_s(crowd, seed) <= MIN_SEAT_TENURE_S + LOOK_S
 
 
 def test_a_crowd_that_does_not_return_delays_it_no_longer_however_long_its_line() -> None:
@@ -112,8 +112,8 @@ def test_a_crowd_that_does_not_return_delays_it_no_longer_however_long_its_line(
     while newcomer.seated_s is None:
         now_s += LOOK_S
         door.look(now_s)
-    assert newcomer.seated_s - newcomer.arrived_s <= SEAT_S + LOOK_S
-    assert newcomer.ahead
+    assert newcomer.seated_s - newcomer.arrived_s <= MIN_SEAT_TENURE_S + LOOK_S
+    assert newcomer.jumped_queue
 
 
 @given(st.data())
@@ -122,40 +122,43 @@ def test_what_is_decided_respects_seats_turns_and_limits(data: st.DataObject) ->
     addresses = st.sampled_from("abcd")
     now_s = 0.0
     for _ in range(data.draw(st.integers(1, 12))):
-        now_s += data.draw(st.floats(0.0, SEAT_S))
+        now_s += data.draw(st.floats(0.0, MIN_SEAT_TENURE_S))
         for address in data.draw(st.lists(addresses, max_size=60)):
             door.arrive(address, now_s)
         seated_before = {g: g.seated_s for g in door.there if g.seated_s is not None}
         door.look(now_s)
         seated = [g for g in door.there if g.stage is Stage.SEATED]
-        assert len(seated) <= SEATS
+        assert len(seated) <= MAX_SEATS
         for address in "abcd":
             ours = [g for g in seated if g.address == address]
-            assert len(ours) <= SEATS_PER_ADDRESS
-            assert sum(g.ahead for g in ours) <= SEATS_PER_ADDRESS // AHEAD
+            assert len(ours) <= MAX_SEATS_PER_ADDRESS
+            assert sum(g.jumped_queue for g in ours) <= MAX_SEATS_PER_ADDRESS // SEATS_PER_QUEUE_JUMP
         assert sum(g.stage is Stage.WAITING for g in door.there) <= WAITING
         for connection, since_s in seated_before.items():
-            assert connection in door.there or now_s - since_s >= SEAT_S, "a seat is kept for its time"
-        if len(seated) < SEATS:
+            assert connection in door.there or now_s - since_s >= MIN_SEAT_TENURE_S, "a seat is kept for its time"
+        if len(seated) < MAX_SEATS:
             waiting = {g.address for g in door.there if g.stage is Stage.WAITING}
-            assert all(sum(g.address == a for g in seated) == SEATS_PER_ADDRESS for a in waiting), "no seat is idle"
+            assert all(sum(g.address == a for g in seated) == MAX_SEATS_PER_ADDRESS for a in waiting), "no seat is idle"
 
 
 def test_of_silent_ones_the_oldest_leaves_and_an_address_takes_no_place_of_another() -> None:
     there = [PendingConnection("a", float(n)) for n in range(SILENT_PER_ADDRESS)]
-    assert surplus(there) == []
+    assert surplus_connections(there) == []
     there.append(PendingConnection("a", 99.0))
-    assert surplus([PendingConnection("learner", -1.0), *there]) == [there[0]]
+    assert surplus_connections([PendingConnection("learner", -1.0), *there]) == [there[0]]
     crowd = [PendingConnection(f"host {n % 4}", float(n)) for n in range(SILENT)]
-    assert surplus([*crowd, PendingConnection("learner", 100.0)]) == [crowd[0]]
+    assert surplus_connections([*crowd, PendingConnection("learner", 100.0)]) == [crowd[0]]
 
 
 def test_inside_the_one_silent_longest_leaves() -> None:
     there = [
-        PendingConnection("a", float(n), entered=True, last_request_s=100.0 - n) for n in range(INSIDE_PER_ADDRESS + 1)
+        PendingConnection("a", float(n), has_sent_request=True, last_request_s=100.0 - n)
+        for n in range(INSIDE_PER_ADDRESS + 1)
     ]
     outside = [PendingConnection("a", 0.0) for _ in range(SILENT_PER_ADDRESS)]
-    assert surplus([*there, *outside]) == [there[-1]]
-    assert surplus([*there[1:], *outside]) == []
-    many = [PendingConnection(f"host {n}", 0.0, entered=True, last_request_s=float(n)) for n in range(INSIDE + 1)]
-    assert surplus(many) == [many[0]]
+    assert surplus_connections([*there, *outside]) == [there[-1]]
+    assert surplus_connections([*there[1:], *outside]) == []
+    many = [
+        PendingConnection(f"host {n}", 0.0, has_sent_request=True, last_request_s=float(n)) for n in range(INSIDE + 1)
+    ]
+    assert surplus_connections(many) == [many[0]]

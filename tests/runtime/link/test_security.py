@@ -13,16 +13,16 @@ from zmq.utils import z85
 from onrig.runtime.link.client import KeyRejected, LinkClient, LinkClosed
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import (
+    KeyPair,
     LearnerKeys,
-    Pair,
     RigKeys,
-    fingerprint_of,
+    generate_key_pair,
     load_learner_keys,
     load_rig_keys,
-    new_pair,
+    pair_fingerprint,
 )
 from onrig.runtime.link.messages import Accepted, Attach
-from onrig.runtime.link.pending import DOMAIN, Gate, verdict
+from onrig.runtime.link.pending import ZAP_DOMAIN, ZapHandler, zap_reply
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.key_folder import make_keys
 from onrig.tools.verbs.learn import endpoint_problem
@@ -65,17 +65,17 @@ def ask(endpoint: str, keys: LearnerKeys | None) -> object:
 def test_a_learner_on_the_list_enters_and_is_known_by_name_and_key(rig: OpenRig, learner_keys: LearnerKeys) -> None:
     assert ask(rig.endpoint, learner_keys) == Accepted()
     assert ask(rig.local, None) == Accepted()
-    assert rig.heard == [f"learner:{fingerprint_of(learner_keys.own)}", "local"]
+    assert rig.heard == [f"learner:{pair_fingerprint(learner_keys.pair)}", "local"]
     assert rig.turned_away == []
 
 
 def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: OpenRig, learner_keys: LearnerKeys) -> None:
-    stranger = learner_keys._replace(own=new_pair())
-    with pytest.raises(KeyRejected, match=f"does not accept this learner's key {fingerprint_of(stranger.own)}"):
+    stranger = learner_keys._replace(pair=generate_key_pair())
+    with pytest.raises(KeyRejected, match=f"does not accept this learner's key {pair_fingerprint(stranger.pair)}"):
         ask(rig.endpoint, stranger)
     assert rig.heard == []
     assert ask(rig.endpoint, learner_keys) == Accepted(), "others go on"
-    assert set(rig.turned_away) == {fingerprint_of(stranger.own)}
+    assert set(rig.turned_away) == {pair_fingerprint(stranger.pair)}
 
 
 def test_a_learner_without_keys_is_told_to_give_them(rig: OpenRig) -> None:
@@ -86,12 +86,12 @@ def test_a_learner_without_keys_is_told_to_give_them(rig: OpenRig) -> None:
 
 def test_a_learner_that_expects_another_rig_is_told_so(rig: OpenRig, learner_keys: LearnerKeys) -> None:
     with pytest.raises(KeyRejected, match=r"not the one whose public key is in rig\.key"):
-        ask(rig.endpoint, learner_keys._replace(rig=new_pair().public))
+        ask(rig.endpoint, learner_keys._replace(rig=generate_key_pair().public))
 
 
 def test_a_learner_that_waits_for_ever_is_told_and_tries_on(rig: OpenRig, learner_keys: LearnerKeys) -> None:
     notes: list[str] = []
-    wrong = learner_keys._replace(rig=new_pair().public)
+    wrong = learner_keys._replace(rig=generate_key_pair().public)
     client = LinkClient(rig.endpoint, lambda: len(notes) > 0, wrong, math.inf, notes.append)
     with pytest.raises(LinkClosed, match="asked to stop"):
         client.ask(Attach())
@@ -111,9 +111,9 @@ def test_a_learner_with_keys_does_not_talk_to_a_plain_rig(socket_folder: Path, l
 class Handshake:
     """A CURVE server socket made by hand, and a client whose handshake is watched."""
 
-    def __init__(self, *, enforce: int, domain: bytes = DOMAIN) -> None:
+    def __init__(self, *, enforce: int, domain: bytes = ZAP_DOMAIN) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        rig = Pair(*zmq.curve_keypair())
+        rig = KeyPair(*zmq.curve_keypair())
         self.server = self.context.socket(zmq.ROUTER)
         self.server.setsockopt(zmq.CURVE_SERVER, 1)
         self.server.setsockopt(zmq.CURVE_SECRETKEY, rig.secret)
@@ -122,12 +122,12 @@ class Handshake:
         self.server.bind("tcp://127.0.0.1:0")
         self.client = self.context.socket(zmq.DEALER)
         self.client.setsockopt(zmq.CURVE_SERVERKEY, rig.public)
-        self.own = new_pair()
-        self.client.setsockopt(zmq.CURVE_PUBLICKEY, self.own.public)
-        self.client.setsockopt(zmq.CURVE_SECRETKEY, self.own.secret)
+        self.pair = generate_key_pair()
+        self.client.setsockopt(zmq.CURVE_PUBLICKEY, self.pair.public)
+        self.client.setsockopt(zmq.CURVE_SECRETKEY, self.pair.secret)
         self.monitor = self.client.get_monitor_socket(zmq.EVENT_ALL)
 
-    def enters(self, gatekeeper: Gate | None) -> bool:
+    def enters(self, gatekeeper: ZapHandler | None) -> bool:
         self.client.connect(self.server.getsockopt_string(zmq.LAST_ENDPOINT))
         ended = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_DISCONNECTED
         poller = zmq.Poller()
@@ -161,19 +161,19 @@ def test_trap_curve_without_an_authenticator_lets_everybody_in_unless_the_domain
 def test_our_rig_lets_nobody_in_when_its_gate_is_gone(socket_folder: Path, rig_keys: RigKeys) -> None:
     """Fails closed: the key is on the list, but nobody is there to say so."""
     rig = OpenRig(socket_folder, rig_keys)
-    assert rig.server._gate is not None
+    assert rig.server._zap_handler is not None
     for option in (zmq.ZAP_ENFORCE_DOMAIN, zmq.CURVE_SERVER):
-        assert rig.server._doors[1][0].getsockopt(option) == 1
-    assert rig.server._doors[1][0].getsockopt(zmq.ZAP_DOMAIN) == DOMAIN
-    assert rig.server._doors[0][0].getsockopt(zmq.CURVE_SERVER) == 0, "the door for this machine is an ipc folder"
+        assert rig.server._sockets[1][0].getsockopt(option) == 1
+    assert rig.server._sockets[1][0].getsockopt(zmq.ZAP_DOMAIN) == ZAP_DOMAIN
+    assert rig.server._sockets[0][0].getsockopt(zmq.CURVE_SERVER) == 0, "the door for this machine is an ipc folder"
     rig.server.close()
 
 
 def test_trap_another_zap_domain_lets_nobody_in() -> None:
-    for domain, enters in ((DOMAIN, True), (b"other", False)):
+    for domain, enters in ((ZAP_DOMAIN, True), (b"other", False)):
         handshake = Handshake(enforce=1, domain=domain)
-        allowed = {bytes(z85.decode(handshake.own.public)): "me"}
-        gatekeeper = Gate(handshake.context, allowed)
+        allowed = {bytes(z85.decode(handshake.pair.public)): "me"}
+        gatekeeper = ZapHandler(handshake.context, allowed)
         assert handshake.enters(gatekeeper) is enters
         gatekeeper.close()
         handshake.close()
@@ -183,13 +183,13 @@ KEY = bytes(range(32))
 
 
 def request(
-    *, version: bytes = b"1.0", domain: bytes = DOMAIN, mechanism: bytes = b"CURVE", key: bytes = KEY
+    *, version: bytes = b"1.0", domain: bytes = ZAP_DOMAIN, mechanism: bytes = b"CURVE", key: bytes = KEY
 ) -> list[bytes]:
     return [version, b"7", domain, b"10.0.0.1", b"", mechanism, key]
 
 
 def test_a_key_on_the_list_is_let_in_under_its_name() -> None:
-    version, number, status, text, user, metadata = verdict(request(), {KEY: "lab"})
+    version, number, status, text, user, metadata = zap_reply(request(), {KEY: "lab"})
     assert (version, number, status, text, metadata) == (b"1.0", b"7", b"200", b"OK", b"")
     assert user.startswith(b"lab:")
 
@@ -211,7 +211,7 @@ def test_a_key_on_the_list_is_let_in_under_its_name() -> None:
     ],
 )
 def test_everything_else_is_refused(refused: list[bytes]) -> None:
-    answer = verdict(refused, {KEY: "lab"})
+    answer = zap_reply(refused, {KEY: "lab"})
     assert len(answer) == 6
     assert (answer[2], answer[4]) == (b"400", b"")
 

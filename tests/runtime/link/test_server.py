@@ -208,7 +208,7 @@ def test_a_turn_does_a_bounded_amount_of_work_whatever_is_asked_and_however_slow
         assert rig.server.wait(PATIENCE_MS), "nothing arrived"
         rig.server.serve(rig._handle)
         turns.append(rig.server.work)
-    assert max(turns) <= server_module._BYTES_PER_TURN + answer_bytes + 1000
+    assert max(turns) <= server_module._MAX_BYTES_PER_TURN + answer_bytes + 1000
     assert sum(turns) < 6 * len(asked) * answer_bytes, "answers that nobody reads are dropped, not queued"
 
 
@@ -223,7 +223,7 @@ def test_a_heavy_request_ends_the_turn(rig: Rig) -> None:
 
 
 def test_what_is_read_to_find_an_answer_counts_in_the_turn(rig: Rig) -> None:
-    rig.answer = Answer(Rows(1, 1, 0), (b"",), read=server_module._BYTES_PER_TURN // 2)
+    rig.answer = Answer(Rows(1, 1, 0), (b"",), read=server_module._MAX_BYTES_PER_TURN // 2)
     peer = rig.peer()
     for n in range(4):
         peer.send(b"%08d" % n, encode(Pull(0, 0)))

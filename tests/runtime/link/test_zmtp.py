@@ -18,16 +18,16 @@ def test_frames_are_measured_however_the_stream_is_cut(sizes: list[int], cuts: l
         found += meter.feed(stream[at : at + cut])
         at += cut
     assert found == [len(READY) - 2, *sizes]
-    assert meter.frames == len(found)
+    assert meter.n_frames == len(found)
 
 
 def test_a_stream_is_signed_once_its_signature_is_there() -> None:
     meter = FrameMeter(LONGEST)
     for byte in greeting()[:9]:
         meter.feed(bytes([byte]))
-    assert not meter.signed
+    assert not meter.greeting_received
     meter.feed(greeting()[9:10])
-    assert meter.signed
+    assert meter.greeting_received
     assert meter.feed(greeting()[10:GREETING_BYTES]) == []
 
 

@@ -23,7 +23,16 @@ from mcap_protobuf.decoder import DecoderFactory
 from onrig.runtime.log import sink
 from onrig.runtime.log.mcap_file import McapFile
 from onrig.runtime.log.mcap_log import McapLog
-from onrig.runtime.log.reading import Event, Kept, LogDamagedError, LogEnd, LogStart, count_steps, read_last, read_log
+from onrig.runtime.log.reading import (
+    Event,
+    LogDamagedError,
+    LogEnd,
+    LogStart,
+    StoredLoopState,
+    count_steps,
+    read_last,
+    read_log,
+)
 from onrig.runtime.log.sink import LogMissing, NoLog, open_log
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.process_settings import Log
@@ -154,8 +163,15 @@ def test_records_events_and_what_the_loop_kept_come_back_as_they_were(folder: Fo
     log.add(EPISODE[3:])
     log.close()
     parts = list(read_log(folder.path, PENDULUM.rig))
-    assert [type(p) for p in parts] == [LogStart, Kept, Kept, Event, np.ndarray, LogEnd]  # states before records
-    assert [p.fields for p in parts if isinstance(p, Kept)] == [
+    assert [type(p) for p in parts] == [
+        LogStart,
+        StoredLoopState,
+        StoredLoopState,
+        Event,
+        np.ndarray,
+        LogEnd,
+    ]  # states before records
+    assert [p.fields for p in parts if isinstance(p, StoredLoopState)] == [
         {"tick": 0, "explorer": {"scale.std": 0.1}},
         {"tick": 3},
     ]
@@ -178,21 +194,21 @@ def test_every_second_all_that_came_in_is_on_the_disk(folder: Folder) -> None:
 
 
 @pytest.fixture(scope="module")
-def unfinished(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def unfinished_files(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = Folder(tmp_path_factory.mktemp("run"))
     log = folder.open()
     for n in range(8):
         log.add(EPISODE[5 * n : 5 * n + 5])
         folder.second(log)
-    unfinished = (folder.path / "log.mcap").read_bytes()
+    unfinished_files = (folder.path / "log.mcap").read_bytes()
     log.close()
-    return unfinished
+    return unfinished_files
 
 
 @settings(max_examples=40)
 @given(share=st.floats(0, 1))
-def test_a_file_torn_off_anywhere_gives_its_whole_chunks(unfinished: bytes, tmp_path: Path, share: float) -> None:
-    torn = unfinished[: max(8, round(share * len(unfinished)))]
+def test_a_file_torn_off_anywhere_gives_its_whole_chunks(unfinished_files: bytes, tmp_path: Path, share: float) -> None:
+    torn = unfinished_files[: max(8, round(share * len(unfinished_files)))]
     (tmp_path / "log.mcap").write_bytes(torn)
     *parts, ending = read_log(tmp_path, PENDULUM.rig)
     assert isinstance(ending, LogEnd)
@@ -320,7 +336,7 @@ def test_a_decimated_log_keeps_the_edges_of_episodes(folder: Folder) -> None:
 
 
 def test_long_logs_go_on_in_the_next_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onrig.runtime.log.mcap_log._CHUNKS_PER_FILE", 3)
+    monkeypatch.setattr("onrig.runtime.log.mcap_log._MAX_CHUNKS_PER_FILE", 3)
     log = folder.open()
     for n in range(8):
         log.add(EPISODE[5 * n : 5 * n + 5])
@@ -336,7 +352,7 @@ def test_the_newest_records_are_found_across_files_and_without_an_index(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     assert len(read_last(folder.path, PENDULUM.rig, most)) == 0
-    monkeypatch.setattr("onrig.runtime.log.mcap_log._CHUNKS_PER_FILE", 3)
+    monkeypatch.setattr("onrig.runtime.log.mcap_log._MAX_CHUNKS_PER_FILE", 3)
     log = folder.open()
     for n in range(8):
         log.add(EPISODE[5 * n : 5 * n + 5])
@@ -354,7 +370,7 @@ def test_a_file_that_cannot_be_finished_has_no_next_one(folder: Folder, monkeypa
     def full() -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("onrig.runtime.log.mcap_log._CHUNKS_PER_FILE", 1)
+    monkeypatch.setattr("onrig.runtime.log.mcap_log._MAX_CHUNKS_PER_FILE", 1)
     log = folder.open()
     monkeypatch.setattr(file_of(log)._writer, "finish", full)
     log.add(EPISODE[:20])

@@ -37,11 +37,11 @@ def fill(file: StagedFile, room: int) -> None:
 
 def test_nothing_is_written_before_it_is_put(tmp_path: Path) -> None:
     file = StagedFile(tmp_path / "f")
-    assert (file.write(b"abc"), file.tell(), file.staged, file.written) == (3, 3, 3, 0)
+    assert (file.write(b"abc"), file.tell(), file.staged_bytes, file.written_bytes) == (3, 3, 3, 0)
     file.flush()
     assert (tmp_path / "f").read_bytes() == b""
     file.put()
-    assert ((tmp_path / "f").read_bytes(), file.tell(), file.staged, file.written) == (b"abc", 3, 0, 3)
+    assert ((tmp_path / "f").read_bytes(), file.tell(), file.staged_bytes, file.written_bytes) == (b"abc", 3, 0, 3)
     file.close()
 
 

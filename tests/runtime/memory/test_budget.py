@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.storage import Storage
-from onrig.runtime.memory.strategy import capacity_within, fixed_bytes, keeper_for, parse_strategy
+from onrig.runtime.memory.strategy import build_keeper, capacity_within, fixed_bytes, parse_strategy
 from onrig.runtime.replay.experiences import Memory
 from tests.runtime.replay.filling import configured, wear
 
@@ -37,7 +37,7 @@ def test_storage_and_keeper_never_hold_more_than_the_budget(
     capacity = capacity_within(strategy, budget, Layout(n_obs, n_act), thinned=thinned)
     rng = np.random.default_rng(seed)
     probability = 0.9 if thinned else 1.0
-    keeper = keeper_for(strategy, capacity, np.random.default_rng(seed), write_probability=probability)
+    keeper = build_keeper(strategy, capacity, np.random.default_rng(seed), write_probability=probability)
     storage = Storage(capacity, Layout(n_obs, n_act), cyclic=keeper.cyclic)
     assert storage.nbytes + keeper.nbytes <= budget
     for _ in range(2):

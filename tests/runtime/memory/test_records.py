@@ -47,7 +47,7 @@ def test_the_memory_of_a_rig_gives_observations_and_terminations() -> None:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_slots_outside_are_refused_untouched(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr(records, "_function", lambda: None)
+        monkeypatch.setattr(records, "_load_function", lambda: None)
     gatherer = Records(np.ones((2, 3, 4), np.uint32), [Field(0, 4, 0)], 8)
     into = np.zeros((2, 1, 8), np.float32)
     for slot in (-1, 3):

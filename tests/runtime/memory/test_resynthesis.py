@@ -10,7 +10,7 @@ import pytest
 from onrig.runtime.memory.layout import Flag, Layout
 from onrig.runtime.memory.settings import Selection
 from onrig.runtime.memory.storage import Storage
-from onrig.runtime.memory.transitions import Resynthesised, Transitions
+from onrig.runtime.memory.transitions import ResynthesisedBatch, Transitions
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import PENDULUM
@@ -35,16 +35,16 @@ def offered(n: int, first: int = 0) -> Transitions:
 class Scripted:
     """Alters and renews what it is told to; a synthetic experience has the reward 1000 + its number."""
 
-    def __init__(self, synthetic: npt.ArrayLike, renews: npt.ArrayLike) -> None:
-        self._synthetic, self._renews = np.array(synthetic, bool), np.array(renews, bool)
+    def __init__(self, synthetic: npt.ArrayLike, may_overwrite: npt.ArrayLike) -> None:
+        self._synthetic, self._renews = np.array(synthetic, bool), np.array(may_overwrite, bool)
 
-    def __call__(self, measured: Transitions) -> Resynthesised:
+    def __call__(self, measured: Transitions) -> ResynthesisedBatch:
         n = len(measured.reward)
         synthetic, self._synthetic = self._synthetic[:n], self._synthetic[n:]
-        renews, self._renews = self._renews[:n], self._renews[n:]
+        may_overwrite, self._renews = self._renews[:n], self._renews[n:]
         reward = np.where(synthetic, measured.reward + SYNTHETIC_REWARD, measured.reward).astype(np.float32)
         flags = np.where(synthetic, int(Flag.SYNTHETIC), measured.flags).astype(np.uint32)
-        return Resynthesised(measured._replace(reward=reward, flags=flags), renews)
+        return ResynthesisedBatch(measured._replace(reward=reward, flags=flags), may_overwrite)
 
 
 def held(storage: Storage) -> list[float]:

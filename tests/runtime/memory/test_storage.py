@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.memory.layout import Batch, Flag, Layout
-from onrig.runtime.memory.storage import RECENT_WRITES, Storage, capacity_in
+from onrig.runtime.memory.storage import N_RECENT_WRITES, Storage, max_transitions
 
 
 def _insert(storage: Storage, slot: int, value: float, flags: int = 0, policy_id: int = 0) -> int:
@@ -53,14 +53,14 @@ def test_cyclic_storage_takes_the_raw_floats_and_three_words(n_obs: int, n_act: 
 
 def test_other_storage_takes_eight_bytes_more_and_a_fixed_ring() -> None:
     storage = Storage(10_000, Layout(2, 1), cyclic=False)
-    assert storage.nbytes == 10_000 * (Layout(2, 1).row_bytes + 8) + 8 * RECENT_WRITES
+    assert storage.nbytes == 10_000 * (Layout(2, 1).row_bytes + 8) + 8 * N_RECENT_WRITES
 
 
 def test_capacity_fits_the_budget() -> None:
-    assert capacity_in(40 * 100 + 39, Layout(2, 1)) == 100
-    assert capacity_in(1000, Layout(2, 1), overhead_bytes=10) == 20
+    assert max_transitions(40 * 100 + 39, Layout(2, 1)) == 100
+    assert max_transitions(1000, Layout(2, 1), overhead_bytes=10) == 20
     with pytest.raises(ValueError, match="hold no transition"):
-        capacity_in(39, Layout(2, 1))
+        max_transitions(39, Layout(2, 1))
 
 
 @pytest.mark.parametrize("shape", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
@@ -114,7 +114,7 @@ def test_a_mirror_that_catches_up_now_and_then_is_equal(
 ) -> None:
     capacity, cyclic, slots = stream
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onrig.runtime.memory.storage.RECENT_WRITES", ring)
+        patch.setattr("onrig.runtime.memory.storage.N_RECENT_WRITES", ring)
         storage = Storage(capacity, Layout(2, 1), cyclic=cyclic)
         mirror = Storage(capacity, Layout(2, 1), cyclic=cyclic)
         second = Storage(capacity, Layout(2, 1), cyclic=cyclic)

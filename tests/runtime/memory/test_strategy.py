@@ -10,7 +10,7 @@ from onrig.runtime import registry
 from onrig.runtime.memory.strategy import (
     Strategy,
     parse_strategy,
-    samplings,
+    sampling_names,
 )
 
 KEEPERS = registry.loadable(registry.RETENTIONS)
@@ -23,7 +23,7 @@ KEEPERS = registry.loadable(registry.RETENTIONS)
             st.sampled_from([name for name, k in KEEPERS.items() if k.parameter is not None]), st.floats(0.0, 100.0)
         ),
     ),
-    sampling=st.sampled_from(samplings()),
+    sampling=st.sampled_from(sampling_names()),
 )
 def test_every_strategy_reads_back_from_its_text(retention: tuple[str, float | None], sampling: str) -> None:
     strategy = Strategy(retention[0], sampling, retention[1])

@@ -58,7 +58,7 @@ WAIT = "signal.pause()"
 def test_it_runs_a_module_with_its_arguments(start: Start) -> None:
     child = start("say(line('ready', ' '.join(sys.argv[1:]))); sys.exit(7)", "a", "b c")
     assert spoken(child, 1) == [Report("name", "ready", "a b c")]
-    assert child.end(PATIENCE_S, ask=False) == 7
+    assert child.end(PATIENCE_S, send_sigterm=False) == 7
     assert child.poll() == 7
 
 
@@ -98,7 +98,7 @@ def test_it_is_killed_when_it_does_not_end(start: Start) -> None:
 def test_an_ending_is_awaited_without_asking(start: Start) -> None:
     child = start(f"{READY}; {WAIT}")
     spoken(child, 1)
-    assert child.end(0.05, ask=False) == -signal.SIGKILL, "it was never told, so it never ended"
+    assert child.end(0.05, send_sigterm=False) == -signal.SIGKILL, "it was never told, so it never ended"
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:
@@ -108,7 +108,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:
 
 def test_what_it_writes_to_stderr_is_kept(start: Start, tmp_path: Path) -> None:
     child = start("raise SystemExit('why it ended')")
-    assert child.end(PATIENCE_S, ask=False) == 1
+    assert child.end(PATIENCE_S, send_sigterm=False) == 1
     assert (tmp_path / "stderr.log").read_text() == "why it ended\n"
 
 
@@ -124,7 +124,7 @@ def test_its_memory_and_its_processor_time_are_measured(start: Start) -> None:
 def test_what_never_ends_a_line_takes_no_memory_and_the_next_report_is_heard(start: Start) -> None:
     child = start(f"[say('.' * 65536) for _ in range(40)]; say(chr(10) + line('event', 'after')); {WAIT}")
     assert spoken(child, 1) == [Report("name", "event", "after")]
-    assert len(child._rest) == 0
+    assert len(child._partial_line) == 0
 
 
 def test_a_process_that_writes_without_end_holds_nobody_up(start: Start) -> None:
@@ -132,7 +132,7 @@ def test_a_process_that_writes_without_end_holds_nobody_up(start: Start) -> None
     assert select.select((child,), (), (), PATIENCE_S)[0]
     for _ in range(5):
         assert list(child.reports()) == []
-    assert len(child._rest) <= 65536
+    assert len(child._partial_line) <= 65536
 
 
 def test_its_processes_know_whose_children_they_are(start: Start) -> None:

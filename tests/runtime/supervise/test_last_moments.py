@@ -10,7 +10,7 @@ import pytest
 from onrig.hw.messages import CommandLayout, MessageType, StateLayout
 from onrig.runtime.record import Flag, Kind, Miss, Rule
 from onrig.runtime.shm.frame_log import LoggedFrame
-from onrig.runtime.supervise.last_moments import flag_words, frames_jsonl, records_csv
+from onrig.runtime.supervise.last_moments import flag_names, frames_jsonl, records_csv
 from tests.runtime.samples import PENDULUM, records, state
 
 RIG = PENDULUM.rig
@@ -56,7 +56,7 @@ def test_an_observation_that_is_no_number_stays_one() -> None:
     ("flags", "words"), [(0, ""), (1, "terminated"), (9, "terminated|first"), (1 | 1 << 14, "terminated|16384")]
 )
 def test_flags_are_words(flags: int, words: str) -> None:
-    assert flag_words(flags) == words
+    assert flag_names(flags) == words
 
 
 def test_frames_are_lines_with_what_they_say_and_their_bytes() -> None:

@@ -19,7 +19,13 @@ from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, FrameLogWriter, frame_log_bytes
 from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.supervise.post_mortem import AFTER_S, BEFORE_S, KEPT, PostMortem, post_mortems
+from onrig.runtime.supervise.post_mortem import (
+    MAX_POST_MORTEMS,
+    RECORDED_AFTER_S,
+    RECORDED_BEFORE_S,
+    PostMortem,
+    find_post_mortems,
+)
 from onrig.tools.load import load
 from tests.runtime.samples import LAYOUT, state, step
 
@@ -79,7 +85,7 @@ class Rig:
         self.post_mortem.note(Report("control", "transition", "fault -> ready", dict(values)))
 
     def dumped(self) -> list[str]:
-        return [f.name for f in post_mortems(self.folder)]
+        return [f.name for f in find_post_mortems(self.folder)]
 
     def story(self, folder: str) -> dict[str, Any]:
         story: dict[str, Any] = msgspec.json.decode((self.folder / "post-mortem" / folder / "fault.json").read_bytes())
@@ -109,7 +115,7 @@ def test_a_fault_leaves_the_last_two_seconds_of_records_and_frames(rig: Rig) -> 
     [name] = rig.dumped()
     assert name == "001-device_lease"
     ticks = [int(r["tick"]) for r in rig.records(name)]
-    n = round(BEFORE_S * CONFIG.rate_hz)
+    n = round(RECORDED_BEFORE_S * CONFIG.rate_hz)
     assert ticks == list(range(299 - n, 300))
     frames = rig.frames(name)
     assert [f["frame"] for f in frames if f["type"] == "state"] == [t + 1 for t in ticks]
@@ -147,7 +153,7 @@ def test_it_looks_on_for_a_moment_before_it_writes(rig: Rig) -> None:
     rig.fault()
     rig.post_mortem.poll()
     assert rig.dumped() == []
-    after = round(AFTER_S * CONFIG.rate_hz) + 1
+    after = round(RECORDED_AFTER_S * CONFIG.rate_hz) + 1
     rig.run(after)
     rig.post_mortem.poll()
     [name] = rig.dumped()
@@ -181,14 +187,14 @@ def test_records_that_nobody_takes_in_are_there_all_the_same(rig: Rig) -> None:
 
 
 def test_of_many_the_first_and_the_last_are_kept_and_the_event_names_what_made_room(rig: Rig) -> None:
-    for _ in range(KEPT + 3):
+    for _ in range(MAX_POST_MORTEMS + 3):
         rig.run(5)
         rig.fault()
         rig.rearmed()
     rig.post_mortem.close()
-    first = [f"{n:03d}-device_lease" for n in range(1, KEPT)]
-    assert rig.dumped() == [*first, f"{KEPT + 3:03d}-device_lease"]
-    assert [e[1]["replaces"] for e in rig.events][-3:] == [f"{KEPT + n:03d}-device_lease" for n in range(3)]
+    first = [f"{n:03d}-device_lease" for n in range(1, MAX_POST_MORTEMS)]
+    assert rig.dumped() == [*first, f"{MAX_POST_MORTEMS + 3:03d}-device_lease"]
+    assert [e[1]["replaces"] for e in rig.events][-3:] == [f"{MAX_POST_MORTEMS + n:03d}-device_lease" for n in range(3)]
     assert sorted(p.name for p in (rig.folder / "post-mortem").iterdir()) == rig.dumped(), "nothing half-made is left"
 
 
@@ -207,7 +213,7 @@ def test_a_silent_line_still_shows_what_went_before_the_silence(rig: Rig) -> Non
     rig.now_ns += 16 * S
     rig.fault(FaultName.LOOP_HUNG)
     rig.post_mortem.close()
-    n = round(BEFORE_S * CONFIG.rate_hz)
+    n = round(RECORDED_BEFORE_S * CONFIG.rate_hz)
     assert len(rig.records("001-loop_hung")) == n + 1
     assert len(rig.frames("001-loop_hung")) == 2 * (n + 1)
 

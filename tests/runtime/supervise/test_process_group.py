@@ -49,4 +49,4 @@ def test_only_once_the_loop_has_ended_is_a_good_end_one_that_was_to_come(
     process_group.start_restartable(process)
     process_group.board[Word.ENDED] = ended
     process_group.revive()
-    assert process.starts == 1 + again
+    assert process.n_starts == 1 + again

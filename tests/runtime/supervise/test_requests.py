@@ -12,7 +12,7 @@ import pytest
 from onrig.runtime.run_state.running import RemoteControl, Running
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.supervise.requests import KEYS, LIVE_VIEW, Keyboard, Request, Requests, keyboard
+from onrig.runtime.supervise.requests import KEYS, LIVE_VIEW, Keyboard, Request, Requests, open_keyboard
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def test_the_first_signal_asks_to_fade_out_and_the_second_to_stop_at_once(
     requests: Requests, board: Board, signum: int
 ) -> None:
     os.kill(os.getpid(), signum)
-    assert (requests.stop, requests.impatient, board[Word.STOP]) == (1, False, 1)
+    assert (requests.stop_level, requests.impatient, board[Word.STOP]) == (1, False, 1)
     os.kill(os.getpid(), signum)
-    assert (requests.stop, requests.impatient, board[Word.STOP]) == (2, True, 2)
-    assert requests.by == signal.Signals(signum).name
+    assert (requests.stop_level, requests.impatient, board[Word.STOP]) == (2, True, 2)
+    assert requests.source == signal.Signals(signum).name
 
 
 def test_sigquit_asks_to_stop_at_once(requests: Requests, board: Board) -> None:
@@ -50,7 +50,7 @@ def test_a_hang_up_that_was_to_be_ignored_is_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     requests = Requests()
     os.kill(os.getpid(), signal.SIGHUP)
-    assert requests.stop == 0
+    assert requests.stop_level == 0
     requests.restore()
     signal.signal(signal.SIGHUP, before)
 
@@ -96,16 +96,16 @@ def test_a_signal_in_the_middle_of_a_gentle_request_is_not_lost(requests: Reques
 
 
 def test_another_terminal_is_heard_and_named(requests: Requests, board: Board) -> None:
-    assert requests.stop == 0
+    assert requests.stop_level == 0
     board[Word.STOP_OUTSIDE] = 1
-    assert (requests.stop, requests.by) == (1, "onrig stop")
+    assert (requests.stop_level, requests.source) == (1, "onrig stop")
 
 
 def test_resuming_is_counted(requests: Requests, board: Board) -> None:
     requests.add(Request.RESUME, "keyboard")
     requests.add(Request.RESUME, "keyboard")
     assert board[Word.RESUME] == 2
-    assert requests.stop == 0
+    assert requests.stop_level == 0
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
@@ -151,17 +151,17 @@ def test_a_terminal_that_is_gone_is_listened_to_no_more(monkeypatch: pytest.Monk
     master, slave = os.openpty()
     monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp())
     with Keyboard(slave) as keys:
-        assert keys.listening
+        assert keys.is_listening
         os.close(master)
         assert keys.requests() == []
-        assert not keys.listening
+        assert not keys.is_listening
     os.close(slave)
 
 
 def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/null").open() as null:
         monkeypatch.setattr("sys.stdin", null)
-        assert keyboard() is None
+        assert open_keyboard() is None
 
 
 @pytest.mark.parametrize(("from_view", "by"), [(True, LIVE_VIEW), (False, "onrig stop")])
@@ -170,11 +170,11 @@ def test_a_stop_says_by_which_way_it_came(
 ) -> None:
     with RemoteControl(Running(1, tmp_path, tmp_path)) as remote:
         remote.stop(1, from_view=from_view)
-    assert (requests.stop, requests.by) == (1, by)
+    assert (requests.stop_level, requests.source) == (1, by)
 
 
 def test_who_asked_first_is_named(board: Board, requests: Requests, tmp_path: Path) -> None:
     with RemoteControl(Running(1, tmp_path, tmp_path)) as remote:
         remote.stop(1)
         remote.stop(2, from_view=True)
-    assert (requests.stop, requests.by, board[Word.STOP_VIEW]) == (2, "onrig stop", 0)
+    assert (requests.stop_level, requests.source, board[Word.STOP_VIEW]) == (2, "onrig stop", 0)

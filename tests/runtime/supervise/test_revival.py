@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.revival import (
-    FIRST_HEARTBEAT_CPU_S,
-    FIRST_HEARTBEAT_S,
-    GIVE_UP_S,
+    FIRST_HEARTBEAT_CPU_LIMIT_S,
+    FIRST_HEARTBEAT_TIMEOUT_S,
+    HANG_GRACE_S,
     KILLED_WEIGHT,
-    LONG_LIFETIME_S,
     MAX_FAILED_STARTS,
     MAX_SHORT_LIFETIMES,
+    MIN_LONG_LIFETIME_S,
     RestartableProcess,
-    Restarts,
+    RestartHistory,
     Verdict,
     Watchdog,
 )
@@ -62,10 +62,10 @@ class Bench:
         self.children.append(Child(self.now_s))
         return self.children[-1]
 
-    def look(self, seconds: float, *, sign: int = 0, reached: int = 0, may_end: bool = False) -> None:
+    def look(self, seconds: float, *, progress: int = 0, run_progress: int = 0, may_end: bool = False) -> None:
         for _ in range(int(seconds / LOOK_S)):
             self.now_s += LOOK_S
-            self.process.check(self.now_s, sign=sign, reached=reached, may_end=may_end)
+            self.process.check(self.now_s, progress=progress, run_progress=run_progress, may_end=may_end)
 
     def end(self, code: int, **how: Any) -> None:
         self.children[-1].code = code
@@ -74,39 +74,39 @@ class Bench:
 
 def test_one_that_shows_progress_is_left_alone_and_one_that_does_not_is_killed() -> None:
     bench = Bench()
-    for sign in range(200):
-        bench.look(HANG_S - 1.0, sign=sign)
+    for progress in range(200):
+        bench.look(HANG_S - 1.0, progress=progress)
     assert not bench.children[0].killed
-    bench.look(HANG_S, sign=199)
+    bench.look(HANG_S, progress=199)
     assert bench.children[0].killed
-    assert (bench.process.hangs, len(bench.said)) == (1, 1)
-    bench.end(-signal.SIGKILL, sign=199)
+    assert (bench.process.n_hangs, len(bench.said)) == (1, 1)
+    bench.end(-signal.SIGKILL, progress=199)
     assert len(bench.children) == 2
     assert bench.children[0].closed
 
 
 def test_one_that_hangs_every_time_is_given_up_however_long_a_hang_takes_to_notice() -> None:
     bench = Bench()
-    bench.process = RestartableProcess("learner", bench._launch, 2 * LONG_LIFETIME_S, bench.said.append)
+    bench.process = RestartableProcess("learner", bench._launch, 2 * MIN_LONG_LIFETIME_S, bench.said.append)
     bench.process.start()
-    for sign in range(4 * MAX_SHORT_LIFETIMES * 2):
-        bench.look(1.0, sign=2 * sign)  # a first sign, another, and no more
-        bench.look(2 * LONG_LIFETIME_S + 10.0, sign=2 * sign + 1)
+    for progress in range(4 * MAX_SHORT_LIFETIMES * 2):
+        bench.look(1.0, progress=2 * progress)  # a first sign, another, and no more
+        bench.look(2 * MIN_LONG_LIFETIME_S + 10.0, progress=2 * progress + 1)
         if bench.process.abandoned:
             break
-        bench.end(-signal.SIGKILL, sign=2 * sign + 1)
-        bench.look(20.0, sign=2 * sign + 1)
+        bench.end(-signal.SIGKILL, progress=2 * progress + 1)
+        bench.look(20.0, progress=2 * progress + 1)
     assert bench.process.abandoned
-    assert bench.process.hangs == int(MAX_SHORT_LIFETIMES / KILLED_WEIGHT) + 1
+    assert bench.process.n_hangs == int(MAX_SHORT_LIFETIMES / KILLED_WEIGHT) + 1
 
 
 def test_one_that_hangs_after_long_work_is_started_again_at_once() -> None:
     bench = Bench()
     for _ in range(4 * MAX_SHORT_LIFETIMES * 2):
-        for sign in range(20):
-            bench.look(HANG_S - 1.0, sign=sign)
-        bench.look(HANG_S + 1.0, sign=19)
-        bench.end(-signal.SIGKILL, sign=19)
+        for progress in range(20):
+            bench.look(HANG_S - 1.0, progress=progress)
+        bench.look(HANG_S + 1.0, progress=19)
+        bench.end(-signal.SIGKILL, progress=19)
     assert not bench.process.abandoned
 
 
@@ -121,31 +121,31 @@ def test_a_machine_that_can_start_nothing_any_more_ends_it() -> None:
 
 def test_until_its_first_sign_it_has_longer() -> None:
     bench = Bench()
-    bench.look(FIRST_HEARTBEAT_S - 1.0, sign=3)
+    bench.look(FIRST_HEARTBEAT_TIMEOUT_S - 1.0, progress=3)
     assert not bench.children[0].killed
-    bench.look(2.0, sign=3)
+    bench.look(2.0, progress=3)
     assert bench.children[0].killed
 
 
 def test_until_then_processor_time_is_progress_but_not_for_ever() -> None:
     bench = Bench()
     (starved,) = bench.children
-    for _ in range(int(FIRST_HEARTBEAT_CPU_S) - 1):
+    for _ in range(int(FIRST_HEARTBEAT_CPU_LIMIT_S) - 1):
         starved.cpu_s += 1.0
-        bench.look(FIRST_HEARTBEAT_S - 1.0, sign=3)
+        bench.look(FIRST_HEARTBEAT_TIMEOUT_S - 1.0, progress=3)
     assert not starved.killed, "it imports torch on a machine that is busy with other things"
     starved.cpu_s += 1.0
-    bench.look(LOOK_S, sign=3)
+    bench.look(LOOK_S, progress=3)
     assert starved.killed
 
 
 def test_after_its_first_sign_processor_time_is_none() -> None:
     bench = Bench()
     (child,) = bench.children
-    bench.look(1.0, sign=3)
+    bench.look(1.0, progress=3)
     for _ in range(int(HANG_S) + 1):
         child.cpu_s += 1.0
-        bench.look(1.0, sign=4)
+        bench.look(1.0, progress=4)
     assert child.killed
 
 
@@ -162,14 +162,14 @@ def test_a_loop_of_crashes_ends_and_one_of_kills_takes_longer() -> None:
     bench = Bench()
     for _ in range(MAX_SHORT_LIFETIMES):
         bench.end(1)
-        bench.look(20.0, sign=len(bench.children))
+        bench.look(20.0, progress=len(bench.children))
     assert not bench.process.abandoned
     bench.end(1)
     assert bench.process.abandoned
     killed = Bench()
     for _ in range(int(MAX_SHORT_LIFETIMES / KILLED_WEIGHT)):
         killed.end(-signal.SIGKILL)
-        killed.look(20.0, sign=len(killed.children))
+        killed.look(20.0, progress=len(killed.children))
     assert not killed.process.abandoned
     killed.end(-signal.SIGKILL)
     assert killed.process.abandoned
@@ -177,8 +177,8 @@ def test_a_loop_of_crashes_ends_and_one_of_kills_takes_longer() -> None:
 
 def test_whoever_brings_the_run_further_is_in_no_loop() -> None:
     bench = Bench()
-    for reached in range(1, 100):
-        bench.end(1, reached=reached)
+    for run_progress in range(1, 100):
+        bench.end(1, run_progress=run_progress)
     assert not bench.process.abandoned
     assert len(bench.children) == 100
 
@@ -213,30 +213,30 @@ def test_a_machine_without_room_is_asked_again_for_long_but_not_for_ever() -> No
 
 def test_only_starts_in_a_row_without_room_count() -> None:
     bench = Bench()
-    for reached in range(1, 4):
+    for run_progress in range(1, 4):
         for _ in range(MAX_FAILED_STARTS):
             bench.end(ExitCode.PREFLIGHT)
             bench.look(2.0)
-        bench.end(1, reached=reached)
+        bench.end(1, run_progress=run_progress)
         assert not bench.process.abandoned
 
 
 def test_a_loop_of_crashes_is_left_ever_longer_and_then_for_good() -> None:
-    restarts = Restarts()
-    assert [restarts.ended(0.5) for _ in range(MAX_SHORT_LIFETIMES + 1)] == [0.0, 1.0, 2.0, 4.0, 8.0, None]
+    restarts = RestartHistory()
+    assert [restarts.next_delay_s(0.5) for _ in range(MAX_SHORT_LIFETIMES + 1)] == [0.0, 1.0, 2.0, 4.0, 8.0, None]
 
 
-@given(st.lists(st.floats(LONG_LIFETIME_S, 1e6), max_size=50))
+@given(st.lists(st.floats(MIN_LONG_LIFETIME_S, 1e6), max_size=50))
 def test_whoever_lives_long_is_always_started_again_at_once(lives: list[float]) -> None:
-    restarts = Restarts()
-    assert all(restarts.ended(lived_s) == 0.0 for lived_s in lives)
+    restarts = RestartHistory()
+    assert all(restarts.next_delay_s(lived_s) == 0.0 for lived_s in lives)
 
 
 def test_a_long_life_forgives_the_short_ones_before_it() -> None:
-    restarts = Restarts()
+    restarts = RestartHistory()
     for _ in range(MAX_SHORT_LIFETIMES):
-        restarts.ended(0.0)
-    assert [restarts.ended(LONG_LIFETIME_S), restarts.ended(0.0)] == [0.0, 1.0]
+        restarts.next_delay_s(0.0)
+    assert [restarts.next_delay_s(MIN_LONG_LIFETIME_S), restarts.next_delay_s(0.0)] == [0.0, 1.0]
 
 
 LOOK_S = 0.125
@@ -250,34 +250,34 @@ def looks(watchdog: Watchdog, start_s: float, seconds: float, ticks: int, *, tic
 
 def test_a_loop_that_ticks_is_fine() -> None:
     watchdog = Watchdog(0.02)
-    assert {watchdog.check(LOOK_S * k, k, ticking=True) for k in range(1000)} == {Verdict.FINE}
+    assert {watchdog.check(LOOK_S * k, k, ticking=True) for k in range(1000)} == {Verdict.OK}
 
 
 def test_a_loop_that_stands_is_told_of_once_and_is_back_with_its_next_tick() -> None:
     watchdog = Watchdog(0.02)
     verdicts = looks(watchdog, 0.0, 5.0, 7)
-    assert [v for v in verdicts if v is not Verdict.FINE] == [Verdict.HANGS]
-    assert watchdog.check(5.0, 8, ticking=True) is Verdict.BACK
-    assert watchdog.check(5.1, 9, ticking=True) is Verdict.FINE
+    assert [v for v in verdicts if v is not Verdict.OK] == [Verdict.HUNG]
+    assert watchdog.check(5.0, 8, ticking=True) is Verdict.RECOVERED
+    assert watchdog.check(5.1, 9, ticking=True) is Verdict.OK
 
 
 def test_a_loop_that_does_not_come_back_is_given_up() -> None:
-    verdicts = looks(Watchdog(0.02), 0.0, GIVE_UP_S + 2.0, 7)
-    assert [v for v in verdicts if v is not Verdict.FINE][:2] == [Verdict.HANGS, Verdict.EXPIRED]
+    verdicts = looks(Watchdog(0.02), 0.0, HANG_GRACE_S + 2.0, 7)
+    assert [v for v in verdicts if v is not Verdict.OK][:2] == [Verdict.HUNG, Verdict.EXPIRED]
 
 
 def test_slow_rigs_have_more_time() -> None:
-    assert set(looks(Watchdog(1.0), 0.0, 19.0, 7)) == {Verdict.FINE}
-    assert Verdict.HANGS in looks(Watchdog(1.0), 0.0, 22.0, 7)
+    assert set(looks(Watchdog(1.0), 0.0, 19.0, 7)) == {Verdict.OK}
+    assert Verdict.HUNG in looks(Watchdog(1.0), 0.0, 22.0, 7)
 
 
 def test_a_loop_that_no_longer_polls_hangs_in_a_state_without_ticks_too() -> None:
-    assert set(looks(Watchdog(0.02), 0.0, 9.0, 7, ticking=False)) == {Verdict.FINE}
-    verdicts = looks(Watchdog(0.02), 0.0, 11.0 + GIVE_UP_S, 7, ticking=False)
-    assert [v for v in verdicts if v is not Verdict.FINE][:2] == [Verdict.HANGS, Verdict.EXPIRED]
+    assert set(looks(Watchdog(0.02), 0.0, 9.0, 7, ticking=False)) == {Verdict.OK}
+    verdicts = looks(Watchdog(0.02), 0.0, 11.0 + HANG_GRACE_S, 7, ticking=False)
+    assert [v for v in verdicts if v is not Verdict.OK][:2] == [Verdict.HUNG, Verdict.EXPIRED]
 
 
 def test_time_in_which_the_supervisor_slept_itself_does_not_count() -> None:
     watchdog = Watchdog(0.02)
     looks(watchdog, 0.0, 0.5, 7)
-    assert watchdog.check(3600.0, 7, ticking=True) is Verdict.FINE
+    assert watchdog.check(3600.0, 7, ticking=True) is Verdict.OK

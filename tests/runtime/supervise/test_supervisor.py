@@ -22,8 +22,8 @@ class Ended:
     def __init__(self, name: str, graces: dict[str, float]) -> None:
         self.name, self._graces = name, graces
 
-    def end(self, grace_s: float, *, ask: bool = True) -> int:
-        assert ask
+    def end(self, grace_s: float, *, send_sigterm: bool = True) -> int:
+        assert send_sigterm
         self._graces[self.name] = grace_s
         return 0
 
@@ -60,7 +60,7 @@ class Ending(Supervisor):
         self.looks = 0
         self.started = True
         self._starts_in, self._impatient_at = starts_in, impatient_at
-        self.replay = SimpleNamespace(child=None, starts=2, abandoned=False)
+        self.replay = SimpleNamespace(child=None, n_starts=2, abandoned=False)
         self._process_group: Any = SimpleNamespace(replay=self.replay, revive=self._revive)
         self._requests: Any = SimpleNamespace(impatient=False)
         self.finished: list[float] = []
@@ -74,7 +74,7 @@ class Ending(Supervisor):
         if self.looks == self._starts_in:
             self.replay.child = SimpleNamespace(poll=lambda: ExitCode.OK)
 
-    def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
+    def _finish(self, child: Child, grace_s: float, *, send_sigterm: bool) -> None:
         self.finished.append(grace_s)
 
 
@@ -112,9 +112,9 @@ def test_a_loop_that_crashed_is_a_fault_of_the_program_unless_one_stands(
     tmp_path: Path, standing: FaultName | None, code: int, fault: FaultName | None
 ) -> None:
     supervisor = Crashed(PENDULUM, tmp_path, None, lambda report: None)
-    supervisor._requests = SimpleNamespace(stop=0)  # type: ignore[assignment]
+    supervisor._requests = SimpleNamespace(stop_level=0)  # type: ignore[assignment]
     supervisor._reports.fault = standing
-    ended, _ = supervisor._ended(code)
+    ended, _ = supervisor._exit_result(code)
     assert ended == (ExitCode.INTERNAL if code == 1 else code)
     assert supervisor._reports.fault is fault
     supervisor._reports.close(ended, "")

@@ -130,8 +130,8 @@ def test_a_write_renews_its_slot_with_the_refresh_probability(refresh: float) ->
         np.zeros((4000, 1)), policy,
     )  # fmt: skip
     spread = 4.5 * np.sqrt(4000 * refresh * (1 - refresh))
-    assert abs(int(offer.renews.sum()) - 4000 * refresh) <= spread
-    both = offer.renews & is_synthetic(offer.altered)
+    assert abs(int(offer.may_overwrite.sum()) - 4000 * refresh) <= spread
+    both = offer.may_overwrite & is_synthetic(offer.altered)
     assert abs(int(both.sum()) - 4000 * refresh * 0.4) <= 200, "whether, and what, are drawn apart"
 
 
@@ -156,7 +156,7 @@ def test_it_does_not_matter_how_transitions_come_in_batches(
         piece = resynthesise(synthetic, model, part, Draws(*(d[a:b] for d in numbers)), noise[a:b], act)
         same = Transitions(*(column[a:b] for column in whole.altered))  # type: ignore[arg-type]
         assert rows_equal(piece.altered, same).all()
-        assert (piece.renews == whole.renews[a:b]).all()
+        assert (piece.may_overwrite == whole.may_overwrite[a:b]).all()
 
 
 def test_an_episodes_numbers_are_its_own_and_the_same_every_time() -> None:

@@ -78,7 +78,7 @@ def test_numbers_follow_from_seed_episode_and_step_alone(folder: Path) -> None:
     for a, b in ((455, 456), (456, 777), (777, 900)):
         piece = later(part(before, a, b))
         assert rows_equal(piece.altered, part(whole.altered, a, b)).all()
-        assert (piece.renews == whole.renews[a:b]).all()
+        assert (piece.may_overwrite == whole.may_overwrite[a:b]).all()
     other = RunResynthesiser(config(Synthetic(states=0.3, actions=0.3), seed=1), folder)(before)
     assert not rows_equal(other.altered, whole.altered).all()
 

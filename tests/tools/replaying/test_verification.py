@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onrig.hw.messages import Fault
 from onrig.runtime.control import arming
-from onrig.runtime.log.reading import Kept, LogEnd, LogStart, Part, read_log
+from onrig.runtime.log.reading import LogEnd, LogStart, Part, StoredLoopState, read_log
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.shm.board import Word
@@ -112,7 +112,7 @@ def run_watched(folder: Path) -> LoggedRun:
     return LoggedRun(folder, "pendulum", "episodes=3", "limits.envelope.velocity.low=-1", *limits, WATCHED).run()
 
 
-def used_in_the_hour(kept: Kept) -> float:
+def used_in_the_hour(kept: StoredLoopState) -> float:
     explorer = kept.fields["explorer"]
     assert isinstance(explorer, dict)
     return float(explorer["budget.hour.interventions"])
@@ -136,7 +136,7 @@ def test_gates_back_off_and_budgets_are_decided_again_from_the_records(watched: 
     assert any(r["rule"] == Rule.ENVELOPE for r in watched.records)
     assert len({float(r["amplitude"][0]) for r in watched.records}) > 5
     assert len(watched.records) < 6 * 31  # a spent budget ended episodes
-    used = [used_in_the_hour(p) for p in parts_of(watched) if isinstance(p, Kept)]
+    used = [used_in_the_hour(p) for p in parts_of(watched) if isinstance(p, StoredLoopState)]
     assert used != sorted(used)  # the rig stood still for an hour: only what the loop kept tells for how long
     assert_equal(verified(watched), len(watched.records))
 
@@ -334,7 +334,7 @@ def test_an_exploration_with_a_history_goes_on_from_what_the_loop_kept(watched: 
     verification = verified(watched, without(parts_of(watched), range(2, 4)))
     assert verification.comparison.first is None
     assert recomputation.NO_STATE not in verification.unverified
-    bare: list[Part] = [p for p in without(parts_of(watched), range(2, 4)) if not isinstance(p, Kept)]
+    bare: list[Part] = [p for p in without(parts_of(watched), range(2, 4)) if not isinstance(p, StoredLoopState)]
     forgetful = verified(watched, bare)
     assert forgetful.comparison.first is None
     assert forgetful.unverified[recomputation.NO_STATE] == len(watched.records) - starts[1]
@@ -343,10 +343,10 @@ def test_an_exploration_with_a_history_goes_on_from_what_the_loop_kept(watched: 
 def test_another_state_of_the_exploration_than_the_loop_kept_is_a_difference(watched: LoggedRun) -> None:
     parts: list[Part] = []
     for part in parts_of(watched):
-        if isinstance(part, Kept) and part.fields["tick"]:
+        if isinstance(part, StoredLoopState) and part.fields["tick"]:
             explorer = part.fields["explorer"]
             assert isinstance(explorer, dict)
-            part = Kept({**part.fields, "explorer": {**explorer, "training_steps": 1}})
+            part = StoredLoopState({**part.fields, "explorer": {**explorer, "training_steps": 1}})
         parts.append(part)
     comparison = verified(watched, parts).comparison
     assert comparison.first is not None
@@ -370,7 +370,7 @@ def test_a_resumed_session_goes_on_from_the_state_that_was_kept(watched: LoggedR
     beginning = parts[0]
     assert isinstance(beginning, LogStart)
     starts = [int(r["tick"]) for r in watched.records if r["flags"] & Flag.FIRST]
-    kept = [p for p in parts if isinstance(p, Kept) and int(str(p.fields["tick"])) >= starts[2]]
+    kept = [p for p in parts if isinstance(p, StoredLoopState) and int(str(p.fields["tick"])) >= starts[2]]
     rows = np.concatenate([p for p in parts if isinstance(p, np.ndarray)])
     later = LogStart(beginning.path, {**beginning.metadata, "session": "resumed"}, beginning.attachments)
     ending = LogEnd(beginning.path, True)
@@ -461,7 +461,7 @@ def test_the_way_to_a_drawn_start_and_the_targets_are_decided_again(tmp_path: Pa
     rows = np.concatenate([p for p in parts if isinstance(p, np.ndarray)])
     for reset in [r for r in run.records if r["flags"] & Flag.FIRST and r["kind"] == Kind.RESET][1:]:
         tick = int(reset["tick"])
-        kept = [p for p in parts if isinstance(p, Kept) and int(str(p.fields["tick"])) >= tick]
+        kept = [p for p in parts if isinstance(p, StoredLoopState) and int(str(p.fields["tick"])) >= tick]
         later = LogStart(beginning.path, {**beginning.metadata, "session": "resumed"}, beginning.attachments)
         alone: list[Part] = [later, *kept, rows[rows["tick"] >= tick], LogEnd(beginning.path, True)]
         assert_equal(verified(run, alone), len(rows[rows["tick"] >= tick]))

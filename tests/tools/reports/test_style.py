@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from onrig.runtime import registry
-from onrig.runtime.memory.strategy import samplings
+from onrig.runtime.memory.strategy import sampling_names
 from onrig.tools.reports import style
 from onrig.tools.reports.style import (
     PALETTE,
@@ -40,9 +40,9 @@ def test_labels_with_room_stay_where_they_belong_and_a_pair_moves_apart_evenly()
 
 def test_every_strategy_looks_different_whoever_registered_it(monkeypatch: pytest.MonkeyPatch) -> None:
     retentions = (*registry.names(registry.RETENTIONS), "Dullest", "Newest")
-    drawn = (*samplings(), "Recent", "Mine(3)+IS")
+    drawn = (*sampling_names(), "Recent", "Mine(3)+IS")
     monkeypatch.setattr(registry, "names", lambda group: retentions)
-    monkeypatch.setattr(style, "samplings", lambda: drawn)
+    monkeypatch.setattr(style, "sampling_names", lambda: drawn)
     looks = {strategy_look(r, s)[:3] for r in retentions for s in drawn}
     assert len(looks) == len(retentions) * len(drawn)
     assert strategy_look("of another installation", "too").colour.startswith("#")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.supervise.revival import GIVE_UP_S
+from onrig.runtime.supervise.revival import HANG_GRACE_S
 from onrig.tools.ports import UsbIdentity
 from onrig.tools.service.texts import (
     MARK,
@@ -111,7 +111,7 @@ def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
 
 
 def test_systemd_gives_up_a_hung_loop_only_after_the_supervisor_did() -> None:
-    assert WATCHDOG_S / 2 >= GIVE_UP_S
+    assert WATCHDOG_S / 2 >= HANG_GRACE_S
     assert values(unit_text(SERVICE))["WatchdogSec"] == str(WATCHDOG_S)
 
 

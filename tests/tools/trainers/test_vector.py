@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 import onrig
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.log.reading import Kept, Part, read_log
+from onrig.runtime.log.reading import Part, StoredLoopState, read_log
 from onrig.runtime.run_loading import load_resolved
 from onrig.sim.identification.result import result_of, write_result
 from onrig.sim.plants import Pendulum
@@ -60,7 +60,7 @@ def first_difference_without_the_positions_at_the_seeds(folder: Path) -> object:
     parts: list[Part] = []
     numbered: object = None
     for part in read_log(folder, config.rig, inputs=config.input_names):
-        before, numbered = numbered, part.fields["numbered_from"] if isinstance(part, Kept) else numbered
+        before, numbered = numbered, part.fields["numbered_from"] if isinstance(part, StoredLoopState) else numbered
         if before in (None, numbered):
             parts.append(part)
     verification = Verification(config, folder)

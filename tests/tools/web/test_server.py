@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.endpoint import TcpEndpoint
 from onrig.tools.web import connections
 from onrig.tools.web.connections import PER_ADDRESS, Hub, Message
 from onrig.tools.web.guard import SECURITY_HEADERS, Address, Guard, listen_at
@@ -218,7 +218,7 @@ def test_an_address_that_is_none_is_answered(served: Served, target: str) -> Non
 
 @pytest.mark.parametrize("first", [b"", b"POST /api/stop HT"], ids=["idle", "slow"])
 def test_stop_gets_through_however_many_hold_on_to_connections(served: Served, first: bytes) -> None:
-    with Crowd(Tcp("127.0.0.1", served.port), 200, first=first) as crowd:
+    with Crowd(TcpEndpoint("127.0.0.1", served.port), 200, first=first) as crowd:
         for _ in range(3):
             crowd.trickle(b"X")
             assert served.order(b'{"how":"now"}') == 200

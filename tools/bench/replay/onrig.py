@@ -15,7 +15,7 @@ from onrig.learner.samplers import Setting, sampler_for
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import GENERATION_SHIFT, POLICY_SHIFT, Batch, Flag, Layout
 from onrig.runtime.memory.storage import Storage
-from onrig.runtime.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.memory.strategy import build_keeper, parse_strategy
 from onrig.tools.bench.replay.buffers import (
     BATCH,
     INSERTS,
@@ -43,7 +43,7 @@ class _Onrig(Buffer):
     def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
         strategy = parse_strategy(kind)
         self._sampling = strategy.sampling
-        self._keeper = keeper_for(strategy, capacity, np.random.default_rng([seed, 3]))
+        self._keeper = build_keeper(strategy, capacity, np.random.default_rng([seed, 3]))
         self._storage = Storage(capacity, Layout(n_obs, n_act), cyclic=self._keeper.cyclic)
         self._sampler = sampler_for(strategy, np.random.default_rng([seed, 4]), Setting(capacity, BATCH, _EPISODES))
         self._capacity = capacity

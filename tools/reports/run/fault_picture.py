@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onrig.hw.messages import Status
 from onrig.runtime.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
+from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, find_post_mortems
 from onrig.runtime.tracking import followers
 from onrig.runtime.view.run_view import to_number
 from onrig.tools.quantity import labelled
@@ -137,7 +137,7 @@ def draw_post_mortems(run_folder: Path, config: RunConfig, *, redraw: bool = Fal
     Raises OSError if one cannot be written, ImportError without matplotlib.
     """
     pictures = []
-    for folder in post_mortems(run_folder):
+    for folder in find_post_mortems(run_folder):
         picture = folder / PICTURE
         if redraw or not picture.exists():
             draw_post_mortem(read_last_moments(folder), config, picture)
@@ -147,7 +147,7 @@ def draw_post_mortems(run_folder: Path, config: RunConfig, *, redraw: bool = Fal
 
 def draw_last_post_mortem(run_folder: Path, config: RunConfig) -> Path | None:
     """Draw only the picture of a run's last post-mortem; takes a second. Raises OSError and ImportError."""
-    folders = post_mortems(run_folder)
+    folders = find_post_mortems(run_folder)
     return draw_post_mortem(read_last_moments(folders[-1]), config, folders[-1] / PICTURE) if folders else None
 
 

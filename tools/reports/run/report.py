@@ -13,7 +13,7 @@ from typing import Final
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_file
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.supervise.post_mortem import post_mortems
+from onrig.runtime.supervise.post_mortem import find_post_mortems
 from onrig.runtime.view.run_view import RunFiles, read_run, to_number
 from onrig.tools.experiments.store import write_atomically
 from onrig.tools.reports.page import (
@@ -130,7 +130,7 @@ def _outcome(facts: RunFacts) -> str:
 
 def _faults(folder: Path) -> list[Incident]:
     incidents = []
-    for post_mortem in post_mortems(folder):
+    for post_mortem in find_post_mortems(folder):
         moments = read_last_moments(post_mortem)
         picture: str | None = None
         with contextlib.suppress(OSError):

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.memory.keepers.by_chance import Thinned
+from onrig.runtime.memory.keepers.by_chance import ThinnedKeeper
 from onrig.runtime.memory.keepers.keeper import REJECTED, Keeper, Signal
 from onrig.runtime.memory.keepers.ranked import Exploration, RankLaw, TdError
 from onrig.runtime.memory.order.uniforms import Uniforms
-from onrig.runtime.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.memory.strategy import build_keeper, parse_strategy
 from tests.runtime.replay.chi_square import follows
 
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)", "MaxKLDiv", "MinError")
@@ -17,7 +17,7 @@ RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)", "MaxKLDiv", "MinE
 
 def _keeper(retention: str, capacity: int, seed: int = 0, write_probability: float = 1.0) -> Keeper:
     rng = np.random.default_rng(seed)
-    return keeper_for(parse_strategy(f"{retention}[Uniform]"), capacity, rng, write_probability=write_probability)
+    return build_keeper(parse_strategy(f"{retention}[Uniform]"), capacity, rng, write_probability=write_probability)
 
 
 def _offer(keeper: Keeper, exploration: float, episode: int = 1) -> int:
@@ -143,7 +143,7 @@ def test_thinning_drops_with_the_given_probability_and_counts() -> None:
 @pytest.mark.parametrize("probability", [0.0, -0.1, 1.1, float("nan")])
 def test_a_write_probability_outside_its_range_is_refused(probability: float) -> None:
     with pytest.raises(ValueError, match="write probability"):
-        Thinned(_keeper("FIFO", 3), probability, np.random.default_rng(0))
+        ThinnedKeeper(_keeper("FIFO", 3), probability, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("write_probability", [1.0, 0.5])

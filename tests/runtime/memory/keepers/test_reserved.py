@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Keeper
-from onrig.runtime.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.memory.strategy import build_keeper, parse_strategy
 
 RESERVED, CAPACITY = 5, 20
 EACH = pytest.mark.parametrize("retention", ["FIFO", "Resv", "TDE(1.0)", "Expl(1.0)", "FULL", "FarPolFrac", "MinError"])
@@ -15,7 +15,9 @@ EACH = pytest.mark.parametrize("retention", ["FIFO", "Resv", "TDE(1.0)", "Expl(1
 def _keeper(retention: str, seed: int = 0, reserved: int = RESERVED, probability: float = 1.0) -> Keeper:
     strategy = parse_strategy(f"{retention}[Uniform]")
     capacity = CAPACITY if reserved else CAPACITY - RESERVED
-    return keeper_for(strategy, capacity, np.random.default_rng(seed), write_probability=probability, reserved=reserved)
+    return build_keeper(
+        strategy, capacity, np.random.default_rng(seed), write_probability=probability, reserved=reserved
+    )
 
 
 def _offered(keeper: Keeper, count: int, seed: int = 3) -> list[int]:

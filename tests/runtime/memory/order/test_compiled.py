@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from onrig.runtime.memory.order import compiled, leaves, ranked
 from onrig.runtime.memory.order.compiled import CompiledOrders, CompiledRankedSlots
-from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITE, SEQUENCE_END, Orders, RankedSlots
+from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITY_BITS, SEQUENCE_END, Orders, RankedSlots
 
-pytestmark = pytest.mark.skipif(compiled._functions() is None, reason="the C library is not built")
+pytestmark = pytest.mark.skipif(compiled._load_functions() is None, reason="the C library is not built")
 CAPACITY = 60
 
 
 def _compiled(capacity: int) -> CompiledRankedSlots:
-    functions = compiled._functions()
+    functions = compiled._load_functions()
     assert functions is not None
     return CompiledRankedSlots(capacity, functions)
 
 
 def _orders(capacity: int, memories: int) -> CompiledOrders:
-    functions = compiled._functions()
+    functions = compiled._load_functions()
     assert functions is not None
     return CompiledOrders([_compiled(capacity) for _ in range(memories)], functions)
 
@@ -40,7 +40,7 @@ def small_leaves() -> Iterator[None]:
         yield
 
 
-_BITS = st.one_of(st.sampled_from([0, 1, INFINITE]), st.integers(0, INFINITE))
+_BITS = st.one_of(st.sampled_from([0, 1, INFINITY_BITS]), st.integers(0, INFINITY_BITS))
 _VALUE = st.one_of(st.sampled_from([0.0, -1.0, 1.0, 1e-45, np.inf, np.nan]), st.floats(-4, 4))
 _PICK = st.integers(0, 10**6)
 _EVENTS = st.lists(
@@ -68,7 +68,7 @@ def test_any_stream_of_events_leaves_the_keys_and_the_order_of_the_reference(
         ours.insert(slot, bits)
         theirs.insert(slot, bits)
     for kind, what, how in events:
-        held = theirs.in_order().tolist()
+        held = theirs.sorted_slots().tolist()
         free = sorted(set(range(CAPACITY)) - set(held))
         if kind == "insert" and isinstance(what, int) and free:
             slot = free[what % len(free)]
@@ -98,16 +98,16 @@ def test_any_stream_of_events_leaves_the_keys_and_the_order_of_the_reference(
             theirs.load(of_ours)
         assert np.array_equal(ours.keys, theirs.keys)
         assert len(ours) == len(theirs)
-        assert np.array_equal(ours.in_order(), theirs.in_order())
+        assert np.array_equal(ours.sorted_slots(), theirs.sorted_slots())
         ranks = np.arange(len(theirs))[::-1]
-        assert np.array_equal(ours.at(ranks), theirs.in_order()[ranks])
+        assert np.array_equal(ours.slots_at(ranks), theirs.sorted_slots()[ranks])
 
 
 def _refuses_rank(
     order: CompiledRankedSlots | RankedSlots, slots: NDArray[np.int64], values: NDArray[np.float32], how: int
 ) -> bool:
     try:
-        order.rank(slots, values, largest_first=bool(how & 1), nan_stays=bool(how & 2))
+        order.rank(slots, values, largest_first=bool(how & 1), keep_nan_rank=bool(how & 2))
     except ValueError:
         return True
     return False
@@ -120,7 +120,7 @@ def test_a_large_order_is_that_of_the_reference_after_much_churn() -> None:
     for order in (ours, theirs):
         order.renew(np.arange(n), 7)
     for step in range(3000):
-        rank, bits = int(n * rng.random() ** 4), int(rng.integers(INFINITE)) if step % 2 else INFINITE
+        rank, bits = int(n * rng.random() ** 4), int(rng.integers(INFINITY_BITS)) if step % 2 else INFINITY_BITS
         slots, values = rng.integers(n, size=8), rng.exponential(size=8) ** 3
         for order in (ours, theirs):
             order.insert(order.pop(rank), bits)
@@ -131,7 +131,7 @@ def test_a_large_order_is_that_of_the_reference_after_much_churn() -> None:
         order.rank(slots, values)
         order.renew(slots[:1500], 3)
     assert np.array_equal(ours.keys, theirs.keys)
-    assert np.array_equal(ours.in_order(), theirs.in_order())
+    assert np.array_equal(ours.sorted_slots(), theirs.sorted_slots())
     assert ours.nbytes <= BYTES_PER_SLOT * n + 16_384
 
 
@@ -147,7 +147,7 @@ def test_ranks_are_found_across_blocks_of_leaves() -> None:
             order.rank(slots, values, largest_first=True)
             order.insert(order.pop(rank), 3)
         ranks = rng.integers(2000, size=9)
-        assert np.array_equal(ours.at(ranks), theirs.in_order()[ranks])
+        assert np.array_equal(ours.slots_at(ranks), theirs.sorted_slots()[ranks])
     assert np.array_equal(ours.keys, theirs.keys)
 
 
@@ -162,8 +162,8 @@ def test_minibatches_of_several_memories_are_those_of_the_reference(
     starts = np.cumsum(lengths, axis=1) - lengths
     for memory in range(memories):
         slots = rng.permutation(200)[: int(lengths[memory].sum()) + int(rng.integers(50))]
-        ours.each[memory].renew(slots, 0)
-        theirs.each[memory].renew(slots, 0)
+        ours.per_memory[memory].renew(slots, 0)
+        theirs.per_memory[memory].renew(slots, 0)
     for _ in range(4):
         uniforms = rng.random((memories, updates * batch))
         drawn = ours.draw(uniforms, starts, lengths, updates)
@@ -171,7 +171,7 @@ def test_minibatches_of_several_memories_are_those_of_the_reference(
         td = rng.choice([rng.standard_normal(), 1.0, np.nan, np.inf], drawn.shape)
         ours.rank(drawn, td)
         theirs.rank(drawn, td)
-        for one, other in zip(ours.each, theirs.each, strict=True):
+        for one, other in zip(ours.per_memory, theirs.per_memory, strict=True):
             assert np.array_equal(one.keys, other.keys)
 
 
@@ -181,24 +181,24 @@ def test_sequence_numbers_start_over_without_a_change_of_order() -> None:
     order._struct.sequence = SEQUENCE_END
     slot = order.pop(0)
     order.insert(slot, 5)
-    assert order.in_order().tolist() == [8, 7, 6, 5, 4, 3, 2, 1, 0, 9]
+    assert order.sorted_slots().tolist() == [8, 7, 6, 5, 4, 3, 2, 1, 0, 9]
     order._struct.sequence = SEQUENCE_END - 1
     order.renew(np.array([7, 6]), 5)
-    assert order.in_order().tolist() == [8, 5, 4, 3, 2, 1, 0, 9, 7, 6]
+    assert order.sorted_slots().tolist() == [8, 5, 4, 3, 2, 1, 0, 9, 7, 6]
 
 
 def test_what_lies_outside_is_refused_untouched() -> None:
     order = _compiled(4)
     order.insert(1, 5)
     before = order.keys.copy()
-    for slot, bits in ((-1, 0), (4, 0), (1, 0), (0, -1), (0, INFINITE + 1)):
+    for slot, bits in ((-1, 0), (4, 0), (1, 0), (0, -1), (0, INFINITY_BITS + 1)):
         with pytest.raises(ValueError, match="outside"):
             order.insert(slot, bits)
     for rank in (-1, 1):
         with pytest.raises(ValueError, match="outside"):
             order.pop(rank)
         with pytest.raises(ValueError, match="outside"):
-            order.at(np.array([0, rank]))
+            order.slots_at(np.array([0, rank]))
     with pytest.raises(ValueError, match="a slot to move is missing"):
         order.remove(2)
     with pytest.raises(ValueError, match="a slot to move is missing"):
@@ -210,7 +210,7 @@ def test_what_lies_outside_is_refused_untouched() -> None:
 
 def test_a_draw_beyond_the_ranks_is_refused() -> None:
     orders = _orders(9, 1)
-    orders.each[0].renew(np.arange(3), 0)
+    orders.per_memory[0].renew(np.arange(3), 0)
     with pytest.raises(ValueError, match="outside"):
         orders.draw(np.array([[0.9]]), np.array([[0]]), np.array([[4]]), 1)
     with pytest.raises(ValueError, match="outside"):

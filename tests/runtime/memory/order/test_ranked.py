@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.memory.order import compiled, leaves, ranked
-from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITE, RankedSlots, float_bits
+from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITY_BITS, RankedSlots, float_bits
 
 CAPACITY = 60
 
@@ -24,7 +24,7 @@ def small_leaves(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-_BITS = st.one_of(st.sampled_from([0, 1, INFINITE]), st.integers(0, INFINITE))
+_BITS = st.one_of(st.sampled_from([0, 1, INFINITY_BITS]), st.integers(0, INFINITY_BITS))
 _PICK = st.integers(0, 10**6)
 _EVENTS = st.lists(
     st.one_of(
@@ -91,9 +91,9 @@ def test_any_stream_of_events_leaves_the_order_of_a_sorted_list(events: list[tup
         assert len(order) == len(held)
         if held:
             ends = np.array([0, len(held) // 2, len(held) - 1])
-            assert order.at(ends[:1]).tolist() == held[:1]
-            assert order.at(ends).tolist() == [held[i] for i in ends]
-        assert order.in_order().tolist() == held
+            assert order.slots_at(ends[:1]).tolist() == held[:1]
+            assert order.slots_at(ends).tolist() == [held[i] for i in ends]
+        assert order.sorted_slots().tolist() == held
 
 
 def test_a_large_order_equals_a_sort_after_much_churn() -> None:
@@ -117,13 +117,13 @@ def test_a_large_order_equals_a_sort_after_much_churn() -> None:
         moved = np.unique(rng.integers(n, size=8))
         keys[moved] = rng.exponential(size=len(moved)) ** 3
         order.move(moved, float_bits(keys[moved]))
-    assert np.array_equal(order.in_order(), np.lexsort((age, keys)))
-    order._flat = None
+    assert np.array_equal(order.sorted_slots(), np.lexsort((age, keys)))
+    order._flat_slots = None
     ranks = rng.integers(n, size=16)
-    assert np.array_equal(order.at(ranks), order.in_order()[ranks])
+    assert np.array_equal(order.slots_at(ranks), order.sorted_slots()[ranks])
     assert order.nbytes <= BYTES_PER_SLOT * n + 65_536
-    assert max(map(len, order._keys)) <= leaves.LEAF
-    assert min(map(len, order._keys)) >= leaves.LEAST
+    assert max(map(len, order._keys)) <= leaves.MAX_LEAF_ENTRIES
+    assert min(map(len, order._keys)) >= leaves.MIN_LEAF_ENTRIES
 
 
 @pytest.mark.usefixtures("small_leaves")
@@ -146,9 +146,9 @@ def test_ties_stand_in_insertion_order_and_moving_does_not_make_younger() -> Non
     for slot in (3, 1, 4, 0, 2):
         order.insert(slot, 7)
     order.move(np.array([3]), np.array([9], np.uint32))
-    assert order.in_order().tolist() == [1, 4, 0, 2, 3]
+    assert order.sorted_slots().tolist() == [1, 4, 0, 2, 3]
     order.move(np.array([3]), np.array([7], np.uint32))
-    assert order.in_order().tolist() == [3, 1, 4, 0, 2]
+    assert order.sorted_slots().tolist() == [3, 1, 4, 0, 2]
 
 
 def test_sequence_numbers_start_over_without_a_change_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,18 +161,18 @@ def test_sequence_numbers_start_over_without_a_change_of_order(monkeypatch: pyte
         assert slot == reference.pop(0)
         order.insert(slot, 0)
         reference.append(slot)
-    assert order.in_order().tolist() == reference
+    assert order.sorted_slots().tolist() == reference
 
 
 def test_order_of_bits_is_that_of_the_values_and_denormals_are_no_ties() -> None:
     values = np.array([0.0, 1e-45, -3e-45, 1e-38, 0.1, -0.10000001, 1.0, 3.4e38, np.inf], np.float32)
     bits = float_bits(values)
     assert np.all(np.diff(bits.astype(np.int64)) > 0)
-    assert bits[-1] == INFINITE
+    assert bits[-1] == INFINITY_BITS
     order = RankedSlots(9)
     for slot in (4, 0, 8, 2, 6, 1, 3, 7, 5):
         order.insert(slot, int(bits[slot]))
-    assert order.in_order().tolist() == list(range(9))
+    assert order.sorted_slots().tolist() == list(range(9))
 
 
 def test_what_is_no_number_is_refused() -> None:

@@ -3,22 +3,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.runtime.memory.order.uniforms import ARRAY_BLOCK, BLOCK, UniformArrays, Uniforms
+from onrig.runtime.memory.order.uniforms import ARRAY_BLOCK_SIZE, BLOCK_SIZE, UniformArrays, Uniforms
 
 
 def test_numbers_are_those_of_the_generator() -> None:
     ours = Uniforms(np.random.default_rng(3))
-    assert [ours.next() for _ in range(2 * BLOCK + 5)] == np.random.default_rng(3).random(2 * BLOCK + 5).tolist()
+    assert [ours.next() for _ in range(2 * BLOCK_SIZE + 5)] == np.random.default_rng(3).random(
+        2 * BLOCK_SIZE + 5
+    ).tolist()
 
 
 def test_arrays_are_those_of_the_generator_across_blocks() -> None:
     ours = UniformArrays(np.random.default_rng(3))
-    sizes = [16, ARRAY_BLOCK - 20, 7, 3 * ARRAY_BLOCK, 1]
+    sizes = [16, ARRAY_BLOCK_SIZE - 20, 7, 3 * ARRAY_BLOCK_SIZE, 1]
     got = np.concatenate([ours.take(n).copy() for n in sizes])
     assert np.array_equal(got, np.random.default_rng(3).random(sum(sizes)))
 
 
-@pytest.mark.parametrize("used", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1])
+@pytest.mark.parametrize("used", [0, 1, BLOCK_SIZE - 1, BLOCK_SIZE, BLOCK_SIZE + 1])
 def test_a_restored_stream_goes_on_where_it_was(used: int) -> None:
     one, other = Uniforms(np.random.default_rng(1)), Uniforms(np.random.default_rng(2))
     for _ in range(used):
@@ -28,7 +30,7 @@ def test_a_restored_stream_goes_on_where_it_was(used: int) -> None:
     assert [one.next() for _ in range(1000)] == [other.next() for _ in range(1000)]
 
 
-@pytest.mark.parametrize("used", [0, 1, ARRAY_BLOCK, ARRAY_BLOCK + 1])
+@pytest.mark.parametrize("used", [0, 1, ARRAY_BLOCK_SIZE, ARRAY_BLOCK_SIZE + 1])
 def test_a_restored_array_stream_goes_on_where_it_was(used: int) -> None:
     one, other = UniformArrays(np.random.default_rng(1)), UniformArrays(np.random.default_rng(2))
     one.take(used)

@@ -9,7 +9,7 @@ import numpy as np
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.storage import Storage
-from onrig.runtime.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.memory.strategy import build_keeper, parse_strategy
 from onrig.runtime.replay.checkpoint import CheckpointWriter, Identity, Restored, identity_of
 
 RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)", "MinError")
@@ -22,7 +22,7 @@ class Fed:
     def __init__(self, retention: str, capacity: int, *, per_step: int = 20, write_probability: float = 1.0) -> None:
         self.strategy = parse_strategy(f"{retention}[PER]")
         rng = np.random.default_rng(SEED)
-        self.keeper = keeper_for(self.strategy, capacity, rng, write_probability=write_probability)
+        self.keeper = build_keeper(self.strategy, capacity, rng, write_probability=write_probability)
         self.storage = Storage(capacity, Layout(2, 1), cyclic=self.keeper.cyclic)
         self.offered = 0
         self.stale_errors = 0

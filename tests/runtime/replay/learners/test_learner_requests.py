@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
+    MAX_FEEDBACK_EXPERIENCES,
     MAX_PAYLOAD_BYTES,
-    MAX_REPLAYED,
     MAX_RULINGS,
     UNKNOWN,
     VERSION,
@@ -24,7 +24,7 @@ from onrig.runtime.link.messages import (
     Ancestor,
     Attach,
     Attached,
-    Closed,
+    ClosedEpisode,
     Confirm,
     Done,
     Feedback,
@@ -251,7 +251,7 @@ def test_rows_name_the_returns_of_the_latest_episodes_closed_since(rig: Rig) -> 
     for episode in range(1, 71):
         rig.requests.feed.close(episode, -float(episode))
     rig.requests.feed.close(70, -70.0)  # a restarted process reads its records again
-    assert rig.pull(0, closed=68)[0].episodes == (Closed(69, -69.0), Closed(70, -70.0))
+    assert rig.pull(0, closed=68)[0].episodes == (ClosedEpisode(69, -69.0), ClosedEpisode(70, -70.0))
     assert [ended.episode for ended in rig.pull(0)[0].episodes] == list(range(7, 71))
     assert rig.pull(0, closed=70)[0].episodes == ()
 
@@ -562,7 +562,7 @@ def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_
 
 
 def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
-    many = [0] * (MAX_REPLAYED + 1)
+    many = [0] * (MAX_FEEDBACK_EXPERIENCES + 1)
     assert isinstance(rig.request(Feedback(1), *errors(many, many, many)), Refused)
     assert rig.request(Feedback(1), *errors(many[1:], many[1:], many[1:])) == Accepted()
 
