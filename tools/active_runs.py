@@ -45,7 +45,7 @@ def stop(run: Path | None, *, now: bool) -> int:
     try:
         with Remote(selected) as remote:
             remote.stop(2 if now else 1)
-            request_ns = time.monotonic_ns()  # earlier frames do not show the present state
+            request_ns = time.monotonic_ns()  # earlier frames do not show the current state
             actuators = _await_confirmation(remote, end_fd, request_ns, selected.folder)
     except SegmentMissing:
         actuators = None  # it has just ended; its summary has the state
@@ -63,7 +63,7 @@ def stop(run: Path | None, *, now: bool) -> int:
         return complain("stop", f"{selected.folder}: process {selected.pid} has not ended; see `ps`", ExitCode.HARDWARE)
     print(
         f"{selected.folder}: {describe_outcome(selected.folder)}, "
-                f"{(time.monotonic_ns() - request_ns) / 1e9:.1f} s in all"
+        f"{(time.monotonic_ns() - request_ns) / 1e9:.1f} s in all"
     )
     if confirmed:
         return ExitCode.OK

@@ -33,12 +33,12 @@ class Advice(msgspec.Struct, frozen=True):
     mean: float
     low: float
     high: float
-    """Bounds of the objective, 95 % for all candidates that are left together."""
+    """Bounds of the objective, simultaneous 95 % for all remaining candidates."""
     run_low: float
     run_high: float
     """Bounds of the objective of a single run, 95 %."""
     undecided: tuple[str, ...]
-    """Others that may be better."""
+    """Candidates that the race could not distinguish from the best one."""
 
 
 def read_advice(folder: Path) -> Advice:

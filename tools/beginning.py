@@ -1,6 +1,6 @@
 """Initial experiences (``selection.seed_from``) and networks (``learner.start_from``) from an earlier run.
 
-They must be ones that this rig could have measured or learned: same names, units, ranges and order, same rate, plant
+Both must be valid for this rig: same names, units, ranges and order, same rate, plant
 and reward.
 """
 

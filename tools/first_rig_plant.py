@@ -69,7 +69,7 @@ def generate_files(kind: str) -> dict[str, str]:
         raise NoTemplate(f"the plant '{kind}' has no default for {', '.join(required)}: start with --plant blank")
     try:
         return _files(plant(), {"kind": kind})
-    except Exception as error:  # of foreign code
+    except Exception as error:  # raised by third-party code
         raise NoTemplate(f"the plant '{kind}': {registry.describe_exception(error)}") from None
 
 

@@ -46,7 +46,7 @@ class Evaluation(NamedTuple):
     config: RunConfig
     policy_id: int
     warnings: Sequence[str]
-    """What admission says of the policy."""
+    """Warnings from the admission check."""
     episodes: list[EpisodeRow]
 
     @property

@@ -33,13 +33,13 @@ from onrig.tools.terminal import complain
 
 
 class Drive(NamedTuple):
-    """What is driven, and by which policy."""
+    """Device to drive, and the policy that drives it."""
 
     file: Path
     config: str
     overrides: Sequence[str]
     port: str | None
-    """In place of the configuration's device."""
+    """Serial port that replaces the configuration's device."""
 
 
 def drive(what: Drive, duration_s: float | None, log: Path | None, clock: Clock = time) -> int:

@@ -63,11 +63,11 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Time spent, over all starts."""
     evaluations: tuple[Scores, ...] = ()
     ended: str = ""
-    """Why it ended; empty before."""
+    """Reason for its end; empty while it runs."""
 
 
 def recent_change(evaluations: Sequence[Scores]) -> Paired | None:
-    """Paired change of the score over the last PATIENCE pieces; None before there are as many."""
+    """Paired change of the score over the last PATIENCE pieces; None before that many have run."""
     if len(evaluations) <= PATIENCE_PIECES:
         return None
     return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[-1 - PATIENCE_PIECES].scores))

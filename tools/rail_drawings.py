@@ -169,7 +169,7 @@ class Track(Drawing, frozen=True, tag="track"):
             (high + 0.06 * span, 0.24 * span),
             (
                 *coils,
-                *((text_at((0.5 * (low + high), -0.29 * span), f"squared current in {unit}", "soft"),) if coils else ()),
+                *([text_at((0.5 * (low + high), -0.29 * span), f"squared current in {unit}", "soft")] if coils else []),
                 *rail(config, self.position, 0.0, (low, high), ends=False),
                 *(Shape(form="line", points=wall, colour="soft", width=5.0) for wall in walls),
                 *target_mark(config, self.position, 0.17 * span),

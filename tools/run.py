@@ -41,7 +41,7 @@ def run_in_terminal(
 ) -> int:
     """Run a rig in a terminal: display, keys, live views, results; returns the exit code.
 
-    ``addresses``: those of the live views, by the names of their options.
+    ``addresses``: addresses of the live views, by option name.
     """
     try:
         if advised is None:
@@ -67,7 +67,7 @@ def _create_views(addresses: Mapping[str, str]) -> list[View]:
 
 
 def _check_view(view: View, address: str) -> None:
-    """Raise Failure for an address that is none, or a missing library."""
+    """Raise Failure for an invalid address or a missing library."""
     try:
         parse_address(address)
     except ValueError as error:

@@ -186,7 +186,7 @@ def histogram_times(histogram: CoarseHistogram) -> dict[str, float]:
 
 
 def facts_from_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
-    """Facts of a progress report."""
+    """Facts from a progress report."""
     measure = measure_of(config.task)
     score, policy = values.get(measure.column), values.get("policy")
     return RunFacts(
@@ -207,7 +207,7 @@ def facts_from_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFact
 def facts_from_counters(
     config: RunConfig, figures: Figures, policy: int, actuators: str = "", *, withdrawn: bool = False
 ) -> RunFacts:
-    """Facts of a running run."""
+    """Facts of a run in progress, from its live counters."""
     return RunFacts(
         measure_of(config.task),
         config.episodes,
@@ -243,7 +243,7 @@ def _counts_by_name(counts: tuple[int, ...], names: type[Rule] | type[Miss]) -> 
 
 
 def facts_from_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
-    """Facts of ``summary.json``; those that it lacks are unknown."""
+    """Facts from ``summary.json``; entries missing from it are None."""
     measure = measure_of(config.task)
 
     def integer(section: Mapping[str, object], key: str) -> int | None:
@@ -283,7 +283,7 @@ def facts_from_summary(config: RunConfig, summary: Mapping[str, object]) -> RunF
 
 
 def facts_from_files(m: RunFiles) -> RunFacts:
-    """Facts of a run's folder: of its summary, if there is one, its episodes and its events."""
+    """Facts from a run's folder: its summary (if present), episodes and events."""
     found = facts_from_summary(m.config, m.summary)
     column = found.measure.column
     return found._replace(

@@ -49,7 +49,7 @@ class Plan(NamedTuple):
     port: str | None
     resumption: Resumption | None = None
     facts: Mapping[str, object] = MappingProxyType({})
-    """More for ``meta.json`` of a new run."""
+    """Additional entries for ``meta.json`` of a new run."""
 
     @property
     def option(self) -> str:
@@ -116,7 +116,7 @@ def run(
 
 
 class _Stop(Keyboard):
-    """Source of a stop request, in order, after a caller's function has raised an exception."""
+    """Requests an orderly stop after the caller's ``progress`` function has raised an exception."""
 
     def __init__(self) -> None:
         self.cause: BaseException | None = None

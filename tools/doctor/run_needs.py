@@ -54,7 +54,7 @@ def determine_needs(config: RunConfig, name: str, folder: Path, port: str | None
 
 
 def learner_bytes(config: RunConfig) -> int:
-    """Estimate the learner's memory for experiences: mirror, notes of sampler and algorithm, and links."""
+    """Estimate the learner's memory for experiences: mirror, bookkeeping of sampler and algorithm, and links."""
     settings = learner_settings(config.learner)
     sampling = parts_of_sampling(parse_strategy(config.selection.strategy).sampling)
     row = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT + sampling.bytes_per_slot

@@ -173,7 +173,7 @@ def best_sheet(scored: Sequence[ScoredCell]) -> Sheet:
 
 
 def memory_bytes(cell: AnyCell) -> float:
-    """Maximum bytes of memory that a rig would need for the cell, including the learner's notes on experiences."""
+    """Maximum bytes of memory that a rig would need for the cell, including the learner's bookkeeping per experience."""
     if isinstance(cell, Cell):
         config = cell.config
         learner, selection = learner_settings(config.learner), config.selection

@@ -67,7 +67,7 @@ def cells_sheet(experiment: Experiment) -> Sheet:
 
 
 def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
-    """Table of paired differences, with marks at settled ones."""
+    """Table of paired differences, with marks at significant ones."""
     rows = tuple(
         (
             d.conditions,
@@ -87,7 +87,7 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
 
 
 def difference_mark(pairs: Paired, none: float = 0.0) -> str:
-    """Mark with a space for a settled difference (more is better), or ratio with ``none`` = 1 (less is better)."""
+    """Mark with a space for a significant difference (more is better), or ratio with ``none`` = 1 (less is better)."""
     if not pairs.significant:
         return ""
     return f"{BETTER if (pairs.value > none) == (none == 0.0) else WORSE} "

@@ -26,7 +26,7 @@ def halt(remote: Remote, now_s: Callable[[], float], sleep: Callable[[float], No
     ``now_s`` is the monotonic clock of the frames' time stamps.
     """
     remote.stop(1)
-    request_ns = round(now_s() * 1e9)  # earlier frames do not show the present state
+    request_ns = round(now_s() * 1e9)  # earlier frames do not show the current state
     for level, wait_s in ((1, FADE_TIMEOUT_S), (2, _IMMEDIATE_STOP_TIMEOUT_S)):
         remote.stop(level)
         deadline_s = now_s() + wait_s
