@@ -25,17 +25,17 @@ from onrig.tools.terminal import complain
 
 _CONFIRM_TIMEOUT_S: Final = 15.0
 """Time without confirmation after which the loop counts as hung; the device's lease has long expired by then."""
-_INTERIM_S: Final = 2.0
+_INTERIM_REPORT_DELAY_S: Final = 2.0
 """Time without confirmation after which the interim state is printed; a fade takes far less."""
 _END_TIMEOUT_S: Final = 60.0
 """Shutdown timeout; the last checkpoint of a large memory takes a while."""
-_POLL_S: Final = 0.001
-_RESUME_S: Final = 5.0
+_POLL_INTERVAL_S: Final = 0.001
+_RESUME_TIMEOUT_S: Final = 5.0
 _MIN_RUNNING_S: Final = 0.5
 """Time after which a resumed run counts as running: a cause that persists, such as a pressed e-stop, stops it within a
 few periods."""
 _WAITING_STATES: Final = (State.PAUSED, State.FAULT)
-_RESUME_POLL_S: Final = 0.005
+_RESUME_POLL_INTERVAL_S: Final = 0.005
 
 
 def stop(run: Path | None, *, now: bool) -> int:
@@ -52,7 +52,7 @@ def stop(run: Path | None, *, now: bool) -> int:
     try:
         with RemoteControl(selected) as remote:
             remote.stop(2 if now else 1)
-            request_ns = time.monotonic_ns()  # earlier frames do not show the present state
+            request_ns = time.monotonic_ns()  # earlier frames do not show the current state
             actuators = _await_confirmation(remote, end_fd, request_ns, selected.folder)
     except SegmentMissing:
         actuators = None  # it has just ended; its summary has the state
@@ -68,7 +68,10 @@ def stop(run: Path | None, *, now: bool) -> int:
         )
     if end_fd < 0 or not select.select((end_fd,), (), (), _END_TIMEOUT_S)[0]:
         return complain("stop", f"{selected.folder}: process {selected.pid} has not ended; see `ps`", ExitCode.HARDWARE)
-    print(f"{selected.folder}: {outcome(selected.folder)}, {(time.monotonic_ns() - request_ns) / 1e9:.1f} s in all")
+    print(
+        f"{selected.folder}: {describe_outcome(selected.folder)}, "
+        f"{(time.monotonic_ns() - request_ns) / 1e9:.1f} s in all"
+    )
     if confirmed:
         return ExitCode.OK
     if actuators is not None and actuators.is_unused:
@@ -85,7 +88,7 @@ def stop(run: Path | None, *, now: bool) -> int:
 
 def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, folder: Path) -> Actuators:
     """Wait until a frame shows the actuators safe or the run's processes have ended; returns their state."""
-    interim_ns = request_ns + round(_INTERIM_S * 1e9)
+    interim_ns = request_ns + round(_INTERIM_REPORT_DELAY_S * 1e9)
     while True:
         has_ended = end_fd < 0 or bool(select.select((end_fd,), (), (), 0)[0])
         actuators = remote.actuators  # after the check: an ended run leaves its final state on the board
@@ -95,7 +98,7 @@ def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, fol
         if now_ns > interim_ns:
             interim_ns = sys.maxsize
             print(f"{folder}: actuators {actuators.unconfirmed_message(now_ns, time.time())}", flush=True)
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _describe_confirmation(actuators: Actuators, request_ns: int, manner: str) -> str:
@@ -128,10 +131,10 @@ def choose(verb: str, run: Path | None, *, anywhere: bool) -> Running | int:
             return rig
     if not (folder / "config.yaml").exists():
         return complain(verb, f"'{run}' is not a run folder")
-    return complain(verb, f"'{run}' is not active; it {outcome(folder)}")
+    return complain(verb, f"'{run}' is not active; it {describe_outcome(folder)}")
 
 
-def outcome(folder: Path) -> str:
+def describe_outcome(folder: Path) -> str:
     """Describe briefly how a run ended."""
     summary = read_fields(folder / "summary.json")
     reason, actuators = summary.get("exit_reason"), str(summary.get("actuators", ""))
@@ -145,7 +148,7 @@ def resume(run: Path | None, *, unasked: bool) -> int:
     if isinstance(selected, int):
         return selected
     selected.trust_files()
-    rig = _rig_of(selected.folder)
+    rig = _rig_name(selected.folder)
     if run is None and not unasked:
         if not sys.stdin.isatty():
             return complain("resume", f"{selected.folder}: {rig} would move again; confirm with --yes, or name the run")
@@ -160,12 +163,12 @@ def resume(run: Path | None, *, unasked: bool) -> int:
             if before not in _WAITING_STATES:
                 return complain("resume", f"{selected.folder}: nothing to resume, the run is {before.name.lower()}")
             remote.resume()
-            deadline_s = time.monotonic() + _RESUME_S
+            deadline_s = time.monotonic() + _RESUME_TIMEOUT_S
             while remote.state == before and time.monotonic() < deadline_s:
-                time.sleep(_RESUME_POLL_S)
+                time.sleep(_RESUME_POLL_INTERVAL_S)
             settled_s = time.monotonic() + _MIN_RUNNING_S
             while remote.state != before and time.monotonic() < settled_s:
-                time.sleep(_RESUME_POLL_S)
+                time.sleep(_RESUME_POLL_INTERVAL_S)
             if remote.state == before:
                 return complain(
                     "resume",
@@ -180,7 +183,7 @@ def resume(run: Path | None, *, unasked: bool) -> int:
     return ExitCode.OK
 
 
-def _rig_of(folder: Path) -> str:
+def _rig_name(folder: Path) -> str:
     """Name of a run's rig, if its configuration can be read."""
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.run_loading import load_resolved

@@ -12,8 +12,8 @@ from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.tools.load import load
 
-FILE: Final = "advice.json"
-KEY: Final = "advised"
+ADVICE_FILE: Final = "advice.json"
+META_KEY: Final = "advised"
 """Key in a run's ``meta.json``."""
 
 
@@ -33,25 +33,25 @@ class Advice(msgspec.Struct, frozen=True):
     mean: float
     low: float
     high: float
-    """Bounds of the objective, 95 % for all candidates that are left together."""
+    """Bounds of the objective, simultaneous 95 % for all remaining candidates."""
     run_low: float
     run_high: float
     """Bounds of the objective of a single run, 95 %."""
     undecided: tuple[str, ...]
-    """Others that may be better."""
+    """Candidates that the race could not distinguish from the best one."""
 
 
 def read_advice(folder: Path) -> Advice:
     """Read the advice in a folder; raises Failure."""
     try:
-        return msgspec.json.decode(read_file(folder / FILE, MAX_JSON_BYTES), type=Advice)
+        return msgspec.json.decode(read_file(folder / ADVICE_FILE, MAX_JSON_BYTES), type=Advice)
     except OSError:
-        raise Failure(f"'{folder}' holds no advice ({FILE}): `onrig advise CONFIG --out {folder}`") from None
+        raise Failure(f"'{folder}' holds no advice ({ADVICE_FILE}): `onrig advise CONFIG --out {folder}`") from None
     except msgspec.MsgspecError as error:
-        raise Failure(f"{folder / FILE}: {error}; write it again with `onrig advise --resume`") from None
+        raise Failure(f"{folder / ADVICE_FILE}: {error}; write it again with `onrig advise --resume`") from None
 
 
-def recipe_of(folder: Path, advice: Advice) -> tuple[str, ...]:
+def recipe_overrides(folder: Path, advice: Advice) -> tuple[str, ...]:
     """Return the overrides with which a run uses the advice."""
     return () if advice.recipe is None else (f"recipe={folder / advice.recipe}",)
 
@@ -68,14 +68,14 @@ def check_same_rig(folder: Path, advice: Advice, name: str, overrides: tuple[str
             raise Failure(f"--advised: '{folder}' is for {what} {advised}, not {own}: run `onrig advise {name}`")
 
 
-def facts_of(advice: Advice) -> dict[str, Any]:
+def advice_facts(advice: Advice) -> dict[str, Any]:
     """The advice as facts of a run."""
-    return {KEY: msgspec.to_builtins(advice)}
+    return {META_KEY: msgspec.to_builtins(advice)}
 
 
-def advice_of(meta: Mapping[str, object]) -> Advice | None:
+def advice_from_meta(meta: Mapping[str, object]) -> Advice | None:
     """Return the advice used by a run; None without one, or for a damaged one."""
     try:
-        return msgspec.convert(meta[KEY], Advice)
+        return msgspec.convert(meta[META_KEY], Advice)
     except (KeyError, msgspec.ValidationError):
         return None

@@ -20,13 +20,13 @@ from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import sampled_box
 from onrig.sim.barrier.table import compute
 from onrig.tools.load import explain, load_without_table
-from onrig.tools.progress import progress_of
+from onrig.tools.progress import show_progress
 from onrig.tools.safety_case.campaign import table
 from onrig.tools.safety_case.sampled import Outcome, run_sampled
-from onrig.tools.terminal import complain, unwritable
+from onrig.tools.terminal import complain, file_problem
 
 CONFIDENCE: Final = 0.95
-_WORKERS: Final = 2
+_N_WORKERS: Final = 2
 
 
 def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: int) -> int:
@@ -39,13 +39,13 @@ def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: in
     if box is None:
         return complain("safety", f"{name}: --barrier needs limits.predicted of the kind sampled")
     path = Path(box.table)
-    if problem := unwritable("barrier", path):
+    if problem := file_problem("barrier", path):
         return complain("safety", problem)
-    workers = min(_WORKERS, len(os.sched_getaffinity(0)))
+    workers = min(_N_WORKERS, len(os.sched_getaffinity(0)))
     try:
-        with progress_of(f"{name}, table", 1.0) as report_share:
+        with show_progress(f"{name}, table", 1.0) as report_share:
             header, values = compute(config, box, plants, seed, report_share, workers)
-        with progress_of(f"{name}, test", tests) as report:
+        with show_progress(f"{name}, test", tests) as report:
             tested, outcome = examine(config, box, header, values, tests, seed + 1, lambda n: report(float(n)))
         digest = write_barrier(path, tested, values)
     except (ValueError, OSError) as error:

@@ -50,8 +50,8 @@ def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
     random = random_baseline(model, folder)
     table.line("random controller", random.mean, f"  +- {random.standard_error:.4f} (standard error)")
     problems = grid_problems(config.rig, config.task, twin.plant)
-    best = -math.inf if problems else _grids(table, model, fineness, twin.noise(config.rig))
-    best = max(best, _sampling(table, model, fineness, random.mean))
+    best = -math.inf if problems else _score_grids(table, model, fineness, twin.noise(config.rig))
+    best = max(best, _score_sampling(table, model, fineness, random.mean))
     if problems:
         print(f"  no fuzzy Q-iteration, no finite-horizon optimum: {'; '.join(problems)}")
     if config.task.normalization is None:
@@ -82,7 +82,7 @@ class _Table:
         print(f"  {name:<46}{reward:>10.4f}{normal}{more}", flush=True)
 
 
-def _grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> float:
+def _score_grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> float:
     """Print the scores of the controllers on grids of two states; returns the highest mean reward."""
     folder = cache_folder()
     rewards: list[float] = []
@@ -106,7 +106,7 @@ def _grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[
     return max(rewards)
 
 
-def _sampling(table: _Table, model: TaskModel, fineness: Fineness, random: float) -> float:
+def _score_sampling(table: _Table, model: TaskModel, fineness: Fineness, random: float) -> float:
     """Print the score of the sampling controller's best episodes for each effort; returns the highest."""
     cut_off_reward = lowest_cut_off_reward(model.task, random)
     rewards: list[float] = []

@@ -1,6 +1,6 @@
 """Initial experiences (``selection.seed_from``) and networks (``learner.start_from``) from an earlier run.
 
-They must be ones that this rig could have measured or learned: same names, units, ranges and order, same rate, plant
+Both must be valid for this rig: same names, units, ranges and order, same rate, plant
 and reward.
 """
 
@@ -31,10 +31,10 @@ from onrig.runtime.run_config import RunConfig, capacity_of, record_layout, to_p
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
 from onrig.tools.exporting.minari_format import is_minari, read_records
-from onrig.tools.pretrained import FILE, MARGIN, learned, read_pretraining
+from onrig.tools.pretrained import PRETRAINING_FILE, SETTLING_MARGIN, read_pretraining, total_improvement
 
-_SEED: Final = ("selection", "seed_from")
-_START: Final = ("learner", "start_from")
+_SEED_PATH: Final = ("selection", "seed_from")
+_START_PATH: Final = ("learner", "start_from")
 _MAX_SHOWN: Final = 90
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -59,20 +59,20 @@ def beginning_findings(config: RunConfig) -> Iterator[Finding]:
     """Yield reasons against a run's initial experiences and networks, as far as the configurations show them."""
     learner, seeds = learner_settings(config.learner), config.selection.seeds
     if seeds is None and parse_strategy(config.selection.strategy).keeps_seeds:
-        what = f"{config.selection.strategy} draws from experiences of an earlier run: give {'.'.join(_SEED)}"
+        what = f"{config.selection.strategy} draws from experiences of an earlier run: give {'.'.join(_SEED_PATH)}"
         yield ("selection", "strategy"), f"{what} at selection.strategy"
     if seeds is not None:
         if learner.selected.batch_steps:
             yield (
-                _SEED,
-                f"{learner.algorithm} learns from batches of its own policies: leave it out, at {'.'.join(_SEED)}",
+                _SEED_PATH,
+                f"{learner.algorithm} learns from batches of its own policies: leave it out, at {'.'.join(_SEED_PATH)}",
             )
         else:
-            yield from _mismatch(_SEED, seeds.path, config)
-        if room := _no_room(config):
-            yield _SEED, f"{room} at {'.'.join(_SEED)}"
+            yield from _mismatch_findings(_SEED_PATH, seeds.path, config)
+        if room := _capacity_problem(config):
+            yield _SEED_PATH, f"{room} at {'.'.join(_SEED_PATH)}"
     if learner.start is not None and config.local_learner:
-        yield from _mismatch(_START, learner.start.path, config)
+        yield from _mismatch_findings(_START_PATH, learner.start.path, config)
     elif learner.start is not None:
         yield from start_findings(config)
 
@@ -80,10 +80,13 @@ def beginning_findings(config: RunConfig) -> Iterator[Finding]:
 def start_findings(config: RunConfig) -> Iterator[Finding]:
     """Yield a finding if a remote learner is to begin with networks."""
     if learner_settings(config.learner).start is not None:
-        yield _START, f"only the local learner of a run begins with networks: leave it out, at {'.'.join(_START)}"
+        yield (
+            _START_PATH,
+            f"only the local learner of a run begins with networks: leave it out, at {'.'.join(_START_PATH)}",
+        )
 
 
-def as_begun(config: RunConfig, run: RunConfig) -> RunConfig:
+def with_resolved_origins(config: RunConfig, run: RunConfig) -> RunConfig:
     """Return ``config`` with the resolved origins of the ``run`` that it resumes, where both name the same."""
     ours, theirs = config.selection.seeds, run.selection.seeds
     if ours is not None and theirs is not None and ours in (SeedFrom(theirs.path), SeedFrom(theirs.path, theirs.most)):
@@ -95,17 +98,17 @@ def as_begun(config: RunConfig, run: RunConfig) -> RunConfig:
     return config
 
 
-def _mismatch(at: tuple[str, str], path: str, config: RunConfig) -> Iterator[Finding]:
+def _mismatch_findings(at: tuple[str, str], path: str, config: RunConfig) -> Iterator[Finding]:
     try:
-        theirs = _config_of(Path(path))
+        theirs = _load_config(Path(path))
     except CannotBegin as error:
         yield at, f"{error} at {'.'.join(at)}"
         return
-    if what := mismatch(theirs, config, experiences=at == _SEED):
+    if what := mismatch(theirs, config, experiences=at == _SEED_PATH):
         yield at, f"'{path}' does not fit: {what} at {'.'.join(at)}"
 
 
-def _config_of(folder: Path) -> RunConfig:
+def _load_config(folder: Path) -> RunConfig:
     if not (folder / "config.yaml").is_file():
         raise CannotBegin(f"'{folder}' holds neither a run nor an exported one (config.yaml)")
     try:
@@ -157,16 +160,16 @@ def _first_difference(name: str, theirs: object, ours: object) -> str | None:
     return None
 
 
-def _no_room(config: RunConfig) -> str | None:
+def _capacity_problem(config: RunConfig) -> str | None:
     """Reason why a memory that keeps everything has no room for seeds; None if it has."""
-    if _room(config) is None or _room(config):
+    if _seed_capacity(config) is None or _seed_capacity(config):
         return None
     run_length = config.episodes * episode_steps(config.task, config.rate_hz)
     needed = f"FULL keeps all of the run's {run_length} experiences, and {capacity_of(config)} fit"
     return f"{needed}: give selection.capacity room for the seeds, or leave it out"
 
 
-def _room(config: RunConfig) -> int | None:
+def _seed_capacity(config: RunConfig) -> int | None:
     """Number of seeds that the memory has room for; None for any number."""
     selection = config.selection
     strategy = parse_strategy(selection.strategy)
@@ -178,7 +181,7 @@ def _room(config: RunConfig) -> int | None:
     return max(0, capacity_of(config) - config.episodes * episode_steps(config.task, config.rate_hz))
 
 
-def begin_with(config: RunConfig) -> Beginning:
+def read_beginning(config: RunConfig) -> Beginning:
     """Read the initial experiences and networks of a new run; raises CannotBegin.
 
     `beginning_findings` has found no problem with ``config``.
@@ -186,40 +189,40 @@ def begin_with(config: RunConfig) -> Beginning:
     files = copies_of(to_plain_data(config))
     facts: dict[str, object] = {}
     if (seeds := config.selection.seeds) is not None:
-        taken = _experiences(seeds, config)
-        sha256 = _checked(_SEED, seeds, taken._asdict())
+        taken = _read_experiences(seeds, config)
+        sha256 = _verify_checksum(_SEED_PATH, seeds, taken._asdict())
         files[EXPERIENCES] = encode(taken._asdict())
-        fact = {"path": str(Path(seeds.path).resolve()), "run": _run_of(Path(seeds.path)), "sha256": sha256}
+        fact = {"path": str(Path(seeds.path).resolve()), "run": _run_identity(Path(seeds.path)), "sha256": sha256}
         facts["experiences"] = {**fact, "experiences": len(taken.reward)}
         resolved = SeedFrom(seeds.path, len(taken.reward), sha256)
         selection = msgspec.structs.replace(config.selection, seed_from=resolved)
         config = msgspec.structs.replace(config, selection=selection)
     learner = learner_settings(config.learner)
     if (start := learner.start) is not None:
-        networks, episode = _networks(Path(start.path), config)
-        sha256 = _checked(_START, start, networks)
+        networks, episode = _read_networks(Path(start.path), config)
+        sha256 = _verify_checksum(_START_PATH, start, networks)
         files[NETWORKS] = encode(networks)
-        fact = {"path": str(Path(start.path).resolve()), "run": _run_of(Path(start.path)), "sha256": sha256}
-        facts["networks"] = {**fact, "episode": episode, **_expected(Path(start.path))}
+        fact = {"path": str(Path(start.path).resolve()), "run": _run_identity(Path(start.path)), "sha256": sha256}
+        facts["networks"] = {**fact, "episode": episode, **_expected_score(Path(start.path))}
         section = {**config.learner, "start_from": {"path": start.path, "sha256": sha256}}
         config = msgspec.structs.replace(config, learner=section)
     return Beginning(config, files, {"start": facts} if facts else {})
 
 
-def _expected(folder: Path) -> dict[str, object]:
+def _expected_score(folder: Path) -> dict[str, object]:
     """Return a pretraining's expected score on the rig; empty for other runs."""
-    if not (folder / FILE).is_file():
+    if not (folder / PRETRAINING_FILE).is_file():
         return {}
     evaluations = read_pretraining(folder).evaluations
     if not evaluations:
         raise CannotBegin(f"learner.start_from: '{folder}' holds a pretraining that has not been evaluated yet")
-    last, tolerance = evaluations[-1], MARGIN * abs(learned(evaluations).value)
+    last, tolerance = evaluations[-1], SETTLING_MARGIN * abs(total_improvement(evaluations).value)
     low, high = last.range
     facts = {"low": low, "high": high, "median": last.median.value, "tolerance": tolerance, "plants": len(last.scores)}
     return {"expected": facts}
 
 
-def _checked(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: Arrays) -> str:
+def _verify_checksum(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: Arrays) -> str:
     found = digest(taken)
     if origin.sha256 is not msgspec.UNSET and origin.sha256 != found:
         what = f"'{origin.path}' has changed: its content has the SHA-256 {found}, expected {origin.sha256}"
@@ -227,29 +230,29 @@ def _checked(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: Arrays) -
     return found
 
 
-def _run_of(folder: Path) -> str:
+def _run_identity(folder: Path) -> str:
     """Identity of the run behind a run's folder or an export."""
     meta = read_fields(folder / "meta.json") or {"run": read_fields(folder / "provenance.json").get("run_id")}
     return str(meta.get("run") or "")
 
 
-def _experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
+def _read_experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
     """Read the newest measured experiences that the memory takes and has room for, oldest first."""
     from onrig.tools.api.run_data import DataMissing, RunData
 
     folder = Path(seeds.path)
     try:
         if is_minari(folder):
-            found = _of_data_set(folder)
+            found = _read_data_set(folder)
         elif (folder / "experiences.parquet").is_file():
-            found = _transitions(config, _exported(folder))
+            found = _to_transitions(config, _read_export(folder))
         else:
-            found = _transitions(config, RunData(folder, _config_of(folder)).experiences)
+            found = _to_transitions(config, RunData(folder, _load_config(folder)).experiences)
     except DataMissing as error:
         raise CannotBegin(f"selection.seed_from: {error}") from None
     left_out = Flag.SYNTHETIC | (Flag.INTERVENED if config.selection.intervened == "drop" else Flag(0))
     measured = np.flatnonzero(found.flags & np.uint32(left_out) == 0)
-    room = _room(config)
+    room = _seed_capacity(config)
     most = len(measured) if seeds.most is msgspec.UNSET else seeds.most
     chosen = measured[max(0, len(measured) - (most if room is None else min(most, room))) :]
     if not len(chosen):
@@ -262,7 +265,7 @@ def _experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
     )
 
 
-def _transitions(config: RunConfig, table: Arrays) -> Transitions:
+def _to_transitions(config: RunConfig, table: Arrays) -> Transitions:
     """Experiences of another run's memory."""
     flags = sum(table[str(flag.name).lower()].astype(np.uint32) * np.uint32(flag) for flag in Flag)
     n = len(table["reward"])
@@ -281,22 +284,22 @@ def _transitions(config: RunConfig, table: Arrays) -> Transitions:
     )
 
 
-def _exported(folder: Path) -> Arrays:
+def _read_export(folder: Path) -> Arrays:
     from onrig.tools.api.tables import experience_schema
 
     try:
         from onrig.tools.exporting.table_formats import read_table
 
-        return read_table(folder / "experiences.parquet", experience_schema(_config_of(folder)))
+        return read_table(folder / "experiences.parquet", experience_schema(_load_config(folder)))
     except ImportError:
         raise CannotBegin("selection.seed_from: reading Parquet needs pyarrow: pip install 'onrig[data]'") from None
     except (OSError, KeyError, ValueError) as error:
         raise CannotBegin(f"selection.seed_from: {folder / 'experiences.parquet'}: {error}") from None
 
 
-def _of_data_set(folder: Path) -> Transitions:
+def _read_data_set(folder: Path) -> Transitions:
     """Experiences of the training episodes of a Minari data set, all of them measured."""
-    theirs = _config_of(folder)
+    theirs = _load_config(folder)
     try:
         records = read_records(folder, record_layout(theirs))
     except ImportError:
@@ -306,7 +309,7 @@ def _of_data_set(folder: Path) -> Transitions:
     return TransitionBuilder(theirs.rig, theirs.signals).add(records)
 
 
-def _networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
+def _read_networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
     """Networks and optimisers of a run's learner at its end, and the episode that they follow."""
     from onrig.learner.agent import read_networks
     from onrig.learner.algorithms import algorithm_for
@@ -316,7 +319,7 @@ def _networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
 
     states, run, settings = (
         States(folder / "learner", sys.stderr.write),
-        _run_of(folder),
+        _run_identity(folder),
         learner_settings(config.learner),
     )
     intact = (episode for episode in states.episodes() if state_fault(states.path(episode), run) is None)

@@ -14,7 +14,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.promise import promise_of
 from onrig.tools.load import explain, load_for_rig, print_warning
 from onrig.tools.run_description import describe_run
-from onrig.tools.terminal import complain, picture_problem, reason, unwritable
+from onrig.tools.terminal import complain, file_problem, picture_problem, reason
 
 
 class CheckedRun(NamedTuple):
@@ -37,9 +37,9 @@ def check(name: str, overrides: Sequence[str] = ()) -> CheckedRun:
 
 def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
     """Check a configuration, and print its tables if ``in_detail``; returns the exit code."""
-    if problem := unwritable("plot", plot) or picture_problem("plot", plot):
+    if problem := file_problem("plot", plot) or picture_problem("plot", plot):
         return complain("check", problem)
-    spec = _experiment(name)
+    spec = _experiment_path(name)
     if spec is not None:
         return _check_experiment(name, spec, for_run=in_detail or plot or overrides)
     try:
@@ -61,7 +61,7 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
     return ExitCode.OK if plot is None else _draw(config, plot)
 
 
-def _experiment(name: str) -> Path | None:
+def _experiment_path(name: str) -> Path | None:
     """Path of an experiment's spec; None if ``name`` does not name an experiment."""
     for folder in ("", "experiments"):
         try:

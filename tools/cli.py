@@ -49,14 +49,14 @@ VERBS: Final = (
 _FORMER_VERBS: Final = ("attack", "soak", "bench faults", "bench learner", "bench learning", "bench seeds")
 """Verbs of earlier versions."""
 
-_FOLDER: Final = os.path.join(os.path.dirname(__file__), "verbs")
+_VERBS_FOLDER: Final = os.path.join(os.path.dirname(__file__), "verbs")
 _USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (details: onrig VERB --help)\n\n"
 _EXIT_CODES: Final = """
 exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 safety trip, 6 ended, data
 incomplete, 70 internal, 130 interrupted
 """
 
-_EXTRAS: Final = {**dict.fromkeys(("torch", "onnx", "gymnasium"), "learner"), "foxglove": "live"}
+_EXTRA_BY_PACKAGE: Final = {**dict.fromkeys(("torch", "onnx", "gymnasium"), "learner"), "foxglove": "live"}
 """Optional packages, and the extra that installs them."""
 
 
@@ -94,7 +94,7 @@ def _listing(summaries: dict[str, str]) -> str:
 
 def members(group: str) -> list[str]:
     """Names of the verbs in a group such as ``policy``; empty for a verb."""
-    folder = f"{_FOLDER}/{group}"
+    folder = f"{_VERBS_FOLDER}/{group}"
     names = (name.removesuffix(".py") for name in os.listdir(folder)) if os.path.isdir(folder) else ()
     return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
 
@@ -106,7 +106,7 @@ def every_verb() -> list[str]:
 
 def summary(verb: str) -> str:
     """First line of the docstring of a verb's module or package, which is not imported: ``Run a rig``."""
-    path = f"{_FOLDER}/{verb.replace(' ', '/').replace('-', '_')}"
+    path = f"{_VERBS_FOLDER}/{verb.replace(' ', '/').replace('-', '_')}"
     with open(f"{path}/__init__.py" if os.path.isdir(path) else f"{path}.py", encoding="utf-8") as source:
         return source.readline().strip().strip('"').removesuffix(".")
 
@@ -170,9 +170,9 @@ def _run(verb: str, arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the flush at interpreter exit fails
         return 0 if lost.reader_left else complain(verb, str(lost), 3)
     except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
+        if error.name not in _EXTRA_BY_PACKAGE:
             raise
-        return complain(verb, f"{error.name} is not installed: pip install 'onrig[{_EXTRAS[error.name]}]'", 3)
+        return complain(verb, f"{error.name} is not installed: pip install 'onrig[{_EXTRA_BY_PACKAGE[error.name]}]'", 3)
     except OSError as error:
         import errno
 

@@ -116,10 +116,10 @@ def _has_value(a: Argument) -> bool:
 
 
 def _value_row(verb: str, a: Argument) -> str:
-    return f'        "{verb} {a.flag}") echo {_kind(a)} ;;'
+    return f'        "{verb} {a.flag}") echo {_value_kind(a)} ;;'
 
 
-def _kind(a: Argument) -> str:
+def _value_kind(a: Argument) -> str:
     words = plants() if a.value.complete == "plant" else a.choices
     kind = f"words:{','.join(words)}" if words else a.value.complete or "none"
     return kind + "+" * (a.positional and a.many)
@@ -127,5 +127,5 @@ def _kind(a: Argument) -> str:
 
 def _row(verb: str, arguments: Sequence[Argument]) -> str:
     options = ",".join([*(a.flag for a in arguments if not a.positional), "--help"])
-    kinds = " ".join(_kind(a) for a in arguments if a.positional)
+    kinds = " ".join(_value_kind(a) for a in arguments if a.positional)
     return f'        "{verb}") options={options} kinds="{kinds}" ;;'

@@ -69,7 +69,7 @@ class _OpenLine:
         self._transport.close()
 
 
-class _OnLine:
+class _ConnectedDevice:
     """Connection to a device, with the actions of a person if one assists."""
 
     by_hand = True
@@ -115,11 +115,11 @@ class _OnLine:
         return sys.stdin.readline().strip().lower()
 
 
-class _Paced(_OnLine, PacedConformance):
+class _Paced(_ConnectedDevice, PacedConformance):
     pass
 
 
-class _Lockstep(_OnLine, LockstepConformance):
+class _Lockstep(_ConnectedDevice, LockstepConformance):
     pass
 
 
@@ -127,13 +127,13 @@ def show_list(only: Sequence[str]) -> int:
     """Print the rules for devices with the number of checks for each; returns the exit code."""
     found = [check for kind in (PacedConformance, LockstepConformance) for check in checks_of(kind, only)]
     checks = {(check.method, check.rules) for check in found}
-    for number, sentence in _rules(only):
+    for number, sentence in _matching_rules(only):
         n = sum(number in rules for _, rules in checks)
         print(f"{number}  {n:>2} checks  {sentence}")
     return ExitCode.OK
 
 
-def _rules(only: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _matching_rules(only: Sequence[str]) -> Iterator[tuple[str, str]]:
     for number, sentence in sentences().items():
         if number.startswith("P") and (not only or number.startswith(tuple(only))):
             yield number, sentence
@@ -151,7 +151,7 @@ def examine(
     """
     if not __debug__:
         return complain("conformance", "Python runs without assertions here (-O, PYTHONOPTIMIZE): run it with them")
-    if not any(True for _ in _rules(selection.only)):
+    if not any(True for _ in _matching_rules(selection.only)):
         unknown = " or ".join(selection.only)
         return complain("conformance", f"--only: no rule for devices begins with {unknown}; see --list")
     try:
@@ -178,7 +178,7 @@ def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection)
         tally.outcomes.append(outcome)
         if outcome.verdict == "failed":
             print(f"failed: {check.name} ({', '.join(check.rules)})\n  {outcome.reason}", flush=True)
-    return conclude(tally, dict(_rules(selection.only)))
+    return conclude(tally, dict(_matching_rules(selection.only)))
 
 
 def conclude(tally: Tally, rules: dict[str, str]) -> int:
@@ -193,7 +193,7 @@ def conclude(tally: Tally, rules: dict[str, str]) -> int:
     return ExitCode.HARDWARE if failed else ExitCode.OK
 
 
-def confirmed(share: float, place: str, rig: Rig) -> bool:
+def confirm_motion(share: float, place: str, rig: Rig) -> bool:
     """Return whether a person confirms the announced motion."""
     print(f"onrig conformance drives '{rig.name}' on {place} for about a minute, several times between:")
     for a in rig.actuators:

@@ -15,33 +15,33 @@ from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
 from onrig.runtime.run_state.running import find_running
 
-LOGS: Final = ("log*.mcap",)
-POLICIES: Final = ("policies/*",)
-FIGURES: Final = ("episodes.csv", "events.jsonl", "summary.json", "timing.json", "meta.json", "post-mortem/*")
+LOG_PATTERNS: Final = ("log*.mcap",)
+POLICY_PATTERNS: Final = ("policies/*",)
+REPORT_PATTERNS: Final = ("episodes.csv", "events.jsonl", "summary.json", "timing.json", "meta.json", "post-mortem/*")
 """Files from which a report or a page is built."""
 
 
-def matching(*patterns: str) -> Callable[[str], bool]:
+def path_matcher(*patterns: str) -> Callable[[str], bool]:
     """Return a predicate of paths in a run folder: whether one matches any of the patterns."""
     return lambda name: any(fnmatch(name, pattern) for pattern in patterns)
 
 
-def damage_in(folder: Path, *patterns: str) -> list[Fault]:
+def find_damage(folder: Path, *patterns: str) -> list[Fault]:
     """Compare the matching files of a finished run with its checksums; empty for a run in progress."""
     if find_running(folder) is not None:
         return []
-    return faults(folder, evidence_of(folder), matching("config.yaml", *patterns))
+    return faults(folder, evidence_of(folder), path_matcher("config.yaml", *patterns))
 
 
-def name_damage(verb: str, folder: Path, *patterns: str) -> list[str]:
-    """Print the findings of `damage_in` to stderr; returns the lines."""
-    lines = [f"{folder}: {fault}" for fault in damage_in(folder, *patterns)]
+def print_damage(verb: str, folder: Path, *patterns: str) -> list[str]:
+    """Print the findings of `find_damage` to stderr; returns the lines."""
+    lines = [f"{folder}: {fault}" for fault in find_damage(folder, *patterns)]
     for line in lines:
         sys.stderr.write(f"onrig {verb}: {line}\n")
     return lines
 
 
-def with_damage(code: int, damage: Sequence[str]) -> int:
+def exit_code_with_damage(code: int, damage: Sequence[str]) -> int:
     """Return the exit code of a verb that continued despite damage."""
     return ExitCode.INCOMPLETE if damage and code == ExitCode.OK else code
 

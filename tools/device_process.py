@@ -18,12 +18,12 @@ from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.shm.segment import create_folder, remove_folder
 from onrig.runtime.supervise.child import Child
 
-_START_S: Final = 30.0
-_END_S: Final = 5.0
+_START_TIMEOUT_S: Final = 30.0
+_END_TIMEOUT_S: Final = 5.0
 
 
 @contextlib.contextmanager
-def line_to(config: RunConfig) -> Iterator[Line]:
+def open_device_line(config: RunConfig) -> Iterator[Line]:
     """Context with the line to the device, whose process ends with it; raises LinkError if the process does not start.
 
     A driver makes its actuators safe when it starts and when it ends.
@@ -38,15 +38,15 @@ def line_to(config: RunConfig) -> Iterator[Line]:
         module, options = ("onrig.runtime.driver.main", []) if driver else ("onrig.sim.twin.main", ["--folder"])
         child = Child("device", module, [str(folder / "config.yaml"), *options, str(folder)], folder / "stderr.log")
         try:
-            yield Serial(_path(child, config, folder / "stderr.log"))
+            yield Serial(_await_device_path(child, config, folder / "stderr.log"))
         finally:
-            child.end(_END_S)
+            child.end(_END_TIMEOUT_S)
             child.close()
     finally:
         remove_folder(folder)
 
 
-def names_config(device: str) -> bool:
+def is_config_name(device: str) -> bool:
     """Whether a ``PORT|CONFIG`` is a configuration: a YAML file, a folder with a ``run.yaml``, or a shipped name."""
     if Path(device).suffix in (".yaml", ".yml"):
         return True
@@ -57,8 +57,8 @@ def names_config(device: str) -> bool:
     return not Path(device).is_char_device()
 
 
-def _path(child: Child, config: RunConfig, log: Path) -> str:
-    deadline_s, message = time.monotonic() + _START_S, ""
+def _await_device_path(child: Child, config: RunConfig, log: Path) -> str:
+    deadline_s, message = time.monotonic() + _START_TIMEOUT_S, ""
     while time.monotonic() < deadline_s:
         has_ended = child.poll() is not None
         for report in child.reports():
@@ -69,4 +69,4 @@ def _path(child: Child, config: RunConfig, log: Path) -> str:
             cause = message or (log.read_text(errors="replace").strip().splitlines() or ["it ended"])[-1]
             raise LinkError(f"{config.device.address}: {cause}")
         time.sleep(0.005)
-    raise LinkError(f"{config.device.address}: the process did not start within {_START_S:g} s")
+    raise LinkError(f"{config.device.address}: the process did not start within {_START_TIMEOUT_S:g} s")

@@ -10,10 +10,10 @@ from onrig.runtime.printable import printable
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import Report
 from onrig.tools.quantity import duration
-from onrig.tools.run_facts import of_progress
+from onrig.tools.run_facts import facts_from_progress
 from onrig.tools.terminal import drawing_stream
 
-_LINE_EVERY_S: Final = 5.0
+_LINE_INTERVAL_S: Final = 5.0
 
 
 class Display(Protocol):
@@ -44,7 +44,7 @@ class PlainDisplay:
             now = time.monotonic()
             episode = int(report.values.get("episode") or 0)
             last = episode == self._config.episodes
-            if episode != self._last_episode and (last or now - self._last_line_s >= _LINE_EVERY_S):
+            if episode != self._last_episode and (last or now - self._last_line_s >= _LINE_INTERVAL_S):
                 self._last_line_s, self._last_episode = now, episode
                 print(progress_line(self._config, report, now - self._start_s), flush=True)
 
@@ -84,7 +84,7 @@ class RichDisplay:
         elif report.kind == "ready" and report.message:
             self._console.print(self._text(f"{printable(report.source)}: ready, {printable(report.message)}"))
         elif report.kind == "progress":
-            facts = of_progress(self._config, report.values)
+            facts = facts_from_progress(self._config, report.values)
             self._progress.update(self._task, completed=facts.episode, facts=facts.line())
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class RichDisplay:
 
 def progress_line(config: RunConfig, report: Report, elapsed_s: float) -> str:
     """Plain progress line with the remaining time."""
-    facts = of_progress(config, report.values)
+    facts = facts_from_progress(config, report.values)
     remaining = (
         f", {duration(elapsed_s / facts.episode * (config.episodes - facts.episode))} left" if facts.episode else ""
     )

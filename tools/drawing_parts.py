@@ -11,7 +11,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.tracking import followers
 from onrig.runtime.view.drawing import Point, Shape, signal_of
 
-TRAIL_S: Final = 0.9
+TRAIL_DURATION_S: Final = 0.9
 
 
 def span_of(config: RunConfig, name: str) -> tuple[float, float]:
@@ -20,7 +20,7 @@ def span_of(config: RunConfig, name: str) -> tuple[float, float]:
     return signal.low, signal.high
 
 
-def radians_in(config: RunConfig, name: str) -> float:
+def radians_per_unit(config: RunConfig, name: str) -> float:
     """Radians in a unit of the signal."""
     return math.pi / 180.0 if signal_of(config, name).unit in ("deg", "°") else 1.0
 
@@ -51,12 +51,12 @@ def box(x: float, half: float, low: float, high: float) -> tuple[Point, ...]:
     return ((x - half, low), (x + half, low), (x + half, high), (x - half, high))
 
 
-def words(at: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
+def text_at(at: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
     """A text at a fixed position."""
     return Shape(form="text", points=(at,), text=text, colour=colour)
 
 
-def along(goal: Goal, shift: Point) -> dict[str, Point]:
+def target_translation(goal: Goal, shift: Point) -> dict[str, Point]:
     """Translation with a target, per unit of it."""
     return {} if goal.by is None else {goal.by: shift}
 
@@ -87,15 +87,15 @@ def rail(
     small = unit == "m" and max(abs(low), abs(high)) < 1.0
     for x in (low, high):
         label = f"{1000 * x:.4g} mm" if small else f"{x:.4g} {unit}"
-        yield words((x, y + (0.18 if not ends else -0.06) * span), label.replace("-", "−"), "soft")
+        yield text_at((x, y + (0.18 if not ends else -0.06) * span), label.replace("-", "−"), "soft")
         if ends:
             yield Shape(form="line", points=((x, y), (x, y + 0.06 * span)), colour="soft", width=5.0)
 
 
-def aim(config: RunConfig, position: str, top: float) -> Iterator[Shape]:
+def target_mark(config: RunConfig, position: str, top: float) -> Iterator[Shape]:
     """A mark at the target of a position, upwards from the rail."""
     goal = goal_of(config, position)
     if goal is not None:
-        moved, x = along(goal, (1.0, 0.0)), goal.value
+        moved, x = target_translation(goal, (1.0, 0.0)), goal.value
         yield Shape(form="line", points=((x, 0.0), (x, top)), colour="good", dashed=True, width=2.0, moved_by=moved)
         yield Shape(form="text", points=((x, 1.2 * top),), text="target", colour="good", moved_by=moved)

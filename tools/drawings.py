@@ -15,9 +15,20 @@ from onrig.runtime.safety.fallback import Hold
 from onrig.runtime.safety.plant_box import Sketch
 from onrig.runtime.view.drawing import Drawing, Picture, Point, Scene, Shape, ViewOptions, signal_of
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.drawing_parts import TRAIL_S, Goal, along, box, dial, goal_of, radians_in, ring, span_of, words
+from onrig.tools.drawing_parts import (
+    TRAIL_DURATION_S,
+    Goal,
+    box,
+    dial,
+    goal_of,
+    radians_per_unit,
+    ring,
+    span_of,
+    target_translation,
+    text_at,
+)
 
-_PHASE_S: Final = 8.0
+_PHASE_TRAIL_DURATION_S: Final = 8.0
 _PHASE_HALF_WIDTH: Final = 1.7
 """Half the width of a phase plane whose half height is 1."""
 
@@ -31,17 +42,24 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
 
     def scene(self, config: RunConfig) -> Scene:
         """A dial, the target on it, and the arm."""
-        turn = radians_in(config, self.angle)
+        turn = radians_per_unit(config, self.angle)
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         return Scene(
             (-1.16, -1.16),
             (1.16, 1.16),
             (
                 *dial(),
-                *_on_dial(config, self.angle, turn, (0.0, -1.0)),
+                *_dial_mark(config, self.angle, turn, (0.0, -1.0)),
                 Shape(form="line", points=((0.0, 0.0), (0.0, -1.0)), width=5.0, **turned),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.065),
-                Shape(form="circle", points=((0.0, -1.0),), radius=0.1, colour="accent", trail_s=TRAIL_S, **turned),
+                Shape(
+                    form="circle",
+                    points=((0.0, -1.0),),
+                    radius=0.1,
+                    colour="accent",
+                    trail_s=TRAIL_DURATION_S,
+                    **turned,
+                ),
             ),
         )
 
@@ -53,7 +71,7 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
 
     def scene(self, config: RunConfig) -> Scene:
         """The disc, its spokes, and the target of the mark."""
-        turn = radians_in(config, self.angle)
+        turn = radians_per_unit(config, self.angle)
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         spokes = [(0.62 * math.cos(k), 0.62 * math.sin(k)) for k in (math.tau / 3, 2 * math.tau / 3)]
         return Scene(
@@ -61,17 +79,24 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
             (1.16, 1.16),
             (
                 *dial(),
-                *_on_dial(config, self.angle, turn, (1.0, 0.0)),
+                *_dial_mark(config, self.angle, turn, (1.0, 0.0)),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.72, colour="soft", outlined=True, width=5.0),
                 *(Shape(form="line", points=((0.0, 0.0), p), colour="soft", **turned) for p in spokes),
                 Shape(form="line", points=((0.0, 0.0), (1.0, 0.0)), width=5.0, **turned),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.1),
-                Shape(form="circle", points=((1.0, 0.0),), radius=0.09, colour="accent", trail_s=TRAIL_S, **turned),
+                Shape(
+                    form="circle",
+                    points=((1.0, 0.0),),
+                    radius=0.09,
+                    colour="accent",
+                    trail_s=TRAIL_DURATION_S,
+                    **turned,
+                ),
             ),
         )
 
 
-def _on_dial(config: RunConfig, angle: str, turn: float, zero: Point) -> Iterator[Shape]:
+def _dial_mark(config: RunConfig, angle: str, turn: float, zero: Point) -> Iterator[Shape]:
     """A mark at the target of an angle on a circle, where the point ``zero`` is angle 0."""
     goal = goal_of(config, angle)
     if goal is None:
@@ -82,7 +107,7 @@ def _on_dial(config: RunConfig, angle: str, turn: float, zero: Point) -> Iterato
     c, s = math.cos(turn * goal.value), math.sin(turn * goal.value)
     x, y = c * zero[0] - s * zero[1], s * zero[0] + c * zero[1]
     yield ring((x, y), 0.11)
-    yield words((x + math.copysign(0.48, x), y + 0.04), "target", "good")
+    yield text_at((x + math.copysign(0.48, x), y + 0.04), "target", "good")
 
 
 class Phase(Drawing, frozen=True, tag="phase"):
@@ -103,7 +128,7 @@ class Phase(Drawing, frozen=True, tag="phase"):
             ((-_PHASE_HALF_WIDTH, y_lines[0]), (_PHASE_HALF_WIDTH, y_lines[0]))
         ] * (bottom < 0 < top)
         units = {name: signal_of(config, name).unit for name in (self.x, self.y)}
-        followed = {**along(aim_x, (wide, 0.0)), **along(aim_y, (0.0, tall))}
+        followed = {**target_translation(aim_x, (wide, 0.0)), **target_translation(aim_y, (0.0, tall))}
         return Scene(
             (-_PHASE_HALF_WIDTH - 0.1, -1.25),
             (_PHASE_HALF_WIDTH + 0.1, 1.25),
@@ -117,15 +142,15 @@ class Phase(Drawing, frozen=True, tag="phase"):
                 ),
                 *(Shape(form="line", points=axis, colour="line", width=1.0) for axis in axes),
                 *((ring((x_lines[1], y_lines[1]), 0.08, moved_by=followed),) if any(goals) else ()),
-                words((0.0, 1.13), _axis(self.y, units[self.y], bottom, top), "soft"),
-                words((0.0, -1.13), _axis(self.x, units[self.x], left, right), "soft"),
+                text_at((0.0, 1.13), _axis(self.y, units[self.y], bottom, top), "soft"),
+                text_at((0.0, -1.13), _axis(self.x, units[self.x], left, right), "soft"),
                 Shape(
                     form="circle",
                     points=((-0.5 * wide * (left + right), -0.5 * tall * (bottom + top)),),
                     radius=0.05,
                     colour="accent",
                     moved_by={self.x: (wide, 0.0), self.y: (0.0, tall)},
-                    trail_s=_PHASE_S,
+                    trail_s=_PHASE_TRAIL_DURATION_S,
                 ),
             ),
         )

@@ -93,12 +93,16 @@ def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> 
     Each episode has the device seed and the targets of the same episode in a run with ``seed``. Raises LinkError if the
     twin stops answering (for example because its plant diverges).
     """
-    session, tick, pack = lockstep_session(config), Tick(msgspec.structs.replace(config, seed=seed)), packing(config)
+    session, tick, pack = (
+        lockstep_session(config),
+        Tick(msgspec.structs.replace(config, seed=seed)),
+        record_packer(config),
+    )
     for episode in range(1, episodes + 1):
         yield pack(play_episode(session, tick, policy, episode, seed))
 
 
-def packing(config: RunConfig) -> Callable[[list[Step]], Records]:
+def record_packer(config: RunConfig) -> Callable[[list[Step]], Records]:
     """Function that turns the steps of an episode into its records, with all terms of the reward."""
     layout = record_layout(config)
     terms = terms_of(config, layout)

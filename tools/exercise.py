@@ -17,15 +17,15 @@ from onrig.runtime.config.problem import Finding, NodePath, collect_findings, fo
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.exercise_task import task_findings
-from onrig.tools.foreign import pieces_used
+from onrig.tools.foreign import chosen_plugins
 
-_STRATEGY: Final = ("selection", "strategy")
+_STRATEGY_PATH: Final = ("selection", "strategy")
 
 
-def foreign_findings(config: RunConfig) -> Iterator[Finding]:
+def third_party_findings(config: RunConfig) -> Iterator[Finding]:
     """List the problems of the third-party plugins of an otherwise valid configuration."""
     yield from task_findings(config)
-    for group, name in dict.fromkeys(pieces_used(config)):
+    for group, name in dict.fromkeys(chosen_plugins(config)):
         exercise = _EXERCISES.get(group)
         if exercise is None or registry.origin_of(group, name) is None:
             continue
@@ -41,19 +41,19 @@ def _locate(path: NodePath, problems: Callable[[RunConfig], Iterator[str]], conf
     return ((path, message) for message in problems(config))
 
 
-def _keeper(config: RunConfig) -> Iterator[str]:
+def _keeper_problems(config: RunConfig) -> Iterator[str]:
     from onrig.learner.exercises import keeper_problems
 
     yield from keeper_problems(parse_strategy(config.selection.strategy))
 
 
-def _sampler(config: RunConfig) -> Iterator[str]:
+def _sampler_problems(config: RunConfig) -> Iterator[str]:
     from onrig.learner.exercises import sampler_problems
 
     yield from sampler_problems(parse_strategy(config.selection.strategy), config, learner_settings(config.learner))
 
 
-def _algorithm(config: RunConfig) -> Iterator[str]:
+def _algorithm_problems(config: RunConfig) -> Iterator[str]:
     from onrig.learner.algorithm_exercise import algorithm_problems, untrained_policy
     from onrig.runtime.policy.admission import Refused
     from onrig.tools.evaluate import judge
@@ -66,14 +66,14 @@ def _algorithm(config: RunConfig) -> Iterator[str]:
             yield f"exports a policy that is refused at {verdict.stage}: {verdict.reason}"
 
 
-def _drawing(config: RunConfig) -> Iterator[str]:
+def _drawing_problems(config: RunConfig) -> Iterator[str]:
     from onrig.tools.drawings import drawing_of
 
     drawing_of(config)
     yield from ()
 
 
-def _driver(config: RunConfig) -> Iterator[str]:
+def _driver_problems(config: RunConfig) -> Iterator[str]:
     from onrig.hw.device.driven import Driver
 
     settings = config.device.driver
@@ -91,10 +91,10 @@ def _driver(config: RunConfig) -> Iterator[str]:
 
 
 _EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]]]] = {
-    registry.RETENTIONS: (_STRATEGY, _keeper),
-    registry.SAMPLERS: (_STRATEGY, _sampler),
-    registry.ALGORITHMS: (("learner", "algorithm"), _algorithm),
-    registry.DRAWINGS: (("view", "drawing"), _drawing),
-    registry.DEVICES: (("device", "driver"), _driver),
+    registry.RETENTIONS: (_STRATEGY_PATH, _keeper_problems),
+    registry.SAMPLERS: (_STRATEGY_PATH, _sampler_problems),
+    registry.ALGORITHMS: (("learner", "algorithm"), _algorithm_problems),
+    registry.DRAWINGS: (("view", "drawing"), _drawing_problems),
+    registry.DEVICES: (("device", "driver"), _driver_problems),
 }
 """By group: path of the choice, and check of the plugin."""

@@ -33,7 +33,7 @@ _MAX_STEPS: Final = 1000
 
 def task_findings(config: RunConfig) -> Iterator[Finding]:
     """List the problems of the expressions and third-party plugins of a task and its exploration."""
-    for location, subject, problems in _pieces(config):
+    for location, subject, problems in _task_checks(config):
         with np.errstate(all="ignore"):
             findings = [*collect_findings(lambda p=problems, a=location: ((a, m) for m in p()), subject, location)]  # type: ignore[misc]
         for path, message in findings:
@@ -41,43 +41,47 @@ def task_findings(config: RunConfig) -> Iterator[Finding]:
             yield path, f"{text} at {format_path(location)}"
 
 
-def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Iterator[str]]]]:
+def _task_checks(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Iterator[str]]]]:
     """Yield path, name and check of each third-party plugin and each expression."""
     task = config.task
     for name, term in (task.reward.terms or {}).items():
         if registry.is_third_party(term) or isinstance(term, ExpressionTerm):
-            yield ("task", "reward", "terms", name), f"the reward term '{name}'", partial(_term, config, term)
+            yield ("task", "reward", "terms", name), f"the reward term '{name}'", partial(_term_problems, config, term)
     for name, test in (task.terminations or {}).items():
         if registry.is_third_party(test) or isinstance(test, ExpressionTermination):
             path: NodePath = ("task", "terminations", name)
-            yield path, f"the termination '{name}'", partial(_termination, config, test)
+            yield path, f"the termination '{name}'", partial(_termination_problems, config, test)
     for i, term_ in enumerate(task.inputs or ()):
         if registry.is_third_party(term_.transform):
             subject = f"the input of kind '{term_.transform.__struct_config__.tag}'"
-            yield ("task", "inputs", i, "form"), subject, partial(_form, config, term_)
+            yield ("task", "inputs", i, "form"), subject, partial(_input_problems, config, term_)
     for name, target in (task.targets or {}).items():
         if registry.is_third_party(target):
-            yield ("task", "targets", name), f"the target '{name}'", partial(_target, config, target)
+            yield ("task", "targets", name), f"the target '{name}'", partial(_target_problems, config, target)
     if task.reset is not None and registry.is_third_party(task.reset):
-        yield ("task", "reset"), "the reset", partial(_reset, config)
+        yield ("task", "reset"), "the reset", partial(_reset_problems, config)
     if registry.is_third_party(config.exploration):
-        yield ("exploration",), f"the process '{config.exploration.__struct_config__.tag}'", partial(_noise, config)
+        yield (
+            ("exploration",),
+            f"the process '{config.exploration.__struct_config__.tag}'",
+            partial(_noise_problems, config),
+        )
 
 
-def _term(config: RunConfig, term: RewardTerm) -> Iterator[str]:
+def _term_problems(config: RunConfig, term: RewardTerm) -> Iterator[str]:
     reward = term.build(config.rig)
-    yield from _problems(lambda *arrays: reward(Transitions(*arrays)), probe_points(config.rig), float)
+    yield from _function_problems(lambda *arrays: reward(Transitions(*arrays)), probe_points(config.rig), float)
 
 
-def _termination(config: RunConfig, test: Termination) -> Iterator[str]:
-    yield from _in_tick(config, test.build(config.rig), test.build_scalar(config.rig), bool)
+def _termination_problems(config: RunConfig, test: Termination) -> Iterator[str]:
+    yield from _tick_function_problems(config, test.build(config.rig), test.build_scalar(config.rig), bool)
     if isinstance(test, ExpressionTermination):
         observations = probe_points(config.rig).observation
         for i in np.flatnonzero(np.broadcast_to(test.build_undefined(config.rig)(observations), len(observations)))[:1]:
-            yield f"compares a non-finite value at {_point([observations], i)}"
+            yield f"compares a non-finite value at {_describe_point([observations], i)}"
 
 
-def _problems(function: Function, arrays: Sequence[NDArray[Any]], type_: type) -> Iterator[str]:
+def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], type_: type) -> Iterator[str]:
     """List the problems of a function of (k, ...) arrays to one value per row."""
     n = len(arrays[0])
     copies = [array.copy() for array in arrays]
@@ -94,7 +98,7 @@ def _problems(function: Function, arrays: Sequence[NDArray[Any]], type_: type) -
     batch = np.broadcast_to(batch, (n,)).astype(type_)
     invalid = np.flatnonzero(~np.isfinite(batch))
     if len(invalid):
-        yield f"gives {batch[invalid[0]]} at {_point(arrays, invalid[0])}"
+        yield f"gives {batch[invalid[0]]} at {_describe_point(arrays, invalid[0])}"
     again: NDArray[Any] = np.broadcast_to(np.asarray(function(*copies)), (n,)).astype(type_)
     if again.tobytes() != batch.tobytes():
         yield "returns different results for the same input: it must neither draw random numbers nor keep state"
@@ -103,22 +107,22 @@ def _problems(function: Function, arrays: Sequence[NDArray[Any]], type_: type) -
         single = np.asarray(function(*[array[i] for array in copies]))
         if single.shape != () or single.astype(type_).tobytes() != batch[i].tobytes():
             values = f"{batch[i]} in a batch and {single} alone"
-            yield f"returns {values} at {_point(arrays, i)}: use numpy's functions for both"
+            yield f"returns {values} at {_describe_point(arrays, i)}: use numpy's functions for both"
             return
     pairs = [np.stack([array, array]) for array in copies]
     if np.broadcast_to(np.asarray(function(*pairs)), (2, n)).astype(type_).tobytes() != np.stack([batch] * 2).tobytes():
         yield "returns a different result for arrays of two dimensions"
 
 
-def _point(arrays: Sequence[NDArray[Any]], i: int) -> str:
+def _describe_point(arrays: Sequence[NDArray[Any]], i: int) -> str:
     names = ("the observation", "the action", "the previous action")
     return ", ".join(f"{name} {array[i].tolist()}" for name, array in zip(names, arrays, strict=False))
 
 
-def _in_tick(config: RunConfig, many: Function, one: Function, type_: type) -> Iterator[str]:
+def _tick_function_problems(config: RunConfig, many: Function, one: Function, type_: type) -> Iterator[str]:
     """List the problems of a function of observations called by the tick, in scalar and batched form."""
     observations = probe_points(config.rig).observation
-    problems = [*_problems(many, [observations], type_)]
+    problems = [*_function_problems(many, [observations], type_)]
     yield from problems
     if problems:
         return
@@ -127,25 +131,25 @@ def _in_tick(config: RunConfig, many: Function, one: Function, type_: type) -> I
         if np.asarray(one(row), type_).tobytes() != np.asarray(value, type_).tobytes():
             yield f"returns {one(row)} for floats and {value} for arrays at the observation {list(row)}"
             return
-    yield from _slow(lambda: one(rows[0]), budget_ns(config.period_us))
+    yield from _budget_problems(lambda: one(rows[0]), budget_ns(config.period_us))
 
 
-def _slow(call: Callable[[], object], budget: int) -> Iterator[str]:
+def _budget_problems(call: Callable[[], object], budget: int) -> Iterator[str]:
     elapsed_ns = measure_ns(call)
     if elapsed_ns > budget:
         yield f"takes {elapsed_ns / 1e3:.0f} us (99 of 100 calls), but its budget in the tick is {budget / 1e3:.0f} us"
 
 
-def _form(config: RunConfig, term: PolicyInput) -> Iterator[str]:
+def _input_problems(config: RunConfig, term: PolicyInput) -> Iterator[str]:
     rig, transform = config.rig, term.transform
     index = [o.name for o in rig.signals].index(term.observation)
     signal = transform.signal(rig.signals[index])
     if not -np.inf < signal.low < signal.high < np.inf:
         yield f"has a range of {signal.low} to {signal.high}, expected low < high"
-    yield from _in_tick(config, transform.build(index, rig), transform.build_scalar(index, rig), float)
+    yield from _tick_function_problems(config, transform.build(index, rig), transform.build_scalar(index, rig), float)
 
 
-def _target(config: RunConfig, target: Target) -> Iterator[str]:
+def _target_problems(config: RunConfig, target: Target) -> Iterator[str]:
     steps = min(episode_steps(config.task, config.rate_hz), _MAX_STEPS)
     times = sample_times(steps, config.period_us * 1e-6)
     first, second = (np.asarray(target.draw(times.copy(), np.random.default_rng(1)), np.float64) for _ in range(2))
@@ -160,7 +164,7 @@ def _target(config: RunConfig, target: Target) -> Iterator[str]:
         yield f"draws values from {first.min():g} to {first.max():g}, outside its span of {low:g} to {high:g}"
 
 
-def _reset(config: RunConfig) -> Iterator[str]:
+def _reset_problems(config: RunConfig) -> Iterator[str]:
     reset, rig = config.task.reset, config.rig
     assert reset is not None
     drivers = [reset.driver(middle_of(config.task.all_starts), rig) for _ in range(2)]
@@ -175,10 +179,10 @@ def _reset(config: RunConfig) -> Iterator[str]:
         if first != second:
             yield f"returns different actions for the same observation: {first} and {second}"
             return
-    yield from _slow(lambda: drivers[0].drive(tuple(row), 0.0), MAX_BUDGET_NS)
+    yield from _budget_problems(lambda: drivers[0].drive(tuple(row), 0.0), MAX_BUDGET_NS)
 
 
-def _noise(config: RunConfig) -> Iterator[str]:
+def _noise_problems(config: RunConfig) -> Iterator[str]:
     process = config.exploration
     if not isinstance(process, ActionNoise):
         yield "is not a subclass of onrig.runtime.explore.settings.ActionNoise"

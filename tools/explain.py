@@ -32,14 +32,14 @@ _REACTIONS: Final = {
     "fall_back": "the run waits, disarmed, between episodes until the learner answers, at most {wait:g} s",
 }
 
-_RATES: Final = ("tau", "actor_lr", "critic_lr", "lr")
+_RATE_SETTINGS: Final = ("tau", "actor_lr", "critic_lr", "lr")
 """Settings shown in an algorithm's row, if it has them."""
 
 
 def tables(config: RunConfig) -> Iterator[Table]:
     """Return all tables, in the order of the tick."""
     yield _observations(config)
-    if named := _named_pieces(config.task):
+    if named := _named_parts(config.task):
         yield named
     if config.input_names:
         yield _inputs(config)
@@ -51,7 +51,7 @@ def tables(config: RunConfig) -> Iterator[Table]:
     yield policy_table(config)
 
 
-def _named_pieces(task: Task) -> Table | None:
+def _named_parts(task: Task) -> Table | None:
     """Table of named terms, terminations and targets; None without any."""
     rows = []
     choices = ("reward", task.reward.terms), ("ends the episode", task.terminations), ("target", task.targets)
@@ -74,7 +74,7 @@ def release_bounds(low: float, high: float, release: float) -> tuple[float, floa
     return centre - release * half, centre + release * half
 
 
-def reuse(config: RunConfig, learner: LearnerSettings) -> float:
+def mean_replays(config: RunConfig, learner: LearnerSettings) -> float:
     """Mean number of replays per experience: batch size times updates per stored experience (on-policy: per experience
     in a batch)."""
     if learner.selected.batch_steps:
@@ -266,7 +266,7 @@ def _learning(config: RunConfig) -> Table:
     stored = capacity * layout.row_bytes / 1e6
     keeper_note = f", and {strategy.keeper.holds}" if strategy.keeper.holds else ""
     algorithm = learner.selected
-    rates = [f"{name} {getattr(algorithm, name):g}" for name in _RATES if hasattr(algorithm, name)]
+    rates = [f"{name} {getattr(algorithm, name):g}" for name in _RATE_SETTINGS if hasattr(algorithm, name)]
     horizon = 1.0 / (1.0 - algorithm.gamma)
     budget = config.selection.capacity_bytes
     budget_note = "" if budget is None else f", within {budget / 1e6:.3g} MB"
@@ -276,7 +276,7 @@ def _learning(config: RunConfig) -> Table:
         ("learner's memory", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and notes"),
         *_alterations(config.selection),
         ("updates", *_updates(config, learner)),
-        ("replay ratio", f"{reuse(config, learner):.3g}", "mean replays per experience"),
+        ("replay ratio", f"{mean_replays(config, learner):.3g}", "mean replays per experience"),
         ("network", algorithm.size, ", ".join((learner.algorithm.upper(), *rates))),
         ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {algorithm.gamma:g}"),
         ("reward scale", f"{algorithm.reward_scale:g}", "factor on every reward in learning"),

@@ -21,8 +21,8 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.terminal import Table
 
-_LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
-_BUDGETED: Final = {
+_POINT_LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
+_QUOTA_LABELS: Final = {
     "interventions": "interventions (ticks)",
     "trips": "trips",
     "energy_s": "energy (s of full effort)",
@@ -82,8 +82,8 @@ def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
             case EpsilonGreedy():
                 maximum = "of the steps take a random level"
             case _:
-                maximum = _in_units(config, values)
-        rows.append((_LABELS[exploration.over].format(x), text, maximum))
+                maximum = _format_amplitudes(config, values)
+        rows.append((_POINT_LABELS[exploration.over].format(x), text, maximum))
     rows.append(("process", "", exploration.describe()))
     quiet = exploration.quiet
     if quiet is not None:
@@ -103,11 +103,11 @@ def _advance_lines(config: RunConfig, exploration: ScheduledNoise) -> Iterator[s
     names = [a.name for a in config.rig.actuators]
     end = max((points[-1][0] for points in schedules(exploration.amplitude, names)), default=last)
     if end > last:
-        label = _LABELS[exploration.over]
+        label = _POINT_LABELS[exploration.over]
         yield f"the schedule ends at {label.format(end)}, this run no later than {label.format(last)}"
 
 
-def _in_units(config: RunConfig, values: tuple[float, ...]) -> str:
+def _format_amplitudes(config: RunConfig, values: tuple[float, ...]) -> str:
     groups: dict[str, list[str]] = {}
     for a, amplitude in zip(config.rig.actuators, values, strict=True):
         groups.setdefault(f"{amplitude * a.half_range:.3g} {a.unit}", []).append(a.name)
@@ -140,7 +140,7 @@ def _budgets(config: RunConfig, budgets: Budgets) -> Table:
         limits = [msgspec.structs.asdict(getattr(budgets, span))[name] for span in SPANS]
         if any(limit is not None for limit in limits):
             cells = ["-" if limit is None else f"{limit:.12g}" for limit in limits]
-            rows.append((_BUDGETED[name], *cells, f"{maxima.get(name, steps):g}"))
+            rows.append((_QUOTA_LABELS[name], *cells, f"{maxima.get(name, steps):g}"))
     t = budgets.temperature
     if t is not None:
         unit = next(s.unit for s in config.rig.sensors if s.name == t.sensor)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _TRACE_STEPS: Final = 100
 _NOISE_MARGIN: Final = 2.6
 _MAX_TRIPS: Final = 8
-_FIRST, _LAST, _SCHEDULE, _GATE = BLUE, ORANGE, VIOLET, GREEN
+_FIRST_COLOUR, _LAST_COLOUR, _SCHEDULE_COLOUR, _GATE_COLOUR = BLUE, ORANGE, VIOLET, GREEN
 _UNITS: Final = {"episodes": "training episode", "steps": "training step", "seconds": "time in training (s)"}
 _POINT_LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
 
@@ -96,19 +96,19 @@ def exploration_rows(config: RunConfig) -> list[Row]:
     gates: list[Callable[[Axes], None]] = []
     rows = []
     if isinstance(exploration, ScheduledNoise):
-        rows.append(Row(1.6, (partial(_schedule, config=config, exploration=exploration),)))
+        rows.append(Row(1.6, (partial(_draw_schedule, config=config, exploration=exploration),)))
         if not isinstance(exploration, ParameterNoise | EpsilonGreedy):
-            rows.append(Row(2.2, (partial(_noise, config=config, exploration=exploration),)))
+            rows.append(Row(2.2, (partial(_draw_noise, config=config, exploration=exploration),)))
         if exploration.near_envelope is not None:
-            gates.append(partial(_near, near=exploration.near_envelope))
+            gates.append(partial(_draw_near_envelope, near=exploration.near_envelope))
         if exploration.back_off is not None:
-            gates.append(partial(_back_off, back_off=exploration.back_off))
+            gates.append(partial(_draw_back_off, back_off=exploration.back_off))
     if exploration.budgets != Budgets():
-        gates.append(partial(_room, warn=exploration.budgets.warn))
+        gates.append(partial(_draw_room, warn=exploration.budgets.warn))
     return [*rows, Row(1.3, tuple(gates))] if gates else rows
 
 
-def _schedule(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
+def _draw_schedule(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
     first, last = schedule_range(config, exploration)
     xs = [first + i * (last - first) / 400 for i in range(401)] if last > first else [first - 0.5, first + 0.5]
     names = [a.name for a in config.rig.actuators]
@@ -118,7 +118,7 @@ def _schedule(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> Non
     }
     for i, (points, members) in enumerate(distinct.items()):
         amplitude = [interpolate(points, x) for x in xs]
-        colour = _SCHEDULE if len(distinct) == 1 else PALETTE[i % len(PALETTE)]
+        colour = _SCHEDULE_COLOUR if len(distinct) == 1 else PALETTE[i % len(PALETTE)]
         axes.fill_between(xs, amplitude, color=colour, alpha=0.12 / len(distinct), lw=0)
         axes.plot(xs, amplitude, color=colour, label=", ".join(members))
         for x, value in points:
@@ -128,7 +128,7 @@ def _schedule(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> Non
             if len(distinct) == 1:
                 _name_point(axes, f"{value:g} at {_POINT_LABELS[exploration.over].format(x)}", x, value, x < 0.5 * last)
     if len(distinct) == 1 and exploration.over == "episodes":
-        for x, colour in ((last, _LAST), (first, _FIRST)):
+        for x, colour in ((last, _LAST_COLOUR), (first, _FIRST_COLOUR)):
             axes.plot(x, amplitudes(exploration, names, x)[0], "o", ms=7, color=colour, clip_on=False)
     elif len(distinct) > 1:
         axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=4, frameon=False)
@@ -152,7 +152,7 @@ def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
     )
 
 
-def _noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
+def _draw_noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
     """Draw the exploration noise on the first actuator as in this run (same random streams), before the gates."""
     own, cut = isinstance(exploration, OwnNoise), clip_limit(exploration)
     steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]
@@ -162,7 +162,7 @@ def _noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
     for side in (-1, 1):
         axes.axhspan(cut * side, 10 * side, color="0.94", lw=0)
     last_noisy = next((e for e in range(config.episodes, 1, -1) if not is_quiet(exploration.quiet, e)), 1)
-    for episode, x, colour in ((1, first, _FIRST), (last_noisy, last, _LAST))[:last_noisy]:
+    for episode, x, colour in ((1, first, _FIRST_COLOUR), (last_noisy, last, _LAST_COLOUR))[:last_noisy]:
         raw = raw_signal(exploration, stream(config.seed, Role.EXPLORATION, episode), steps, len(names))
         if raw is None:
             continue
@@ -182,28 +182,30 @@ def _noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=3, frameon=False, borderaxespad=0.2)
 
 
-def _near(axes: Axes, near: NearEnvelope) -> None:
-    _factor(axes, "near the envelope", "margin (0: at its edge)")
-    axes.plot([0, near.start, 1], [attenuation(near, x) for x in (0, near.start, 1)], color=_GATE)
+def _draw_near_envelope(axes: Axes, near: NearEnvelope) -> None:
+    _prepare_factor_axes(axes, "near the envelope", "margin (0: at its edge)")
+    axes.plot([0, near.start, 1], [attenuation(near, x) for x in (0, near.start, 1)], color=_GATE_COLOUR)
     axes.set_xlim(0, 1)
 
 
-def _back_off(axes: Axes, back_off: BackOff) -> None:
+def _draw_back_off(axes: Axes, back_off: BackOff) -> None:
     retreats = [BackOffState()]
     for _ in range(_MAX_TRIPS):
         retreats.append(back_off_once(back_off, retreats[-1]))
-    _factor(axes, "after trips", f"trips (one back per {back_off.clean_episodes} clean episodes)")
-    axes.step(range(len(retreats)), [back_off_factor(back_off, r) for r in retreats], "o-", where="post", color=_GATE)
+    _prepare_factor_axes(axes, "after trips", f"trips (one back per {back_off.clean_episodes} clean episodes)")
+    axes.step(
+        range(len(retreats)), [back_off_factor(back_off, r) for r in retreats], "o-", where="post", color=_GATE_COLOUR
+    )
     axes.set_xlim(0, _MAX_TRIPS)
 
 
-def _room(axes: Axes, warn: float) -> None:
-    _factor(axes, "as a budget runs low", "used fraction")
-    axes.plot([0, warn, 1, 1.1], [1, 1, budget_factor(1.0, 1.0, warn), 0], color=_GATE)
+def _draw_room(axes: Axes, warn: float) -> None:
+    _prepare_factor_axes(axes, "as a budget runs low", "used fraction")
+    axes.plot([0, warn, 1, 1.1], [1, 1, budget_factor(1.0, 1.0, warn), 0], color=_GATE_COLOUR)
     axes.set_xlim(0, 1.1)
 
 
-def _factor(axes: Axes, heading: str, x: str) -> None:
+def _prepare_factor_axes(axes: Axes, heading: str, x: str) -> None:
     title(axes, heading)
     axes.set_xlabel(x, labelpad=1, fontsize=9)
     axes.set_ylabel("times", labelpad=1)

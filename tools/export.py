@@ -9,7 +9,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.api.run_data import NoRun, RunData, open_run
 from onrig.tools.exporting.export import Format, export
 from onrig.tools.exporting.source import CannotExport
-from onrig.tools.progress import progress_of
+from onrig.tools.progress import show_progress
 from onrig.tools.quantity import count
 from onrig.tools.terminal import complain
 
@@ -23,7 +23,7 @@ def export_run(folder: Path, format_: Format, out: Path | None) -> int:
     name = folder.resolve().name
     out = out or Path(f"{name}-v0" if format_ == "minari" else f"{name}-{format_}")
     try:
-        with progress_of("records", float(max(1, _records(run)))) as report:
+        with show_progress("records", float(max(1, _count_records(run)))) as report:
             done = 0
 
             def add_records(records: int) -> None:
@@ -44,7 +44,7 @@ def export_run(folder: Path, format_: Format, out: Path | None) -> int:
     return ExitCode.INCOMPLETE if exported.missing else ExitCode.OK
 
 
-def _records(run: RunData) -> int:
+def _count_records(run: RunData) -> int:
     """Number of records in the run's log; 0 without one."""
     try:
         from onrig.runtime.log.reading import count_steps

@@ -17,7 +17,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.tools.options import field_docs, one_line
 
 REQUIRED: Final = "required"
-UNBOUNDED: Final = 1e8
+MIN_HIDDEN_BOUND: Final = 1e8
 """Magnitude from which bounds only keep sums finite and are not shown."""
 
 
@@ -55,14 +55,14 @@ def sections_of_run(parts: Mapping[NodePath, type]) -> list[Section]:
 
 
 def _sections(path: str, struct: types.StructType, parts: Mapping[str, type]) -> Iterator[Section]:
-    fields = [_complete(path, field, parts) for field in struct.fields]
+    fields = [_resolve_type(path, field, parts) for field in struct.fields]
     yield _section(path, "", struct, fields)
     yield from _nested_sections(path, fields, parts)
 
 
-def _complete(path: str, field: types.Field, parts: Mapping[str, type]) -> types.Field:
+def _resolve_type(path: str, field: types.Field, parts: Mapping[str, type]) -> types.Field:
     """Replace a field's type by the one of another package."""
-    part = parts.get(_joined(path, field.encode_name))
+    part = parts.get(_join_path(path, field.encode_name))
     return field if part is None else types.Field(field.name, field.encode_name, types.type_info(part), field.required)
 
 
@@ -95,7 +95,7 @@ def _nested_sections(path: str, fields: Sequence[types.Field], parts: Mapping[st
             names, _ = groups.setdefault(tuple(struct.cls for struct in structs), ([], structs))
             names.append(field.encode_name + located[0][0])
     for names, structs in groups.values():
-        location = _joined(path, " | ".join(names))
+        location = _join_path(path, " | ".join(names))
         single = len(structs) == 1 and not structs[0].tag_field
         yield from _sections(location, structs[0], parts) if single else _variants(location, structs, parts)
 
@@ -125,7 +125,7 @@ def _variant(struct: types.StructType) -> str:
     return f"{struct.tag_field}: {struct.tag}" if struct.tag_field else struct.cls.__name__.lower()
 
 
-def _joined(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
@@ -186,7 +186,7 @@ def _bounds(number: types.IntType | types.FloatType) -> str:
     exclusive = number.gt is not None or low == SMALLEST
     if low is not None and (low == SMALLEST or low <= -LARGEST):
         low = 0 if exclusive else None
-    if high is not None and high >= UNBOUNDED:
+    if high is not None and high >= MIN_HIDDEN_BOUND:
         high = None
     low_text, high_text = (f"{value:.12g}" for value in (low or 0, high or 0))
     words = []

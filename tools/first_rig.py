@@ -25,18 +25,18 @@ from onrig.runtime.files import read_file
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.safety.promise import promise_of
 from onrig.tools.first_rig_page import Bench, page
-from onrig.tools.first_rig_plant import NoTemplate, generated, modelled, template_of
+from onrig.tools.first_rig_plant import NoTemplate, generate_files, mujoco_model_files, template_of
 from onrig.tools.terminal import complain
 
-BENCH: Final = "bench.yaml"
-_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]+")
-_README: Final = "README.md"
-_PORT: Final = """\
+BENCH_FILE: Final = "bench.yaml"
+_SPECIAL_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_]+")
+_README_FILE: Final = "README.md"
+_PORT_LINES: Final = """\
 device:
   # On hardware, in place of the twin, with pace: realtime (`onrig ports` lists the ports):
   # port: {path: /dev/serial/by-id/usb-..., baud: 921600}
 """
-MODEL: Final = "mujoco"
+MODEL_PLANT: Final = "mujoco"
 """Plant whose files are generated from a model."""
 
 
@@ -44,7 +44,7 @@ def write(folder: Path, plant: str, model: Path | None = None) -> int:
     """Write the files; returns the exit code."""
     written: list[Path] = []
     try:
-        texts = texts_of(plant, rig_name(folder, plant), model)
+        texts = rig_files(plant, rig_name(folder, plant), model)
     except (NoTemplate, ConfigError) as error:
         return complain("init", str(error))
     try:
@@ -62,19 +62,19 @@ def write(folder: Path, plant: str, model: Path | None = None) -> int:
     *others, last = sorted(texts)
     print(f"{folder}: wrote {', '.join(others)} and {last}")
     run = shlex.quote(str(folder / "run.yaml"))
-    print(f"try it on its twin: onrig run {run} --set episodes=20; then follow {folder / _README}")
+    print(f"try it on its twin: onrig run {run} --set episodes=20; then follow {folder / _README_FILE}")
     return ExitCode.OK
 
 
 def rig_name(folder: Path, plant: str) -> str:
     """Name of the rig: that of its folder, truncated to fit into the device's hello."""
-    return (_NOT_PLAIN.sub("-", folder.resolve().name).strip("-") or plant)[:NAME_BYTES].strip("-")
+    return (_SPECIAL_CHARACTERS.sub("-", folder.resolve().name).strip("-") or plant)[:NAME_BYTES].strip("-")
 
 
 def templates() -> dict[str, Path]:
     """Folders of Onrig's own templates, by plant."""
     root = Path(str(files("onrig").joinpath("docs", "examples")))
-    return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{BENCH}"))}
+    return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{BENCH_FILE}"))}
 
 
 def plants() -> tuple[str, ...]:
@@ -82,24 +82,24 @@ def plants() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*templates(), *registry.names(registry.PLANTS)]))
 
 
-def texts_of(plant: str, name: str, model: Path | None = None) -> dict[str, str]:
+def rig_files(plant: str, name: str, model: Path | None = None) -> dict[str, str]:
     """Return the files by name, for a rig called ``name``.
 
     Raises NoTemplate for an unknown plant or one without initial files, ConfigError for an invalid template.
     """
-    if model is not None and plant != MODEL:
-        raise NoTemplate(f"--model is for --plant {MODEL}, not for '{plant}'")
+    if model is not None and plant != MODEL_PLANT:
+        raise NoTemplate(f"--model is for --plant {MODEL_PLANT}, not for '{plant}'")
     if plant not in plants():
         raise NoTemplate(f"--plant: expected {' or '.join(plants())}, got '{plant}'{hint(plant, plants())}")
-    if plant == MODEL:
+    if plant == MODEL_PLANT:
         if model is None:
-            raise NoTemplate(f"--plant {MODEL} needs a model: --model MODEL.xml")
-        return _named(modelled(model), name)
+            raise NoTemplate(f"--plant {MODEL_PLANT} needs a model: --model MODEL.xml")
+        return _adapt_to_name(mujoco_model_files(model), name)
     folder = templates().get(plant) or template_of(plant)
-    return _named(generated(plant) if folder is None else _read(folder), name)
+    return _adapt_to_name(generate_files(plant) if folder is None else _read_template(folder), name)
 
 
-def _read(folder: Path) -> dict[str, str]:
+def _read_template(folder: Path) -> dict[str, str]:
     """Files of a template."""
     try:
         contents = {path.name: read_file(path, MAX_BYTES) for path in sorted(folder.iterdir()) if _is_copied(path)}
@@ -112,36 +112,36 @@ def _is_copied(path: Path) -> bool:
     return path.is_file() and not path.name.startswith(".")
 
 
-def _named(texts: Mapping[str, str], name: str) -> dict[str, str]:
+def _adapt_to_name(texts: Mapping[str, str], name: str) -> dict[str, str]:
     """Adapt a template's files to a rig of this name: the name in ``rig.yaml``, lines for a port, and the README."""
-    missing = [file for file in (_README, BENCH) if file not in texts]
+    missing = [file for file in (_README_FILE, BENCH_FILE) if file not in texts]
     if missing:
         raise NoTemplate(f"the template has no {' and no '.join(missing)}")
-    bench = convert(parse_document(texts[BENCH], BENCH), (), Bench)
-    named_texts = {**(dict(_shipped(bench.run)) if bench.run else {}), **texts}
-    del named_texts[BENCH]
+    bench = convert(parse_document(texts[BENCH_FILE], BENCH_FILE), (), Bench)
+    named_texts = {**(dict(_shipped_files(bench.run)) if bench.run else {}), **texts}
+    del named_texts[BENCH_FILE]
     try:
         named_texts["rig.yaml"] = _substitute(
             named_texts["rig.yaml"], r"^name: .*\n", f'name: "{name}"  # the firmware must report the same name\n'
         )
-        named_texts["run.yaml"] = _substitute(named_texts["run.yaml"], r"^device:\n", _PORT)
+        named_texts["run.yaml"] = _substitute(named_texts["run.yaml"], r"^device:\n", _PORT_LINES)
     except KeyError as error:
         raise NoTemplate(f"the template has no {error.args[0]}") from None
     limits = convert(parse_document(named_texts["run.yaml"], "run.yaml"), ("limits",), Limits)
-    return {**named_texts, _README: page(texts[_README], bench, name, promise_of(limits))}
+    return {**named_texts, _README_FILE: page(texts[_README_FILE], bench, name, promise_of(limits))}
 
 
-def _shipped(run: str) -> Iterator[tuple[str, str]]:
+def _shipped_files(run: str) -> Iterator[tuple[str, str]]:
     """Run, rig and task of a shipped configuration, where the run names the files next to it."""
-    text = _origin(run, "")
+    text = _with_origin(run, "")
     for part, folder in (("rig", "rigs"), ("task", "tasks")):
         (used,) = re.findall(rf"^{part}: (.*)$", text, re.MULTILINE)
         text = _substitute(text, rf"^{part}: .*\n", f"{part}: {part}.yaml\n")
-        yield f"{part}.yaml", _origin(used, folder)
+        yield f"{part}.yaml", _with_origin(used, folder)
     yield "run.yaml", text
 
 
-def _origin(source: str, folder: str) -> str:
+def _with_origin(source: str, folder: str) -> str:
     """Text of a shipped configuration, preceded by a line with its origin."""
     origin = f"{folder}/{source}".lstrip("/")
     return f"# From `onrig init`, after the shipped {origin}.yaml:\n" + find_config(source, folder).read_text("utf-8")

@@ -21,7 +21,7 @@ _NO_FIRMWARE: Final = (
     "none ships for this plant: implement `hw/PROTOCOL.md` on a\n"
     "microcontroller, or write a driver in Python for your motor controller, as `docs/devices.md` shows"
 )
-_BEHIND: Final = """\
+_VELOCITY_DELAY_STEP: Final = """\
 If the firmware is the one for the Pico, first write `sensor_error: $behind` under `limits.predicted` in `run.yaml`: its
 velocity is the slope of the last milliseconds, which deviates from the true one by up to that much, and the promise of
 the shield depends on it. """
@@ -163,7 +163,7 @@ If a run has ended and the device may still be armed: `onrig disarm PORT`.
 def page(about: str, bench: Bench, name: str, promise: Promise) -> str:
     """Text of the README of a rig called ``name``: the template's text under this title, then the bench."""
     source = Template(_FIRMWARE if bench.firmware else _NO_FIRMWARE).substitute(firmware=bench.firmware, name=name)
-    behind = Template(_BEHIND).substitute(behind=bench.behind) if bench.behind else ""
+    behind = Template(_VELOCITY_DELAY_STEP).substitute(behind=bench.behind) if bench.behind else ""
     titled = re.sub(r"\A# .*$", f"# {name}", about.rstrip("\n"), flags=re.MULTILINE)
     words = {"source": source, "behind": behind, "word": promise.basis, "promise": promise.sentence}
     return f"{titled}\n" + _PAGE.substitute({**msgspec.to_builtins(bench), **words})

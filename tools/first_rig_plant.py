@@ -57,23 +57,23 @@ class Signal(NamedTuple):
 
 def template_of(kind: str) -> Path | None:
     """The folder that a plant names as its template."""
-    plant = _class_of(kind)
+    plant = _plant_class(kind)
     return Path(str(sys.modules[plant.__module__].__file__)).parent / plant.template if plant.template else None
 
 
-def generated(kind: str) -> dict[str, str]:
+def generate_files(kind: str) -> dict[str, str]:
     """Files by name of a registered plant with its default parameters; raises NoTemplate."""
-    plant = _class_of(kind)
+    plant = _plant_class(kind)
     required = [f.encode_name for f in msgspec.structs.fields(plant) if f.required]
     if required:
         raise NoTemplate(f"the plant '{kind}' has no default for {', '.join(required)}: start with --plant blank")
     try:
         return _files(plant(), {"kind": kind})
-    except Exception as error:  # of foreign code
+    except Exception as error:  # raised by third-party code
         raise NoTemplate(f"the plant '{kind}': {registry.describe_exception(error)}") from None
 
 
-def modelled(model: Path) -> dict[str, str]:
+def mujoco_model_files(model: Path) -> dict[str, str]:
     """Files by name of a MuJoCo model, including the model unless it reads other files; raises NoTemplate."""
     from onrig.sim.plants.mujoco import Mujoco
 
@@ -92,7 +92,7 @@ def modelled(model: Path) -> dict[str, str]:
     return {**files, **({model.name: text} if self_contained else {})}
 
 
-def _class_of(kind: str) -> type[Plant]:
+def _plant_class(kind: str) -> type[Plant]:
     try:
         plant: type[Plant] = registry.load(registry.PLANTS, kind)
     except ValueError as error:
@@ -250,7 +250,7 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
         ),
         "actuators": "\n".join(
             f"  - {{name: {a.name}, unit: {_yaml_word(a.unit)}, resolution: {a.counted}, low: {a.low:g}, "
-            f"high: {a.high:g}, safe: {_safe(a):g}}}"
+            f"high: {a.high:g}, safe: {_safe_output(a):g}}}"
             for a in actions
         ),
         "observations": "\n".join(
@@ -268,8 +268,10 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
         "fastest": f"{2 * velocity.high:g}",
         "actuator": actuator.name,
         "effort": f"{0.01 * actuator.weight:g}",
-        "gentle": f"{_gentle(actuator):g}",
-        "ranges": ", ".join(f"{a.name}: [{_near(a, a.low):g}, {_near(a, a.high):g}]" for a in actions),
+        "gentle": f"{_gentle_output(actuator):g}",
+        "ranges": ", ".join(
+            f"{a.name}: [{_output_towards(a, a.low):g}, {_output_towards(a, a.high):g}]" for a in actions
+        ),
     }
     templates = {"rig.yaml": _RIG, "task.yaml": _TASK, "run.yaml": _RUN, "README.md": _ABOUT, "bench.yaml": _BENCH}
     return {file: text.substitute(values) for file, text in templates.items()}
@@ -287,14 +289,14 @@ def _yaml_word(unit: str) -> str:
     return f'"{unit}"' if unit == "1" else unit
 
 
-def _safe(a: Signal) -> float:
+def _safe_output(a: Signal) -> float:
     return min(max(0.0, a.low), a.high)
 
 
-def _near(a: Signal, end: float) -> float:
+def _output_towards(a: Signal, end: float) -> float:
     """Value a tenth of the way from the safe output to an end."""
-    return _safe(a) + 0.1 * (end - _safe(a))
+    return _safe_output(a) + 0.1 * (end - _safe_output(a))
 
 
-def _gentle(a: Signal) -> float:
-    return _near(a, a.high if a.high > _safe(a) else a.low)
+def _gentle_output(a: Signal) -> float:
+    return _output_towards(a, a.high if a.high > _safe_output(a) else a.low)

@@ -15,12 +15,12 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.twin.options import TwinOptions
 
-KEY: Final = "pieces"
+META_KEY: Final = "pieces"
 """Key in ``meta.json``; absent without third-party plugins."""
-_HASH_DIGITS: Final = 12
+_N_HASH_DIGITS: Final = 12
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Plugin(msgspec.Struct, frozen=True):
     """A third-party plugin with its origin and version."""
 
     group: str
@@ -32,10 +32,10 @@ class Piece(msgspec.Struct, frozen=True):
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.source} {self.version}".rstrip() + f" (sha256 {self.sha256[:_HASH_DIGITS]})"
+        return f"{self.source} {self.version}".rstrip() + f" (sha256 {self.sha256[:_N_HASH_DIGITS]})"
 
 
-def pieces_used(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
+def chosen_plugins(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
     """Yield the groups and names that a checked configuration chooses from the registry, including Onrig's own."""
     strategy = parse_strategy(config.selection.strategy)
     yield registry.RETENTIONS, strategy.retention
@@ -49,10 +49,10 @@ def pieces_used(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
     else:
         yield registry.ALGORITHMS, config.learner.algorithm
     for section in sections:
-        yield from _chosen_in(section)
+        yield from _registered_choices(section)
 
 
-def _chosen_in(value: object) -> Iterator[tuple[str, str]]:
+def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
     """Yield the group and kind of each registered struct within a section."""
     if isinstance(value, msgspec.Struct):
         kind = value.__struct_config__.tag
@@ -60,30 +60,30 @@ def _chosen_in(value: object) -> Iterator[tuple[str, str]]:
             if kind in registry.names(group) and registry.loadable(group, [str(kind)]).get(str(kind)) is type(value):
                 yield group, str(kind)
         for name in value.__struct_fields__:
-            yield from _chosen_in(getattr(value, name))
+            yield from _registered_choices(getattr(value, name))
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _chosen_in(item)
+            yield from _registered_choices(item)
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _chosen_in(item)
+            yield from _registered_choices(item)
 
 
-def pieces_of(*configs: RunConfig | StepRun) -> list[Piece]:
+def third_party_plugins(*configs: RunConfig | StepRun) -> list[Plugin]:
     """Third-party plugins of configurations, sorted by group and name."""
-    used = {choice for config in configs for choice in pieces_used(config)}
+    used = {choice for config in configs for choice in chosen_plugins(config)}
     origins = ((group, name, registry.origin_of(group, name)) for group, name in sorted(used))
-    return [Piece(group, name, *origin) for group, name, origin in origins if origin is not None]
+    return [Plugin(group, name, *origin) for group, name, origin in origins if origin is not None]
 
 
-def record_pieces(pieces: list[Piece]) -> dict[str, object]:
+def plugin_records(pieces: list[Plugin]) -> dict[str, object]:
     """Entry of the plugins in ``meta.json``."""
-    return {KEY: msgspec.to_builtins(pieces)} if pieces else {}
+    return {META_KEY: msgspec.to_builtins(pieces)} if pieces else {}
 
 
-def difference(meta: Mapping[str, object], pieces: list[Piece]) -> str | None:
+def plugin_difference(meta: Mapping[str, object], pieces: list[Plugin]) -> str | None:
     """Describe the first difference from a ``meta.json``, in one line; None if equal or not recorded."""
-    recorded = msgspec.convert(meta.get(KEY, []), list[Piece])
+    recorded = msgspec.convert(meta.get(META_KEY, []), list[Plugin])
     present = {(piece.group, piece.name): piece for piece in pieces}
     for old in recorded:
         new = present.get((old.group, old.name))

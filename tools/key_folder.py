@@ -33,7 +33,7 @@ def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
             "keys", f"--learner: '{name}' is not a valid name; use letters, digits, '.', '-', '_', not 'rig'"
         )
     try:
-        rig, learner = _add(folder, name) if folder.exists() else _begin(folder, name)
+        rig, learner = _make_learner_keys(folder, name) if folder.exists() else _make_first_keys(folder, name)
     except KeyFault as error:
         return complain("keys", str(error), ExitCode.PREFLIGHT)
     except FileExistsError as error:
@@ -46,7 +46,7 @@ def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
     return ExitCode.OK
 
 
-def _begin(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
+def _make_first_keys(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
     """Generate the keys of a rig and its first learner, all or none."""
     rig, learner = generate_key_pair(), generate_key_pair()
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
@@ -63,7 +63,7 @@ def _begin(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
     return rig, learner
 
 
-def _add(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
+def _make_learner_keys(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
     """Generate keys for another learner of an existing rig."""
     check_folder(folder)
     rig = load_rig_keys(folder / RIG_FOLDER).pair

@@ -10,7 +10,7 @@ from onrig.hw.rig import Actuator, Observation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.starts import corners_of
 from onrig.tools.explain import release_bounds
-from onrig.tools.quantity import labelled
+from onrig.tools.quantity import axis_label
 from onrig.tools.reports.style import BLUE, ORANGE, RED, WINE, title
 
 if TYPE_CHECKING:
@@ -21,13 +21,19 @@ _MARGIN: Final = 0.35
 """Margin drawn beyond the outermost bound."""
 _MAX_POSITION: Final = 3.0
 
-_FALLBACK, _HOLDS, _POLICY, _RIG, _CONFIGURED = "#f4b6b0", "#f7dfa5", "#bfe3c3", "0.88", "#a9d3e8"
+_FALLBACK_COLOUR, _HOLDS_COLOUR, _POLICY_COLOUR, _RIG_COLOUR, _CONFIGURED_COLOUR = (
+    "#f4b6b0",
+    "#f7dfa5",
+    "#bfe3c3",
+    "0.88",
+    "#a9d3e8",
+)
 _COLOURS: Final = {
-    "the fallback acts": _FALLBACK,
-    "the fallback continues to act": _HOLDS,
-    "the policy acts": _POLICY,
-    "range of the rig": _RIG,
-    "configured range": _CONFIGURED,
+    "the fallback acts": _FALLBACK_COLOUR,
+    "the fallback continues to act": _HOLDS_COLOUR,
+    "the policy acts": _POLICY_COLOUR,
+    "range of the rig": _RIG_COLOUR,
+    "configured range": _CONFIGURED_COLOUR,
 }
 _MARKS: Final = {
     "start": ("o", 6.0, BLUE),
@@ -58,15 +64,15 @@ def limit_bars(config: RunConfig) -> list[LimitBar]:
     return observations + [_actuator_bar(config, a) for a in config.rig.actuators]
 
 
-def _scaled(low: float, high: float) -> Callable[[float], float]:
+def _normaliser(low: float, high: float) -> Callable[[float], float]:
     centre, half = 0.5 * (low + high), 0.5 * (high - low)
     return lambda value: (value - centre) / half
 
 
 def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
-    scaled = _scaled(o.low, o.high)
+    scaled = _normaliser(o.low, o.high)
     reward = config.task.reward
-    bar = LimitBar(labelled(o.name, o.unit), below=[(-1.0, f"{o.low:.4g}"), (1.0, f"{o.high:.4g}")])
+    bar = LimitBar(axis_label(o.name, o.unit), below=[(-1.0, f"{o.low:.4g}"), (1.0, f"{o.high:.4g}")])
     envelope = config.limits.envelope.get(o.name)
     if envelope is None:
         bar.stretches.append(("range of the rig", -1.0, 1.0))
@@ -91,10 +97,10 @@ def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
 
 
 def _actuator_bar(config: RunConfig, a: Actuator) -> LimitBar:
-    scaled = _scaled(a.low, a.high)
+    scaled = _normaliser(a.low, a.high)
     low, high = config.limits.range.get(a.name, (a.low, a.high))
     bar = LimitBar(
-        labelled(a.name, a.unit),
+        axis_label(a.name, a.unit),
         stretches=[("range of the rig", -1.0, 1.0), ("configured range", scaled(low), scaled(high))],
         marks=[("safe output", scaled(a.safe))],
         below=[(-1.0, f"{a.low:.4g}"), (1.0, f"{a.high:.4g}")],

@@ -36,8 +36,8 @@ from onrig.sim.twin.options import (
     TwinOptions,
 )
 from onrig.tools.beginning import beginning_findings, start_findings
-from onrig.tools.exercise import foreign_findings
-from onrig.tools.ports import no_port
+from onrig.tools.exercise import third_party_findings
+from onrig.tools.ports import wrong_port_problem
 from onrig.tools.twin_findings import coverage_findings, twin_findings, twin_warnings
 
 
@@ -76,7 +76,7 @@ def load_for_rig(
         rig_findings if begins else resumption_findings,
         _warnings,
         on_warning,
-        lambda config: config if port is None else on_port(config, port),
+        lambda config: config if port is None else replace_device(config, port),
     )
     return load_run(name, overrides, sections, rules)
 
@@ -86,7 +86,7 @@ def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     return load_run(name, overrides, sections, Rules(refuse=learner_findings))
 
 
-def on_port(config: RunConfig, path: str) -> RunConfig:
+def replace_device(config: RunConfig, path: str) -> RunConfig:
     """Replace the configuration's twin by a device on a port; the pace is kept."""
     port, box = config.device.port, sampled_box(config)
     if box is not None and config.device.twin is not None:  # the table was computed for the twin's plant
@@ -112,8 +112,8 @@ def explain(error: ConfigError) -> int:
 
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
     """List the reasons why a remote learner cannot use this configuration."""
-    yield from _learning(config)
-    yield from _on_rig(config, learns=True)
+    yield from _learning_findings(config)
+    yield from _rig_setting_findings(config, learns=True)
     yield from start_findings(config)
 
 
@@ -124,7 +124,7 @@ def plant_findings(config: RunConfig) -> Iterator[Finding]:
 
 def _plant_checks(config: RunConfig, *, with_table: bool) -> Iterator[Finding]:
     if _learns(config):
-        yield from _learning(config)
+        yield from _learning_findings(config)
     problems_of_twin = [*twin_findings(config)]
     yield from problems_of_twin
     if (box := sampled_box(config)) is not None and not problems_of_twin and not any(findings(config)):
@@ -174,7 +174,7 @@ def _learns(config: RunConfig) -> bool:
     return config.local_learner or settings != type(settings)()
 
 
-def _learning(config: RunConfig) -> Iterator[Finding]:
+def _learning_findings(config: RunConfig) -> Iterator[Finding]:
     learner = learner_settings(config.learner)
     for path, message in settings_problems(learner, lockstep=config.lockstep):
         yield ("learner", *path_steps(path)), f"{message} at {'.'.join(('learner', path)) if path else 'learner'}"
@@ -189,7 +189,7 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
         yield path_steps(path), f"{message} at {path}"
 
 
-def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
+def _rig_setting_findings(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
     """List the settings that a rig refuses; unless it ``learns``, its policy file may be from another algorithm."""
     learner = learner_settings(config.learner)
     for path, message in rig_problems(learner, len(config.rig.actuators)):
@@ -221,10 +221,10 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
     """List problems that also prevent the resumption of a run."""
     problems = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
     if _learns(config):
-        problems += _on_rig(config, learns=config.local_learner)
+        problems += _rig_setting_findings(config, learns=config.local_learner)
     yield from problems
     port = config.device.port
-    if port is not None and (reason := no_port(port.path)) is not None:
+    if port is not None and (reason := wrong_port_problem(port.path)) is not None:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
     yield from coverage_findings(config)
     plants = config.limits.predicted
@@ -234,7 +234,7 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
         path: NodePath = ("limits", "predicted")
         yield from collect_findings(lambda: prediction_findings(limits, rig, period_s), box_name(plants), path)
     if not problems and not any(findings(config)):
-        yield from foreign_findings(config)
+        yield from third_party_findings(config)
 
 
 def _memory_findings(config: RunConfig) -> Iterator[Finding]:

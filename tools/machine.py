@@ -11,7 +11,7 @@ from typing import Final
 PI_COMMAND_LINES = ("boot/firmware/cmdline.txt", "boot/cmdline.txt")
 
 
-_CGROUPS: Final = "sys/fs/cgroup"
+_CGROUP_ROOT: Final = "sys/fs/cgroup"
 
 
 class Machine:
@@ -79,7 +79,7 @@ class Machine:
         """Folders of the control groups that limit this process, ancestors included, of versions 1 and 2."""
         for line in (self.text("proc/self/cgroup") or "").splitlines():
             _, controllers, path = line.split(":", 2)
-            mounts = [_CGROUPS] if not controllers else [f"{_CGROUPS}/{controllers}", f"{_CGROUPS}/cpu"]
+            mounts = [_CGROUP_ROOT] if not controllers else [f"{_CGROUP_ROOT}/{controllers}", f"{_CGROUP_ROOT}/cpu"]
             if controllers and "cpu" not in controllers.split(","):
                 continue
             group = PurePosixPath(path.lstrip("/"))

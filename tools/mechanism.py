@@ -10,7 +10,7 @@ from typing import Final
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.drawing import Drawing, Point, Scene, Shape, signal_of
 
-_POSES: Final = 200
+_N_POSES: Final = 200
 """Number of random poses within the signals' ranges that determine the visible rectangle."""
 _MARGIN: Final = 0.08
 
@@ -25,7 +25,7 @@ class Shapes(Drawing, frozen=True, tag="shapes"):
         names = {motion.by for shape in self.shapes for motion in shape.every_motion}
         spans = {name: (signal_of(config, name).low, signal_of(config, name).high) for name in sorted(names)}
         draw = random.Random(0)
-        poses = [{name: draw.uniform(*span) for name, span in spans.items()} for _ in range(_POSES)]
+        poses = [{name: draw.uniform(*span) for name, span in spans.items()} for _ in range(_N_POSES)]
         points = [point for pose in poses for shape in self.shapes for point in _outline(shape, pose)]
         xs, ys = zip(*(points or [(-1.0, -1.0), (1.0, 1.0)]), strict=True)
         margin = _MARGIN * max(max(xs) - min(xs), max(ys) - min(ys), 1e-9)

@@ -161,7 +161,7 @@ def parser_of(verb: str, module: types.ModuleType) -> VerbParser:
         add_help=False,
     )
     for argument in arguments:
-        _add(parser, argument)
+        _add_argument(parser, argument)
     parser.add_argument("-h", "--help", action="help", help="Show this help")
     return parser
 
@@ -183,13 +183,13 @@ def _wrapped(line: str) -> str:
     return "\n".join(rows)
 
 
-def _add(parser: argparse.ArgumentParser, a: Argument) -> None:
+def _add_argument(parser: argparse.ArgumentParser, a: Argument) -> None:
     names = [a.name] if a.positional else [a.flag]
     help_ = a.help.replace("%", "%%")
     if a.type is bool:
         parser.add_argument(*names, action="store_true", help=help_)
         return
-    keywords: dict[str, Any] = {"metavar": a.value.metavar, "type": _reader(a), "help": help_}
+    keywords: dict[str, Any] = {"metavar": a.value.metavar, "type": _word_parser(a), "help": help_}
     if a.positional and (a.many or not a.required):
         keywords["nargs"] = ("+" if a.required else "*") if a.many else "?"
     elif a.many:
@@ -201,7 +201,7 @@ def _add(parser: argparse.ArgumentParser, a: Argument) -> None:
     parser.add_argument(*names, default=None if a.default is MISSING or a.many else a.default, **keywords)
 
 
-def _reader(a: Argument) -> Callable[[str], object]:
+def _word_parser(a: Argument) -> Callable[[str], object]:
     """Return the function that converts a word into the argument's value; its errors are for the user."""
 
     def read(word: str) -> object:

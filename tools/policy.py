@@ -22,10 +22,10 @@ from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
 from onrig.tools.damage import policy_damage
 from onrig.tools.evaluate import judge, read_model
 from onrig.tools.load import explain, load
-from onrig.tools.terminal import Table, complain, unwritable, write_json
+from onrig.tools.terminal import Table, complain, file_problem, write_json
 
-_MEASURED: Final = {"reward_sum": "return", "mean_reward": "mean reward", "normalized": "normalized"}
-_FORMS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normalized": ".4f"}
+_QUANTITY_TITLES: Final = {"reward_sum": "return", "mean_reward": "mean reward", "normalized": "normalized"}
+_QUANTITY_FORMATS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normalized": ".4f"}
 
 
 def check(file: Path, name: str, overrides: Sequence[str]) -> int:
@@ -36,7 +36,7 @@ def check(file: Path, name: str, overrides: Sequence[str]) -> int:
         return explain(error)
     except Failure as failure:
         return complain("policy", str(failure), failure.code)
-    _show(file, found)
+    _print_warnings(file, found)
     return ExitCode.OK
 
 
@@ -46,13 +46,13 @@ class Evaluation(NamedTuple):
     config: RunConfig
     policy_id: int
     warnings: Sequence[str]
-    """What admission says of the policy."""
+    """Warnings from the admission check."""
     episodes: list[EpisodeRow]
 
     @property
     def mean(self) -> dict[str, float]:
         """Mean over the episodes of ``reward_sum``, ``mean_reward`` and, if the task has references, ``normalized``."""
-        return {name: measured(self.episodes, name).mean for name in _measured_in(self.episodes)}
+        return {name: column_statistics(self.episodes, name).mean for name in _available_quantities(self.episodes)}
 
 
 def evaluate(
@@ -62,10 +62,10 @@ def evaluate(
 
     Raises ConfigError, and Failure for a policy that the rig would refuse or a twin that stops answering.
     """
-    return _evaluated(_judge_policy(Path(policy), name, overrides, for_twin=True), episodes, seed)
+    return _run_evaluation(_judge_policy(Path(policy), name, overrides, for_twin=True), episodes, seed)
 
 
-def _evaluated(found: JudgedPolicy, episodes: int, seed: int | None) -> Evaluation:
+def _run_evaluation(found: JudgedPolicy, episodes: int, seed: int | None) -> Evaluation:
     from onrig.runtime.policy.session import PolicySession
     from onrig.tools.evaluate import evaluate as play
 
@@ -134,13 +134,13 @@ def score(
         return complain("policy", f"--episodes: expected at least 1, got {episodes}")
     if seed is not None and not 0 <= seed < 1 << 63:
         return complain("policy", f"--seed: expected 0 to 2^63 - 1, got {seed}")
-    if json_file not in (None, "-") and (problem := unwritable("json", Path(json_file))):
+    if json_file not in (None, "-") and (problem := file_problem("json", Path(json_file))):
         return complain("policy", problem)
     try:
         found = _judge_policy(file, name, overrides, for_twin=True)
         if json_file != "-":
-            _show(file, found)
-        _, policy_id, warnings, rows = _evaluated(found, episodes, seed)
+            _print_warnings(file, found)
+        _, policy_id, warnings, rows = _run_evaluation(found, episodes, seed)
     except ConfigError as error:
         return explain(error)
     except Failure as failure:
@@ -149,7 +149,7 @@ def score(
         print(evaluation_text(rows))
     if json_file is None:
         return ExitCode.OK
-    summary = {name: measured(rows, name)._asdict() for name in _measured_in(rows)}
+    summary = {name: column_statistics(rows, name)._asdict() for name in _available_quantities(rows)}
     data = {"policy": policy_id, "warnings": warnings, "episodes": rows_as_dicts(rows), "summary": summary}
     return write_json("policy", msgspec.json.format(msgspec.json.encode(data), indent=1).decode(), json_file)
 
@@ -184,8 +184,8 @@ def _judge_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: 
     return JudgedPolicy(config, model, verdict)
 
 
-def _show(file: Path, found: JudgedPolicy) -> None:
-    print(f"{file}: {_accepted(found.verdict, found.config)}")
+def _print_warnings(file: Path, found: JudgedPolicy) -> None:
+    print(f"{file}: {_admission_text(found.verdict, found.config)}")
     for warning in found.verdict.warnings:
         print(f"  warning: {warning}")
 
@@ -194,7 +194,7 @@ def _refusal(path: Path, verdict: Refused) -> Failure:
     return Failure(f"{path}: refused at {verdict.stage}: {verdict.reason}")
 
 
-def _accepted(verdict: Admitted, config: RunConfig) -> str:
+def _admission_text(verdict: Admitted, config: RunConfig) -> str:
     from onrig.runtime.policy.session import evaluator_of
 
     contract, cost, inputs = verdict.contract, verdict.cost, verdict.ports.inputs
@@ -209,7 +209,7 @@ def _accepted(verdict: Admitted, config: RunConfig) -> str:
     )
 
 
-class Measured(NamedTuple):
+class Statistics(NamedTuple):
     """Statistics of one quantity over all episodes."""
 
     mean: float
@@ -219,12 +219,12 @@ class Measured(NamedTuple):
     highest: float
 
 
-def measured(rows: Sequence[EpisodeRow], name: str) -> Measured:
+def column_statistics(rows: Sequence[EpisodeRow], name: str) -> Statistics:
     """Statistics of a column over at least one episode."""
     values = [float(value) for row in rows if (value := getattr(row, name)) is not None]
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
-    return Measured(mean, spread, min(values), max(values))
+    return Statistics(mean, spread, min(values), max(values))
 
 
 def rows_as_dicts(rows: Sequence[EpisodeRow]) -> list[dict[str, object]]:
@@ -234,7 +234,7 @@ def rows_as_dicts(rows: Sequence[EpisodeRow]) -> list[dict[str, object]]:
 
 def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
     """Table of the episodes, equal consecutive ones merged, and their statistics."""
-    quantities, stretches = _measured_in(rows), list[list[EpisodeRow]]()
+    quantities, stretches = _available_quantities(rows), list[list[EpisodeRow]]()
     for row in rows:
         if stretches and row[2:8] == stretches[-1][0][2:8]:
             stretches[-1].append(row)
@@ -244,26 +244,26 @@ def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
         (
             f"{same[0].episode}" if len(same) == 1 else f"{same[0].episode} to {same[-1].episode}, identical",
             f"{same[0].steps}",
-            *(_digits(same[0], name) for name in quantities),
+            *(_format_quantity(same[0], name) for name in quantities),
             f"{same[0].interventions}",
         )
         for same in stretches
     ]
-    titles = [_MEASURED[name] for name in quantities]
+    titles = [_QUANTITY_TITLES[name] for name in quantities]
     table = Table("episode", ("steps", *titles, "interventions"), tuple(lines))
     figures = []
     for name in quantities:
-        m, form = measured(rows, name), _FORMS[name]
-        figures.append((_MEASURED[name], *(f"{value:{form}}" for value in m)))
+        m, form = column_statistics(rows, name), _QUANTITY_FORMATS[name]
+        figures.append((_QUANTITY_TITLES[name], *(f"{value:{form}}" for value in m)))
     summary = Table(f"n = {len(rows)}", ("mean", "spread", "lowest", "highest"), tuple(figures))
     scale = "normalized: 0 random, 1 reference" if "normalized" in quantities else "raw units, no task.normalization"
     return f"{table}\n\n{summary}\n\n{scale}; --json prints full precision"
 
 
-def _measured_in(rows: Sequence[EpisodeRow]) -> list[str]:
+def _available_quantities(rows: Sequence[EpisodeRow]) -> list[str]:
     """Quantities in the rows; without normalised reward if the task has no references."""
-    return [name for name in _MEASURED if getattr(rows[0], name) is not None]
+    return [name for name in _QUANTITY_TITLES if getattr(rows[0], name) is not None]
 
 
-def _digits(row: EpisodeRow, name: str) -> str:
-    return f"{getattr(row, name):{_FORMS[name]}}"
+def _format_quantity(row: EpisodeRow, name: str) -> str:
+    return f"{getattr(row, name):{_QUANTITY_FORMATS[name]}}"

@@ -26,20 +26,20 @@ from onrig.runtime.policy.contract import METADATA_KEY, ModelRefused, contract_m
 from onrig.runtime.policy.onnx_wire import read_model as parse
 from onrig.runtime.replay.learners.admission_terms import required_contract
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.device_process import line_to
+from onrig.tools.device_process import open_device_line
 from onrig.tools.evaluate import read_model
-from onrig.tools.load import explain, load, on_port
+from onrig.tools.load import explain, load, replace_device
 from onrig.tools.terminal import complain
 
 
 class Drive(NamedTuple):
-    """What is driven, and by which policy."""
+    """Device to drive, and the policy that drives it."""
 
     file: Path
     config: str
     overrides: Sequence[str]
     port: str | None
-    """In place of the configuration's device."""
+    """Serial port that replaces the configuration's device."""
 
 
 def drive(what: Drive, duration_s: float | None, log: Path | None, clock: Clock = time) -> int:
@@ -49,11 +49,11 @@ def drive(what: Drive, duration_s: float | None, log: Path | None, clock: Clock 
     try:
         config = load(what.config, what.overrides)
         if what.port is not None:
-            config = on_port(config, what.port)
-        name = _name_of(what.file, config)
+            config = replace_device(config, what.port)
+        name = _policy_name(what.file, config)
         with contextlib.ExitStack() as held:
             file = None if log is None else held.enter_context(log.open("w", newline="", encoding="utf-8"))
-            line = held.enter_context(line_to(config))
+            line = held.enter_context(open_device_line(config))
             session = DeviceSession(held.enter_context(contextlib.closing(line.open())), config.rig, clock)
             return _drive(session, config, name, duration_s, file, clock)
     except ConfigError as error:
@@ -66,7 +66,7 @@ def drive(what: Drive, duration_s: float | None, log: Path | None, clock: Clock 
         return complain("policy", str(error), ExitCode.HARDWARE)
 
 
-def _name_of(file: Path, config: RunConfig) -> bytes:
+def _policy_name(file: Path, config: RunConfig) -> bytes:
     """Name of a policy on the board; raises Failure for a file that is no policy of the rig at its rate."""
     try:
         model = read_model(file, config)
@@ -91,7 +91,9 @@ def _drive(
     apply_limits(config, session)
     code, reason, frames = ExitCode.OK, "", 0
     try:
-        for _ in _until(duration_s, _logged(renew(session, name, config.period_us, clock), config.rig, file)):
+        for _ in _limit_duration(
+            duration_s, _log_frames(renew(session, name, config.period_us, clock), config.rig, file)
+        ):
             frames += 1
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -106,7 +108,7 @@ def _drive(
     return code
 
 
-def _until(duration_s: float | None, states: Iterator[State]) -> Iterator[State]:
+def _limit_duration(duration_s: float | None, states: Iterator[State]) -> Iterator[State]:
     """Pass frames until a time has passed on the device."""
     start_us: int | None = None
     for state in states:
@@ -116,7 +118,7 @@ def _until(duration_s: float | None, states: Iterator[State]) -> Iterator[State]
             return
 
 
-def _logged(states: Iterator[State], rig: Rig, file: TextIO | None) -> Iterator[State]:
+def _log_frames(states: Iterator[State], rig: Rig, file: TextIO | None) -> Iterator[State]:
     """Write each frame to ``file`` and pass it on."""
     if file is None:
         yield from states

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from onrig.tools.machine import Machine
 
 _PATTERNS: Final = ("dev/ttyUSB*", "dev/ttyACM*", "dev/ttyAMA*")
-_BY_ID: Final = "dev/serial/by-id"
+_BY_ID_FOLDER: Final = "dev/serial/by-id"
 _MAX_LINK_FILE_BYTES: Final = 4096
 UDEV_COMMAND: Final = "onrig service CONFIG --write"
 """Command that writes a udev rule for the rig's port."""
@@ -58,7 +58,9 @@ class PortFacts(NamedTuple):
 def read_ports(machine: Machine) -> list[PortFacts]:
     """USB and board serial ports, by device file."""
     paths = {path for pattern in _PATTERNS for path in machine.glob(pattern)}
-    paths |= {device for link in machine.glob(f"{_BY_ID}/*") if (device := _device_of(machine, link)) is not None}
+    paths |= {
+        device for link in machine.glob(f"{_BY_ID_FOLDER}/*") if (device := _device_of(machine, link)) is not None
+    }
     return [read_port(machine, f"/{path}") for path in sorted(paths)]
 
 
@@ -70,7 +72,9 @@ def read_port(machine: Machine, path: str) -> PortFacts:
         return PortFacts(path, "", "", False, False, "", None, (), False)
     file = machine.path(device)
     name = Path(device).name
-    lasting = next((f"/{link}" for link in machine.glob(f"{_BY_ID}/*") if _device_of(machine, link) == device), "")
+    lasting = next(
+        (f"/{link}" for link in machine.glob(f"{_BY_ID_FOLDER}/*") if _device_of(machine, link) == device), ""
+    )
     return PortFacts(
         path,
         f"/{device}",
@@ -136,7 +140,7 @@ def interfering_programs(machine: Machine) -> list[InterferingProgram]:
         programs.append(
             InterferingProgram("modem-manager", "ModemManager probes every serial port that is plugged in", remedy)
         )
-    rules = [path for path in machine.glob("usr/lib/udev/rules.d/*brltty*.rules") if not _masked(machine, path)]
+    rules = [path for path in machine.glob("usr/lib/udev/rules.d/*brltty*.rules") if not _is_masked(machine, path)]
     if rules or "brltty" in running:
         masks = " ".join(f"sudo ln -s /dev/null /etc/udev/rules.d/{Path(path).name};" for path in rules)
         remedy = f"sudo apt remove brltty{f', or {masks} sudo udevadm control --reload' if masks else ''}; replug"
@@ -147,7 +151,7 @@ def interfering_programs(machine: Machine) -> list[InterferingProgram]:
     return programs
 
 
-def _masked(machine: Machine, rule: str) -> bool:
+def _is_masked(machine: Machine, rule: str) -> bool:
     """Whether the administrator has replaced a udev rule with one of the same name."""
     name = Path(rule).name
     return machine.exists(f"etc/udev/rules.d/{name}") or machine.link(f"etc/udev/rules.d/{name}") is not None
@@ -180,7 +184,7 @@ def _usb_identity(machine: Machine, name: str) -> UsbIdentity | None:
 # -- wrong ports -----------------------------------------------------------------------------------------------------
 
 
-def missing_port(path: str, machine: Machine | None = None) -> str | None:
+def missing_port_problem(path: str, machine: Machine | None = None) -> str | None:
     """Message for a missing ``path``, with the available ports; None if it exists."""
     try:
         Path(path).stat()
@@ -190,7 +194,7 @@ def missing_port(path: str, machine: Machine | None = None) -> str | None:
     return None
 
 
-def no_port(path: str, machine: Machine | None = None) -> str | None:
+def wrong_port_problem(path: str, machine: Machine | None = None) -> str | None:
     """Message for a ``path`` that is not a port, with the available ports; None for a port or a missing path."""
     try:
         mode = Path(path).stat().st_mode

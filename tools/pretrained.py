@@ -17,13 +17,13 @@ from onrig.learner.trials.intervals import Bounds, Paired, median_bounds, paired
 from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
 
-HELD_OUT: Final = 39
+N_HELD_OUT_PLANTS: Final = 39
 """Plants for the evaluation."""
-MARGIN: Final = 0.02
+SETTLING_MARGIN: Final = 0.02
 """Change of the score below which learning has settled, as a share of what has been learned."""
-PATIENCE: Final = 3
+PATIENCE_PIECES: Final = 3
 """Number of pieces over which it must have settled."""
-FILE: Final = "pretraining.json"
+PRETRAINING_FILE: Final = "pretraining.json"
 
 
 class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,45 +63,47 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Time spent, over all starts."""
     evaluations: tuple[Scores, ...] = ()
     ended: str = ""
-    """Why it ended; empty before."""
+    """Reason for its end; empty while it runs."""
 
 
-def change(evaluations: Sequence[Scores]) -> Paired | None:
-    """Paired change of the score over the last PATIENCE pieces; None before there are as many."""
-    if len(evaluations) <= PATIENCE:
+def recent_change(evaluations: Sequence[Scores]) -> Paired | None:
+    """Paired change of the score over the last PATIENCE pieces; None before that many have run."""
+    if len(evaluations) <= PATIENCE_PIECES:
         return None
-    return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[-1 - PATIENCE].scores))
+    return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[-1 - PATIENCE_PIECES].scores))
 
 
-def learned(evaluations: Sequence[Scores]) -> Paired:
+def total_improvement(evaluations: Sequence[Scores]) -> Paired:
     """Paired improvement on the first policy."""
     return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[0].scores))
 
 
-def settled(evaluations: Sequence[Scores]) -> bool:
+def has_settled(evaluations: Sequence[Scores]) -> bool:
     """Return whether the score has settled.
 
     It has if the policy is better than the first one, and the interval of its change over the last PATIENCE
     pieces lies within MARGIN of what has been learned so far. Both are paired by plant.
     """
-    recent = change(evaluations)
+    recent = recent_change(evaluations)
     if recent is None:
         return False
-    improvement = learned(evaluations)
-    return improvement.low > 0 and max(recent.high, -recent.low) < MARGIN * improvement.value
+    improvement = total_improvement(evaluations)
+    return improvement.low > 0 and max(recent.high, -recent.low) < SETTLING_MARGIN * improvement.value
 
 
 def read_pretraining(folder: Path) -> Pretraining:
     """Read the record of a pretraining; raises Failure."""
     try:
-        return msgspec.json.decode(read_file(folder / FILE, MAX_JSON_BYTES), type=Pretraining)
+        return msgspec.json.decode(read_file(folder / PRETRAINING_FILE, MAX_JSON_BYTES), type=Pretraining)
     except OSError:
-        raise Failure(f"'{folder}' holds no pretraining ({FILE}): `onrig pretrain CONFIG --out {folder}`") from None
+        raise Failure(
+            f"'{folder}' holds no pretraining ({PRETRAINING_FILE}): `onrig pretrain CONFIG --out {folder}`"
+        ) from None
     except msgspec.MsgspecError as error:
-        raise Failure(f"{folder / FILE}: {error}; restore it from a backup, or start anew") from None
+        raise Failure(f"{folder / PRETRAINING_FILE}: {error}; restore it from a backup, or start anew") from None
 
 
 def write_pretraining(folder: Path, record: Pretraining) -> None:
     """Write the record of a pretraining; raises OSError."""
     data = msgspec.json.format(msgspec.json.encode(record), indent=1)
-    replace_own_file(folder / FILE, data, durable=True)
+    replace_own_file(folder / PRETRAINING_FILE, data, durable=True)

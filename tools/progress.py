@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from onrig.tools.terminal import drawing_stream
 
-_LINE_EVERY_S: Final = 5.0
+_LINE_INTERVAL_S: Final = 5.0
 
 
 class Progress(Protocol):
@@ -40,7 +40,7 @@ class PlainProgress:
         """Show the current step, unless a line was printed just before."""
         self._step = step
         now = self._clock()
-        if now - self._last_line_s >= _LINE_EVERY_S:
+        if now - self._last_line_s >= _LINE_INTERVAL_S:
             self._last_line_s = now
             sys.stderr.write(self.line() + "\n")
             sys.stderr.flush()
@@ -104,7 +104,7 @@ def progress_for(total: float) -> Progress:
 
 
 @contextlib.contextmanager
-def progress_of(what: str, total: float) -> Iterator[Callable[[float], None]]:
+def show_progress(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """Show the progress of one task: context with a function that receives the completed part of ``total``."""
     so_far = 0.0
     with contextlib.closing(progress_for(total)) as progress:

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from onrig.learner.trials.intervals import Bounds, Paired
 
 _TIME_UNITS: Final = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
-_ZERO_S: Final = 1e-9
+_MIN_SHOWN_DURATION_S: Final = 1e-9
 """Duration below which ``0 s`` is shown."""
-_SIZES: Final = (("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
+_SIZE_UNITS: Final = (("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MIN_PLAIN: Final = 1e-3
 """Estimates below it have a power of ten."""
@@ -25,7 +25,7 @@ def duration(seconds: float) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     if seconds >= 60:
         return f"{minutes} min {rest:02d} s"
-    if seconds < _ZERO_S:
+    if seconds < _MIN_SHOWN_DURATION_S:
         return "0 s"
     unit, scale = next(((u, s) for u, s in _TIME_UNITS if float(f"{seconds / s:.3g}") < 1000), _TIME_UNITS[-1])
     return f"{seconds / scale:.3g} {unit}"
@@ -38,7 +38,7 @@ def count(n: float) -> str:
 
 def size(n: float) -> str:
     """Format bytes in decimal multiples."""
-    unit, scale = next((u, s) for u, s in reversed(_SIZES) if n >= s or s == 1)
+    unit, scale = next((u, s) for u, s in reversed(_SIZE_UNITS) if n >= s or s == 1)
     return f"{n / scale:.3g} {unit}"
 
 
@@ -47,12 +47,12 @@ def unit_text(unit: str) -> str:
     return unit.replace("^2", "²").replace("^3", "³")
 
 
-def labelled(name: str, unit: str) -> str:
+def axis_label(name: str, unit: str) -> str:
     """Label of an axis: name of a quantity with its unit."""
     return f"{name} ({unit_text(unit)})"
 
 
-def bounded(
+def format_estimate(
     bounds: Bounds | Paired, digits: int | None = None, unit: str = "", *, signed: bool = False, at_least: bool = False
 ) -> str:
     """Format an estimate with the bounds of its interval, if any, and its unit: ``0.912 [0.901, 0.923] s``.
@@ -75,7 +75,7 @@ def bounded(
     return f"{text} {unit_text(unit)}".rstrip()
 
 
-def share_of(n: int, trials: int) -> str:
+def format_share(n: int, trials: int) -> str:
     """Format the number of trials that reached a level, with a lower bound of the share (95 %, one-sided)."""
     from onrig.learner.trials.intervals import share_at_least
 

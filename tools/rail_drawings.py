@@ -9,9 +9,20 @@ from typing import Any, Final, Literal
 from onrig.hw.bounds import AboveZero
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.drawing import Drawing, Picture, Scene, Shape, signal_of
-from onrig.tools.drawing_parts import TRAIL_S, aim, along, box, goal_of, radians_in, rail, ring, span_of, words
+from onrig.tools.drawing_parts import (
+    TRAIL_DURATION_S,
+    box,
+    goal_of,
+    radians_per_unit,
+    rail,
+    ring,
+    span_of,
+    target_mark,
+    target_translation,
+    text_at,
+)
 
-_COILS: Final[tuple[Literal["accent", "second", "violet", "good"], ...]] = ("accent", "second", "violet", "good")
+_COIL_COLOURS: Final[tuple[Literal["accent", "second", "violet", "good"], ...]] = ("accent", "second", "violet", "good")
 
 
 class Slider(Drawing, frozen=True, tag="slider"):
@@ -29,7 +40,7 @@ class Slider(Drawing, frozen=True, tag="slider"):
             (high + 0.1 * span, 0.32 * span),
             (
                 *rail(config, self.position, 0.0),
-                *aim(config, self.position, 0.17 * span),
+                *target_mark(config, self.position, 0.17 * span),
                 Shape(form="polygon", points=mass, colour="accent", moved_by=moved),
             ),
         )
@@ -52,7 +63,7 @@ class CartPole(Drawing, frozen=True, tag="cartpole"):
         (low, high), moved = span_of(config, self.position), {self.position: (1.0, 0.0)}
         span = high - low
         length, pivot = self.length or 0.2 * span, 0.06 * span
-        turn = radians_in(config, self.angle) * (-1.0 if self.clockwise else 1.0)
+        turn = radians_per_unit(config, self.angle) * (-1.0 if self.clockwise else 1.0)
         zero = -turn * self.upright
         tip = (-length * math.sin(zero), pivot + length * math.cos(zero))
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn, "about": (0.0, pivot), "moved_by": moved}
@@ -63,11 +74,18 @@ class CartPole(Drawing, frozen=True, tag="cartpole"):
             (high + 0.1 * span, max(0.26 * span, pivot + 1.15 * length)),
             (
                 *rail(config, self.position, 0.0),
-                *aim(config, self.position, 0.16 * span),
+                *target_mark(config, self.position, 0.16 * span),
                 Shape(form="polygon", points=box(0.0, 0.07 * span, 0.005 * span, pivot), colour="soft", moved_by=moved),
                 Shape(form="line", points=((0.0, pivot), tip), width=5.0, **turned),
                 Shape(form="circle", points=((0.0, pivot),), radius=0.012 * span, moved_by=moved),
-                Shape(form="circle", points=(tip,), radius=0.02 * span, colour="accent", trail_s=TRAIL_S, **turned),
+                Shape(
+                    form="circle",
+                    points=(tip,),
+                    radius=0.02 * span,
+                    colour="accent",
+                    trail_s=TRAIL_DURATION_S,
+                    **turned,
+                ),
             ),
         )
 
@@ -87,7 +105,7 @@ class Beam(Drawing, frozen=True, tag="beam"):
         half, middle = 0.5 * (high - low), 0.5 * (low + high)
         tilted: dict[str, Any] = {
             "turned_by": self.angle,
-            "turn": radians_in(config, self.angle) * (-1.0 if self.clockwise else 1.0),
+            "turn": radians_per_unit(config, self.angle) * (-1.0 if self.clockwise else 1.0),
             "about": (middle, 0.0),
         }
         stand = ((middle, 0.0), (middle - 0.12 * half, -0.4 * half), (middle + 0.12 * half, -0.4 * half))
@@ -99,7 +117,7 @@ class Beam(Drawing, frozen=True, tag="beam"):
             (
                 Shape(form="polygon", points=stand, colour="line"),
                 *(
-                    ring((g.value, 0.09 * half), 0.1 * half, slid_by=along(g, (1.0, 0.0)), **tilted)
+                    ring((g.value, 0.09 * half), 0.1 * half, slid_by=target_translation(g, (1.0, 0.0)), **tilted)
                     for g in (() if goal is None else (goal,))
                 ),
                 Shape(form="line", points=((low, 0.0), (high, 0.0)), width=5.0, **tilted),
@@ -110,7 +128,7 @@ class Beam(Drawing, frozen=True, tag="beam"):
                     radius=0.07 * half,
                     colour="accent",
                     slid_by={self.position: (1.0, 0.0)},
-                    trail_s=TRAIL_S,
+                    trail_s=TRAIL_DURATION_S,
                     **tilted,
                 ),
             ),
@@ -133,7 +151,7 @@ class Track(Drawing, frozen=True, tag="track"):
         for name, x in self.magnets.items():
             if name not in actuators:
                 continue
-            colour = _COILS[actuators.index(name) % len(_COILS)]
+            colour = _COIL_COLOURS[actuators.index(name) % len(_COIL_COLOURS)]
             light: dict[str, Any] = {"lit_by": name, "colour": colour}
             coils += [
                 Shape(form="circle", points=((x, -0.04 * span),), radius=0.1 * span, **light),
@@ -151,12 +169,12 @@ class Track(Drawing, frozen=True, tag="track"):
             (high + 0.06 * span, 0.24 * span),
             (
                 *coils,
-                *((words((0.5 * (low + high), -0.29 * span), f"squared current in {unit}", "soft"),) if coils else ()),
+                *([text_at((0.5 * (low + high), -0.29 * span), f"squared current in {unit}", "soft")] if coils else []),
                 *rail(config, self.position, 0.0, (low, high), ends=False),
                 *(Shape(form="line", points=wall, colour="soft", width=5.0) for wall in walls),
-                *aim(config, self.position, 0.17 * span),
+                *target_mark(config, self.position, 0.17 * span),
                 Shape(form="circle", points=((0.0, 1.15 * ball),), radius=ball, colour="accent", moved_by=moved,
-                      trail_s=TRAIL_S),
+                      trail_s=TRAIL_DURATION_S),
             ),
         )  # fmt: skip
 

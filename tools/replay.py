@@ -13,13 +13,13 @@ from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.completeness import ItemCount
-from onrig.tools.damage import LOGS, POLICIES, name_damage, with_damage
-from onrig.tools.foreign import difference, pieces_of
+from onrig.tools.damage import LOG_PATTERNS, POLICY_PATTERNS, exit_code_with_damage, print_damage
+from onrig.tools.foreign import plugin_difference, third_party_plugins
 from onrig.tools.progress import progress_for
 from onrig.tools.replaying.verification import OtherEvaluator, Verification
 from onrig.tools.terminal import Table, complain, reason
 
-_NO_MCAP: Final = "reading a log needs mcap: pip install 'onrig[log]'"
+_MCAP_MISSING_MESSAGE: Final = "reading a log needs mcap: pip install 'onrig[log]'"
 
 
 def replay(folder: Path, tolerance: float) -> int:
@@ -29,15 +29,15 @@ def replay(folder: Path, tolerance: float) -> int:
     if not 0 <= tolerance <= 1:
         return complain("replay", f"--tolerance: expected 0 to 1, got {tolerance:g}")
     if find_spec("mcap") is None:
-        return complain("replay", _NO_MCAP, ExitCode.PREFLIGHT)
+        return complain("replay", _MCAP_MISSING_MESSAGE, ExitCode.PREFLIGHT)
     try:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return complain("replay", str(error.problems[0]))
-    if changed := difference(read_fields(folder / "meta.json"), pieces_of(config)):
+    if changed := plugin_difference(read_fields(folder / "meta.json"), third_party_plugins(config)):
         return complain("replay", f"'{folder}': {changed}")
-    damage = name_damage("replay", folder, *LOGS, *POLICIES)
-    return with_damage(_replay(folder, config, tolerance), damage)
+    damage = print_damage("replay", folder, *LOG_PATTERNS, *POLICY_PATTERNS)
+    return exit_code_with_damage(_replay(folder, config, tolerance), damage)
 
 
 def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
@@ -86,11 +86,11 @@ def verdict(verification: Verification, counts: ItemCount) -> int:
     if not comparison.ticks.total():
         return complain("replay", "nothing could be verified")
     if counts.present < counts.expected:
-        return complain("replay", f"equal, but {_absent(counts)}", ExitCode.INCOMPLETE)
+        return complain("replay", f"equal, but {_describe_absent(counts)}", ExitCode.INCOMPLETE)
     return ExitCode.OK
 
 
-def _absent(counts: ItemCount) -> str:
+def _describe_absent(counts: ItemCount) -> str:
     return f"{counts.expected - counts.present} of the run's {counts.expected} ticks are not in its log"
 
 
@@ -109,7 +109,7 @@ def table(folder: Path, verification: Verification, counts: ItemCount) -> Table:
     rows += [("not verified", f"{count} ticks: {reason}") for reason, count in verification.unverified.most_common()]
     rows += [("", line) for line in verification.missing]
     if counts.present < counts.expected:
-        rows.append(("not verified", _absent(counts)))
+        rows.append(("not verified", _describe_absent(counts)))
     rows += [("altered", line) for line in verification.altered]
     rows += [("log", line) for line in (*verification.remarks, _volume(folder, verification))]
     return Table(f"replay of {folder}", (), tuple(rows))

@@ -19,19 +19,19 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import episode_columns, read_episodes, read_run
-from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
+from onrig.tools.damage import POLICY_PATTERNS, REPORT_PATTERNS, exit_code_with_damage, print_damage
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
 from onrig.tools.quantity import size
 from onrig.tools.run_description import describe_bounds, describe_promise, describe_run
-from onrig.tools.run_facts import of_summary
-from onrig.tools.terminal import Table, complain, drawn, unwritable, unwritable_folder
+from onrig.tools.run_facts import facts_from_summary
+from onrig.tools.terminal import Table, complain, draw_or_report, file_problem, folder_problem
 
 RISE_LEVEL: Final = 0.8
 """Normalised performance that defines the rise time (de Bruin et al. 2018, §5.1)."""
 _PAPER: Final = "de Bruin et al. 2018"
 _RULE_STRATEGY: Final = "FULL[Uniform]"
-_SUMMARISED: Final = ("memory", "learner", "policies", "ticks", "time of a tick", "lateness", "shield", "faults")
+_SUMMARY_FACTS: Final = ("memory", "learner", "policies", "ticks", "time of a tick", "lateness", "shield", "faults")
 
 Values = NDArray[np.float64]
 Summary = Mapping[str, object]
@@ -53,9 +53,9 @@ def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path
     """Report a run (into the page ``out`` or ``tensorboard``) or an experiment (into ``pages``); returns the exit
     code."""
     outputs = (
-        unwritable("out", out),
-        unwritable_folder("tensorboard", tensorboard),
-        unwritable_folder("pages", pages),
+        file_problem("out", out),
+        folder_problem("tensorboard", tensorboard),
+        folder_problem("pages", pages),
     )
     if problem := next(filter(None, outputs), None):
         return complain("report", problem)
@@ -81,18 +81,18 @@ def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return explain(error)
-    damage = name_damage("report", folder, *FIGURES, *POLICIES)
+    damage = print_damage("report", folder, *REPORT_PATTERNS, *POLICY_PATTERNS)
     for name, reason in read_run(folder, config).unusable.items():  # includes a run without checksums yet
         if not any(f"{folder}: {name} " in line for line in damage):
             damage.append(f"{folder}: {name} cannot be used: {reason}")
             complain("report", damage[-1])
     if tensorboard is not None:
-        return with_damage(_for_tensorboard(folder, config, tensorboard), damage)
+        return exit_code_with_damage(_write_tensorboard(folder, config, tensorboard), damage)
     print(report_table(folder, config), flush=True)
     from onrig.tools.reports.run.charts import draw_learning_curve
     from onrig.tools.reports.run.report import report_run
 
-    picture = drawn(
+    picture = draw_or_report(
         "learning_curve.png", lambda: draw_learning_curve(folder, config), lambda line: complain("report", line)
     )
     try:
@@ -102,10 +102,10 @@ def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path
     if picture is not None:
         print(f"\nsee {picture}")
     print(f"{'' if picture is not None else chr(10)}see {page}")
-    return with_damage(ExitCode.OK, damage)
+    return exit_code_with_damage(ExitCode.OK, damage)
 
 
-def _for_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
+def _write_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
     from onrig.tools.reports.run.tensorboard import write_curves
 
     try:
@@ -125,9 +125,9 @@ def report_table(folder: Path, config: RunConfig) -> Table:
     rows = [
         ("configuration", describe_run(config)),
         ("strategy", _strategy(config)),
-        *_of_summary(summary, config),
-        *_of_episodes(train, curve, config),
-        *_rule(curve, config),
+        *_summary_rows(summary, config),
+        *_episode_rows(train, curve, config),
+        *_memory_rule_rows(curve, config),
     ]
     return Table(f"run {folder}", (), tuple(rows))
 
@@ -175,18 +175,18 @@ def _strategy(config: RunConfig) -> str:
     return text
 
 
-def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]]:
+def _summary_rows(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]]:
     if not summary:
         yield "ended", "no summary.json: the run is still running or was killed"
         return
-    facts = of_summary(config, summary).words()
+    facts = facts_from_summary(config, summary).words()
     yield "ended", f"{facts.get('ended', '?')}, episode {facts['episodes']}"
-    yield from ((name, facts[name]) for name in _SUMMARISED if name in facts)
+    yield from ((name, facts[name]) for name in _SUMMARY_FACTS if name in facts)
     yield "shield keeps", describe_bounds(config)
     yield "promise", describe_promise(config, withdrawn="promise" in facts)
 
 
-def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
+def _episode_rows(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     if not len(train.episode):
         yield "performance", "no complete episode"
         return
@@ -210,7 +210,7 @@ def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tupl
     )
 
 
-def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
+def _memory_rule_rows(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     """Size of the memory suggested by the rule of de Bruin et al. 2018, §8.5, with its caveats."""
     if not len(curve.score):
         return  # already reported: no complete episode

@@ -18,9 +18,9 @@ from onrig.runtime.run_loading import load_run, read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import find_running
 from onrig.runtime.supervise.run_folder import RESUMES_KEY, Resumption, find_executor
-from onrig.tools.beginning import as_begun
-from onrig.tools.foreign import difference, pieces_of
-from onrig.tools.load import load_for_rig, on_port, sections
+from onrig.tools.beginning import with_resolved_origins
+from onrig.tools.foreign import plugin_difference, third_party_plugins
+from onrig.tools.load import load_for_rig, replace_device, sections
 
 _ORPHAN_TIMEOUT_S: Final = 30.0
 """Time for the orphaned processes of a killed supervisor to save their data and exit."""
@@ -59,9 +59,9 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
         run = load_for_rig(str(path), begins=False)
     on_device = port if run.device.line is not None else None
     if on_device is not None:
-        run = on_port(run, on_device)
+        run = replace_device(run, on_device)
     config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
-    config = as_begun(config, run)
+    config = with_resolved_origins(config, run)
     changed = compare_configs(run, config)
     if changed.refused:
         differences = [str(difference) for difference in changed.refused]
@@ -72,9 +72,9 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
     if mismatch := difference_here(recorded):
         raise CannotResume(f"the run in '{folder}' was {mismatch}")
-    if mismatch := difference(read_fields(folder / "meta.json"), pieces_of(config)):
+    if mismatch := plugin_difference(read_fields(folder / "meta.json"), third_party_plugins(config)):
         raise CannotResume(f"'{folder}': {mismatch}")
-    damaged = _damaged(folder, evidence, config, learned_here=run.local_learner and config.local_learner)
+    damaged = _find_damage(folder, evidence, config, learned_here=run.local_learner and config.local_learner)
     episodes_done = _episodes_done(folder)
     if episodes_done is not None and episodes_done >= config.episodes:
         raise CannotResume(
@@ -85,7 +85,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     return Resumption(config, changed.permitted, damaged, "" if point is None else point.run)
 
 
-def _damaged(folder: Path, evidence: Evidence, config: RunConfig, *, learned_here: bool) -> list[str]:
+def _find_damage(folder: Path, evidence: Evidence, config: RunConfig, *, learned_here: bool) -> list[str]:
     """Report and return the damaged files that the run does not need; raises CannotResume for others.
 
     ``learned_here``: whether the folder contains the learner's states.

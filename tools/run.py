@@ -20,15 +20,15 @@ from onrig.runtime.run_state.report import Report
 from onrig.runtime.supervise.requests import HELP, open_keyboard
 from onrig.tools.display import display_for
 from onrig.tools.load import explain
-from onrig.tools.run_facts import LAST, of_summary
-from onrig.tools.running import Plan, opened, plan_run, supervise
-from onrig.tools.terminal import complain, drawn, warn_missing_library
+from onrig.tools.run_facts import N_AVERAGED_EPISODES, facts_from_summary
+from onrig.tools.running import Plan, open_folder, plan_run, supervise
+from onrig.tools.terminal import complain, draw_or_report, warn_missing_library
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import ViewError, live_view
 from onrig.tools.web.view import FOXGLOVE, PAGE, View
 
 
-def run_shown(
+def run_in_terminal(
     name: str | None,
     overrides: Sequence[str],
     run_dir: Path | None,
@@ -41,15 +41,15 @@ def run_shown(
 ) -> int:
     """Run a rig in a terminal: display, keys, live views, results; returns the exit code.
 
-    ``addresses``: those of the live views, by the names of their options.
+    ``addresses``: addresses of the live views, by option name.
     """
     try:
         if advised is None:
             plan = plan_run(name, overrides, run_dir, device, resume)
         else:
             plan = _plan_advised(str(name), overrides, run_dir, device, advised)
-        for view in _views(addresses):
-            _check(view, addresses[view.name])
+        for view in _create_views(addresses):
+            _check_view(view, addresses[view.name])
         if dry_run:
             config = plan.config
             summary = f"would run {config.episodes} episodes at {config.rate_hz:g} Hz into {plan.folder}"
@@ -62,12 +62,12 @@ def run_shown(
         return complain("run", str(failure), failure.code)
 
 
-def _views(addresses: Mapping[str, str]) -> list[View]:
+def _create_views(addresses: Mapping[str, str]) -> list[View]:
     return [view for view in (PAGE, FOXGLOVE) if view.name in addresses]
 
 
-def _check(view: View, address: str) -> None:
-    """Raise Failure for an address that is none, or a missing library."""
+def _check_view(view: View, address: str) -> None:
+    """Raise Failure for an invalid address or a missing library."""
     try:
         parse_address(address)
     except ValueError as error:
@@ -78,21 +78,21 @@ def _check(view: View, address: str) -> None:
 
 def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, device: str | None, advised: Path) -> Plan:
     """Plan a run with the settings of an advice, which is among the run's facts."""
-    from onrig.tools.advised import check_same_rig, facts_of, read_advice, recipe_of
+    from onrig.tools.advised import advice_facts, check_same_rig, read_advice, recipe_overrides
 
     advice = read_advice(advised)
     check_same_rig(advised, advice, name, tuple(overrides))
-    plan = plan_run(name, (*recipe_of(advised, advice), *overrides), run_dir, device, None)
-    return plan._replace(facts=facts_of(advice))
+    plan = plan_run(name, (*recipe_overrides(advised, advice), *overrides), run_dir, device, None)
+    return plan._replace(facts=advice_facts(advice))
 
 
 def _run(plan: Plan, addresses: Mapping[str, str]) -> int:
-    with opened(plan) as (config, take_back), contextlib.ExitStack() as held:
+    with open_folder(plan) as (config, take_back), contextlib.ExitStack() as held:
         folder = plan.folder
         print(f"run folder: {folder}", flush=True)
         _warn_of_disk_space(config, folder)
         warn_missing_library("run")
-        for view in _views(addresses):
+        for view in _create_views(addresses):
             try:
                 print(f"{view.title}: {held.enter_context(live_view(folder, addresses[view.name], view))}", flush=True)
             except ViewError as failure:
@@ -106,10 +106,10 @@ def _run(plan: Plan, addresses: Mapping[str, str]) -> int:
 
 def _warn_of_disk_space(config: RunConfig, folder: Path) -> None:
     """Warn if the disk is too small for the complete run; a full disk ends the log first."""
-    from onrig.tools.doctor.run_needs import whole_run_bytes
+    from onrig.tools.doctor.run_needs import complete_run_bytes
 
     disk = os.statvfs(folder)
-    free, required = disk.f_bavail * disk.f_frsize, whole_run_bytes(config)
+    free, required = disk.f_bavail * disk.f_frsize, complete_run_bytes(config)
     if free < required:
         remedy = "free some space, or see log.max_bytes and log.decimation"
         warning = f"{free / 1e6:.0f} MB are free, but the complete run may need {required / 1e6:.0f} MB; {remedy}"
@@ -168,17 +168,21 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     summary = read_fields(folder / "summary.json")
     if not summary:
         return
-    facts = of_summary(config, summary)
+    facts = facts_from_summary(config, summary)
     for name in ("performance", "ticks", "time of a tick", "shield"):
         if text := facts.words().get(name):
-            period = f", last {LAST} training episodes ({facts.measure.scale})" if name == "performance" else ""
+            period = (
+                f", last {N_AVERAGED_EPISODES} training episodes ({facts.measure.scale})"
+                if name == "performance"
+                else ""
+            )
             print(f"{name}: {text}{period}")
-    picture = drawn("learning_curve.png", lambda: draw_learning_curve(folder, config), _say)
+    picture = draw_or_report("learning_curve.png", lambda: draw_learning_curve(folder, config), _print_line)
     print(f"see {picture or folder}")
     _show_post_mortems(folder, config)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     complain("run", line)
 
 
@@ -191,5 +195,5 @@ def _show_post_mortems(folder: Path, config: RunConfig) -> None:
         return
     from onrig.tools.reports.run.fault_picture import draw_last_post_mortem
 
-    drawn("the post-mortem", lambda: draw_last_post_mortem(folder, config), _say)
+    draw_or_report("the post-mortem", lambda: draw_last_post_mortem(folder, config), _print_line)
     print(f"{len(paths)} post-mortem{'s' if len(paths) > 1 else ''}, the last one in {paths[-1]}")

@@ -21,13 +21,13 @@ from onrig.runtime.view.reader import Figures
 from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
 from onrig.tools.quantity import count, duration, size
 
-WITHDRAWN: Final = "promise_withdrawn"
+WITHDRAWN_EVENT: Final = "promise_withdrawn"
 """Kind of the event of a withdrawn promise."""
-LAST: Final = 20
+N_AVERAGED_EPISODES: Final = 20
 """Episodes over which performance is averaged."""
 PERCENTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
 """Percentiles by their names in a run's files, with their titles."""
-_COMPLETED: Final = "completed"
+_COMPLETED_REASON: Final = "completed"
 
 Times = Mapping[str, float]
 """Percentiles in µs, by their names in the files."""
@@ -83,7 +83,7 @@ class RunFacts(NamedTuple):
     @property
     def completed(self) -> bool:
         """Whether the run was completed."""
-        return self.ended == _COMPLETED
+        return self.ended == _COMPLETED_REASON
 
     def score_of(self, value: float | None) -> str:
         """Format a performance."""
@@ -97,10 +97,10 @@ class RunFacts(NamedTuple):
             "performance": self._performance(),
             "policy": "" if self.policy is None else f"policy {self.policy}",
             "ticks": self._ticks(),
-            "time of a tick": times_in_words(self.tick),
-            "lateness": times_in_words(self.lateness),
+            "time of a tick": format_times(self.tick),
+            "lateness": format_times(self.lateness),
             "late commands": self._late_commands(),
-            "shield": _parts("acted in", self.acted, "tick", self.rules) if self.acted else self._inactive(),
+            "shield": _describe_counts("acted in", self.acted, "tick", self.rules) if self.acted else self._inactive(),
             "promise": "withdrawn" if self.withdrawn else "",
             "faults": "" if self.faults is None else str(self.faults or "none"),
             "memory": self._memory(),
@@ -128,7 +128,7 @@ class RunFacts(NamedTuple):
         if self.missed is None:
             return ""
         total = "" if self.ticks is None else f"{count(self.ticks)} ticks, "
-        return f"{total}{_parts('', self.missed, '', self.causes, what='missed')}"
+        return f"{total}{_describe_counts('', self.missed, '', self.causes, what='missed')}"
 
     def _late_commands(self) -> str:
         return "" if self.late_commands is None else f"{count(self.late_commands)} of {count(self.ticks or 0)}"
@@ -164,19 +164,19 @@ class RunFacts(NamedTuple):
         return f"{count(self.admitted)} of {count(self.offered)} admitted{rest}"
 
 
-def _parts(before: str, n: int, unit: str, by: Mapping[str, int], what: str = "") -> str:
+def _describe_counts(before: str, n: int, unit: str, by: Mapping[str, int], what: str = "") -> str:
     """``acted in 12 ticks: 10 predicted, 2 rate``; ``3 missed: 2 link, 1 host``."""
     units = unit + "s" * bool(unit and n != 1)
     listed = ", ".join(f"{count(k)} {name}" for name, k in by.items() if k)
     return " ".join(filter(None, (before, count(n), units, what))) + (f": {listed}" if listed else "")
 
 
-def times_in_words(times: Times, names: Mapping[str, str] = PERCENTILES, between: str = ", ") -> str:
+def format_times(times: Times, names: Mapping[str, str] = PERCENTILES, between: str = ", ") -> str:
     """Percentiles: ``p50 120 µs, p99 1.4 ms, p99.9 2 ms, max 5 ms``."""
     return between.join(f"{names[name]} {duration(times[name] * 1e-6)}" for name in names if name in times)
 
 
-def times_of(histogram: CoarseHistogram) -> dict[str, float]:
+def histogram_times(histogram: CoarseHistogram) -> dict[str, float]:
     """Percentiles of a histogram in µs; empty without a duration."""
     if not histogram.counts.any():
         return {}
@@ -185,8 +185,8 @@ def times_of(histogram: CoarseHistogram) -> dict[str, float]:
     return {**{name: us for name, us in percentiles.items() if us is not None}, "max": histogram.max_ns / 1000}
 
 
-def of_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
-    """Facts of a progress report."""
+def facts_from_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
+    """Facts from a progress report."""
     measure = measure_of(config.task)
     score, policy = values.get(measure.column), values.get("policy")
     return RunFacts(
@@ -204,10 +204,10 @@ def of_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
     )
 
 
-def of_figures(
+def facts_from_counters(
     config: RunConfig, figures: Figures, policy: int, actuators: str = "", *, withdrawn: bool = False
 ) -> RunFacts:
-    """Facts of a running run."""
+    """Facts of a run in progress, from its live counters."""
     return RunFacts(
         measure_of(config.task),
         config.episodes,
@@ -216,13 +216,13 @@ def of_figures(
         policy=policy,
         ticks=figures.ticks,
         missed=sum(figures.missed),
-        causes=_named(figures.missed, Miss),
+        causes=_counts_by_name(figures.missed, Miss),
         late_commands=figures.late_commands,
         acted=sum(figures.rules[1:]),
-        rules=_named(figures.rules, Rule),
+        rules=_counts_by_name(figures.rules, Rule),
         faults=figures.faults,
-        tick=times_of(figures.tick),
-        lateness=times_of(figures.lateness),
+        tick=histogram_times(figures.tick),
+        lateness=histogram_times(figures.lateness),
         stored=figures.stored,
         capacity=figures.capacity,
         inserted=figures.inserted,
@@ -237,13 +237,13 @@ def of_figures(
     )
 
 
-def _named(counts: tuple[int, ...], names: type[Rule] | type[Miss]) -> dict[str, int]:
+def _counts_by_name(counts: tuple[int, ...], names: type[Rule] | type[Miss]) -> dict[str, int]:
     """Counts by name, without the first (none)."""
     return {names(i).name.lower(): n for i, n in enumerate(counts) if i}
 
 
-def of_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
-    """Facts of ``summary.json``; those that it lacks are unknown."""
+def facts_from_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
+    """Facts from ``summary.json``; entries missing from it are None."""
     measure = measure_of(config.task)
 
     def integer(section: Mapping[str, object], key: str) -> int | None:
@@ -282,21 +282,21 @@ def of_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
     )
 
 
-def of_files(m: RunFiles) -> RunFacts:
-    """Facts of a run's folder: of its summary, if there is one, its episodes and its events."""
-    found = of_summary(m.config, m.summary)
+def facts_from_files(m: RunFiles) -> RunFacts:
+    """Facts from a run's folder: its summary (if present), episodes and events."""
+    found = facts_from_summary(m.config, m.summary)
     column = found.measure.column
     return found._replace(
         episode=int(m.train["episode"][-1]) if len(m.train["episode"]) else found.episode,
-        score=_mean(m.train[column]),
-        evaluated=_mean(m.evaluation[column]),
-        withdrawn=found.withdrawn or any(event.kind == WITHDRAWN for event in m.events),
+        score=_mean_of_last(m.train[column]),
+        evaluated=_mean_of_last(m.evaluation[column]),
+        withdrawn=found.withdrawn or any(event.kind == WITHDRAWN_EVENT for event in m.events),
         causes={cause: sum(n.values()) for cause, n in sorted(count_by_episode(m.events, "cause", "missed").items())},
     )
 
 
-def _mean(values: NDArray[np.float64]) -> float | None:
-    last = values[-LAST:]
+def _mean_of_last(values: NDArray[np.float64]) -> float | None:
+    last = values[-N_AVERAGED_EPISODES:]
     return float(np.nanmean(last)) if np.isfinite(last).any() else None
 
 

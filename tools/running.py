@@ -30,13 +30,13 @@ from onrig.runtime.supervise.run_folder import (
     write_run_folder,
 )
 from onrig.runtime.supervise.supervisor import Supervisor
-from onrig.tools.beginning import begin_with
-from onrig.tools.foreign import pieces_of, record_pieces
+from onrig.tools.beginning import read_beginning
+from onrig.tools.foreign import plugin_records, third_party_plugins
 from onrig.tools.load import load_for_rig, print_warning
-from onrig.tools.ports import missing_port, no_port, persistent_name
+from onrig.tools.ports import missing_port_problem, persistent_name, wrong_port_problem
 from onrig.tools.resumption import CannotResume, prepare_resumption
-from onrig.tools.run_facts import RunFacts, of_progress
-from onrig.tools.terminal import unwritable_folder
+from onrig.tools.run_facts import RunFacts, facts_from_progress
+from onrig.tools.terminal import folder_problem
 
 
 class Plan(NamedTuple):
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
     port: str | None
     resumption: Resumption | None = None
     facts: Mapping[str, object] = MappingProxyType({})
-    """More for ``meta.json`` of a new run."""
+    """Additional entries for ``meta.json`` of a new run."""
 
     @property
     def option(self) -> str:
@@ -95,18 +95,18 @@ def run(
     exception, the run ends in order and the exception propagates. Ctrl-C ends the processes at once, the actuators
     first. Returns also if `onrig stop` ended the run. Raises ConfigError, Failure if the run cannot start, RunFailed.
     """
-    plan = plan_run(name, overrides, _path(run_dir), device, _path(resume))
+    plan = plan_run(name, overrides, _to_path(run_dir), device, _to_path(resume))
 
     stop = _Stop()
 
     def show(report: Report) -> None:
         if report.kind == "progress" and stop.cause is None:
             try:
-                progress(of_progress(plan.config, report.values))
+                progress(facts_from_progress(plan.config, report.values))
             except BaseException as error:
                 stop.cause = error
 
-    with opened(plan) as (config, take_back):
+    with open_folder(plan) as (config, take_back):
         ended = supervise(plan._replace(config=config), show, take_back, stop)
     if stop.cause is not None:
         raise stop.cause
@@ -116,7 +116,7 @@ def run(
 
 
 class _Stop(Keyboard):
-    """Source of a stop request, in order, after a caller's function has raised an exception."""
+    """Requests an orderly stop after the caller's ``progress`` function has raised an exception."""
 
     def __init__(self) -> None:
         self.cause: BaseException | None = None
@@ -131,7 +131,7 @@ class _Stop(Keyboard):
         return [] if self.cause is None else [Request.STOP]
 
 
-def _path(path: str | Path | None) -> Path | None:
+def _to_path(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
 
 
@@ -155,10 +155,10 @@ def plan_run(
     line = config.device.line
     port = None if line is None else line.address
     if port is not None and isinstance(line, Serial):
-        missing = missing_port(port)
+        missing = missing_port_problem(port)
         if missing is not None:
             raise Failure(f"{port}: {missing}", ExitCode.HARDWARE)
-        not_a_port = no_port(port)
+        not_a_port = wrong_port_problem(port)
         if not_a_port is not None:
             raise Failure(f"{port}: {not_a_port}")
         port = persistent_name(port)
@@ -179,7 +179,7 @@ def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, E
     """Check folder, keys and log before the start; returns a message and an exit code, or None."""
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
-    if option == "--run-dir" and (problem := unwritable_folder("run-dir", folder)):
+    if option == "--run-dir" and (problem := folder_problem("run-dir", folder)):
         return problem, ExitCode.CONFIGURATION
     try:
         check_folder(folder) if folder.exists() else check_path(folder)
@@ -199,7 +199,7 @@ def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, E
 
 
 @contextlib.contextmanager
-def opened(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
+def open_folder(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
     """Context that holds the run's folder, new or reopened; yields the resolved configuration, and a function that
     removes the written files of a run that never starts.  Raises Failure."""
     resolve_loop_cpu()
@@ -210,8 +210,8 @@ def opened(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
                 held.callback(os.close, lock_folder(folder))
                 take_back = _reopen(folder, resumption)
             else:
-                config, files, facts = begin_with(config)
-                meta = {**record_pieces(pieces_of(config)), **facts, **plan.facts}
+                config, files, facts = read_beginning(config)
+                meta = {**plugin_records(third_party_plugins(config)), **facts, **plan.facts}
                 take_back = write_run_folder(folder, config, meta, files)
                 held.callback(os.close, lock_folder(folder))
         except (CannotResume, FolderBusy) as error:

@@ -11,9 +11,9 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
 from onrig.tools.load import explain, load
-from onrig.tools.progress import progress_of
+from onrig.tools.progress import show_progress
 from onrig.tools.reports.style import RED, new_figure, save, title
-from onrig.tools.terminal import complain, picture_problem, reason, unwritable
+from onrig.tools.terminal import complain, file_problem, picture_problem, reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int, seed: int) -> int:
     """Run and print ``core`` episodes through the tick's core and ``stack`` through the twin; returns the exit code."""
-    configs = _predicting(names, overrides)
+    configs = _load_predicting(names, overrides)
     if isinstance(configs, int):
         return configs
     for name, config in zip(names, configs, strict=True):
@@ -37,7 +37,7 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
             if not episodes:
                 continue
             try:
-                with progress_of(f"{name}, {stage}", episodes) as report:
+                with show_progress(f"{name}, {stage}", episodes) as report:
                     campaign = run(config, episodes, seed, report)
             except ValueError as error:
                 return complain("safety", f"{name}: {error}")
@@ -51,9 +51,9 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
 
 def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
     """Draw the safe sets into a file; returns the exit code."""
-    if problem := unwritable("plot", path) or picture_problem("plot", path):
+    if problem := file_problem("plot", path) or picture_problem("plot", path):
         return complain("safety", problem)
-    configs = _predicting(names, overrides)
+    configs = _load_predicting(names, overrides)
     if isinstance(configs, int):
         return configs
     try:
@@ -66,7 +66,7 @@ def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
     return ExitCode.OK
 
 
-def _predicting(names: Sequence[str], overrides: Sequence[str]) -> list[RunConfig] | int:
+def _load_predicting(names: Sequence[str], overrides: Sequence[str]) -> list[RunConfig] | int:
     """Load configurations with a predicting shield; returns the exit code, after an error message, if one is
     unsuitable."""
     try:

@@ -43,7 +43,7 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
         print("\n".join(overview(sections)))
         return ExitCode.OK
     for path in paths:
-        selected = below(sections, path)
+        selected = sections_below(sections, path)
         if not selected:
             names = [s.path for s in sections] + [
                 f"{s.path}.{f.name}".removeprefix(".") for s in sections for f in s.fields
@@ -55,7 +55,7 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
     return ExitCode.OK
 
 
-def below(sections: Sequence[Section], path: str) -> list[Section]:
+def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
     """Return the sections at and below a path; for a single setting, its section reduced to it."""
     path_parts = path.split(".")
     matching = [

@@ -22,7 +22,7 @@ from onrig.runtime.printable import printable_lines
 
 T = TypeVar("T")
 
-PICTURES: Final = (".png", ".svg", ".pdf")
+PICTURE_SUFFIXES: Final = (".png", ".svg", ".pdf")
 
 
 class StreamLost(Exception):
@@ -88,17 +88,27 @@ def drawing_stream(stream: TextIO) -> TextIO:
     return cast(TextIO, getattr(stream, "beneath", stream))
 
 
-_CHOICE: Final = re.compile(r"(.*invalid choice: '(?P<given>[^']*)')(?P<rest> \(choose from (?P<known>.*)\))")
-_UNKNOWN: Final = "unrecognized arguments: "
-_NAME: Final = r"[\w.+-]+"
-_REWORDED: Final = (
+_INVALID_CHOICE: Final = re.compile(r"(.*invalid choice: '(?P<given>[^']*)')(?P<rest> \(choose from (?P<known>.*)\))")
+_UNKNOWN_ARGUMENTS: Final = "unrecognized arguments: "
+_NAME_PATTERN: Final = r"[\w.+-]+"
+_REWORDINGS: Final = (
     (re.compile(r"the following arguments are required: (.*)"), r"required: \1"),
     (re.compile(r"argument (\S+): expected one argument"), r"\1 needs a value"),
     (re.compile(r"argument (\S+): ignored explicit argument (.*)"), r"\1 takes no value, got \2"),
     (re.compile(r"argument (\S+): (.*)"), r"\1: \2"),
 )
 """Messages of argparse, reworded to match other messages."""
-_SETTINGS: Final = ("rig", "task", "rate_hz", "episodes", "seed", "policy", "recipe", "identified", "evaluate_every")
+_SETTING_NAMES: Final = (
+    "rig",
+    "task",
+    "rate_hz",
+    "episodes",
+    "seed",
+    "policy",
+    "recipe",
+    "identified",
+    "evaluate_every",
+)
 """Settings of a run that users may expect as options; a test compares them with the configuration."""
 
 
@@ -107,13 +117,13 @@ class VerbParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with code 2."""
-        if choice := _CHOICE.fullmatch(message):
+        if choice := _INVALID_CHOICE.fullmatch(message):
             from onrig.runtime.config.problem import hint
 
-            message = f"{choice[1]}{hint(choice['given'], re.findall(_NAME, choice['known']))}{choice['rest']}"
-        if message.startswith(_UNKNOWN):
-            message = self._unknown(message.removeprefix(_UNKNOWN))
-        for pattern, words in _REWORDED:
+            message = f"{choice[1]}{hint(choice['given'], re.findall(_NAME_PATTERN, choice['known']))}{choice['rest']}"
+        if message.startswith(_UNKNOWN_ARGUMENTS):
+            message = self._unknown(message.removeprefix(_UNKNOWN_ARGUMENTS))
+        for pattern, words in _REWORDINGS:
             message = pattern.sub(words, message)
         self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}; see {self.prog} --help\n")
 
@@ -127,7 +137,7 @@ class VerbParser(argparse.ArgumentParser):
         if not option.startswith("-"):
             as_setting = f"; a setting is given as --set {first}" if value and self._takes_settings else ""
             return f"too many arguments: {words}{as_setting}"
-        if self._takes_settings and setting in _SETTINGS:
+        if self._takes_settings and setting in _SETTING_NAMES:
             return f"unknown option {option}; a setting is given as --set {setting}={value or (rest or ['VALUE'])[0]}"
         return f"unknown option {option}{hint(option, self._option_string_actions)}"
 
@@ -138,12 +148,12 @@ class VerbParser(argparse.ArgumentParser):
 
 def picture_problem(option: str, path: Path | None) -> str | None:
     """Message for an unsupported suffix of a picture file, or None."""
-    if path is None or path.suffix.lower() in PICTURES:
+    if path is None or path.suffix.lower() in PICTURE_SUFFIXES:
         return None
-    return f"--{option}: expected a file that ends in {', '.join(PICTURES)}, got '{path}'"
+    return f"--{option}: expected a file that ends in {', '.join(PICTURE_SUFFIXES)}, got '{path}'"
 
 
-def drawn(name: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
+def draw_or_report(name: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
     """Draw a picture of a result; a failure is reported to ``say`` in one line and has no other effect.
 
     Returns None, without a message, if matplotlib is missing.
@@ -163,7 +173,7 @@ def reason(error: Exception) -> str:
     return text.splitlines()[0]
 
 
-def unwritable(option: str, path: Path | None) -> str | None:
+def file_problem(option: str, path: Path | None) -> str | None:
     """Message for an unwritable output file, for checks before long computations; None if it can be written."""
     if path is None:
         return None
@@ -178,7 +188,7 @@ def unwritable(option: str, path: Path | None) -> str | None:
     return None if writable else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
-def unwritable_folder(option: str, path: Path | None) -> str | None:
+def folder_problem(option: str, path: Path | None) -> str | None:
     """Message for an unwritable output folder, for checks before long computations; None if it can be written."""
     if path is None:
         return None

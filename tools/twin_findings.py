@@ -32,7 +32,7 @@ def twin_findings(config: RunConfig) -> Iterator[Finding]:
     if config.device.twin is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
         at_plant: NodePath = ("device", "twin", "plant")
-        yield from collect_findings(lambda: _plant(config, twin), name_of(twin.plant), at_plant)
+        yield from collect_findings(lambda: _plant_findings(config, twin), name_of(twin.plant), at_plant)
         if config.selection.synthetic is not None:
             for message in (*model_problems(config.rig, twin.plant), *exact_problems(twin)):
                 yield ("selection", "synthetic"), f"{message} at selection.synthetic"
@@ -55,7 +55,7 @@ def twin_findings(config: RunConfig) -> Iterator[Finding]:
             yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
 
 
-def _plant(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
+def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
     """List the mismatches between twin and rig, and the problems with its plant's results."""
     rows = rows_of(config.task.all_starts)
     problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]

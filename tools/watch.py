@@ -15,14 +15,14 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing
 from onrig.runtime.supervise.requests import Keyboard, open_keyboard
-from onrig.tools.active_runs import choose, outcome
+from onrig.tools.active_runs import choose, describe_outcome
 from onrig.tools.terminal import complain, drawing_stream
 
 if TYPE_CHECKING:
     from onrig.tools.watching.snapshot import Watcher
 
 _REFRESH_HZ: Final = 8.0
-_LINE_EVERY_S: Final = 2.0
+_LINE_INTERVAL_S: Final = 2.0
 _CONFIRM_TEXT: Final = "stop the run? y: fade out and end, any other key: cancel"
 _STOPPING_TEXT: Final = "stopping; s again: disarm now"
 
@@ -39,14 +39,14 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
         with RunView.from_running(selected) as view:
             watcher = Watcher(view)
             if once:
-                return _lines(watcher, lambda: False)
-            alive = _alive(selected.pid)
+                return _print_lines(watcher, lambda: False)
+            alive = _liveness_test(selected.pid)
             keys = open_keyboard()
             if plain or keys is None or not sys.stdout.isatty() or not _has_rich():
-                code = _lines(watcher, alive)
+                code = _print_lines(watcher, alive)
             else:
                 with keys:
-                    code = _screen(watcher, selected, keys, alive)
+                    code = _run_screen(watcher, selected, keys, alive)
             has_ended = not alive()
     except SegmentMissing:
         has_ended, code = True, ExitCode.OK
@@ -57,11 +57,11 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
 
         return explain(error)
     if has_ended:
-        print(f"{selected.folder}: {outcome(selected.folder)}")
+        print(f"{selected.folder}: {describe_outcome(selected.folder)}")
     return code
 
 
-def _alive(pid: int) -> Callable[[], bool]:
+def _liveness_test(pid: int) -> Callable[[], bool]:
     """Liveness test of a process, safe against reuse of its pid."""
     try:
         fd = os.pidfd_open(pid)
@@ -76,19 +76,19 @@ def _has_rich() -> bool:
     return find_spec("rich") is not None
 
 
-def _lines(watcher: Watcher, alive: Callable[[], bool]) -> int:
+def _print_lines(watcher: Watcher, alive: Callable[[], bool]) -> int:
     from onrig.tools.watching.screen import one_line
 
     while True:
         print(one_line(watcher.snapshot()), flush=True)
-        deadline_s = time.monotonic() + _LINE_EVERY_S
+        deadline_s = time.monotonic() + _LINE_INTERVAL_S
         while alive() and time.monotonic() < deadline_s:
             time.sleep(0.05)
         if not alive():
             return ExitCode.OK
 
 
-def _screen(watcher: Watcher, run: Running, keys: Keyboard, alive: Callable[[], bool]) -> int:
+def _run_screen(watcher: Watcher, run: Running, keys: Keyboard, alive: Callable[[], bool]) -> int:
     from rich.console import Console
     from rich.live import Live
 

@@ -22,11 +22,11 @@ import msgspec
 
 from onrig.runtime.control.realtime import die_with_parent
 
-ONE_CORE: Final = dict.fromkeys(
+ONE_THREAD_ENVIRONMENT: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
 """Environment that keeps numerical libraries on one thread."""
-_GRACE_S: Final = 1.0
+_EXIT_TIMEOUT_S: Final = 1.0
 
 R = TypeVar("R")
 
@@ -75,7 +75,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env={**os.environ, **ONE_CORE, **(environment or {})},
+            env={**os.environ, **ONE_THREAD_ENVIRONMENT, **(environment or {})},
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -159,7 +159,7 @@ class WorkerProcess:
     def close(self) -> None:
         """Wait for the end of the process, and kill it if it does not end soon; call `stop` first."""
         try:
-            self._process.wait(_GRACE_S)
+            self._process.wait(_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

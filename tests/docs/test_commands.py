@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from onrig.tools.cli import VERBS, main
-from onrig.tools.first_rig import BENCH
+from onrig.tools.first_rig import BENCH_FILE
 from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
 from tests.docs.shortened import PORT, shortened, shortened_in_laboratory
 from tests.lab.rig.processes import process_of, until
@@ -117,7 +117,7 @@ def executed() -> list[Executed]:
 
 
 # Those of a template are followed in its files, by tests/tools/verbs/test_init.py and tests/docs/test_examples.py.
-FOLLOWED: Final = [p for p in PAGES if commands_of(p) and not (p.parent / BENCH).exists()]
+FOLLOWED: Final = [p for p in PAGES if commands_of(p) and not (p.parent / BENCH_FILE).exists()]
 
 
 SLOW: Final = ("docs/real-time.md", "docs/choosing-a-strategy.md", "docs/timing.md")

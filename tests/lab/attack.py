@@ -16,7 +16,7 @@ import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
-from onrig.tools.terminal import VerbParser, unwritable
+from onrig.tools.terminal import VerbParser, file_problem
 from tests.lab.attacks.campaign import Campaign, Fuzzing, RecordedPieces, Verdict, do_piece, verdict
 from tests.lab.attacks.deaths import DeadHosts
 from tests.lab.attacks.doors import Crowds, Garbage, ModelsOverTheLink, Returning
@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> int:
     only = args.only.split(",") if args.only else list(NAMES)
     if unknown := [name for name in only if name not in NAMES]:
         return complain("attack", f"--only: unknown part '{unknown[0]}'; choose from {', '.join(NAMES)}")
-    if problem := unwritable("markdown", args.markdown) or unwritable("json", args.json):
+    if problem := file_problem("markdown", args.markdown) or file_problem("json", args.json):
         return complain("attack", problem)
     out = args.out.absolute()
     problem = _begin(out, StartArguments(args.seed, args.quick))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.bench.report import Check, Report, Row, at_most, conclude, describe_machine
+from onrig.tools.bench.report import Check, Report, Row, check_at_most, conclude, describe_machine
 from onrig.tools.progress import progress_for
 from onrig.tools.reports.sheet import markdown_table
-from onrig.tools.terminal import VerbParser, align, unwritable
+from onrig.tools.terminal import VerbParser, align, file_problem
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.fault_matrix import CASES, Case, Outcome
 from tests.lab.rig.processes import WaitTimeout
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     if args.repeats < 1:
         return complain("faults", "--repeats: expected at least 1")
     for option, file in (("json", args.json), ("markdown", args.markdown)):
-        if problem := unwritable(option, file):
+        if problem := file_problem(option, file):
             return complain("faults", problem)
     if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
         return complain("faults", f"--keep: '{args.keep}' is not empty; choose another folder")
@@ -111,7 +111,7 @@ def report(cases: Sequence[Case], found: dict[str, list[Outcome]], bound_ms: flo
         if worst is not None:
             times = sorted(o.safe_ms for o in outcomes if o.safe_ms is not None)
             rows.append(Row(case.name, "onrig", "ms_until_safe", times[len(times) // 2], worst, worst, worst))
-            checks.append(at_most(f"{case.name}: ms until the safe output", worst, bound_ms))
+            checks.append(check_at_most(f"{case.name}: ms until the safe output", worst, bound_ms))
         for name, held in (
             ("named", [o.named for o in outcomes]),
             ("nothing durable lost", [o.kept for o in outcomes]),

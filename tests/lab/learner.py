@@ -16,12 +16,12 @@ from onrig.tools.bench.report import (
     checks_table,
     conclude,
     describe_subjects,
+    format_number,
     installed_version,
-    number,
     skipped_lines,
 )
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser, align, unwritable
+from onrig.tools.terminal import VerbParser, align, file_problem
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import (
     GROUPS,
@@ -78,7 +78,7 @@ def parser() -> VerbParser:
 def main(arguments: list[str]) -> int:
     """Measure, print tables and checks; returns the exit code."""
     args = parser().parse_args(arguments)
-    if problem := unwritable("json", args.json):
+    if problem := file_problem("json", args.json):
         return complain(_NAME, problem)
     versions = {package: installed_version(package) for package in (ONRIG, *PEERS, LIMIT)}
     present = {package: version or "" for package, version in versions.items() if version or package == ONRIG}
@@ -143,13 +143,13 @@ def rates_table(rates: Rates) -> str:
         sorted_slots = sorted(ours.all)
         cells = [
             case.title,
-            number(ours.p50),
-            number(sorted_slots[int(0.99 * (len(sorted_slots) - 1))]),
-            number(sorted_slots[-1]),
+            format_number(ours.p50),
+            format_number(sorted_slots[int(0.99 * (len(sorted_slots) - 1))]),
+            format_number(sorted_slots[-1]),
         ]
         for peer in PEERS:
             theirs, ratio = rates.get((case.alone, peer)), times_faster(rates, case, peer)
-            cells += ["" if theirs is None else number(theirs.p50), "" if ratio is None else f"{ratio:.1f}x"]
+            cells += ["" if theirs is None else format_number(theirs.p50), "" if ratio is None else f"{ratio:.1f}x"]
         rows.append(cells)
     return align(rows)
 
@@ -160,8 +160,17 @@ def limit_table(rates: Rates) -> str:
     for case, near in _shares(rates):
         bare = rates[LearnerCase(Work.PRODUCTS, case.network, case.shape, case.trials), LIMIT].p50
         large = rates[LearnerCase(Work.LARGE, case.network, case.shape, 1), LIMIT].p50
-        own = [number(x) for x in (near.mega_flop, near.gflop_per_s)]
-        rows.append([case.title, *own, number(bare), f"{near.of_products:.0%}", number(large), f"{near.of_large:.0%}"])
+        own = [format_number(x) for x in (near.mega_flop, near.gflop_per_s)]
+        rows.append(
+            [
+                case.title,
+                *own,
+                format_number(bare),
+                f"{near.of_products:.0%}",
+                format_number(large),
+                f"{near.of_large:.0%}",
+            ]
+        )
     return align(rows)
 
 

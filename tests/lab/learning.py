@@ -22,7 +22,7 @@ from onrig.tools.bench.report import (
     Check,
     Report,
     Row,
-    at_least,
+    check_at_least,
     checks_table,
     conclude,
     describe_machine,
@@ -30,8 +30,8 @@ from onrig.tools.bench.report import (
     percentiles,
 )
 from onrig.tools.experiments.spec import cell_id
-from onrig.tools.quantity import bounded, duration
-from onrig.tools.terminal import VerbParser, align, unwritable
+from onrig.tools.quantity import duration, format_estimate
+from onrig.tools.terminal import VerbParser, align, file_problem
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import JAX_PEER, ONRIG, PEER
 from tests.lab.learners.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs
@@ -93,7 +93,7 @@ def main(arguments: list[str]) -> int:
         return complain(_NAME, f"--case: no case has all of these in its name; there are {_named()}")
     if not 1 <= args.seeds <= 1000:
         return complain(_NAME, f"--seeds: expected 1 to 1000, got {args.seeds}")
-    if problem := unwritable("json", args.json):
+    if problem := file_problem("json", args.json):
         return complain(_NAME, problem)
     missing = sorted({case.peer for case in cases if installed_version(case.peer) is None})
     for peer in missing:
@@ -164,11 +164,11 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
         busy = [f"{np.mean([pair[k].busy_s for pair in pairs]):.0f}" for k in (0, 1)]
         medians = [f"{value:.1f}" for value in (by_chance, np.median(a), np.median(b))]
         lowest = f"{a.min():.1f}, {b.min():.1f}"
-        shown = (f"{bounded(of, 1, signed=True)}, p = {of.p:.2g}" for of in (final, area))
+        shown = (f"{format_estimate(of, 1, signed=True)}, p = {of.p:.2g}" for of in (final, area))
         table.append([case.name, case.peer, str(len(pairs)), *medians, lowest, *shown, *busy])
         margin = -MARGIN * abs(float(np.median(b)) - by_chance)
         if len(pairs) >= MIN_TRIALS:
-            checks.append(at_least(f"{case.name}: lower bound of the difference at least", final.low, margin))
+            checks.append(check_at_least(f"{case.name}: lower bound of the difference at least", final.low, margin))
     machine = describe_machine() | {"packages": {p: installed_version(p) or "" for p in (*LEARNERS, "gymnasium")}}
     notes = (
         f"Mean return of the last {FINAL_SHARE:.0%} of the evaluations: medians over the trials, the lowest of either "

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.tools.bench.report import Check, Report, at_most, describe_machine
+from onrig.tools.bench.report import Check, Report, check_at_most, describe_machine
 from onrig.tools.reports.sheet import markdown_table
 from onrig.tools.terminal import align
 from tests.lab.attacks.campaign import GROWN_MB, Verdict
@@ -250,5 +250,5 @@ class AttackReport(Report, frozen=True):
 def attack_report(seed: int, verdicts: list[Verdict]) -> AttackReport:
     """Return the complete report of an attack."""
     checks = [Check(f"{v.name}: findings", float(len(v.findings)), 0.0, v.holds) for v in verdicts]
-    checks += [at_most(f"{v.name}: MB grown", v.growth_mb, GROWN_MB) for v in verdicts if v.growth_mb is not None]
+    checks += [check_at_most(f"{v.name}: MB grown", v.growth_mb, GROWN_MB) for v in verdicts if v.growth_mb is not None]
     return AttackReport(describe_machine(), 0.0, [], checks, seed, verdicts)

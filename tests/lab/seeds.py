@@ -27,8 +27,8 @@ from onrig.runtime.run_state.episodes import read_rows as read_episodes
 from onrig.tools.bench.report import Report, conclude, describe_machine, percentiles
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.load import load_for_rig
-from onrig.tools.quantity import bounded, duration, share_of
-from onrig.tools.terminal import VerbParser, align, unwritable
+from onrig.tools.quantity import duration, format_estimate, format_share
+from onrig.tools.terminal import VerbParser, align, file_problem
 from tests.lab.command import add_overrides, complain, execute, parser_of
 from tests.lab.trials_file import append_rows, read_rows
 
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
     for option, value in (("seeds", args.seeds), ("at-once", args.at_once)):
         if not 1 <= value <= 1000:
             return complain(_NAME, f"--{option}: expected 1 to 1000, got {value}")
-    if problem := unwritable("json", args.json):
+    if problem := file_problem("json", args.json):
         return complain(_NAME, problem)
     try:
         config = load_for_rig(args.config, args.overrides)
@@ -220,10 +220,11 @@ def summary_table(rows: Sequence[Seed]) -> str:
     table = [["seed", "episodes", "final", f"{GOAL} reached"]]
     table += [[str(row.seed), str(row.episodes), f"{row.final:.3f}", _when(row)] for row in ordered]
     finals = np.array([row.final for row in rows])
-    median, enough = bounded(median_bounds(finals), 3), int((finals >= GOAL).sum())
+    median, enough = format_estimate(median_bounds(finals), 3), int((finals >= GOAL).sum())
     note = (
         f"Final: mean of the last {LAST} noise-free evaluations, normalised; median of all seeds with its 95 % "
-        f"interval {median}, lowest {finals.min():.3f}, mean {finals.mean():.3f}; {share_of(enough, len(rows))} end at "
+        f"interval {median}, lowest {finals.min():.3f}, mean {finals.mean():.3f}; "
+        f"{format_share(enough, len(rows))} end at "
         f"{GOAL} or more. Reached: the first training episode at which {LAST} evaluations in a row averaged that."
     )
     return f"{align(table)}\n\n{note}"
@@ -238,14 +239,14 @@ def paired_table(rows: Sequence[Seed], others: Sequence[Seed], name: str) -> str
     final = paired_difference(*(np.array([pair[k].final for pair in pairs]) for k in (0, 1)))
     said = (
         f"Minus '{name}', {len(pairs)} pairs of seeds, medians with 95 % intervals and p of a sign test: final "
-        f"{bounded(final, 3, signed=True)}, p = {final.p:.2g}"
+        f"{format_estimate(final, 3, signed=True)}, p = {final.p:.2g}"
     )
     times = [(a.reached, b.reached) for a, b in pairs]
     later = np.array([(a, b) for a, b in times if a is not None and b is not None], np.float64)
     if not len(later):
         return f"{said}; in no pair are both known to have reached {GOAL}."
     reached = paired_difference(later[:, 0], later[:, 1])
-    said += f", episodes until {GOAL} was reached {bounded(reached, 0, signed=True)}, p = {reached.p:.2g}"
+    said += f", episodes until {GOAL} was reached {format_estimate(reached, 0, signed=True)}, p = {reached.p:.2g}"
     some = (
         "" if len(later) == len(pairs) else f" (in the {len(later)} pairs in which both are known to have reached it)"
     )

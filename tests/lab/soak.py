@@ -19,7 +19,7 @@ from typing import Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.load import explain, load_for_rig
-from onrig.tools.terminal import VerbParser, drawn, picture_problem, unwritable
+from onrig.tools.terminal import VerbParser, draw_or_report, file_problem, picture_problem
 from tests.lab.command import add_overrides, complain, execute, program
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
             print(f"{fault.at_s:8.1f} s  {fault.kind:<17}  {fault.lasts_s:5.2f} s  {fault.amount:.3g}")
         return ExitCode.OK
     if problem := (
-        unwritable("json", args.json) or unwritable("plot", args.plot) or picture_problem("plot", args.plot)
+        file_problem("json", args.json) or file_problem("plot", args.plot) or picture_problem("plot", args.plot)
     ):
         return complain("soak", problem)
     from tests.lab.endurance.soak_rig import settings_for
@@ -131,7 +131,7 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
     conclude(report, [soak_text(soak.ledger, soak.gauges, found)], args.json)
     if args.plot is not None:
         draw = partial(draw_soak, args.plot, soak.ledger, soak.gauges, soak.counts_from_s)
-        if drawn(str(args.plot), draw, lambda line: complain("soak", line)) is False:
+        if draw_or_report(str(args.plot), draw, lambda line: complain("soak", line)) is False:
             complain("soak", "--plot needs matplotlib: pip install 'onrig[viz]'")
     took = time.monotonic() - start_s
     print(f"\n{took / 60:.1f} minutes, {len(soak.ledger.happenings)} faults")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.trials.intervals import Paired, holm, paired_difference, paired_ratio
 from onrig.learner.trials.measures import moving_average
-from onrig.tools.quantity import bounded
+from onrig.tools.quantity import format_estimate
 from onrig.tools.reports.results import Result, common_rows, read_experiment
 
 DATA: Final = Path("docs/experiments/data/de-bruin-2018")
@@ -247,7 +247,9 @@ def _line(judged: Judged) -> str:
     if estimate is None:
         return f"{where}, {measure}: no trials yet"
     signed = c.measure != _RATIO
-    return f"{where}, {measure} {bounded(estimate, 3, signed=signed)}, p = {estimate.p:.2g}, {judged.pairs} pairs"
+    return (
+        f"{where}, {measure} {format_estimate(estimate, 3, signed=signed)}, p = {estimate.p:.2g}, {judged.pairs} pairs"
+    )
 
 
 def main() -> int:

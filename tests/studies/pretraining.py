@@ -25,7 +25,7 @@ from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import sensor_half_range
 from onrig.tools.load import load
-from onrig.tools.pretrained import FILE, read_pretraining
+from onrig.tools.pretrained import PRETRAINING_FILE, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
 
 SPREAD: Final = 0.3
@@ -106,7 +106,7 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     common = [f"identified={identified}", f"seed={seed}", *args.set]
     pretrained = folder / "pretrained"
     began = time.monotonic()
-    if not (pretrained / FILE).exists():
+    if not (pretrained / PRETRAINING_FILE).exists():
         pretrain(args.config, [*common, f"recipe={args.recipe}"], out=pretrained, minutes=args.minutes)
     elif not read_pretraining(pretrained).ended:
         resume(pretrained)

@@ -27,9 +27,9 @@ from onrig.runtime.run_changes import compare_configs
 from onrig.runtime.run_config import RunConfig
 from onrig.tools import cli
 from onrig.tools.api.run_data import RunData
-from onrig.tools.beginning import CannotBegin, as_begun, begin_with, mismatch
+from onrig.tools.beginning import CannotBegin, mismatch, read_beginning, with_resolved_origins
 from onrig.tools.exporting.export import Format, export
-from onrig.tools.load import load_for_learner, load_for_rig, on_port
+from onrig.tools.load import load_for_learner, load_for_rig, replace_device
 from tests.tools.api import whole_runs
 from tests.tools.api.whole_runs import SETTINGS
 
@@ -78,7 +78,7 @@ def test_foreign_units_ranges_and_orders_are_refused_with_both_values(source: Ru
 
 
 def test_a_twin_may_seed_its_rig(source: RunData) -> None:
-    bench = on_port(source.config, "/dev/ttyACM0")
+    bench = replace_device(source.config, "/dev/ttyACM0")
     assert mismatch(source.config, bench, experiences=True) is None
     assert mismatch(source.config, bench, experiences=False) is None
 
@@ -99,7 +99,7 @@ def test_seeds_are_the_newest_experiences_in_episodes_of_their_own(source: RunDa
     most = 50
     seeded = SeedFrom(str(source.folder), most)
     config = _with_seeds(config, seeded)
-    beginning = begin_with(config)
+    beginning = read_beginning(config)
     found = source.experiences
     again = _seeds_in(beginning.files, source.folder.parent)
     assert np.array_equal(again.observation, found["observation"][-most:])
@@ -109,7 +109,7 @@ def test_seeds_are_the_newest_experiences_in_episodes_of_their_own(source: RunDa
     assert beginning.config.selection.seeds == SeedFrom(str(source.folder), most, digest(again._asdict()))
     other = SeedFrom(str(source.folder), most - 1, digest(again._asdict()))
     with pytest.raises(CannotBegin, match=r"has changed: its content has the SHA-256 \w{64}, expected \w{64}"):
-        begin_with(_with_seeds(config, other))
+        read_beginning(_with_seeds(config, other))
 
 
 @pytest.mark.parametrize(("form", "library"), [("parquet", "pyarrow"), ("minari", "minari")])
@@ -120,7 +120,7 @@ def test_an_export_seeds_as_its_run_does(source: RunData, tmp_path: Path, form: 
     config = load_for_rig("pendulum", [*SETTINGS, f"selection.seed_from={source.folder}"])
     of_export = load_for_rig("pendulum", [*SETTINGS, f"selection.seed_from={tmp_path / 'out'}"])
     (run, run_facts), (exported, export_facts) = (
-        (b.config.selection.seeds, b.facts["start"]) for b in map(begin_with, (config, of_export))
+        (b.config.selection.seeds, b.facts["start"]) for b in map(read_beginning, (config, of_export))
     )
     assert run is not None
     assert exported is not None
@@ -193,12 +193,14 @@ def test_new_networks_learn_from_the_seeds_before_their_first_policy(source: Run
 def test_a_run_resumes_under_the_configuration_that_it_was_started_with(source: RunData) -> None:
     words = [*SETTINGS, f"selection.seed_from={source.folder}", f"learner.start_from={source.folder}"]
     config = load_for_rig("pendulum", words)
-    run = begin_with(config).config
-    assert compare_configs(run, as_begun(config, run)) == ([], [])
-    assert compare_configs(run, as_begun(run, run)) == ([], [])
+    run = read_beginning(config).config
+    assert compare_configs(run, with_resolved_origins(config, run)) == ([], [])
+    assert compare_configs(run, with_resolved_origins(run, run)) == ([], [])
     other = load_for_rig("pendulum", [*words, f"selection.seed_from={{path: {source.folder}, most: 9}}"])
     [refused] = [
-        d for d in compare_configs(run, as_begun(other, run)).refused if d.path[:2] == ("selection", "seed_from")
+        d
+        for d in compare_configs(run, with_resolved_origins(other, run)).refused
+        if d.path[:2] == ("selection", "seed_from")
     ][:1]
     assert "selection.seed_from" in str(refused)
 

@@ -13,7 +13,7 @@ from onrig.runtime.config.document import shipped_names
 from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.runtime.safety.promise import promise_of
 from onrig.tools.cli import main
-from onrig.tools.explain import device_seconds, release_bounds, reuse, tables
+from onrig.tools.explain import device_seconds, mean_replays, release_bounds, tables
 from onrig.tools.explain_exploration import sample_points
 from onrig.tools.limits_picture import limit_bars
 from onrig.tools.load import load
@@ -196,14 +196,14 @@ def test_the_columns_of_a_table_are_aligned() -> None:
 
 def test_replay_ratio_counts_both_ways_of_scheduling_updates() -> None:
     config = load("pendulum")
-    assert reuse(config, LearnerSettings(updates_per_episode=100)) == 8.0
-    assert reuse(config, LearnerSettings(updates_per_transition=0.25)) == 4.0
+    assert mean_replays(config, LearnerSettings(updates_per_episode=100)) == 8.0
+    assert mean_replays(config, LearnerSettings(updates_per_transition=0.25)) == 4.0
 
 
 def test_of_dropped_experiences_the_others_are_replayed_more_often_after_each_episode() -> None:
     config = load("pendulum", ["selection.write_probability=0.5"])
-    assert reuse(config, LearnerSettings(updates_per_episode=100)) == 16.0
-    assert reuse(config, LearnerSettings(updates_per_transition=0.25)) == 4.0
+    assert mean_replays(config, LearnerSettings(updates_per_episode=100)) == 16.0
+    assert mean_replays(config, LearnerSettings(updates_per_transition=0.25)) == 4.0
 
 
 def test_the_tables_tell_what_is_dropped_altered_and_held() -> None:

@@ -24,7 +24,7 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.cli import main
-from onrig.tools.conformance import Selection, conclude, confirmed, examine
+from onrig.tools.conformance import Selection, conclude, confirm_motion, examine
 from onrig.tools.load import load
 from tests.tools.devices import PtyDevice
 
@@ -184,7 +184,7 @@ def test_nothing_is_driven_that_a_person_does_not_confirm(
     monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
     with PtyDevice(CONFIG) as device:
         line = Serial(device.port)
-        code = examine(line, None, Selection(("P4",), 0.2), lambda rig: confirmed(0.2, line.address, rig))
+        code = examine(line, None, Selection(("P4",), 0.2), lambda rig: confirm_motion(0.2, line.address, rig))
         assert not device.armed_ever
     assert code == ExitCode.PREFLIGHT
     told = capsys.readouterr()

@@ -20,7 +20,7 @@ from onrig.tools.bench.loop.plan import Request
 from onrig.tools.cli import every_verb, main, summary
 from onrig.tools.first_rig import templates
 from onrig.tools.options import Config, Folder, Json, Overrides, Value, arguments_of, run_verb, verb_module
-from onrig.tools.terminal import _SETTINGS
+from onrig.tools.terminal import _SETTING_NAMES
 from tests.tools.test_cli import HEAVY
 
 
@@ -157,7 +157,7 @@ def test_defaults_that_are_written_out_are_those_of_the_code() -> None:
 
 
 def test_settings_that_are_taken_for_options_are_settings() -> None:
-    assert set(_SETTINGS) <= {*RunConfig.__struct_fields__, "recipe"}
+    assert set(_SETTING_NAMES) <= {*RunConfig.__struct_fields__, "recipe"}
 
 
 def test_an_option_in_place_of_a_configuration_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.tools.cli import main
 from onrig.tools.evaluate import evaluate
 from onrig.tools.load import load
-from onrig.tools.policy import evaluation_text, measured
+from onrig.tools.policy import column_statistics, evaluation_text
 from tests.runtime.policy.models import recurrent, serialized, stochastic
 from tests.tools import policies
 
@@ -156,7 +156,9 @@ def test_episodes_that_differ_have_a_line_each() -> None:
     one = EpisodeRow(1, "eval", 200, -10.0, -0.05, 0.5, 0.0, 0, 0, 7, 0)
     text = evaluation_text([one, one._replace(episode=2, reward_sum=-14.0)])
     assert [line.split()[:3] for line in text.splitlines()[1:3]] == [["1", "200", "-10"], ["2", "200", "-14"]]
-    assert measured([one, one._replace(reward_sum=-14.0)], "reward_sum") == pytest.approx((-12.0, 8**0.5, -14.0, -10.0))
+    assert column_statistics([one, one._replace(reward_sum=-14.0)], "reward_sum") == pytest.approx(
+        (-12.0, 8**0.5, -14.0, -10.0)
+    )
 
 
 def test_episodes_differ_by_their_noise_and_repeat_with_their_seed() -> None:

@@ -50,7 +50,7 @@ def driven(
     def line(config: RunConfig) -> Iterator[Bench]:
         yield bench
 
-    monkeypatch.setattr(policy_renewal, "line_to", line)
+    monkeypatch.setattr(policy_renewal, "open_device_line", line)
     log, overrides = more.get("log"), more.get("overrides", ())
     assert log is None or isinstance(log, Path)
     assert isinstance(overrides, tuple)

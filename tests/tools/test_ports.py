@@ -12,11 +12,11 @@ from onrig.tools.ports import (
     PortFacts,
     UsbIdentity,
     list_ports,
-    missing_port,
-    no_port,
+    missing_port_problem,
     persistent_name,
     read_port,
     read_ports,
+    wrong_port_problem,
 )
 from tests.tools.doctor.boards import BY_ID, a_rig, board
 
@@ -82,10 +82,10 @@ def test_ports_of_other_names_are_found_by_their_id(tmp_path: Path) -> None:
 def test_a_wrong_port_is_answered_with_the_ports_that_there_are(tmp_path: Path) -> None:
     machine = a_rig(tmp_path / "machine")
     there = f"ports: {BY_ID} (open in minicom (pid 42))"
-    assert missing_port("/dev/ttyNOWHERE7", machine) == f"no such port (No such file or directory); {there}"
-    assert no_port(str(tmp_path), machine) == f"not a serial port; {there}"
-    assert missing_port("/dev/\0", machine) == f"no such port (embedded null byte); {there}"
-    assert (missing_port("/dev/null", machine), no_port("/dev/null", machine)) == (None, None)
+    assert missing_port_problem("/dev/ttyNOWHERE7", machine) == f"no such port (No such file or directory); {there}"
+    assert wrong_port_problem(str(tmp_path), machine) == f"not a serial port; {there}"
+    assert missing_port_problem("/dev/\0", machine) == f"no such port (embedded null byte); {there}"
+    assert (missing_port_problem("/dev/null", machine), wrong_port_problem("/dev/null", machine)) == (None, None)
 
 
 def test_a_device_file_is_replaced_by_the_name_that_survives_replugging(tmp_path: Path) -> None:

@@ -8,34 +8,34 @@ import numpy as np
 import pytest
 
 from onrig.runtime.exit_codes import Failure
-from onrig.tools.pretrained import HELD_OUT, PATIENCE, Scores, read_pretraining, settled
+from onrig.tools.pretrained import N_HELD_OUT_PLANTS, PATIENCE_PIECES, Scores, has_settled, read_pretraining
 
 
 def history(*medians: float, spread: float = 0.001) -> list[Scores]:
-    plants = np.linspace(-spread, spread, HELD_OUT)
+    plants = np.linspace(-spread, spread, N_HELD_OUT_PLANTS)
     return [Scores(10 * i, tuple((m + plants).tolist())) for i, m in enumerate(medians)]
 
 
 def test_it_has_settled_when_the_last_pieces_change_little_of_what_was_learned() -> None:
-    assert settled(history(0.1, 0.5, 0.90, 0.905, 0.91, 0.905))
-    assert not settled(history(0.1, 0.5, 0.88, 0.905, 0.91, 0.91)), "still rising"
-    assert not settled(history(0.1, 0.5, 0.93, 0.93, 0.92, 0.90)), "falling"
+    assert has_settled(history(0.1, 0.5, 0.90, 0.905, 0.91, 0.905))
+    assert not has_settled(history(0.1, 0.5, 0.88, 0.905, 0.91, 0.91)), "still rising"
+    assert not has_settled(history(0.1, 0.5, 0.93, 0.93, 0.92, 0.90)), "falling"
 
 
 def test_a_plateau_without_learning_is_not_an_end() -> None:
-    assert not settled(history(*[0.1] * 8))
-    assert not settled(history(*[0.9] * PATIENCE)), "too few pieces"
+    assert not has_settled(history(*[0.1] * 8))
+    assert not has_settled(history(*[0.9] * PATIENCE_PIECES)), "too few pieces"
 
 
 def test_an_undecided_change_is_not_an_end() -> None:
     rng = np.random.default_rng(0)
-    noisy = [Scores(i, tuple(rng.normal(0.9, 0.3, HELD_OUT).tolist())) for i in range(6)]
-    assert not settled([*history(0.0), *noisy])
+    noisy = [Scores(i, tuple(rng.normal(0.9, 0.3, N_HELD_OUT_PLANTS).tolist())) for i in range(6)]
+    assert not has_settled([*history(0.0), *noisy])
 
 
 def test_the_range_contains_a_further_draw_in_95_of_100_cases() -> None:
     rng = np.random.default_rng(1)
-    draws = rng.gamma(2.0, size=(4000, HELD_OUT + 1))
+    draws = rng.gamma(2.0, size=(4000, N_HELD_OUT_PLANTS + 1))
     inside = [low <= row[0] <= high for row in draws for low, high in [Scores(1, tuple(row[1:])).range]]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.012)
 

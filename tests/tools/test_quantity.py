@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.learner.trials.intervals import Bounds
-from onrig.tools.quantity import bounded, count, duration, size
+from onrig.tools.quantity import count, duration, format_estimate, size
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_counts_and_sizes() -> None:
     ],
 )
 def test_an_estimate_has_as_many_digits_as_its_interval_allows(bounds: Bounds, unit: str, text: str) -> None:
-    assert bounded(bounds, unit=unit) == text
+    assert format_estimate(bounds, unit=unit) == text
 
 
 def test_decimals_can_be_given() -> None:
-    assert bounded(Bounds(0.9117, 0.9, 0.923), 3) == "0.912 [0.900, 0.923]"
-    assert bounded(Bounds(0.9117, nan, nan), 1, signed=True, at_least=True) == "≥ +0.9"
+    assert format_estimate(Bounds(0.9117, 0.9, 0.923), 3) == "0.912 [0.900, 0.923]"
+    assert format_estimate(Bounds(0.9117, nan, nan), 1, signed=True, at_least=True) == "≥ +0.9"

@@ -14,7 +14,7 @@ from onrig.tools.cli import main
 from onrig.tools.load import load
 from onrig.tools.report import Curve, best_stretch, learning_curves, report_table, rise_time
 from onrig.tools.reports.run.tables import warnings
-from onrig.tools.run_facts import of_files
+from onrig.tools.run_facts import facts_from_files
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SUMMARY = {
@@ -231,7 +231,7 @@ def test_a_run_whose_scores_hid_early_ends_is_told_of(tmp_path: Path) -> None:
     config = load("pendulum", [falls])
     a_run(tmp_path, RAMP, falls)
     before = read_run(tmp_path, config)
-    assert any("hides early ends" in line for line in warnings(before, of_files(before), []))
+    assert any("hides early ends" in line for line in warnings(before, facts_from_files(before), []))
     (tmp_path / "meta.json").write_text('{"score_format": 2}')
     now = read_run(tmp_path, config)
-    assert not any("hides early ends" in line for line in warnings(now, of_files(now), []))
+    assert not any("hides early ends" in line for line in warnings(now, facts_from_files(now), []))

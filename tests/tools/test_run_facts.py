@@ -13,7 +13,7 @@ from onrig.runtime.view.run_view import read_run
 from onrig.tools.display import progress_line
 from onrig.tools.load import load
 from onrig.tools.run_description import describe_bounds
-from onrig.tools.run_facts import of_figures, of_files, of_progress, of_summary
+from onrig.tools.run_facts import facts_from_counters, facts_from_files, facts_from_progress, facts_from_summary
 from tests.runtime.samples import records
 from tests.runtime.view.live import LiveRun
 
@@ -45,7 +45,7 @@ PROGRESS: dict[str, float | int | str | bool | None] = {
 
 
 def test_a_summary_in_words() -> None:
-    assert of_summary(load("pendulum"), SUMMARY).words() == {
+    assert facts_from_summary(load("pendulum"), SUMMARY).words() == {
         "ended": "completed",
         "episodes": "30 of 500",
         "performance": "normalised reward 0.50",
@@ -63,7 +63,7 @@ def test_a_summary_in_words() -> None:
 
 def test_progress_and_summary_tell_alike() -> None:
     config = load("pendulum")
-    progress, summary = of_progress(config, PROGRESS).words(), of_summary(config, SUMMARY).words()
+    progress, summary = facts_from_progress(config, PROGRESS).words(), facts_from_summary(config, SUMMARY).words()
     for name in ("episodes", "performance", "policy", "learner", "ticks"):
         assert progress[name] == summary[name]
     line = progress_line(config, Report("replay", "progress", "", PROGRESS), 60.0)
@@ -73,7 +73,7 @@ def test_progress_and_summary_tell_alike() -> None:
 
 @pytest.mark.parametrize("values", [{}, {"normalized": None, "policy": "[/x]", "episode": None, "stored": "x"}])
 def test_what_a_report_lacks_is_left_out(values: dict[str, object]) -> None:
-    assert of_progress(load("pendulum"), values).line().startswith("0 of ")
+    assert facts_from_progress(load("pendulum"), values).line().startswith("0 of ")
 
 
 def test_live_figures_have_the_causes_too(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_live_figures_have_the_causes_too(tmp_path: Path) -> None:
         with ViewReader.attach(live.running) as view:
             figures = view.figures()
             assert figures is not None
-            words = of_figures(view.config, figures, 7).words()
+            words = facts_from_counters(view.config, figures, 7).words()
     assert words["ticks"] == "50 ticks, 3 missed: 3 link"
     assert words["shield"].startswith("acted in 2 ticks: 2 ")
     assert words["policies"] == "3 of 4 admitted, 1 refused"
@@ -96,7 +96,7 @@ def test_of_a_run_that_was_killed_the_episodes_are_known(tmp_path: Path) -> None
         "episode,kind,steps,return,mean_reward,normalized,exploration,interventions,missed_ticks,policy_id,t_mono_ns\n"
         "1,train,200,-1,-0.1,0.25,0,0,0,1,0\n1,eval,200,-1,-0.1,0.75,0,0,0,1,0\n"
     )
-    facts = of_files(read_run(tmp_path, load("pendulum")))
+    facts = facts_from_files(read_run(tmp_path, load("pendulum")))
     assert facts.words() == {"episodes": "1 of 500", "performance": "normalised reward 0.25, 0.75 evaluated"}
 
 

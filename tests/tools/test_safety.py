@@ -14,7 +14,7 @@ from onrig.runtime.safety import pendulum, phase_plane
 from onrig.sim.plants import Pendulum
 from onrig.tools.cli import main
 from onrig.tools.safety_case import episodes
-from onrig.tools.safety_case.campaign import Tally, advance, draw, table
+from onrig.tools.safety_case.campaign import Tally, advance, draw_parameters, table
 from onrig.tools.safety_case.episodes import run_core
 from onrig.tools.safety_case.stack import run_stack
 
@@ -117,7 +117,7 @@ def test_the_peak_of_the_speed_is_found_between_samples() -> None:
 
 def test_drawn_plants_reach_the_corners_of_the_box_and_never_beyond() -> None:
     nominal = np.array([24.0, 0.3, 6.0])
-    shares = draw(nominal, 0.3, 4000, np.random.default_rng(1)) / nominal[:, None]
+    shares = draw_parameters(nominal, 0.3, 4000, np.random.default_rng(1)) / nominal[:, None]
     assert shares.min() == pytest.approx(0.7)
     assert shares.max() == pytest.approx(1.3)
     corners = {tuple(np.sign(c - 1.0)) for c in shares.T if np.allclose(np.abs(c - 1.0), 0.3)}

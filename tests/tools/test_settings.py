@@ -45,7 +45,7 @@ def test_all_that_the_shipped_runs_say_is_there(run: str, sections: list[Section
             return
         for key, value in data.items():
             at = f"{path}.{key}".removeprefix(".")
-            found = settings.below(sections, at)
+            found = settings.sections_below(sections, at)
             assert found, at
             if not any(f.name == key and "{NAME" in f.values for section in found for f in section.fields):
                 check(value, at)

@@ -37,7 +37,7 @@ from onrig.tools.experiments.options import ExperimentOptions, check_cluster, wo
 from onrig.tools.experiments.runner import AT_ONCE, at_once_of, missing_units, new_display, run_units, split
 from onrig.tools.experiments.store import CELLS, META, SPEC, write_atomically, write_cells
 from onrig.tools.experiments.workers import Workers
-from onrig.tools.foreign import pieces_of
+from onrig.tools.foreign import third_party_plugins
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.terminal import complain
 
@@ -159,7 +159,7 @@ class _Race:
         with workers_of(self._options.manner, self._folder, self._again) as workers:
             self._slots = workers.slots
             self._check_budget()
-            record_start(self._folder, "trials", pieces_of(*(cell.config for cell in self._field.cells())))
+            record_start(self._folder, "trials", third_party_plugins(*(cell.config for cell in self._field.cells())))
             answer: Answer | None = None
             try:
                 for answer in self._answers(workers):

@@ -17,10 +17,10 @@ from onrig.runtime.run_config import RunConfig, to_plain_data
 from onrig.runtime.task import episode_steps
 from onrig.tools.advice.field import RECIPES, Entry
 from onrig.tools.advice.race import FLOOR, RUNGS, Interval, Standing, State
-from onrig.tools.advised import FILE, Advice
+from onrig.tools.advised import ADVICE_FILE, Advice
 from onrig.tools.experiments.cost import Cost
 from onrig.tools.experiments.store import Cell, write_atomically
-from onrig.tools.quantity import bounded, size
+from onrig.tools.quantity import format_estimate, size
 from onrig.tools.reports.page import Claims, Page, Properties, Source
 from onrig.tools.reports.scores import memory_bytes
 from onrig.tools.reports.sheet import Sheet
@@ -176,11 +176,11 @@ def updates_per_s(config: RunConfig) -> float:
 
 
 def _figure(interval: Interval, *, signed: bool = False) -> str:
-    return bounded(Bounds(*interval), 3, signed=signed)
+    return format_estimate(Bounds(*interval), 3, signed=signed)
 
 
 def write_answer(folder: Path, answer: Answer) -> None:
     """Write ``advised.yaml``, ``advice.json`` and the page.  Raises OSError."""
     write_atomically(folder / ADVISED, answer.yaml().encode())
-    write_atomically(folder / FILE, msgspec.json.format(msgspec.json.encode(answer.advice), indent=1) + b"\n")
+    write_atomically(folder / ADVICE_FILE, msgspec.json.format(msgspec.json.encode(answer.advice), indent=1) + b"\n")
     write_atomically(folder / PAGE, answer.page().html().encode())

@@ -37,7 +37,7 @@ from onrig.tools.api.tables import (
     experience_schema,
     experience_table,
     field,
-    joined,
+    join_tables,
     record_schema,
 )
 
@@ -63,8 +63,8 @@ EVENT_SCHEMA: Final[Schema] = (
     field("count", "<i8"),
     field("fields", "O"),
 )
-_ATTEMPTS: Final = 3
-_PAUSE_S: Final = 0.1
+_N_LOAD_ATTEMPTS: Final = 3
+_RETRY_DELAY_S: Final = 0.1
 
 
 class NoRun(Failure):
@@ -138,7 +138,7 @@ class RunData:
     @cached_property
     def records(self) -> Table:
         """Step records of the log, one per tick (`onrig.runtime.record.Step`); raises DataMissing."""
-        return joined(self.record_schema, list(self.record_batches()))
+        return join_tables(self.record_schema, list(self.record_batches()))
 
     @property
     def record_schema(self) -> Schema:
@@ -174,7 +174,7 @@ class RunData:
         Observations and actions are normalised, [low, high] to [-1, 1], as the learner receives them.
         """
         parts = [experience_table(self.config, rows) for rows in self.experience_rows()]
-        return joined(experience_schema(self.config), parts)
+        return join_tables(experience_schema(self.config), parts)
 
     def experience_rows(self, at_once: int = 1 << 16) -> Iterator[Words]:
         """Rows of the memory as `Storage.rows` exports them, oldest first; raises DataMissing."""
@@ -186,13 +186,13 @@ class RunData:
     def _memory(self) -> Memory:
         """Load the memory; retries, since the replay process of a run in progress may just have removed a segment."""
         view = RunView(self.folder, self.config)
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_N_LOAD_ATTEMPTS):
             memory = view.memory()
             if not isinstance(memory, str):
                 return memory
             if find_running(self.folder) is None:
                 break
-            time.sleep(_PAUSE_S * attempt)
+            time.sleep(_RETRY_DELAY_S * attempt)
         raise DataMissing(f"'{self.folder}': no experiences: {memory}")
 
     @cached_property

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars
 
 _TIME_UNITS: Final = {"_ns": "ns", "_us": "us", "_s": "s"}
-_NORMALISED: Final = "1"
+_NORMALISED_UNIT: Final = "1"
 
 
 class Field(NamedTuple):
@@ -100,7 +100,7 @@ def flat_names(f: Field) -> list[tuple[str, int | None]]:
     return [(f"{f.name}.{c}", index) for index, c in enumerate(f.components)] if f.components else [(f.name, None)]
 
 
-def joined(schema: Schema, parts: Sequence[Table]) -> Table:
+def join_tables(schema: Schema, parts: Sequence[Table]) -> Table:
     """Join tables of one schema, in order."""
     empty = {f.name: np.zeros((0, len(f.components)) if f.components else 0, f.dtype) for f in schema}
     return Table(
@@ -119,19 +119,19 @@ def record_schema(config: RunConfig) -> Schema:
         "input": (config.input_names, tuple(s.unit for s in config.signals)),
         "actuator": (tuple(a.name for a in rig.actuators), tuple(a.unit for a in rig.actuators)),
     }
-    return tuple(_of_record(f, signals_by_axis) for f in record_layout(config).fields)
+    return tuple(_record_column(f, signals_by_axis) for f in record_layout(config).fields)
 
 
-def _of_record(f: RecordField, signals_by_axis: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> Field:
+def _record_column(f: RecordField, signals_by_axis: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> Field:
     dtype = np.dtype(f"<{f.stored.code}")
     if f.stored.per == "tick":
         unit = next((unit for suffix, unit in _TIME_UNITS.items() if f.name.endswith(suffix)), "")
-        return Field(f.name, dtype, (), (_NORMALISED if f.name == "exploration" else unit,))
+        return Field(f.name, dtype, (), (_NORMALISED_UNIT if f.name == "exploration" else unit,))
     names, units = signals_by_axis[f.stored.per]
     if f.stored.unit == "counts":
         units = ("count",) * len(names)
     elif f.stored.per == "actuator" and f.stored.unit != "SI":
-        units = (_NORMALISED,) * len(names)
+        units = (_NORMALISED_UNIT,) * len(names)
     return Field(f.name, dtype, names, units)
 
 
@@ -140,9 +140,9 @@ def experience_schema(config: RunConfig) -> Schema:
     signals, actions = (tuple(s.name for s in group) for group in (config.signals, config.rig.actuators))
 
     def vector(name: str, components: tuple[str, ...]) -> Field:
-        return Field(name, np.dtype("<f4"), components, (_NORMALISED,) * len(components))
+        return Field(name, np.dtype("<f4"), components, (_NORMALISED_UNIT,) * len(components))
 
-    behaviour = [vector(name, actions) for name in _BEHAVIOUR] if config.stochastic else []
+    behaviour = [vector(name, actions) for name in _BEHAVIOUR_FIELDS] if config.stochastic else []
     return (
         field("slot", "<u4"),
         field("number", "<i8"),
@@ -150,7 +150,7 @@ def experience_schema(config: RunConfig) -> Schema:
         vector("action", actions),
         vector("next_observation", signals),
         field("reward", "<f4"),
-        field("exploration", "<f4", _NORMALISED),
+        field("exploration", "<f4", _NORMALISED_UNIT),
         *behaviour,
         *(field(name, "<u4") for name in ("episode", "step")),
         *(field(flag.name.lower(), "?") for flag in Flag if flag.name),
@@ -159,7 +159,7 @@ def experience_schema(config: RunConfig) -> Schema:
     )
 
 
-_BEHAVIOUR: Final = ("mean", "std", "drawn")
+_BEHAVIOUR_FIELDS: Final = ("mean", "std", "drawn")
 
 
 def experience_table(config: RunConfig, rows: Words) -> Table:
@@ -181,7 +181,7 @@ def experience_table(config: RunConfig, rows: Words) -> Table:
         "generation": (meta >> np.uint32(GENERATION_SHIFT) & np.uint32(GENERATION_MASK)).astype(np.uint16),
         "policy_id": (meta >> np.uint32(POLICY_SHIFT)).astype(np.uint16),
     }
-    columns |= {n: floats[:, start + i * m : start + (i + 1) * m] for i, n in enumerate(_BEHAVIOUR)}
+    columns |= {n: floats[:, start + i * m : start + (i + 1) * m] for i, n in enumerate(_BEHAVIOUR_FIELDS)}
     columns |= {flag.name.lower(): meta & np.uint32(flag) != 0 for flag in Flag if flag.name}
     return Table(schema, columns)
 
@@ -196,7 +196,7 @@ def experience_rows(config: RunConfig, table: Mapping[str, NDArray[Any]]) -> Wor
     for name in ("observation", "action", "next_observation", "reward", "exploration"):
         floats[:, getattr(layout, name)] = table[name]
     if layout.behaviour:
-        floats[:, layout.behaviour_columns] = np.concatenate([table[n] for n in _BEHAVIOUR], axis=1)
+        floats[:, layout.behaviour_columns] = np.concatenate([table[n] for n in _BEHAVIOUR_FIELDS], axis=1)
     words[:, layout.episode], words[:, layout.step] = table["episode"], table["step"]
     meta = table["policy_id"].astype(np.uint32) << np.uint32(POLICY_SHIFT)
     meta |= table["generation"].astype(np.uint32) << np.uint32(GENERATION_SHIFT)

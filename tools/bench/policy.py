@@ -22,23 +22,23 @@ from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.bench.report import (
     Report,
-    at_most,
+    check_at_most,
     checks_table,
     conclude,
     describe_machine,
     percentiles,
     rows_table,
 )
-from onrig.tools.bench.timing import measure, quiet_collector
+from onrig.tools.bench.timing import disable_collector, measure
 from onrig.tools.evaluate import judge, read_model
 from onrig.tools.load import explain, load
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import complain, unwritable
+from onrig.tools.terminal import complain, file_problem
 
 _VERB: Final = "bench policy"
-HIDDEN: Final = ("50,20", "64,64", "128,128", "400,300")
-_CELLS: Final = 32
-_LIMIT_NS: Final = 300_000_000
+HIDDEN_LAYER_SIZES: Final = ("50,20", "64,64", "128,128", "400,300")
+_N_LSTM_CELLS: Final = 32
+_TIME_LIMIT_NS: Final = 300_000_000
 """Time limit of one kind of measurement in a round."""
 _CACHE_BYTES: Final = 32 << 20
 """Number of bytes read between two evaluations: more than the caches of small boards hold."""
@@ -80,10 +80,10 @@ def benchmark(
     quick: bool,
 ) -> int:
     """Measure policies from files, or random ones with the hidden layers ``hidden``; returns the exit code."""
-    if problem := unwritable("json", json):
+    if problem := file_problem("json", json):
         return complain(_VERB, problem)
     sizes = []
-    for text in hidden or HIDDEN:
+    for text in hidden or HIDDEN_LAYER_SIZES:
         units = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
         if not all(1 <= n <= 4096 for n in units):
             return complain(_VERB, f"--hidden: expected numbers from 1 to 4096, separated by commas, got '{text}'")
@@ -107,7 +107,7 @@ def benchmark(
         if find_spec("onnx") is None:
             return complain(_VERB, "onnx is not installed: pip install onnx, or use --file", ExitCode.PREFLIGHT)
         policies += random_policies(config, sizes)
-    report = report_of(policies, QUICK if quick else FULL, config)
+    report = measure_policies(policies, QUICK if quick else FULL, config)
     conclude(report, [rows_table(report.rows), checks_table(report.checks)], json)
     return ExitCode.OK
 
@@ -144,8 +144,10 @@ def random_policies(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[P
     network = layers(list(itertools.pairwise((n, *hidden, m))))
     name = f"{'-'.join(map(str, hidden))}, Gaussian"
     policies.append(Policy(name, export_gaussian_policy(network, std, contract(GAUSSIAN), bounded=True), {}))
-    cells = layers([(n + _CELLS, 4 * _CELLS), (2 * _CELLS, 4 * _CELLS), (_CELLS, m)])
-    policies.append(Policy(f"LSTM {_CELLS}-{_CELLS}", export_recurrent_policy(cells, std, contract(GAUSSIAN)), {}))
+    cells = layers([(n + _N_LSTM_CELLS, 4 * _N_LSTM_CELLS), (2 * _N_LSTM_CELLS, 4 * _N_LSTM_CELLS), (_N_LSTM_CELLS, m)])
+    policies.append(
+        Policy(f"LSTM {_N_LSTM_CELLS}-{_N_LSTM_CELLS}", export_recurrent_policy(cells, std, contract(GAUSSIAN)), {})
+    )
     return policies
 
 
@@ -178,7 +180,7 @@ def _peers(network: Layers) -> dict[str, Ask]:
     return peers
 
 
-def report_of(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Report:
+def measure_policies(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Report:
     """Measure all subjects in turn, and check them against the rig's admission limit at its rate."""
     filler = np.ones(_CACHE_BYTES // 8)
     subjects = []
@@ -186,21 +188,21 @@ def report_of(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Repo
         session = PolicySession(policy.model)
         noise = 0 if session.noise is None else session.noise.shape[1]
         observation = (0.1,) * len(config.signals)
-        subjects.append((policy, "onrig", partial(_run, session.ask, observation + (0.1,) * noise)))
-        subjects += [(policy, peer, partial(_run, ask, observation)) for peer, ask in policy.peers.items()]
+        subjects.append((policy, "onrig", partial(_evaluate, session.ask, observation + (0.1,) * noise)))
+        subjects += [(policy, peer, partial(_evaluate, ask, observation)) for peer, ask in policy.peers.items()]
     times: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    quiet_collector()
+    disable_collector()
     progress = progress_for(plan.rounds * len(subjects))
     try:
         for _ in range(plan.rounds):
             for policy, library, run in subjects:
                 progress.begin_step(f"{policy.name}, {library}")
-                times[policy.name, library, "run"] += measure(run, range(plan.runs), _LIMIT_NS)
-                cold = measure(run, range(plan.cold), _LIMIT_NS, lambda i: filler.sum())
+                times[policy.name, library, "run"] += measure(run, range(plan.runs), _TIME_LIMIT_NS)
+                cold = measure(run, range(plan.cold), _TIME_LIMIT_NS, lambda i: filler.sum())
                 times[policy.name, library, "run, caches cold"] += cold
                 if library == "onrig":
                     build = partial(_build, policy.model)
-                    times[policy.name, library, "build"] += measure(build, range(plan.builds), _LIMIT_NS)
+                    times[policy.name, library, "build"] += measure(build, range(plan.builds), _TIME_LIMIT_NS)
                 progress.finish_step(1)
     finally:
         progress.close()
@@ -210,14 +212,14 @@ def report_of(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Repo
     ]
     budget_us = admission_limits(config).latency_budget_us
     checks = [
-        at_most(f"{row.case}, at the median, at {config.rate_hz:g} Hz (us)", row.p50, budget_us)
+        check_at_most(f"{row.case}, at the median, at {config.rate_hz:g} Hz (us)", row.p50, budget_us)
         for row in rows
         if row.subject == "onrig" and row.case.endswith("cold")
     ]
     return Report(describe_machine(), 0.0, rows, checks)
 
 
-def _run(ask: Ask, question: Sequence[float], i: int) -> object:
+def _evaluate(ask: Ask, question: Sequence[float], i: int) -> object:
     return ask(question)
 
 

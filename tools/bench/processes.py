@@ -15,15 +15,15 @@ from contextlib import ExitStack
 from typing import Final, Self, TypeVar
 
 from onrig.tools.progress import Progress
-from onrig.tools.workers import ONE_CORE, Unavailable, WorkerProcess
+from onrig.tools.workers import ONE_THREAD_ENVIRONMENT, Unavailable, WorkerProcess
 
-START_S: Final = 3.0
+START_UP_TIME_S: Final = 3.0
 """Approximate start-up time of a process."""
-_JAX: Final = {
+_JAX_ENVIRONMENT: Final = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     "JAX_PLATFORMS": "cpu",
 }
-_QUIET: Final = {"RL_WARNINGS": "0", "PYTHONWARNINGS": "ignore", "TORCHRL_LOGLEVEL": "ERROR"}
+_QUIET_ENVIRONMENT: Final = {"RL_WARNINGS": "0", "PYTHONWARNINGS": "ignore", "TORCHRL_LOGLEVEL": "ERROR"}
 CPUS: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
 """CPUs available to this process."""
 
@@ -35,7 +35,7 @@ class Worker(WorkerProcess):
 
     def __init__(self, subject: str, module: str) -> None:
         """Run ``module`` with ``subject`` as its argument; raises ``Unavailable`` if it does not start."""
-        super().__init__(module, subject, environment=_JAX | _QUIET)
+        super().__init__(module, subject, environment=_JAX_ENVIRONMENT | _QUIET_ENVIRONMENT)
         self.subject: Final = subject
         try:
             self.answer()
@@ -64,7 +64,7 @@ class ProcessGroup:
                     workers.append(stack.enter_context(Worker(subject, self._module)))
             except Unavailable as reason:
                 self.unavailable[subject, ""] = str(reason)
-            self._progress.finish_step(START_S)
+            self._progress.finish_step(START_UP_TIME_S)
         return workers
 
     def ask(self, worker: Worker, kind: str, method: str, *arguments: object, returns: type[R]) -> R | None:
@@ -86,7 +86,7 @@ def round_robin(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
 
 
 @contextlib.contextmanager
-def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
+def restrict_to_cpus(cpus: Sequence[int]) -> Iterator[None]:
     """Context that restricts this process and its children to these CPUs."""
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -104,12 +104,12 @@ class Companion:
 
     def __init__(self, module: str, *arguments: str, piped: bool = False) -> None:
         pipe = subprocess.PIPE if piped else subprocess.DEVNULL
-        with on_cpus(CPUS):
+        with restrict_to_cpus(CPUS):
             self.process: Final = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 stdin=pipe,
                 stdout=pipe,
-                env=os.environ | ONE_CORE,
+                env=os.environ | ONE_THREAD_ENVIRONMENT,
                 start_new_session=True,
             )
 

@@ -59,12 +59,12 @@ class Report(msgspec.Struct, frozen=True):
     checks: list[Check]
 
 
-def at_most(name: str, value: float, bound: float) -> Check:
+def check_at_most(name: str, value: float, bound: float) -> Check:
     """Check ``value`` against an upper bound."""
     return Check(name, round(value, 4), round(bound, 4), value <= bound)
 
 
-def at_least(name: str, value: float, bound: float) -> Check:
+def check_at_least(name: str, value: float, bound: float) -> Check:
     """Check ``value`` against a lower bound."""
     return Check(name, round(value, 4), round(bound, 4), value >= bound)
 
@@ -130,7 +130,7 @@ def skipped_lines(unavailable: Mapping[tuple[str, str], str]) -> list[str]:
     return [f"{package} {kind}: skipped, {reason}" for (package, kind), reason in unavailable.items()]
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Format ``value`` with about three significant digits."""
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
@@ -138,7 +138,10 @@ def number(value: float) -> str:
 def checks_table(checks: Iterable[Check]) -> str:
     """Table of the checks, failed ones marked."""
     rows = [["check", "value", "bound", ""]]
-    rows += [[c.name, number(c.value), number(c.bound), "holds" if c.holds else "DOES NOT HOLD"] for c in checks]
+    rows += [
+        [c.name, format_number(c.value), format_number(c.bound), "holds" if c.holds else "DOES NOT HOLD"]
+        for c in checks
+    ]
     return align(rows)
 
 
@@ -150,7 +153,7 @@ def rows_table(rows: Iterable[Row]) -> str:
     """Table of the rows."""
     head = ["case", "subject", "unit", "p50", "p99", "p99.9", "max"]
     cells = [
-        [r.case, r.subject, _UNITS.get(r.unit, r.unit), *(number(v) for v in (r.p50, r.p99, r.p999, r.max))]
+        [r.case, r.subject, _UNITS.get(r.unit, r.unit), *(format_number(v) for v in (r.p50, r.p99, r.p999, r.max))]
         for r in rows
     ]
     return align([head, *cells])

@@ -18,9 +18,9 @@ Call = Callable[[int], object]
 SKIPPED: Final = object()
 """Returned by a call that did not perform the measured operation; its time is discarded."""
 
-_now: Final = time.perf_counter_ns
-_busy: Final = time.thread_time_ns
-_WARM_UP: Final = 100
+_wall_clock_ns: Final = time.perf_counter_ns
+_cpu_clock_ns: Final = time.thread_time_ns
+_N_WARM_UP_CALLS: Final = 100
 
 
 class Quantiles(NamedTuple):
@@ -42,7 +42,7 @@ def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
     return Quantiles(p50, p99, p999, p9999, float(us.max()))
 
 
-def quiet_collector() -> None:
+def disable_collector() -> None:
     """Collect garbage, freeze the rest, and disable the collector, as in the rig's processes."""
     gc.collect()
     gc.freeze()
@@ -61,15 +61,15 @@ def measure(
     ``before(i)`` runs before each call and is not timed.  The first calls, for at most a tenth of the limit, are a
     warm-up and not counted. Every duration includes two clock reads and one Python call.
     """
-    end = _now() + limit_ns // 10
-    for i in indices[:_WARM_UP]:
+    end = _wall_clock_ns() + limit_ns // 10
+    for i in indices[:_N_WARM_UP_CALLS]:
         if before is not None:
             before(i)
         call(i)
-        if _now() > end:
+        if _wall_clock_ns() > end:
             break
     durations = []
-    end = _now() + limit_ns
+    end = _wall_clock_ns() + limit_ns
     for i in indices:
         if before is not None:
             before(i)
@@ -78,7 +78,7 @@ def measure(
         stop = clock()
         if result is not SKIPPED:
             durations.append(stop - start)
-        if _now() > end:
+        if _wall_clock_ns() > end:
             break
     return durations
 
@@ -93,31 +93,31 @@ class Timings(msgspec.Struct, frozen=True):
     busy_spans: list[int] = []
 
 
-def measure_beside_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Timings:
+def measure_with_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Timings:
     """Time ``call`` like :func:`measure`, and after each call a span of clock reads: the machine's stall floor.
 
     A span lasts as long as the median call, so that a stall is equally likely in either; they alternate, so that the
     conditions are equal.
     """
-    warm_up = measure(call, indices[:_WARM_UP], limit_ns // 10)
+    warm_up = measure(call, indices[:_N_WARM_UP_CALLS], limit_ns // 10)
     span = int(statistics.median(warm_up)) if warm_up else 1000
     out = Timings([], [], [], [])
-    end = _now() + limit_ns
+    end = _wall_clock_ns() + limit_ns
     for i in indices:
-        busy_start = _busy()
-        start = _now()
+        busy_start = _cpu_clock_ns()
+        start = _wall_clock_ns()
         result = call(i)
-        stop = _now()
-        busy_stop = _busy()
+        stop = _wall_clock_ns()
+        busy_stop = _cpu_clock_ns()
         if result is not SKIPPED:
             out.calls.append(stop - start)
             out.busy_calls.append(busy_stop - busy_start)
-        busy_start = _busy()
-        start = _now()
+        busy_start = _cpu_clock_ns()
+        start = _wall_clock_ns()
         end_ns = start + span
-        while (read_ns := _now()) < end_ns:
+        while (read_ns := _wall_clock_ns()) < end_ns:
             pass
-        busy_stop = _busy()
+        busy_stop = _cpu_clock_ns()
         if result is not SKIPPED:
             out.spans.append(read_ns - start)
             out.busy_spans.append(busy_stop - busy_start)
@@ -128,7 +128,7 @@ def measure_beside_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> 
 
 def clock_cost_us() -> float:
     """Return the median cost of one clock read."""
-    reads = [_now() for _ in range(2001)]
+    reads = [_wall_clock_ns() for _ in range(2001)]
     return statistics.median(b - a for a, b in itertools.pairwise(reads)) / 1e3
 
 

@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from onrig.tools.doctor.finding import PAGE, Check, Needs, failed, passed, warned
+from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, failed, passed, warned
 from onrig.tools.machine import Machine
 
 _SLOW_SOURCES: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
 """Clock sources that take a microsecond or more per read, or tick in milliseconds."""
-_SOURCES: Final = "sys/devices/system/clocksource/clocksource0"
+_CLOCKSOURCE_FOLDER: Final = "sys/devices/system/clocksource/clocksource0"
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
 """Size of a buffer larger than ``struct timex`` on any system."""
@@ -34,14 +34,14 @@ class ClockFacts(NamedTuple):
 def read_clocks(machine: Machine) -> ClockFacts:
     """Read the facts about the clock source, its resolution and the time of day."""
     return ClockFacts(
-        machine.text(f"{_SOURCES}/current_clocksource"),
-        machine.text(f"{_SOURCES}/available_clocksource") or "",
+        machine.text(f"{_CLOCKSOURCE_FOLDER}/current_clocksource"),
+        machine.text(f"{_CLOCKSOURCE_FOLDER}/available_clocksource") or "",
         time.clock_getres(time.CLOCK_MONOTONIC),
-        _synchronised(),
+        _query_synchronisation(),
     )
 
 
-def _synchronised() -> bool | None:
+def _query_synchronisation() -> bool | None:
     """Query the kernel (adjtimex(2), read-only), which chrony, ntpd and systemd-timesyncd inform."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
@@ -57,7 +57,7 @@ def check_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
         yield passed("clocksource", "this machine does not show it")
     elif facts.source in _SLOW_SOURCES:
         better = [s for s in facts.available.split() if s not in _SLOW_SOURCES]
-        path = f"/{_SOURCES}/current_clocksource"
+        path = f"/{_CLOCKSOURCE_FOLDER}/current_clocksource"
         remedy = (
             f"echo {better[0]} | sudo tee {path}" if better else "see in `dmesg` why the kernel rejected a better one"
         )
@@ -85,16 +85,18 @@ def examine_clocks(machine: Machine, needs: Needs) -> Iterator[Check]:
 
 _PI_FLAGS: Final = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
 """On a Raspberry Pi 5 the bus name has an address: ``soc@107c000000``."""
-_BITS: Final = {
+_THROTTLE_FLAGS: Final = {
     0: "the supply voltage is too low",
     1: "the frequency is capped",
     2: "the processor is throttled",
     3: "the soft temperature limit is active",
 }
 """Bits of get_throttled; 16 bits higher: happened since boot."""
-_HOT_C: Final = 80.0
+_THROTTLE_TEMPERATURE_C: Final = 80.0
 """Temperature at which a Raspberry Pi starts to throttle."""
-_SUPPLY: Final = "use the board's own power supply (a Raspberry Pi 5 takes 5 V, 5 A) and a short cable; cool the board"
+_SUPPLY_REMEDY: Final = (
+    "use the board's own power supply (a Raspberry Pi 5 takes 5 V, 5 A) and a short cable; cool the board"
+)
 
 
 class FrequencyFacts(NamedTuple):
@@ -126,7 +128,7 @@ def read_frequency(machine: Machine) -> FrequencyFacts:
     return FrequencyFacts(governors, flags, sum(known_counts) if known_counts else None, hottest)
 
 
-def flags_of(text: str) -> int | None:
+def parse_flags(text: str) -> int | None:
     """Parse the output of ``vcgencmd get_throttled``: ``throttled=0x50000``."""
     try:
         return int(text.strip().removeprefix("throttled="), 16)
@@ -142,16 +144,16 @@ def _query_firmware() -> int | None:
         result = subprocess.run([command, "get_throttled"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return flags_of(result.stdout)
+    return parse_flags(result.stdout)
 
 
 def check_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
     """Findings on temperature, frequency governors and throttling."""
-    yield _governor(facts, needs)
-    yield _throttling(facts)
+    yield _check_governor(facts, needs)
+    yield _check_throttling(facts)
     if facts.hottest_c is None:
         yield passed("temperature", "this machine shows none")
-    elif facts.hottest_c >= _HOT_C:
+    elif facts.hottest_c >= _THROTTLE_TEMPERATURE_C:
         yield warned(
             "temperature", f"{facts.hottest_c:.0f} °C: about to slow down", "cool the board: a fan, a heat sink"
         )
@@ -159,7 +161,7 @@ def check_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
         yield passed("temperature", f"{facts.hottest_c:.0f} °C")
 
 
-def _governor(facts: FrequencyFacts, needs: Needs) -> Check:
+def _check_governor(facts: FrequencyFacts, needs: Needs) -> Check:
     if not facts.governors:
         return passed("governor", "no frequency scaling is visible (virtual machine, or the firmware decides)")
     others = sorted(set(facts.governors.values()) - {"performance"})
@@ -170,17 +172,17 @@ def _governor(facts: FrequencyFacts, needs: Needs) -> Check:
     if not needs.realtime:
         return passed("governor", f"{', '.join(others)}; lockstep has no deadlines")
     command = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
-    return warned("governor", found, f"{command}    (until the next boot; for good: {PAGE}, 'The governor')")
+    return warned("governor", found, f"{command}    (until the next boot; for good: {REAL_TIME_PAGE}, 'The governor')")
 
 
-def _throttling(facts: FrequencyFacts) -> Check:
+def _check_throttling(facts: FrequencyFacts) -> Check:
     if facts.pi_flags is not None:
-        active = [text for bit, text in _BITS.items() if facts.pi_flags >> bit & 1]
-        past = [text for bit, text in _BITS.items() if facts.pi_flags >> (bit + 16) & 1]
+        active = [text for bit, text in _THROTTLE_FLAGS.items() if facts.pi_flags >> bit & 1]
+        past = [text for bit, text in _THROTTLE_FLAGS.items() if facts.pi_flags >> (bit + 16) & 1]
         if active:
-            return failed("throttling", f"{', '.join(active)} (flags {facts.pi_flags:#x})", _SUPPLY)
+            return failed("throttling", f"{', '.join(active)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY)
         if past:
-            return warned("throttling", f"since boot: {', '.join(past)} (flags {facts.pi_flags:#x})", _SUPPLY)
+            return warned("throttling", f"since boot: {', '.join(past)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY)
         return passed("throttling", "none since boot")
     if facts.throttle_counts:
         found = f"cores were slowed down by heat {facts.throttle_counts} times since boot"

@@ -49,7 +49,7 @@ def read_cpus(machine: Machine) -> CpuFacts:
     return CpuFacts(
         online,
         allowed or online,
-        _cpuset(machine),
+        _read_cpuset(machine),
         cpu_list(machine.text("sys/devices/system/cpu/isolated")),
         cpu_list(machine.text("sys/devices/system/cpu/nohz_full")),
         rates_hz(read_interrupts(machine.root), uptime_s(machine.root)),
@@ -75,7 +75,7 @@ def check_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
         yield passed("cpu-quota", found)
 
 
-def _cpuset(machine: Machine) -> set[int] | None:
+def _read_cpuset(machine: Machine) -> set[int] | None:
     for line in (machine.text("proc/self/cgroup") or "").splitlines():
         group, controllers, path = line.split(":", 2)
         if group == "0" and not controllers:
@@ -109,10 +109,10 @@ def check_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Chec
         found = f"realtime.cpu is {cpu}, but the control group allows {cpus_as_text(facts.cpuset)}"
         yield needs.punctuality("cpu", found, f"realtime: {{cpu: {max(facts.cpuset)}}}, or AllowedCPUs= of the unit")
         return
-    yield _isolation(facts, cpu, machine)
+    yield _check_isolation(facts, cpu, machine)
 
 
-def _isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
+def _check_isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
     shown = cpus_as_text(facts.isolated)
     if cpu in facts.isolated:
         ticks = " and without the scheduler's clock (nohz_full)" if cpu in facts.nohz_full else ""
@@ -135,7 +135,7 @@ def examine_cpus(machine: Machine, needs: Needs) -> Iterator[Check]:
     yield from check_quota(facts, needs)
 
 
-_MAX_NAMED: Final = 4
+_MAX_NAMED_INTERRUPTS: Final = 4
 
 
 def check_interrupts(
@@ -149,8 +149,10 @@ def check_interrupts(
     if not frequent:
         yield passed("interrupts", f"no device interrupts CPU {cpu} once a second or more")
         return
-    names = ", ".join(f"{i.device or 'a device'} ({i.number}): {rate:.3g}/s" for rate, i in frequent[:_MAX_NAMED])
-    more = f" and {len(frequent) - _MAX_NAMED} more" if len(frequent) > _MAX_NAMED else ""
+    names = ", ".join(
+        f"{i.device or 'a device'} ({i.number}): {rate:.3g}/s" for rate, i in frequent[:_MAX_NAMED_INTERRUPTS]
+    )
+    more = f" and {len(frequent) - _MAX_NAMED_INTERRUPTS} more" if len(frequent) > _MAX_NAMED_INTERRUPTS else ""
     numbers = " ".join(str(i.number) for _, i in frequent)
     allowed = cpus_as_text(others)
     command = f"for n in {numbers}; do echo {allowed} | sudo tee /proc/irq/$n/smp_affinity_list; done"

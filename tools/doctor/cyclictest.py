@@ -13,10 +13,10 @@ import numpy as np
 from onrig.runtime.histogram import DurationHistogram
 
 _MAX_LATENESS_US: Final = 20_000
-_GRACE_S: Final = 20.0
-_BIN: Final = re.compile(r"^(\d+)\s+(\d+)$")
-_MAX_LATENCY: Final = re.compile(r"^# Max Latencies:\s*(\d+)")
-_OVERFLOWS: Final = re.compile(r"^# Histogram Overflows:\s*(\d+)")
+_EXIT_TIMEOUT_S: Final = 20.0
+_BIN_LINE: Final = re.compile(r"^(\d+)\s+(\d+)$")
+_MAX_LATENCY_LINE: Final = re.compile(r"^# Max Latencies:\s*(\d+)")
+_OVERFLOWS_LINE: Final = re.compile(r"^# Histogram Overflows:\s*(\d+)")
 
 
 class CyclictestFailed(RuntimeError):
@@ -38,7 +38,7 @@ def command(program: str, *, cpu: int | None, priority: int, period_us: int, sec
 def run(arguments: Sequence[str], seconds: float) -> DurationHistogram:
     """Run the command; raises CyclictestFailed."""
     try:
-        result = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds + _GRACE_S)
+        result = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds + _EXIT_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CyclictestFailed(str(error)) from None
     if result.returncode != 0:
@@ -56,11 +56,11 @@ def parse(text: str) -> DurationHistogram:
     max_us = overflows = 0
     bins: list[tuple[int, int]] = []
     for line in text.splitlines():
-        if found := _BIN.match(line):
+        if found := _BIN_LINE.match(line):
             bins.append((int(found[1]), int(found[2])))
-        elif found := _MAX_LATENCY.match(line):
+        elif found := _MAX_LATENCY_LINE.match(line):
             max_us = int(found[1])
-        elif found := _OVERFLOWS.match(line):
+        elif found := _OVERFLOWS_LINE.match(line):
             overflows = int(found[1])
     us, counts = np.array(bins, np.int64).reshape(-1, 2).T
     histogram.add(np.repeat(us * 1000, counts))

@@ -21,11 +21,11 @@ from onrig.tools.doctor.wheels import (
     examine_native,
     examine_python,
     is_importable,
-    read_all,
+    read_wheels,
     required_wheels,
 )
 from onrig.tools.machine import Machine
-from onrig.tools.terminal import complain, drawing_stream, unwritable, write_json
+from onrig.tools.terminal import complain, drawing_stream, file_problem, write_json
 
 Subject = Callable[[Machine, Needs], Iterable[Check]]
 
@@ -55,20 +55,20 @@ def examine_machine(
 ) -> int:
     """Examine the machine, and print the findings or write them as JSON (``-``: to standard output); returns the exit
     code."""
-    wheels = read_all(required_wheels(None))
+    wheels = read_wheels(required_wheels(None))
     ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
     needs = Needs(folder=run_dir, port=device)
     if name is not None and ready:
         from onrig.runtime.config.problem import ConfigError
-        from onrig.tools.doctor.run_needs import needs_of
+        from onrig.tools.doctor.run_needs import determine_needs
         from onrig.tools.load import explain, load_for_rig
 
         try:
             config = load_for_rig(name, overrides, port=device)
         except ConfigError as error:
             return explain(error)
-        needs = needs_of(config, name, run_dir, device)
-    if json_file not in (None, "-") and (problem := unwritable("json", Path(json_file))):
+        needs = determine_needs(config, name, run_dir, device)
+    if json_file not in (None, "-") and (problem := file_problem("json", Path(json_file))):
         return complain("doctor", problem)
     lines = _Lines(quiet=json_file == "-")
     checks = []
@@ -93,27 +93,27 @@ def examine(
     """Findings of all subjects; a check that crashes is reported and does not stop the others."""
     ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
     for name, subject in _FIRST_SUBJECTS:
-        yield from _guarded(name, partial(subject, machine, needs))
+        yield from _run_guarded(name, partial(subject, machine, needs))
     shown = {w.package for w in required_wheels(needs.learner)}
     yield from check_wheels(f for f in wheels if f.wheel.package in shown)
     for name, subject in _LATER_SUBJECTS:
-        yield from _guarded(name, partial(subject, machine, needs))
+        yield from _run_guarded(name, partial(subject, machine, needs))
     if not ready:
         found = "keys, loop and configuration were not checked: a required library does not work"
         yield warned("loop", found, "repair the wheels above first")
         return
-    yield from _guarded("keys", partial(ports.examine_keys, machine, needs))
+    yield from _run_guarded("keys", partial(ports.examine_keys, machine, needs))
 
     def loop() -> Iterable[Check]:
         from onrig.tools.doctor import punctuality
 
-        seconds = punctuality.QUICK_S if quick else punctuality.LONG_S
+        seconds = punctuality.QUICK_DURATION_S if quick else punctuality.LONG_DURATION_S
         return punctuality.examine_loop(machine, needs, seconds, on_progress)
 
-    yield from _guarded("loop", loop)
+    yield from _run_guarded("loop", loop)
 
 
-def _guarded(name: str, subject: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+def _run_guarded(name: str, subject: Callable[[], Iterable[Check]]) -> Iterator[Check]:
     try:
         yield from subject()
     except Exception as error:  # an unknown board must not hide other findings
@@ -162,7 +162,7 @@ class _Lines:
         print(f"{counts[Verdict.PASS]} pass, {counts[Verdict.WARN]} warn, {counts[Verdict.FAIL]} fail", flush=True)
 
 
-def is_configuration(word: str) -> bool:
+def looks_like_configuration(word: str) -> bool:
     """Return whether the name of an output file suggests that the configuration was meant."""
     if word.endswith((".yaml", ".yml")):
         return True

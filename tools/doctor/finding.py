@@ -59,7 +59,7 @@ def as_data(machine: dict[str, object], checks: Iterable[Check]) -> dict[str, ob
     return {"machine": machine, "checks": rows}
 
 
-PAGE: Final = str(Path(__file__).parents[2] / "docs" / "real-time.md")
+REAL_TIME_PAGE: Final = str(Path(__file__).parents[2] / "docs" / "real-time.md")
 """Page that remedies refer to; installed with the package."""
 
 

@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from onrig.tools.doctor.finding import PAGE, Check, Needs, failed, passed, warned
+from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, failed, passed, warned
 from onrig.tools.machine import Machine
 
-_MODELS = ("PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT")
-_FIGURES = "on a Raspberry Pi 5 under stress cyclictest shows up to 37 ms without it, 0.12 ms with it (OSPERT 2024)"
+_PREEMPTION_MODELS = ("PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT")
+_LATENCY_EVIDENCE = (
+    "on a Raspberry Pi 5 under stress cyclictest shows up to 37 ms without it, 0.12 ms with it (OSPERT 2024)"
+)
 
 
 class KernelFacts(NamedTuple):
@@ -49,11 +51,13 @@ def check_kernel(facts: KernelFacts, needs: Needs) -> Iterator[Check]:
         yield failed("kernel", f"{found}: 32 bits", "install a 64-bit system: onnxruntime has no 32-bit wheels")
     else:
         yield passed("kernel", found)
-    model = next((m for m in _MODELS if m in facts.version.split()), "no kernel preemption")
+    model = next((m for m in _PREEMPTION_MODELS if m in facts.version.split()), "no kernel preemption")
     if facts.realtime_flag == 1 or model == "PREEMPT_RT":
         yield passed("preempt-rt", "PREEMPT_RT")
     elif needs.realtime:
-        yield warned("preempt-rt", f"an ordinary kernel ({model}); {_FIGURES}", f"see {PAGE}, 'A kernel'")
+        yield warned(
+            "preempt-rt", f"an ordinary kernel ({model}); {_LATENCY_EVIDENCE}", f"see {REAL_TIME_PAGE}, 'A kernel'"
+        )
     else:
         yield passed("preempt-rt", f"an ordinary kernel ({model}); in lockstep nothing is ever late")
 
@@ -63,7 +67,7 @@ def examine_kernel(machine: Machine, needs: Needs) -> Iterator[Check]:
     yield from check_kernel(read_kernel(machine), needs)
 
 
-_PROBE: Final = """
+_PROBE_CODE: Final = """
 import ctypes, json, os, sys
 priority = int(sys.argv[1])
 said = {}
@@ -77,8 +81,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 said["lock"] = "" if libc.mlockall(3) == 0 else os.strerror(ctypes.get_errno())
 print(json.dumps(said))
 """
-_TIMEOUT_S: Final = 10.0
-_LOOP_BYTES: Final = 256 << 20
+_PROBE_TIMEOUT_S: Final = 10.0
+_LOOP_LOCKED_BYTES: Final = 256 << 20
 """Memory locked by the control process, with a margin; it does not grow while ticking."""
 _CAP_IPC_LOCK: Final = 14
 _UNLIMITED: Final = -1
@@ -104,7 +108,10 @@ def try_scheduling(priority: int) -> tuple[str, str]:
     """Request SCHED_FIFO and locked memory in a child; returns the reasons for refusal, empty if granted."""
     try:
         result = subprocess.run(
-            [sys.executable, "-P", "-c", _PROBE, str(priority)], capture_output=True, timeout=_TIMEOUT_S, check=True
+            [sys.executable, "-P", "-c", _PROBE_CODE, str(priority)],
+            capture_output=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
         )
         reasons = json.loads(result.stdout)
         return str(reasons["fifo"]), str(reasons["lock"])
@@ -115,7 +122,7 @@ def try_scheduling(priority: int) -> tuple[str, str]:
 def read_scheduling(machine: Machine, needs: Needs) -> SchedulingFacts:
     """Read the limits of this process, and attempt real-time scheduling in a child."""
     fifo, lock = try_scheduling(max(1, needs.priority))
-    rtprio, memlock = _limit(machine, "Max realtime priority"), _limit(machine, "Max locked memory")
+    rtprio, memlock = _read_limit(machine, "Max realtime priority"), _read_limit(machine, "Max locked memory")
     return SchedulingFacts(
         fifo,
         lock,
@@ -135,12 +142,12 @@ def grant_command(user: str, item: str, value: str) -> str:
 
 def check_scheduling(facts: SchedulingFacts, needs: Needs, user: str) -> Iterator[Check]:
     """Findings on scheduling permissions and locked memory."""
-    yield _fifo(facts, needs, user)
-    yield _throttling(facts, needs)
-    yield _lock(facts, needs, user)
+    yield _check_fifo(facts, needs, user)
+    yield _check_throttling(facts, needs)
+    yield _check_lock(facts, needs, user)
 
 
-def _fifo(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
+def _check_fifo(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if needs.priority <= 0:
         return passed("sched-fifo", "not requested (realtime.priority 0)")
     if not facts.fifo_error:
@@ -155,7 +162,7 @@ def _fifo(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     return needs.punctuality("sched-fifo", found, grant_command(user, "rtprio", "99"))
 
 
-def _throttling(facts: SchedulingFacts, needs: Needs) -> Check:
+def _check_throttling(facts: SchedulingFacts, needs: Needs) -> Check:
     runtime, period = facts.throttle_runtime_us, facts.throttle_period_us
     if runtime is None or not period:
         return passed("rt-throttling", "this kernel shows no limit for real-time processes")
@@ -172,23 +179,23 @@ def _throttling(facts: SchedulingFacts, needs: Needs) -> Check:
     return passed("rt-throttling", found)
 
 
-def _lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
+def _check_lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if not needs.lock_memory:
         return passed("memory-lock", "not requested (realtime.lock_memory false)")
     limit = facts.memlock_bytes
-    enough = limit == _UNLIMITED or limit >= _LOOP_BYTES
+    enough = limit == _UNLIMITED or limit >= _LOOP_LOCKED_BYTES
     if facts.may_lock_anything and not facts.lock_error:
         return passed("memory-lock", "granted (CAP_IPC_LOCK)")
     size = "no limit" if limit == _UNLIMITED else f"limit {limit / 2**20:.0f} MiB"
     if enough and not facts.lock_error:
         return passed("memory-lock", f"granted ({size})")
     # A finite limit is worse than none: locking succeeds first, and later allocations fail.
-    found = f"{size}, the loop locks up to {_LOOP_BYTES >> 20} MiB"
+    found = f"{size}, the loop locks up to {_LOOP_LOCKED_BYTES >> 20} MiB"
     found += f" ({facts.lock_error})" if facts.lock_error else ""
     return needs.punctuality("memory-lock", found, grant_command(user, "memlock", "unlimited"))
 
 
-def _limit(machine: Machine, name: str) -> int:
+def _read_limit(machine: Machine, name: str) -> int:
     """Soft limit of this process by its name in /proc/self/limits; -1 if unlimited, 0 if missing."""
     for line in (machine.text("proc/self/limits") or "").splitlines():
         if line.startswith(name):

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
 from onrig.tools.machine import Machine
 
-_SHM: Final = "dev/shm"
+_SHM_FOLDER: Final = "dev/shm"
 
 
 class MemoryFacts(NamedTuple):
@@ -37,7 +37,7 @@ def read_memory(machine: Machine) -> MemoryFacts:
         if "zram" not in name:
             swaps[name] = int(used) << 10
     free, size, writable = None, 0, False
-    folder = machine.path(_SHM)
+    folder = machine.path(_SHM_FOLDER)
     if folder.is_dir():
         status = os.statvfs(folder)
         free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
@@ -61,10 +61,10 @@ def check_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
         yield warned("swap", found, "sudo swapoff -a")
     else:
         yield passed("swap", f"{', '.join(facts.swaps)}, none in use" if facts.swaps else "none")
-    yield _shm(facts, needs)
+    yield _check_shm(facts, needs)
 
 
-def _shm(facts: MemoryFacts, needs: Needs) -> Check:
+def _check_shm(facts: MemoryFacts, needs: Needs) -> Check:
     if facts.shm_free is None:
         found = "/dev/shm is missing: the loop's ring would be on a disk"
         return needs.punctuality("shared-memory", found, "sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
@@ -85,7 +85,7 @@ def examine_memory(machine: Machine, needs: Needs) -> Iterator[Check]:
     yield from check_memory(read_memory(machine), needs)
 
 
-_GENERAL_BYTES: Final = 200 << 20
+_DEFAULT_DISK_BYTES: Final = 200 << 20
 _VOLATILE_KINDS: Final = ("tmpfs", "ramfs")
 _REMOTE_KINDS: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph")
 
@@ -104,7 +104,7 @@ class DiskFacts(NamedTuple):
     """File in place of the folder or one of its parents."""
 
 
-def mount_of(mounts: str, path: Path) -> tuple[str, str, bool]:
+def find_mount(mounts: str, path: Path) -> tuple[str, str, bool]:
     """Find (mount point, kind, read-only) of ``path`` (absolute) in the text of /proc/mounts; the last entry wins."""
     found = ("/", "?", False)
     for line in mounts.splitlines():
@@ -124,7 +124,7 @@ def read_disk(machine: Machine, needs: Needs) -> DiskFacts:
     while not existing.exists():
         existing = existing.parent
     status = os.statvfs(existing)
-    mount, kind, read_only = mount_of(machine.text("proc/mounts") or "", existing.resolve())
+    mount, kind, read_only = find_mount(machine.text("proc/mounts") or "", existing.resolve())
     free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
     obstacle = None if existing.is_dir() else existing
     return DiskFacts(folder, mount, kind, read_only, os.access(existing, os.W_OK), free, size, obstacle)
@@ -132,7 +132,7 @@ def read_disk(machine: Machine, needs: Needs) -> DiskFacts:
 
 def check_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
     """Findings on the disk."""
-    required = needs.disk_bytes or _GENERAL_BYTES
+    required = needs.disk_bytes or _DEFAULT_DISK_BYTES
     location = f"{facts.folder} ({facts.kind} on {facts.mount})"
     space = f"{_gb(facts.free_bytes)} free of {_gb(facts.size_bytes)}"
     elsewhere = "run elsewhere: onrig run ... --run-dir DIR"

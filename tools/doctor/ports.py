@@ -11,7 +11,7 @@ from onrig.tools.doctor.finding import Check, Needs, Verdict, failed, passed, wa
 from onrig.tools.machine import Machine
 from onrig.tools.ports import UDEV_COMMAND, PortFacts, interfering_programs, read_port, read_ports
 
-_LATENCY_MS: Final = 1
+_MAX_LATENCY_MS: Final = 1
 
 
 def check_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
@@ -35,7 +35,7 @@ def check_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
         yield warned("port", f"{port}: the name may change when it is plugged in again", remedy)
     else:
         yield passed("port", port)
-    yield from _latency(facts)
+    yield from _check_latency(facts)
     if facts.holders:
         remedy = "end it first: onrig stop, or the program itself"
         yield failed("port-holder", f"{port} is open in {', '.join(facts.holders)}", remedy)
@@ -43,11 +43,11 @@ def check_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
         yield passed("port-holder", "not open in any process visible to this user")
 
 
-def _latency(facts: PortFacts) -> Iterator[Check]:
+def _check_latency(facts: PortFacts) -> Iterator[Check]:
     if facts.latency_ms is None:
         return
     name = Path(facts.device).name
-    if facts.latency_ms > _LATENCY_MS:
+    if facts.latency_ms > _MAX_LATENCY_MS:
         command = f"echo 1 | sudo tee /sys/bus/usb-serial/devices/{name}/latency_timer"
         found = f"{facts.device}: the FTDI adapter delays data by {facts.latency_ms} ms (Onrig requests less)"
         yield warned("port-latency", found, f"{command}    (for good, by a udev rule: {UDEV_COMMAND})")
@@ -79,7 +79,7 @@ def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
         found = read_ports(machine)
         yield summarise_ports(found)
         for port in found:
-            yield from _latency(port)
+            yield from _check_latency(port)
     for rival in interfering_programs(machine):
         yield warned(rival.name, rival.does, rival.remedy)
 

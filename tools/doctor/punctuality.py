@@ -18,13 +18,13 @@ from onrig.runtime.control.realtime import die_with_parent, enter_realtime, free
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.process_settings import RealTime
 from onrig.tools.doctor import cyclictest
-from onrig.tools.doctor.finding import PAGE, Check, Needs, Verdict, warned
+from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, Verdict, warned
 from onrig.tools.machine import Machine
 
-LONG_S: Final = 10.0
-QUICK_S: Final = 1.0
+LONG_DURATION_S: Final = 10.0
+QUICK_DURATION_S: Final = 1.0
 _START_TIMEOUT_S: Final = 30.0
-_TICK_RANGE: Final = (20, 100_000)
+_TICK_COUNT_RANGE: Final = (20, 100_000)
 _MAX_LATE_SHARE: Final = 0.1
 """Share of the period above which p99.9 gives a warning: the rest must suffice for policy and transmission."""
 
@@ -44,7 +44,7 @@ class Latency(NamedTuple):
 class LoopFacts(NamedTuple):
     """Results of the measurement."""
 
-    answer: Answer | None
+    answer: Measurement | None
     problem: str
     """Reason why there is no answer."""
     cyclictest: Latency | None
@@ -52,18 +52,18 @@ class LoopFacts(NamedTuple):
     preempt_rt: bool
 
 
-def ticks_in(seconds: float, rate_hz: float) -> int:
+def tick_count(seconds: float, rate_hz: float) -> int:
     """Number of ticks to measure."""
-    low, high = _TICK_RANGE
+    low, high = _TICK_COUNT_RANGE
     return min(high, max(low, round(seconds * rate_hz)))
 
 
 def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> LoopFacts:
     """Measure the loop, simultaneously with cyclictest if it is installed."""
     settings = RealTime(needs.priority, needs.cpu, needs.lock_memory)
-    ticks = ticks_in(seconds, needs.rate_hz)
+    ticks = tick_count(seconds, needs.rate_hz)
     seconds = ticks / needs.rate_hz
-    request = Request(round(1e9 / needs.rate_hz), ticks, settings)
+    request = MeasurementRequest(round(1e9 / needs.rate_hz), ticks, settings)
     preempt_rt = machine.number("sys/kernel/realtime") == 1
     arguments = [sys.executable, "-m", "onrig.tools.doctor.punctuality", msgspec.json.encode(request).decode()]
     loop_process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -89,11 +89,11 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
                         None, f"the loop did not end in {seconds + _START_TIMEOUT_S:.0f} s", None, preempt_rt
                     )
                 on_progress(max(0.0, remaining_s - _START_TIMEOUT_S))
-        latency = None if cyclictest_process is None else _result_of(cyclictest_process)
+        latency = None if cyclictest_process is None else _read_latency(cyclictest_process)
         if loop_process.returncode:
             lines = err.decode(errors="replace").strip().splitlines()
             return LoopFacts(None, lines[-1] if lines else f"code {loop_process.returncode}", latency, preempt_rt)
-        return LoopFacts(msgspec.json.decode(out, type=Answer), "", latency, preempt_rt)
+        return LoopFacts(msgspec.json.decode(out, type=Measurement), "", latency, preempt_rt)
     finally:
         for process in (loop_process, cyclictest_process):
             if process is not None:
@@ -108,7 +108,7 @@ def _await_ready(process: subprocess.Popen[bytes]) -> None:
         os.read(process.stdout.fileno(), len(READY))
 
 
-def _result_of(process: subprocess.Popen[str]) -> Latency | None:
+def _read_latency(process: subprocess.Popen[str]) -> Latency | None:
     try:
         us = cyclictest.parse(process.communicate(timeout=_START_TIMEOUT_S)[0]).summary_us()
     except (subprocess.TimeoutExpired, cyclictest.CyclictestFailed):
@@ -142,11 +142,11 @@ def check_loop(facts: LoopFacts, needs: Needs) -> Check:
         return Check("loop", Verdict.PASS, f"{found}; in lockstep nothing is ever late", "", figures)
     machine_stalls = facts.cyclictest is not None and facts.cyclictest.p999 > _MAX_LATE_SHARE * period
     if machine_stalls:
-        remedy = f"the machine itself stalls (cyclictest as well): end other programs; {PAGE}"
+        remedy = f"the machine itself stalls (cyclictest as well): end other programs; {REAL_TIME_PAGE}"
     elif not answer.fifo:
-        remedy = f"grant SCHED_FIFO (see sched-fifo above); {PAGE}"
+        remedy = f"grant SCHED_FIFO (see sched-fifo above); {REAL_TIME_PAGE}"
     else:
-        remedy = f"end other programs, or lower rate_hz; {PAGE}"
+        remedy = f"end other programs, or lower rate_hz; {REAL_TIME_PAGE}"
     broken = facts.preempt_rt and answer.fifo and answer.missed and needs.config is not None
     return Check("loop", Verdict.FAIL if broken else Verdict.WARN, found, remedy, figures)
 
@@ -162,7 +162,7 @@ _WARM_UP_TICKS: Final = 20
 _WARM_UP_NS: Final = 300_000_000
 
 
-class Request(msgspec.Struct, frozen=True):
+class MeasurementRequest(msgspec.Struct, frozen=True):
     """Parameters of the measurement."""
 
     period_ns: int
@@ -170,7 +170,7 @@ class Request(msgspec.Struct, frozen=True):
     realtime: RealTime
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Measurement(msgspec.Struct, frozen=True):
     """Results; times in microseconds."""
 
     ticks: int
@@ -202,7 +202,7 @@ def pace(period_ns: int, ticks: int) -> tuple[array[int], int]:
     return lateness_ns, missed
 
 
-def measure(request: Request, on_ready: Callable[[], None] = lambda: None) -> Answer:
+def measure(request: MeasurementRequest, on_ready: Callable[[], None] = lambda: None) -> Measurement:
     """Measure under real-time scheduling."""
     warnings = enter_realtime(request.realtime)
     freeze_collector()
@@ -212,7 +212,7 @@ def measure(request: Request, on_ready: Callable[[], None] = lambda: None) -> An
     histogram = DurationHistogram()
     histogram.add(np.frombuffer(lateness_ns, np.int64))
     us = {name: value or 0.0 for name, value in histogram.summary_us().items()}
-    return Answer(request.ticks, missed, us["p50"], us["p99"], us["p999"], us["max"], fifo, warnings)
+    return Measurement(request.ticks, missed, us["p50"], us["p99"], us["p999"], us["max"], fifo, warnings)
 
 
 def _print_ready() -> None:
@@ -221,5 +221,5 @@ def _print_ready() -> None:
 
 if __name__ == "__main__":
     die_with_parent()
-    answer = measure(msgspec.json.decode(sys.argv[1], type=Request), _print_ready)
+    answer = measure(msgspec.json.decode(sys.argv[1], type=MeasurementRequest), _print_ready)
     os.write(1, msgspec.json.encode(answer) + b"\n")

@@ -15,9 +15,9 @@ from onrig.tools.doctor.finding import Needs
 
 _CHECKPOINT_GROWTH: Final = 3.5
 """Maximum size of a memory's rows on disk, as a multiple of the memory (``onrig.runtime.replay.checkpoint``)."""
-_ORDER_BYTES: Final = 3 * 16
+_ORDER_BYTES_PER_SLOT: Final = 3 * 16
 """Bytes of order segments on disk, per slot."""
-_STAMP_BYTES: Final = 12
+_STAMP_BYTES_PER_SLOT: Final = 12
 _SOCKETS_BYTES: Final = 64 << 10
 _LOG_BYTES_PER_RECORD_BYTE: Final = 2.0
 """Bytes of log per byte of a record, including names and time stamps; a generous estimate."""
@@ -28,10 +28,10 @@ _RIG_BYTES: Final = 300 << 20
 _LEARNER_BYTES: Final = 300 << 20
 
 
-def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Needs:
+def determine_needs(config: RunConfig, name: str, folder: Path, port: str | None) -> Needs:
     """Determine the requirements; ``port`` replaces the configured device."""
     record = record_layout(config)
-    memory = capacity_of(config) * (layout_of(config).row_bytes + _STAMP_BYTES)
+    memory = capacity_of(config) * (layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT)
     if port is None and config.device.port is not None:
         port = config.device.port.path
     listens = config.link.listen is not None
@@ -54,15 +54,15 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
 
 
 def learner_bytes(config: RunConfig) -> int:
-    """Estimate the learner's memory for experiences: mirror, notes of sampler and algorithm, and links."""
+    """Estimate the learner's memory for experiences: mirror, bookkeeping of sampler and algorithm, and links."""
     settings = learner_settings(config.learner)
     sampling = parse_sampling(parse_strategy(config.selection.strategy).sampling)
-    row = layout_of(config).row_bytes + _STAMP_BYTES + sampling.bytes_per_slot
+    row = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT + sampling.bytes_per_slot
     links = trajectories.BYTES_PER_SLOT if settings.selected.needs_links else 0.0
     return round(capacity_of(config) * (row + links + settings.note_bytes))
 
 
-def whole_run_bytes(config: RunConfig) -> int:
+def complete_run_bytes(config: RunConfig) -> int:
     """Estimate the disk space of a complete run, generously."""
     return disk_bytes(config, record_layout(config).size)
 
@@ -71,9 +71,9 @@ def disk_bytes(config: RunConfig, record_bytes: int) -> int:
     """Estimate the size of a complete run's folder, generously: memory, policies, log."""
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     ticks = (config.episodes + evaluations) * (episode_steps(config.task, config.rate_hz) + 1)
-    row = layout_of(config).row_bytes + _STAMP_BYTES
+    row = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT
     slots = min(capacity_of(config), config.episodes * episode_steps(config.task, config.rate_hz))
-    memory = slots * (_CHECKPOINT_GROWTH * row + _ORDER_BYTES)
+    memory = slots * (_CHECKPOINT_GROWTH * row + _ORDER_BYTES_PER_SLOT)
     return round(memory + config.episodes * _POLICY_BYTES + _log_bytes(config, ticks * record_bytes))
 
 

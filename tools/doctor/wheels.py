@@ -20,7 +20,7 @@ from onrig.hw import native
 from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
 from onrig.tools.machine import Machine
 
-_TIMEOUT_S: Final = 120.0
+_EXERCISE_TIMEOUT_S: Final = 120.0
 """Timeout of a library; the first import of torch from an SD card takes a while."""
 GEMM_MODEL: Final = (
     b"c-rIOusX}c#m~i9!NpiE#8|1s;+~qDE5w+t)x*RA1OkjsjOAVpObiSR_9Gcb2?K*jh>wehgHecsi;05~h&hsgf|clkPApsu0=xip_8Nl"
@@ -81,7 +81,7 @@ def read_wheel(wheel: Wheel) -> WheelFacts:
         return WheelFacts(wheel, None, 0, "")
     command = [sys.executable, "-P", "-c", wheel.code]  # -P: a numpy.py in this folder is not the library
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_EXERCISE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return WheelFacts(wheel, version, None, "")
     except OSError as error:
@@ -90,7 +90,7 @@ def read_wheel(wheel: Wheel) -> WheelFacts:
     return WheelFacts(wheel, version, result.returncode, lines[-1] if lines else "")
 
 
-def read_all(wheels: Iterable[Wheel], reader: Callable[[Wheel], WheelFacts] = read_wheel) -> list[WheelFacts]:
+def read_wheels(wheels: Iterable[Wheel], reader: Callable[[Wheel], WheelFacts] = read_wheel) -> list[WheelFacts]:
     """Exercise several libraries, two at a time."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(reader, wheels))
@@ -119,7 +119,10 @@ def check_wheel(facts: WheelFacts) -> Check:
         return passed(name, version)
     remedy = f"{pip} '{wheel.package}<{version.partition('+')[0]}'"
     if facts.code is None:
-        found, remedy = f"{version}: did not start in {_TIMEOUT_S:g} s", f"{pip} --force-reinstall {wheel.package}"
+        found, remedy = (
+            f"{version}: did not start in {_EXERCISE_TIMEOUT_S:g} s",
+            f"{pip} --force-reinstall {wheel.package}",
+        )
     elif facts.code < 0:
         try:
             cause = signal.Signals(-facts.code).name
@@ -139,8 +142,8 @@ def check_wheels(facts: Iterable[WheelFacts]) -> Iterator[Check]:
         yield check_wheel(one)
 
 
-_OLDEST = (3, 11)
-_NEWEST = (3, 13)
+_OLDEST_PYTHON = (3, 11)
+_NEWEST_PYTHON = (3, 13)
 """Newest Python version tested."""
 
 
@@ -148,10 +151,10 @@ def check_python(version: tuple[int, int], full: str, *, gil: bool, isolated: bo
     """Findings on the Python version, the interpreter lock, and the virtual environment."""
     environment = "in a virtual environment" if isolated else "the system's own"
     found = f"Python {full}, {environment}"
-    if version < _OLDEST:
+    if version < _OLDEST_PYTHON:
         yield failed("python", f"{found}: too old", "sudo apt install python3.11 python3.11-venv, then make setup")
-    elif version > _NEWEST:
-        newest = ".".join(map(str, _NEWEST))
+    elif version > _NEWEST_PYTHON:
+        newest = ".".join(map(str, _NEWEST_PYTHON))
         yield warned(
             "python", f"{found}: newer than the versions that Onrig is tested with", f"use Python 3.11 to {newest}"
         )

@@ -39,7 +39,7 @@ from onrig.tools.experiments.runner import (
 )
 from onrig.tools.experiments.spec import SpecFile, load_spec
 from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, finite_trials, read_trials, select_cells
-from onrig.tools.foreign import pieces_of
+from onrig.tools.foreign import third_party_plugins
 from onrig.tools.load import explain
 from onrig.tools.machine import Machine
 from onrig.tools.quantity import duration
@@ -207,7 +207,7 @@ def _run(plan: _Plan, recorded: Executor | None, display_of: Callable[[], Displa
     n_finished = total - sum(len(unit.seeds) for unit in missing)
     if not missing:
         return Trials(folder, n_finished, total, 0, _diverged(folder, cells))
-    record_start(folder, "trials", pieces_of(*(cell.config for cell in cells)))
+    record_start(folder, "trials", third_party_plugins(*(cell.config for cell in cells)))
     with workers_of(manner, folder, plan.resume_advice) as workers:
         chunk = manner.chunk or (AT_ONCE if manner.cluster else at_once_of(cells, workers.slots))
         display = display_of()
@@ -229,7 +229,7 @@ def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
         return complain("experiment", str(error))
     costs = costs_of(cells, 1)
     write_costs(folder, measured | costs)
-    record_start(folder, "costs", pieces_of(*(cell.config for cell in cells)))
+    record_start(folder, "costs", third_party_plugins(*(cell.config for cell in cells)))
     for cell in cells:
         print(f"{1e3 * costs[cell.id].update_s:9.3f} ms  {shown(cell)}")
     print(f"{folder / COSTS}: an update of {len(cells)} cells; `onrig report {folder}` compares at equal compute")

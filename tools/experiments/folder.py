@@ -30,7 +30,7 @@ from onrig.tools.experiments.store import (
     write_atomically,
     write_cells,
 )
-from onrig.tools.foreign import Piece, difference, pieces_of, record_pieces
+from onrig.tools.foreign import Plugin, plugin_difference, plugin_records, third_party_plugins
 
 RUNS: Final = Path("runs")
 _RESUMED: Final = "resumed"
@@ -67,7 +67,7 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     if not resume:
         raise Unsuitable(f"'{folder}' already contains an experiment; add --resume to continue it, or choose another")
     _check_cells(folder, {cell.id: cell for cell in cells})
-    if changed := difference(read_fields(folder / META), pieces_of(*(cell.config for cell in cells))):
+    if changed := plugin_difference(read_fields(folder / META), third_party_plugins(*(cell.config for cell in cells))):
         raise Unsuitable(f"'{folder}': {changed}")
 
 
@@ -133,10 +133,10 @@ def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
             raise Unsuitable(f"{problem}; choose another folder")
 
 
-def record_start(folder: Path, subject: Literal["trials", "costs"], pieces: list[Piece]) -> None:
+def record_start(folder: Path, subject: Literal["trials", "costs"], pieces: list[Plugin]) -> None:
     """Record machine, versions and time in ``meta.json``: for the first trials at the top level, later under
     ``resumed``, for measured costs under ``costs``.  Raises OSError."""
-    facts, meta = {**environment_facts(), **record_pieces(pieces)}, read_fields(folder / META)
+    facts, meta = {**environment_facts(), **plugin_records(pieces)}, read_fields(folder / META)
     if subject == "trials" and not meta.keys() & facts.keys():
         meta = {**facts, **meta}
     else:

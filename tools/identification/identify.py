@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig, record_layout
-from onrig.tools.damage import LOGS, name_damage, with_damage
-from onrig.tools.device_process import line_to
+from onrig.tools.damage import LOG_PATTERNS, exit_code_with_damage, print_damage
+from onrig.tools.device_process import open_device_line
 from onrig.tools.load import explain, load, load_for_rig
-from onrig.tools.ports import missing_port
-from onrig.tools.progress import progress_of
-from onrig.tools.terminal import complain, unwritable_folder
+from onrig.tools.ports import missing_port_problem
+from onrig.tools.progress import show_progress
+from onrig.tools.terminal import complain, folder_problem
 
 if TYPE_CHECKING:
     from onrig.hw.session import DeviceSession
@@ -92,7 +92,7 @@ def identify(
     if missing := missing_library():
         raise Failure(missing, ExitCode.PREFLIGHT)
     folder = None if out is None else Path(out)
-    if problem := unwritable_folder("out", folder):
+    if problem := folder_problem("out", folder):
         raise Failure(problem)
     if (Path(source) / "config.yaml").is_file():
         return _identify_run(Path(source), folder or Path(source) / "identification")
@@ -150,7 +150,7 @@ def show_identification(
         return ExitCode.PREFLIGHT
     usage = "; ".join(before_use) or f"use it in a run: --set identified={found.folder / RESULT}"
     print(f"\nsee {found.folder / 'identification.html'}; {usage}")
-    return with_damage(ExitCode.OK, found.damage)
+    return exit_code_with_damage(ExitCode.OK, found.damage)
 
 
 def _ask(text: str) -> bool:
@@ -177,7 +177,7 @@ def _identify_run(folder: Path, out: Path) -> Identified:
     from onrig.runtime.run_loading import load_resolved
 
     config = load_resolved(folder / "config.yaml")
-    damage = name_damage("identify", folder, *LOGS)
+    damage = print_damage("identify", folder, *LOG_PATTERNS)
     try:
         steps = _logged_steps(folder, config)
     except LogDamagedError as error:
@@ -236,13 +236,13 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
     line, address = config.device.line, config.device.address
     if line is not None and not line.allows_identification:
         raise Failure(f"{address}: identification does not support this transport")
-    missing = missing_port(line.path) if isinstance(line, Serial) else None
+    missing = missing_port_problem(line.path) if isinstance(line, Serial) else None
     if missing is not None:
         raise Failure(f"{address}: {missing}", ExitCode.HARDWARE)
     if not confirm(_describe_experiment(experiment, address)):
         raise Failure("not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:
-        with line_to(config) as opened, contextlib.closing(opened.open()) as transport:
+        with open_device_line(config) as opened, contextlib.closing(opened.open()) as transport:
             session = DeviceSession(transport, config.rig, time)
             hello = session.connect(5.0)
             check_pace(config, hello)
@@ -319,5 +319,5 @@ def _drive_with_progress(
 ) -> list[Step]:
     from onrig.tools.identification.driving import drive
 
-    with progress_of("exciting the rig", sum(e.duration_s for e in parts)) as progress:
+    with show_progress("exciting the rig", sum(e.duration_s for e in parts)) as progress:
         return drive(config, session, parts, seed, progress)

@@ -14,11 +14,11 @@ from onrig.learner.trials.intervals import Bounds
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.result import Parameter, Result
 from onrig.sim.twin.options import ZERO
-from onrig.tools.quantity import bounded, labelled
+from onrig.tools.quantity import axis_label, format_estimate
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Warnings
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.reports.style import INK, Picture, inlined, new_figure, page_colour, title
-from onrig.tools.terminal import drawn
+from onrig.tools.reports.style import INK, Picture, inline_picture, new_figure, page_colour, title
+from onrig.tools.terminal import draw_or_report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def identification_page(result: Result, found: Identification, rig: Rig) -> Page
         partial(_residuals_chart, found, rig),
         partial(_correlation_chart, result),
     )
-    charts = [chart for draw in drawers if (chart := drawn("A chart", draw, notes.append)) is not None]
+    charts = [chart for draw in drawers if (chart := draw_or_report("A chart", draw, notes.append)) is not None]
     unknown = result.not_known or ("All parameters were identified.",)
     lead = f"{result.source}; {found.windows.size} windows of {_span(found)} fitted, {found.excluded_windows} excluded."
     parts: tuple[Part, ...] = (
@@ -53,10 +53,17 @@ def identification_page(result: Result, found: Identification, rig: Rig) -> Page
 
 def result_tables(result: Result) -> list[Sheet]:
     """Return tables of parameters, noise and signs."""
-    rows = [(p.name, bounded(Bounds(p.value, p.low, p.high), unit=p.unit), _share(p)) for p in result.parameters]
+    rows = [
+        (p.name, format_estimate(Bounds(p.value, p.low, p.high), unit=p.unit), _share(p)) for p in result.parameters
+    ]
     found = [Sheet("Parameters", 1, ("parameter", "value [95 %]", "±"), tuple(rows))]
     noise = [
-        (name, bounded(Bounds(n.std, n.low, n.high)), bounded(Bounds(n.alone, nan, nan)), f"{result.signs[name]:+d}")
+        (
+            name,
+            format_estimate(Bounds(n.std, n.low, n.high)),
+            format_estimate(Bounds(n.alone, nan, nan)),
+            f"{result.signs[name]:+d}",
+        )
         for name, n in result.noise.items()
     ]
     heads = ("sensor", "noise (SI) [95 %]", "without rounding", "sign")
@@ -88,11 +95,11 @@ def _windows_chart(found: Identification, rig: Rig) -> Picture:
             axes.plot(t, measured, ".", color=page_colour("accent"), ms=3, label="measured" if k == 0 else None)
             predicted = measured - found.fit.residuals[window, :, i]
             axes.plot(t, predicted, color=page_colour("second"), lw=1.0, label="predicted" if k == 0 else None)
-        axes.set_ylabel(labelled(sensor.name, sensor.unit))
+        axes.set_ylabel(axis_label(sensor.name, sensor.unit))
         axes.set_xticks([])
     panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
     caption = f"{len(shown)} windows of {span_s:g} s, evenly chosen; each has its own initial state."
-    return inlined(figure, "Measured and predicted", caption, "measured and predicted readings")
+    return inline_picture(figure, "Measured and predicted", caption, "measured and predicted readings")
 
 
 def _residuals_chart(found: Identification, rig: Rig) -> Picture:
@@ -116,7 +123,7 @@ def _residuals_chart(found: Identification, rig: Rig) -> Picture:
         "White noise has a normal distribution (orange) and almost no autocorrelation. Persistent correlation "
         "indicates an effect that the model lacks."
     )
-    return inlined(figure, "Residuals", caption, "distribution and autocorrelation of the residuals")
+    return inline_picture(figure, "Residuals", caption, "distribution and autocorrelation of the residuals")
 
 
 def _histogram(axes: Axes, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
@@ -141,7 +148,7 @@ def _correlation_chart(result: Result) -> Picture:
         colour = "white" if abs(correlation[i, j]) > _STRONG else "black"  # white on dark colours
         axes.text(j, i, f"{correlation[i, j]:+.2f}", ha="center", va="center", fontsize=8, color=colour)
     caption = "To sample plants, draw all parameters together, from the file's samples or covariance."
-    return inlined(figure, "Correlation of the errors", caption, "correlation matrix of the parameters")
+    return inline_picture(figure, "Correlation of the errors", caption, "correlation matrix of the parameters")
 
 
 def write_page(result: Result, found: Identification, rig: Rig, path: Path) -> None:

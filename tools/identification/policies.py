@@ -24,7 +24,7 @@ from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
 from onrig.tools.identification.study import Outcome, run_study, summary
 from onrig.tools.load import explain, load
-from onrig.tools.quantity import bounded
+from onrig.tools.quantity import format_estimate
 from onrig.tools.terminal import complain
 
 
@@ -92,5 +92,5 @@ def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
         return complain("identify", f"--policies: {error}")
     learned, true = np.median(found.identified), np.median(found.true)
     print(f"policies on the true plant, medians: {learned:.3f} learned on the identified twins,")
-    print(f"{true:.3f} on the true plants; difference {bounded(found.difference, 3, signed=True)}")
+    print(f"{true:.3f} on the true plants; difference {format_estimate(found.difference, 3, signed=True)}")
     return ExitCode.OK

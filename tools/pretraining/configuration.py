@@ -15,7 +15,7 @@ from onrig.runtime.run_config import Device, RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.sim.identification.result import Result, twin_samples
 from onrig.sim.twin.options import TwinOptions, sampled_options
-from onrig.tools.pretrained import HELD_OUT
+from onrig.tools.pretrained import N_HELD_OUT_PLANTS
 from onrig.tools.twin_findings import uncovered_findings
 
 _PIECE_STEPS: Final = 5000
@@ -54,7 +54,7 @@ def plants_of(result: Result, config: RunConfig, file: str) -> Plants:
         raise Failure(f"{file}: {what}: identify again with more motion, or widen limits.predicted")
     held_out, learned = (
         {name: tuple(column[i] for i in part) for name, column in columns.items()}
-        for part in (rows[:HELD_OUT], rows[HELD_OUT:])
+        for part in (rows[:N_HELD_OUT_PLANTS], rows[N_HELD_OUT_PLANTS:])
     )
     return Plants(learned, held_out, len(result.samples) - len(rows))
 

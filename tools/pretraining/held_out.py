@@ -15,7 +15,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import sampled_options
-from onrig.tools.evaluate import judge, lockstep_session, packing, play_episode, read_model
+from onrig.tools.evaluate import judge, lockstep_session, play_episode, read_model, record_packer
 from onrig.tools.pretraining.configuration import Columns
 
 
@@ -30,7 +30,7 @@ def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: 
     if isinstance(verdict, Refused):
         raise Failure(f"{path}: refused at {verdict.stage}: {verdict.reason}")
     assert isinstance(model, bytes)
-    policy, tick, pack = PolicySession(model, native=verdict.native), Tick(config), packing(config)
+    policy, tick, pack = PolicySession(model, native=verdict.native), Tick(config), record_packer(config)
     options = msgspec.structs.replace(twin_options(config), samples=plants)
     scores = []
     try:

@@ -17,13 +17,20 @@ from onrig.runtime.run_loading import find_identification, load_resolved
 from onrig.runtime.supervise.run_folder import occupied_reason
 from onrig.sim.identification.result import read_result
 from onrig.tools.load import load_for_rig, rig_findings
-from onrig.tools.pretrained import FILE, Pretraining, Scores, read_pretraining, settled, write_pretraining
+from onrig.tools.pretrained import (
+    PRETRAINING_FILE,
+    Pretraining,
+    Scores,
+    has_settled,
+    read_pretraining,
+    write_pretraining,
+)
 from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
 from onrig.tools.pretraining.held_out import held_out_scores
 from onrig.tools.pretraining.start import IDENTIFIED, write_start
 from onrig.tools.resumption import CannotResume, prepare_resumption
-from onrig.tools.running import Plan, opened, supervise
-from onrig.tools.terminal import unwritable_folder
+from onrig.tools.running import Plan, open_folder, supervise
+from onrig.tools.terminal import folder_problem
 
 MINUTES: Final = 10.0
 MAX_EPISODES: Final = 10_000
@@ -92,9 +99,9 @@ def _occupied(out: Path) -> str | None:
         why = occupied_reason(out)
     except OSError as error:
         return f"'{out}' cannot be read: {error.strerror or error}"
-    if why and (out / FILE).exists():
+    if why and (out / PRETRAINING_FILE).exists():
         return f"'{out}' already contains a pretraining; --resume continues it"
-    return f"'{out}' {why}; choose another folder" if why else unwritable_folder("out", out)
+    return f"'{out}' {why}; choose another folder" if why else folder_problem("out", out)
 
 
 def _continue(folder: Path, on_evaluation: OnEvaluation, *, signals: bool) -> Pretraining:
@@ -124,7 +131,7 @@ def _continue(folder: Path, on_evaluation: OnEvaluation, *, signals: bool) -> Pr
 
 def _end(record: Pretraining) -> str:
     """Return why a pretraining ends after its latest evaluation; "" if it continues."""
-    if settled(record.evaluations):
+    if has_settled(record.evaluations):
         return "settled"
     if record.evaluations[-1].episode >= record.episodes:
         return f"limit of {record.episodes} episodes"
@@ -152,7 +159,7 @@ def _done(folder: Path) -> int:
 
 
 def _run_piece(plan: Plan, begin: Callable[[Path], None], *, signals: bool) -> None:
-    with opened(plan) as (config, take_back):
+    with open_folder(plan) as (config, take_back):
         begin(plan.folder)
         ended = supervise(plan._replace(config=config), lambda report: None, take_back, signals=signals)
     if ended.code != ExitCode.OK:

@@ -10,9 +10,9 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.tools.load import explain
-from onrig.tools.pretrained import HELD_OUT, Scores
+from onrig.tools.pretrained import N_HELD_OUT_PLANTS, Scores
 from onrig.tools.pretraining.pretrain import MAX_EPISODES, MINUTES, Stopped, pretrain, resume
-from onrig.tools.quantity import bounded
+from onrig.tools.quantity import format_estimate
 from onrig.tools.terminal import complain
 
 
@@ -29,7 +29,9 @@ def show_pretraining(
 
     def show(config: RunConfig, scores: Scores) -> None:
         measure = measure_of(config.task).title
-        print(f"episode {scores.episode:5d}: {measure} {bounded(scores.median, 3)}, {_range(scores)}", flush=True)
+        print(
+            f"episode {scores.episode:5d}: {measure} {format_estimate(scores.median, 3)}, {_range(scores)}", flush=True
+        )
 
     try:
         if resumed is not None:
@@ -47,11 +49,11 @@ def show_pretraining(
         return complain("pretrain", str(failure), failure.code)
     last = record.evaluations[-1]
     print(f"\n{record.ended} after {last.episode} episodes, {record.seconds:.0f} s")
-    print(f"expected on the rig: {_range(last)} (95 %), median {bounded(last.median, 3)}")
+    print(f"expected on the rig: {_range(last)} (95 %), median {format_estimate(last.median, 3)}")
     print(f"begin a run with it: onrig run {record.config} --pretrained {folder}")
     return ExitCode.OK
 
 
 def _range(scores: Scores) -> str:
     low, high = scores.range
-    return f"{low:.3f} to {high:.3f} on {HELD_OUT} plants"
+    return f"{low:.3f} to {high:.3f} on {N_HELD_OUT_PLANTS} plants"

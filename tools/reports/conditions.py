@@ -48,7 +48,7 @@ _COVERED_AXES: Final = frozenset(
     }
 )
 """Axes of a grid, by their short names, that the strategy and these conditions already describe."""
-_AT_BASE_RATE: Final = ("discount", "kept")
+_BASE_RATE_AXES: Final = ("discount", "kept")
 
 
 class Setting(NamedTuple):
@@ -84,21 +84,21 @@ def settings(cells: Sequence[Cell]) -> list[Setting]:
     _relax_base_rate(conditions)
     found = []
     for strategy, exponent, condition in zip(strategies, exponents, conditions, strict=True):
-        name = _drawing(strategy)
-        exponents_of_name = {e for s, e in zip(strategies, exponents, strict=True) if _drawing(s) == name}
+        name = _drawing_sampling(strategy)
+        exponents_of_name = {e for s, e in zip(strategies, exponents, strict=True) if _drawing_sampling(s) == name}
         found.append(_setting(strategy, name, exponent if len(exponents_of_name) > 1 else None, condition))
     _add_distinguishing_axes(cells, found)
     return found
 
 
-def varying(found: Iterable[Setting]) -> list[str]:
+def varying_conditions(found: Iterable[Setting]) -> list[str]:
     """Conditions that differ between the settings, in the order of display."""
-    return differing([setting.conditions for setting in found])
+    return differing_axes([setting.conditions for setting in found])
 
 
-def common(found: Sequence[Setting]) -> str:
+def describe_common(found: Sequence[Setting]) -> str:
     """Name the conditions that all settings share, except for unremarkable ones."""
-    varying_axes = varying(found)
+    varying_axes = varying_conditions(found)
     first = found[0].conditions
     unremarkable = {"kept": "all kept", "discount": f"γ {BASE_GAMMA:g}", "noise": 0.0, "fraction": 0.0, "refresh": 1.0}
     axes = [
@@ -106,10 +106,10 @@ def common(found: Sequence[Setting]) -> str:
         for axis, value in first.items()
         if axis not in varying_axes and axis not in ("episodes", "capacity") and value != unremarkable.get(axis)
     ]
-    return in_words(axes, [first[axis] for axis in axes])
+    return describe_conditions(axes, [first[axis] for axis in axes])
 
 
-def differing(conditions: Sequence[Mapping[str, Value]]) -> list[str]:
+def differing_axes(conditions: Sequence[Mapping[str, Value]]) -> list[str]:
     """Axes with several values, not counting None; the kind of a synthetic fraction belongs to the fraction."""
     values: dict[str, set[Value]] = {}
     for mapping in conditions:
@@ -121,7 +121,9 @@ def differing(conditions: Sequence[Mapping[str, Value]]) -> list[str]:
     return [axis for axis in values if axis in several]
 
 
-def grouped(items: Sequence[tuple[Mapping[str, Value], _T]], axes: Sequence[str]) -> dict[tuple[Value, ...], list[_T]]:
+def group_by_axes(
+    items: Sequence[tuple[Mapping[str, Value], _T]], axes: Sequence[str]
+) -> dict[tuple[Value, ...], list[_T]]:
     """Group items by their values on ``axes``; an item with None belongs to every group that it does not contradict."""
     keys = [tuple(conditions.get(axis) for axis in axes) for conditions, _ in items]
     groups: list[tuple[Value, ...]] = []
@@ -134,7 +136,7 @@ def grouped(items: Sequence[tuple[Mapping[str, Value], _T]], axes: Sequence[str]
     }
 
 
-def in_words(axes: Sequence[str], key: Sequence[Value]) -> str:
+def describe_conditions(axes: Sequence[str], key: Sequence[Value]) -> str:
     """Name the conditions of a group."""
     values = dict(zip(axes, key, strict=True))
     fraction, kind = values.get("fraction"), values.get("synthetic")
@@ -145,11 +147,11 @@ def in_words(axes: Sequence[str], key: Sequence[Value]) -> str:
         if axis == "fraction" and isinstance(value, float):
             words.append(f"{value:.0%} synthetic {kind or ''}".rstrip() if value else "nothing synthetic")
         else:
-            words.append(_word(axis, value))
+            words.append(_describe_condition(axis, value))
     return ", ".join(words)
 
 
-def _word(axis: str, value: str | float) -> str:
+def _describe_condition(axis: str, value: str | float) -> str:
     number = f"{value:,.6g}".replace(",", "\u2009") if isinstance(value, float) else value
     match axis:
         case "rate":
@@ -175,14 +177,14 @@ def _compatible(key: tuple[Value, ...], group: tuple[Value, ...]) -> bool:
     return all(a is None or a == b for a, b in zip(key, group, strict=True))
 
 
-def _drawing(strategy: Strategy) -> str:
+def _drawing_sampling(strategy: Strategy) -> str:
     """Name of the sampling that draws, within another one where there is one."""
     *_, part = parse_sampling(strategy.sampling).each
     return part.name
 
 
 def _exponent(learner: LearnerSettings, strategy: Strategy) -> float | None:
-    sampling = sampling_class(_drawing(strategy))
+    sampling = sampling_class(_drawing_sampling(strategy))
     assert issubclass(sampling, SamplerSettings)
     return learner.sampler_section(sampling).exponent(learner)
 
@@ -210,8 +212,8 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
         "algorithm": learner.algorithm.upper(),
         "network": selected.size,
         "rate": float(config.rate_hz),
-        "discount": _discount(selected.gamma, config.rate_hz),
-        "kept": _kept(selection.write_probability, config.rate_hz),
+        "discount": _describe_discount(selected.gamma, config.rate_hz),
+        "kept": _describe_kept_share(selection.write_probability, config.rate_hz),
         "noise": _noise(sensor, actuator),
         "synthetic": kind if fraction else None,
         "fraction": round(fraction, 9),
@@ -242,7 +244,7 @@ def _twin_conditions(config: RunConfig) -> tuple[float | dict[str, float], float
     return twin.sensor_noise, twin.actuator_noise, text
 
 
-def _discount(gamma: float, rate_hz: float) -> str:
+def _describe_discount(gamma: float, rate_hz: float) -> str:
     """Name of the discount; gamma^(base rate / rate) keeps the horizon in seconds (de Bruin et al. 2018, §6.4)."""
     if not math.isclose(rate_hz, BASE_RATE_HZ) and math.isclose(
         gamma, BASE_GAMMA ** (BASE_RATE_HZ / rate_hz), abs_tol=2e-4
@@ -251,7 +253,7 @@ def _discount(gamma: float, rate_hz: float) -> str:
     return f"γ {gamma:g}"
 
 
-def _kept(write_probability: float, rate_hz: float) -> str:
+def _describe_kept_share(write_probability: float, rate_hz: float) -> str:
     if write_probability == 1:
         return "all kept"
     if math.isclose(write_probability * rate_hz, BASE_RATE_HZ, rel_tol=1e-3):
@@ -265,7 +267,7 @@ def _relax_base_rate(conditions: Sequence[dict[str, Value]]) -> None:
     base = [c for c in conditions if c["rate"] == BASE_RATE_HZ]
     if len(base) == len(conditions):
         return
-    for axis in _AT_BASE_RATE:
+    for axis in _BASE_RATE_AXES:
         if len({c[axis] for c in base}) == 1:
             for c in base:
                 c[axis] = None

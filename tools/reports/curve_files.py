@@ -11,7 +11,7 @@ import numpy as np
 from onrig.learner.trials.step_run import REPLAYED, SHIELD
 from onrig.tools.experiments.store import AnyCell, WorldCell, read_trials, write_atomically
 
-CURVES: Final = "curves"
+CURVES_FOLDER: Final = "curves"
 
 
 def write_curves(folder: Path, cells: list[AnyCell]) -> None:
@@ -21,7 +21,7 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
     seed, then their training: mean raw rewards per step, or in a world mean returns; then the measures of replay
     (``REPLAYED``) and the shield's counts (``SHIELD``) before each evaluation.
     """
-    (folder / CURVES).mkdir(exist_ok=True)
+    (folder / CURVES_FOLDER).mkdir(exist_ok=True)
     for cell in cells:
         trials = read_trials(folder, cell)
         if not len(trials.seeds):
@@ -37,7 +37,7 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
         lines = [",".join(("step" if in_world else "episode", *heads))]
         for index, row in enumerate(np.concatenate(columns).T.tolist(), 1):
             lines.append(",".join((str(interval * index), *("" if value != value else repr(value) for value in row))))
-        write_atomically(folder / CURVES / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())
+        write_atomically(folder / CURVES_FOLDER / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())
 
 
 def _name(cell: AnyCell) -> str:

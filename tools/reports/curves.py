@@ -13,7 +13,7 @@ import numpy as np
 
 from onrig.learner.trials.intervals import Bounds, curve_bounds
 from onrig.learner.trials.measures import moving_average
-from onrig.tools.reports.conditions import BASE_RATE_HZ, Value, grouped, in_words, varying
+from onrig.tools.reports.conditions import BASE_RATE_HZ, Value, describe_conditions, group_by_axes, varying_conditions
 from onrig.tools.reports.results import BASELINE, Estimate, Group, Result, baseline, estimate, groups
 from onrig.tools.reports.style import (
     FINAL,
@@ -25,21 +25,21 @@ from onrig.tools.reports.style import (
     Look,
     Picture,
     band_alpha,
-    counted,
     direct_labels,
+    draw_yardsticks,
+    format_trial_counts,
     new_figure,
     ordinal_look,
     save,
     strategy_look,
     title,
-    yardsticks,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-WINDOW: Final = 20
+SMOOTHING_WINDOW: Final = 20
 """Number of averaged episodes, which makes lines distinguishable."""
 _MAX_POINTS: Final = 240
 _PANELS_PER_PICTURE: Final = 6
@@ -72,30 +72,32 @@ def draw_curves(results: Sequence[Result], folder: Path) -> list[Picture]:
 
 
 def _panels(results: Sequence[Result]) -> Iterator[Panel]:
-    axes = varying(r.setting for r in results)
-    groups = grouped([(r.setting.conditions, r) for r in results], axes)
+    axes = varying_conditions(r.setting for r in results)
+    groups = group_by_axes([(r.setting.conditions, r) for r in results], axes)
     sweep = _line_axis(results, axes) if all(len(members) == 1 for members in groups.values()) else None
     if sweep is not None:
         rest = [axis for axis in axes if axis != sweep]
-        for key, members in grouped([(r.setting.conditions, r) for r in results], rest).items():
+        for key, members in group_by_axes([(r.setting.conditions, r) for r in results], rest).items():
             values = [r.setting.conditions[sweep] for r in members]
             numbers = all(isinstance(v, float) for v in values)
             order = sorted(range(len(members)), key=lambda i: values[i]) if numbers else range(len(members))  # type: ignore[arg-type, return-value]
             lines = [
-                Line(in_words([sweep], [values[i]]), ordinal_look(k, len(members), graded=numbers), members[i])
+                Line(
+                    describe_conditions([sweep], [values[i]]), ordinal_look(k, len(members), graded=numbers), members[i]
+                )
                 for k, i in enumerate(order)
             ]
-            yield Panel(in_words(rest, key), lines)
+            yield Panel(describe_conditions(rest, key), lines)
         return
     for key, members in groups.items():
-        name = in_words(axes, key)
+        name = describe_conditions(axes, key)
         if len(members) <= _MAX_LINES:
             yield Panel(name, _strategy_lines(members))
             continue
         # With importance sampling, samplings are to be compared (de Bruin et al. 2018, §8.4).
         weighted = any("+" in r.setting.sampling for r in members)
-        for part in dict.fromkeys(_part(r, by_retention=weighted) for r in members):
-            selected = [r for r in members if _part(r, by_retention=weighted) == part]
+        for part in dict.fromkeys(_panel_part(r, by_retention=weighted) for r in members):
+            selected = [r for r in members if _panel_part(r, by_retention=weighted) == part]
             if len(selected) <= _MAX_LINES:
                 yield Panel(_title(name, part), _strategy_lines(selected))
                 continue
@@ -104,7 +106,7 @@ def _panels(results: Sequence[Result]) -> Iterator[Panel]:
                 yield Panel(_title(name, family), _strategy_lines(same_family))
 
 
-def _part(result: Result, *, by_retention: bool) -> str:
+def _panel_part(result: Result, *, by_retention: bool) -> str:
     setting = result.setting
     return f"{setting.retention} retention" if by_retention else f"{setting.sampling} sampling"
 
@@ -121,9 +123,9 @@ def _line_axis(results: Sequence[Result], axes: Sequence[str]) -> str | None:
 
 def _network_panels(results: Sequence[Result]) -> Iterator[Panel]:
     """Yield panels of cells that differ only in their network; other algorithms have other networks."""
-    rest = [axis for axis in varying(r.setting for r in results) if axis != "network"]
+    rest = [axis for axis in varying_conditions(r.setting for r in results) if axis != "network"]
     networks = list(dict.fromkeys(r.setting.conditions["network"] for r in results))
-    for key, members in grouped([(r.setting.conditions, r) for r in results], rest).items():
+    for key, members in group_by_axes([(r.setting.conditions, r) for r in results], rest).items():
         if len({r.setting.conditions["network"] for r in members}) == 1:
             continue
         lines = []
@@ -132,7 +134,7 @@ def _network_panels(results: Sequence[Result]) -> Iterator[Panel]:
             style = ("-", "--", ":")[networks.index(network) % 3]
             look = strategy_look(r.setting.retention, r.setting.sampling)._replace(line=style)
             lines.append(Line(f"{r.setting.strategy}, {network}", look, r))
-        yield Panel(in_words(rest, key), lines)
+        yield Panel(describe_conditions(rest, key), lines)
 
 
 def _strategy_lines(members: Sequence[Result]) -> list[Line]:
@@ -165,7 +167,7 @@ def _draw(panels: Sequence[Panel], path: Path) -> Path:
     flat: list[Axes] = [axes for row in grid for axes in row]
     for axes in flat[len(panels) :]:
         axes.set_visible(False)
-    ends = [_panel(axes, panel) for axes, panel in zip(flat, panels, strict=False)]
+    ends = [_draw_panel(axes, panel) for axes, panel in zip(flat, panels, strict=False)]
     for k, axes in enumerate(flat[: len(panels)]):
         if k % columns == 0:
             axes.set_ylabel(NORMALIZED if _is_normalised(panels[k]) else "mean reward per step (raw units)")
@@ -177,14 +179,14 @@ def _draw(panels: Sequence[Panel], path: Path) -> Path:
     return save(figure, path)
 
 
-def _panel(axes: Axes, panel: Panel) -> list[Label]:
+def _draw_panel(axes: Axes, panel: Panel) -> list[Label]:
     """Draw one panel; returns the labels for the ends of its lines."""
     normalised = _is_normalised(panel)
     if normalised:
-        yardsticks(axes)
+        draw_yardsticks(axes)
     labels, lows, highs = [], [0.0] if normalised else [], [1.02] if normalised else []
     for line in panel.lines:
-        smooth = moving_average(line.result.mu, WINDOW)
+        smooth = moving_average(line.result.mu, SMOOTHING_WINDOW)
         n = smooth.shape[1]
         indices = np.unique(np.linspace(0, n - 1, min(n, _MAX_POINTS)).round().astype(np.int64))
         band, x = curve_bounds(smooth[:, indices]), line.result.episodes[indices]
@@ -215,8 +217,8 @@ def _caption(panels: Sequence[Panel]) -> str:
     return (
         f"Normalised performance of {episodes_text}: 0 is the random controller, 1 the reference; the dotted line is "
         "the level of the rise time, 0.8. Lines: median over the trials of the mean of the last "
-        f"{WINDOW} episodes; bands: its 95 % interval, at each episode by itself; "
-        f"{counted([len(r.seeds) for r in results])} trials a line. "
+        f"{SMOOTHING_WINDOW} episodes; bands: its 95 % interval, at each episode by itself; "
+        f"{format_trial_counts([len(r.seeds) for r in results])} trials a line. "
         f"What lies below {_MIN_SHOWN:g} is cut off."
     )
 
@@ -235,7 +237,7 @@ _MIN_SWEEP: Final = 3
 def draw_dots(results: Sequence[Result], folder: Path) -> list[Picture]:
     """Draw every group of at least two strategies.  Raises OSError, and ImportError without matplotlib."""
     pictures = []
-    for number, groups_of_figure in sorted(by_figure(results).items()):
+    for number, groups_of_figure in sorted(group_by_figure(results).items()):
         pages = [
             groups_of_figure[i : i + _GROUPS_PER_PICTURE] for i in range(0, len(groups_of_figure), _GROUPS_PER_PICTURE)
         ]
@@ -243,11 +245,11 @@ def draw_dots(results: Sequence[Result], folder: Path) -> list[Picture]:
             end = f"-{page}" if len(pages) > 1 else ""
             path = _draw_dots(on_page, folder / f"figure-{number:02d}-strategies{end}.png")
             name = f"{TITLES[number]} ({page} of {len(pages)})" if len(pages) > 1 else TITLES[number]
-            pictures.append(Picture(name, _caption_of_dots(on_page), number=number, path=path))
+            pictures.append(Picture(name, _dots_caption(on_page), number=number, path=path))
     return pictures
 
 
-def by_figure(results: Sequence[Result]) -> dict[int, list[Group]]:
+def group_by_figure(results: Sequence[Result]) -> dict[int, list[Group]]:
     """Groups by number of the figure, which depends on their noise, rate and sampling."""
     figures: dict[int, list[Group]] = {}
     for group in groups(results):
@@ -278,17 +280,17 @@ def _draw_dots(groups_shown: Sequence[Group], path: Path) -> Path:
     figure, grid = new_figure(len(groups_shown), 3, sum(heights) + 0.2, sharey="row")
     figure.axes[0].get_gridspec().set_height_ratios(heights)  # type: ignore[union-attr]
     for row, group in zip(grid, groups_shown, strict=True):
-        _row(row, group)
+        _draw_row(row, group)
     for axes, name in zip(grid[-1], (FINAL, HIGHEST, RISE), strict=True):
         axes.set_xlabel(name)
     return save(figure, path)
 
 
-def _row(row: list[Axes], group: Group) -> None:
+def _draw_row(row: list[Axes], group: Group) -> None:
     estimates = [estimate(r) for r in group.results]
     base = estimates[group.results.index(baseline(group))]
     for k, axes in enumerate(row):
-        _reference(axes, _measure(base, k))
+        _draw_reference(axes, _measure(base, k))
         for y, (r, e) in enumerate(zip(group.results, estimates, strict=True)):
             look = strategy_look(r.setting.retention, r.setting.sampling)
             bounds = _measure(e, k)
@@ -322,18 +324,19 @@ def _measure(e: Estimate, k: int) -> Bounds:
     return (e.final, e.highest, e.rise)[k]
 
 
-def _reference(axes: Axes, bounds: Bounds) -> None:
+def _draw_reference(axes: Axes, bounds: Bounds) -> None:
     if np.isfinite(bounds.low):
         axes.axvspan(bounds.low, bounds.high, color="0.93", lw=0, zorder=0)
     axes.axvline(bounds.value, color="0.6", lw=0.9, ls=(0, (4, 3)), zorder=1)
 
 
-def _caption_of_dots(groups_shown: Sequence[Group]) -> str:
+def _dots_caption(groups_shown: Sequence[Group]) -> str:
     members = [r for group in groups_shown for r in group.results]
     against = BASELINE if all(baseline(g).setting.strategy == BASELINE for g in groups_shown) else "the first strategy"
     never = any(not r.rise.risen.all() for r in members)
     return (
-        f"Medians over {counted([len(r.seeds) for r in members])} trials with 95 % intervals; grey: {against}. "
+        f"Medians over {format_trial_counts([len(r.seeds) for r in members])} trials with 95 % intervals; "
+        f"grey: {against}. "
         "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
         "time the first episode with a normalised performance of 0.8 or more"
         + (" (trials that never got there count with their last episode)." if never else ".")

@@ -15,31 +15,31 @@ from onrig.tools.experiments.cost import Cost, read_costs
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_atomically
 from onrig.tools.load import explain
-from onrig.tools.reports.conditions import common, in_words, varying
-from onrig.tools.reports.curve_files import CURVES, write_curves
+from onrig.tools.reports.conditions import describe_common, describe_conditions, varying_conditions
+from onrig.tools.reports.curve_files import CURVES_FOLDER, write_curves
 from onrig.tools.reports.curves import draw_curves, draw_dots
 from onrig.tools.reports.page import Source
 from onrig.tools.reports.results import (
     Experiment,
     Findings,
-    against_baseline,
-    against_plainer_sampling,
+    compare_with_baseline,
+    compare_with_plainer_sampling,
     read_experiment,
     warn_of_few,
 )
-from onrig.tools.reports.scores import scored_run, scores_sheets
+from onrig.tools.reports.scores import score_run, scores_sheets
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.reports.style import Picture, why_no_pictures
+from onrig.tools.reports.style import Picture, no_pictures_reason
 from onrig.tools.reports.sweeps import draw_sweeps
-from onrig.tools.reports.tables import ESTIMATES, baselines, cells_sheet, claims, differences_sheet, noise_sheets
+from onrig.tools.reports.tables import ESTIMATES_NOTE, baselines, cells_sheet, claims, differences_sheet, noise_sheets
 from onrig.tools.reports.worlds import content_of
-from onrig.tools.terminal import complain, drawn
+from onrig.tools.terminal import complain, draw_or_report
 
-FIGURES: Final = "figures"
-TABLES: Final = "tables.md"
-PAGE: Final = "report.html"
-_SOURCE_LIMIT: Final = 50_000
-_ALTERNATIVES: Final = {6: (5,), 9: (9, 10), 18: (12,), 22: (7,), 23: (9, 10), 24: (8,)}
+FIGURES_FOLDER: Final = "figures"
+TABLES_FILE: Final = "tables.md"
+PAGE_FILE: Final = "report.html"
+_MAX_SOURCE_CHARACTERS: Final = 50_000
+_ALTERNATIVE_FIGURES: Final = {6: (5,), 9: (9, 10), 18: (12,), 22: (7,), 23: (9, 10), 24: (8,)}
 _REQUIRED_TRIALS: Final = {
     5: "three synthetic fractions",
     7: "three synthetic fractions with several algorithms",
@@ -63,7 +63,7 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     """Report an experiment, into ``pages`` also as Markdown with pictures and the trials; returns the exit code."""
     try:
         spec, cells = read_spec(folder), read_cells(folder)
-        source = folder if pages is None else _archived(folder, pages / DATA / spec.name, cells)
+        source = folder if pages is None else _archive_trials(folder, pages / DATA / spec.name, cells)
         in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
         experiment = None if in_world else read_experiment(source)
         costs = read_costs(folder)
@@ -77,16 +77,16 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
         problem = "no trial with finite rewards" if experiment.trials else "no finished trials yet"
         return complain("report", f"'{folder}' has {problem}")
     try:
-        (folder / FIGURES).mkdir(exist_ok=True)
+        (folder / FIGURES_FOLDER).mkdir(exist_ok=True)
         if experiment is not None:
-            pictures, warnings = _draw(folder / FIGURES, experiment)
-            content = _content(experiment, pictures, [*_state(experiment), *warnings], costs)
+            pictures, warnings = _draw_pictures(folder / FIGURES_FOLDER, experiment)
+            content = _content(experiment, pictures, [*_result_warnings(experiment), *warnings], costs)
         else:
-            world_content = content_of(source, folder / FIGURES, spec, in_world)
+            world_content = content_of(source, folder / FIGURES_FOLDER, spec, in_world)
             if world_content is None:
                 return complain("report", f"'{folder}' has no finished trial with finite returns")
             content = world_content
-        _write(folder, content, cells)
+        _write_report(folder, content, cells)
         page = None if pages is None else _write_page(pages, spec.name, content, _revisions(folder))
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
@@ -96,7 +96,7 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     return ExitCode.OK
 
 
-def _archived(folder: Path, archive: Path, cells: list[AnyCell]) -> Path:
+def _archive_trials(folder: Path, archive: Path, cells: list[AnyCell]) -> Path:
     """Archive an experiment's trials, from which a published page is drawn to the last digit."""
     if not (archive.exists() and archive.samefile(folder)):
         write_archive(folder, archive, cells)
@@ -137,24 +137,24 @@ def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Pa
     return page
 
 
-def _write(folder: Path, content: Findings, cells: list[AnyCell]) -> None:
+def _write_report(folder: Path, content: Findings, cells: list[AnyCell]) -> None:
     """Write tables, page and curves."""
-    sources = {"Spec": _text(folder / SPEC), "Where it ran": _text(folder / META)}
+    sources = {"Spec": _read_text(folder / SPEC), "Where it ran": _read_text(folder / META)}
     page = content.page(*(Source(head, text) for head, text in sources.items() if text))
-    write_atomically(folder / TABLES, page.markdown().encode())
-    write_atomically(folder / PAGE, page.html().encode())
+    write_atomically(folder / TABLES_FILE, page.markdown().encode())
+    write_atomically(folder / PAGE_FILE, page.html().encode())
     write_curves(folder, cells)
 
 
-def _draw(folder: Path, experiment: Experiment) -> tuple[list[Picture], list[str]]:
+def _draw_pictures(folder: Path, experiment: Experiment) -> tuple[list[Picture], list[str]]:
     """Draw all pictures, by number; returns them and notes on missing ones that the spec names."""
     results = experiment.results
-    if reason := why_no_pictures():
+    if reason := no_pictures_reason():
         return [], [reason]
     notes: list[str] = []
     pictures: list[Picture] = []
     for kind, draw in (("Curves", draw_curves), ("Dots", draw_dots), ("Sweeps", draw_sweeps)):
-        pictures += drawn(kind, partial(draw, results, folder), notes.append) or []
+        pictures += draw_or_report(kind, partial(draw, results, folder), notes.append) or []
     present = {picture.path for picture in pictures}
     for path in folder.glob("figure-*.png"):
         if path not in present:  # from an earlier report
@@ -162,16 +162,16 @@ def _draw(folder: Path, experiment: Experiment) -> tuple[list[Picture], list[str
     pictures.sort(key=lambda picture: picture.number)
     present_numbers = {picture.number for picture in pictures}
     has_noise = any(r.noise is not None for r in results)
-    return pictures, [*notes, *missing(experiment.spec.figures, present_numbers, has_noise=has_noise)]
+    return pictures, [*notes, *missing_figures(experiment.spec.figures, present_numbers, has_noise=has_noise)]
 
 
-def missing(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
+def missing_figures(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
     """One line for every figure or table that the spec names but that has no data."""
     lines = []
     for name in wanted:
         number = int(name) if isinstance(name, int) or name.isdecimal() else None
-        if number is not None and not drawn.intersection(_ALTERNATIVES.get(number, (number,))):
-            required = _REQUIRED_TRIALS.get(next(iter(_ALTERNATIVES.get(number, (number,)))))
+        if number is not None and not drawn.intersection(_ALTERNATIVE_FIGURES.get(number, (number,))):
+            required = _REQUIRED_TRIALS.get(next(iter(_ALTERNATIVE_FIGURES.get(number, (number,)))))
             needs = f"it needs finished trials of {required}, all other conditions being equal"
             reason = needs if required else "no report draws it"
             lines.append(f"Figure {number} is not drawn: {reason}.")
@@ -182,7 +182,7 @@ def missing(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) ->
     return lines
 
 
-def _state(experiment: Experiment) -> list[str]:
+def _result_warnings(experiment: Experiment) -> list[str]:
     """Caveats on the figures."""
     lines, results = [], experiment.results
     planned = experiment.cells * experiment.spec.trials
@@ -210,7 +210,7 @@ def _content(
     experiment: Experiment, pictures: list[Picture], warnings: list[str], costs: Mapping[str, Cost]
 ) -> Findings:
     spec, results = experiment.spec, experiment.results
-    first, others = against_baseline(results), against_plainer_sampling(results)
+    first, others = compare_with_baseline(results), compare_with_plainer_sampling(results)
     sheets: list[Sheet] = []
     if first:
         sheets.append(differences_sheet(f"Differences to {' or '.join(baselines(results))}", first))
@@ -218,23 +218,23 @@ def _content(
         sheets.append(differences_sheet("Ways of sampling, with the same retention", others))
     sheets += noise_sheets(results)
     if costs:
-        axes = [axis for axis in varying(r.setting for r in results) if axis != "plant"]  # the task says it
-        conditions = [in_words(axes, [r.setting.conditions[axis] for axis in axes]) for r in results]
+        axes = [axis for axis in varying_conditions(r.setting for r in results) if axis != "plant"]  # the task says it
+        conditions = [describe_conditions(axes, [r.setting.conditions[axis] for axis in axes]) for r in results]
         names = [
             ", ".join(filter(None, (text, r.setting.strategy))) for text, r in zip(conditions, results, strict=True)
         ]
-        sheets[:0] = scores_sheets(list(map(scored_run, names, results)), costs)
+        sheets[:0] = scores_sheets(list(map(score_run, names, results)), costs)
     sheets.append(cells_sheet(experiment))
     lead = (
         f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
-        f"{common([r.setting for r in results])}. {ESTIMATES}"
+        f"{describe_common([r.setting for r in results])}. {ESTIMATES_NOTE}"
     )
     return Findings(spec.title or spec.name, lead, warnings, claims(first), pictures, sheets)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
-        return read_file(path, MAX_JSON_BYTES).decode(errors="replace")[:_SOURCE_LIMIT].rstrip()
+        return read_file(path, MAX_JSON_BYTES).decode(errors="replace")[:_MAX_SOURCE_CHARACTERS].rstrip()
     except OSError:
         return ""
 
@@ -243,4 +243,4 @@ def _print(folder: Path, content: Findings) -> None:
     print(f"{content.title}\n\n{content.sheets[-1].text()}")
     for warning in content.warnings:
         print(f"\n{warning}")
-    print(f"\nsee {folder / PAGE}, {folder / TABLES}, {folder / FIGURES} and {folder / CURVES}")
+    print(f"\nsee {folder / PAGE_FILE}, {folder / TABLES_FILE}, {folder / FIGURES_FOLDER} and {folder / CURVES_FOLDER}")

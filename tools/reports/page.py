@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, anchor, escape, heading, prose
 from onrig.tools.reports.style import Picture, palette
 
-_POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_CONTENT_SECURITY_POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE: Final = """
 body { margin: 0 auto; padding: 2rem 1.2rem 4rem; max-width: 62rem; color: var(--ink); background: var(--panel);
   font: 16px/1.5 system-ui, sans-serif; }
@@ -76,7 +76,7 @@ class Page(NamedTuple):
         body = (*head, *(part.html() for part in self.parts), foot)
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{escape(self.title)}</title>\n<style>{palette()}{_STYLE}</style></head>\n<body>\n"
             + "\n".join(filter(None, body))

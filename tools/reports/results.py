@@ -32,7 +32,7 @@ from onrig.learner.trials.measures import (
 )
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import Cell, CellTrials, finite_trials, read_cells, read_spec, read_trials, scores_of
-from onrig.tools.reports.conditions import Setting, grouped, in_words, settings, varying
+from onrig.tools.reports.conditions import Setting, describe_conditions, group_by_axes, settings, varying_conditions
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Source, Warnings
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Picture
@@ -211,9 +211,9 @@ def estimate(result: Result) -> Estimate:
 
 def groups(results: Sequence[Result]) -> list[Group]:
     """Group cells by conditions, in the grid's order."""
-    axes = varying(r.setting for r in results)
-    by_conditions = grouped([(r.setting.conditions, r) for r in results], axes)
-    return [Group(in_words(axes, key), members) for key, members in by_conditions.items()]
+    axes = varying_conditions(r.setting for r in results)
+    by_conditions = group_by_axes([(r.setting.conditions, r) for r in results], axes)
+    return [Group(describe_conditions(axes, key), members) for key, members in by_conditions.items()]
 
 
 def baseline(group: Group) -> Result:
@@ -221,7 +221,7 @@ def baseline(group: Group) -> Result:
     return next((r for r in group.results if r.setting.strategy == BASELINE), group.results[0])
 
 
-def against_baseline(results: Sequence[Result]) -> list[Difference]:
+def compare_with_baseline(results: Sequence[Result]) -> list[Difference]:
     """Compare every strategy with the baseline under its conditions."""
     return [
         difference
@@ -232,17 +232,17 @@ def against_baseline(results: Sequence[Result]) -> list[Difference]:
     ]
 
 
-def against_plainer_sampling(results: Sequence[Result]) -> list[Difference]:
+def compare_with_plainer_sampling(results: Sequence[Result]) -> list[Difference]:
     """Compare each sampling with uniform sampling and with the same sampling without its correction, for equal
     retention.
 
-    Pairs in :func:`against_baseline` are omitted.
+    Pairs in :func:`compare_with_baseline` are omitted.
     """
     return [
         difference
         for group in groups(results)
         for difference in _differences(
-            group.conditions, [(r, other) for r in group.results for other in _plainer(r, group)]
+            group.conditions, [(r, other) for r in group.results for other in _plainer_results(r, group)]
         )
     ]
 
@@ -275,7 +275,7 @@ def _difference(conditions: str, a: Result, b: Result) -> Difference:
     )
 
 
-def _plainer(result: Result, group: Group) -> Iterator[Result]:
+def _plainer_results(result: Result, group: Group) -> Iterator[Result]:
     sampling = result.setting.sampling
     samplings = dict.fromkeys(("Uniform", sampling.partition("+")[0]))
     samplings.pop(sampling, None)

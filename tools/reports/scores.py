@@ -22,14 +22,14 @@ from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.cost import Cost, updates_of
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell
-from onrig.tools.quantity import bounded, share_of
+from onrig.tools.quantity import format_estimate, format_share
 from onrig.tools.reports.results import Result
 from onrig.tools.reports.sheet import Sheet, without_empty
 from onrig.tools.reports.world_results import WorldResult
 
 _TASK_AXES: Final = ("inertia", "task", "rig")
 """Axes that change the measure of performance."""
-_NOTE: Final = (
+_SCORES_NOTE: Final = (
     "Normalised performance of noise-free evaluations (0 random, 1 reference), medians over the trials with 95 % "
     "intervals. Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
     f"{LEVEL} at: environment steps, or episodes, of a trial's first evaluation with that performance, its last where "
@@ -56,7 +56,7 @@ _MEASURES: Final[dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]
 }
 
 
-class Scored(NamedTuple):
+class ScoredCell(NamedTuple):
     """Performance of one cell's T trials at P evaluations."""
 
     group: str
@@ -73,7 +73,7 @@ class Scored(NamedTuple):
     """(P,): number of updates before each evaluation."""
 
 
-def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
+def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None:
     """Scores in a world; None in one from gymnasium, where episodes may end early, and without references.
 
     Raises NoSuchTask if the world's run configuration is missing or has changed.
@@ -90,10 +90,10 @@ def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
     horizon = run.horizon or episode_steps(config.task, config.rate_hz)
     updates = np.array([updates_of(result.cell, int(steps)) for steps in result.steps])
     performance = normalized_curves(config.task, result.returns / horizon)
-    return Scored(world, name, result.cell, result.seeds, performance, result.steps, updates)
+    return ScoredCell(world, name, result.cell, result.seeds, performance, result.steps, updates)
 
 
-def scored_run(name: str, result: Result) -> Scored:
+def score_run(name: str, result: Result) -> ScoredCell:
     """Scores of a run's trials, whose episodes are evaluated with the policy before their updates."""
     updates = np.round((result.episodes - 1) * result.cell.updates_by(1)).astype(np.int64)
     group = ", ".join(
@@ -101,18 +101,18 @@ def scored_run(name: str, result: Result) -> Scored:
         for axis, value in result.cell.label.items()
         if axis == "config" or axis.partition(".")[0] in _TASK_AXES
     )
-    return Scored(group, name, result.cell, result.seeds, result.mu, result.episodes, updates)
+    return ScoredCell(group, name, result.cell, result.seeds, result.mu, result.episodes, updates)
 
 
-def scores_sheets(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> list[Sheet]:
+def scores_sheets(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> list[Sheet]:
     """Scores by group, and the best cell of each group with enough cells."""
     best = best_sheet(scored)
     return [scores_sheet(scored, costs), *([best] if best.rows else [])]
 
 
-def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
+def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> Sheet:
     """Scores by group; the columns at equal compute are empty without the costs of the group's first cell."""
-    first: dict[str, Scored] = {}
+    first: dict[str, ScoredCell] = {}
     for one in scored:
         first.setdefault(one.group, one)
     rows = []
@@ -121,11 +121,14 @@ def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
         cost = costs.get(one.cell.id)
         equal_compute = ("", "", "", "", "")
         if budget_s is not None and cost is not None:
-            equal_compute = _at_equal_compute(one, cost.update_s, budget_s)
+            equal_compute = _equal_compute_columns(one, cost.update_s, budget_s)
         final, area = _final_and_area(one.performance)
         rise = rise_time(one.performance, one.evaluated_at)
         T = len(one.performance)
-        rise_cells = bounded(median_bounds(rise.episode), 0, at_least=rise.censored), share_of(T - rise.never, T)
+        rise_cells = (
+            format_estimate(median_bounds(rise.episode), 0, at_least=rise.censored),
+            format_share(T - rise.never, T),
+        )
         scores = (
             str(T),
             str(updates_of(one.cell)),
@@ -138,13 +141,13 @@ def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
     compute_heads = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
     measures = ("trials", "updates", "final", "lowest", "area", f"{LEVEL} at", "reached")
     heads = ("task", "cell", *measures, *compute_heads, "memory, kB")
-    notes = (_NOTE, _COMPUTE_NOTE) if any(row[-2] for row in rows) else (_NOTE,)
+    notes = (_SCORES_NOTE, _COMPUTE_NOTE) if any(row[-2] for row in rows) else (_SCORES_NOTE,)
     return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
 
 
-def best_sheet(scored: Sequence[Scored]) -> Sheet:
+def best_sheet(scored: Sequence[ScoredCell]) -> Sheet:
     """Best cell of each group of three or more, and the others that may be as good."""
-    groups: dict[str, list[Scored]] = {}
+    groups: dict[str, list[ScoredCell]] = {}
     for one in scored:
         groups.setdefault(one.group, []).append(one)
     rows = []
@@ -163,14 +166,14 @@ def best_sheet(scored: Sequence[Scored]) -> Sheet:
             differences = dict(zip(pairs, holm(list(pairs.values())), strict=True))
             unsettled = [name for name, by in differences.items() if not (by.significant and by.value > 0)]
             runner_up = next(iter(differences.items()), None)
-            by = f"{runner_up[0]}, {bounded(runner_up[1], 4, signed=True)}" if runner_up else ""
+            by = f"{runner_up[0]}, {format_estimate(runner_up[1], 4, signed=True)}" if runner_up else ""
             rows.append((group, measure, first.name, by, "; ".join(unsettled) or "none"))
     heads = ("task", "measure", "best", "next, and by how much it is behind", "not settled against")
     return Sheet("Best of each task", 5, heads, tuple(rows), (_BEST_NOTE,))
 
 
 def memory_bytes(cell: AnyCell) -> float:
-    """Maximum bytes of memory that a rig would need for the cell, including the learner's notes on experiences."""
+    """Maximum memory of a rig for the cell, in bytes, with the learner's bookkeeping per experience."""
     if isinstance(cell, Cell):
         config = cell.config
         learner, selection = learner_settings(config.learner), config.selection
@@ -194,18 +197,18 @@ def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
     return run_of(run.task, options), options
 
 
-def _compute_s(one: Scored, costs: Mapping[str, Cost]) -> float | None:
+def _compute_s(one: ScoredCell, costs: Mapping[str, Cost]) -> float | None:
     """Processor time of all updates of a trial (s)."""
     cost = costs.get(one.cell.id)
     return None if cost is None else cost.update_s * updates_of(one.cell)
 
 
 def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
-    final, area = (bounded(median_bounds(of(performance)), 3) for of in _MEASURES.values())
+    final, area = (format_estimate(median_bounds(of(performance)), 3) for of in _MEASURES.values())
     return final, area
 
 
-def _at_equal_compute(one: Scored, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
+def _equal_compute_columns(one: ScoredCell, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
     spent_s = one.updates * update_s
     points = int(np.count_nonzero(spent_s <= budget_s * (1 + 1e-9)))
     share = f"{100 * points / len(spent_s):.0f} %"

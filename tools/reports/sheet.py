@@ -39,10 +39,10 @@ def heading(text: str) -> str:
 def markdown_table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
     """Format rows, the first one with the heads; the first ``names`` columns are text, the others figures."""
     rule = ["---"] * names + ["---:"] * (len(rows[0]) - names)
-    return "\n".join(map(_piped, (rows[0], rule, *rows[1:])))
+    return "\n".join(map(_markdown_row, (rows[0], rule, *rows[1:])))
 
 
-def _piped(cells: Sequence[str]) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
     escaped = [cell.replace("|", "\\|") for cell in cells]
     return f"| {' | '.join(escaped)} |"
 

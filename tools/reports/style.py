@@ -49,12 +49,12 @@ RULE_COLOURS: Final = {
 }
 """Colours of the shield's rules."""
 LineStyle = str | tuple[int, tuple[float, ...]]
-_LINES: Final[tuple[LineStyle, ...]] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
-_RETENTIONS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
-_RETENTIONS_FIRST: Final = ("FIFO", "FULL", "Resv", "TDE", "Expl")
+_LINE_STYLES: Final[tuple[LineStyle, ...]] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+_RETENTION_COLOURS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
+_RETENTION_ORDER: Final = ("FIFO", "FULL", "Resv", "TDE", "Expl")
 """Retentions with the first looks, in the order of the figures of de Bruin et al. 2018; others follow in the order of
 registration."""
-_SAMPLINGS: Final[tuple[tuple[LineStyle, str], ...]] = (
+_SAMPLING_STYLES: Final[tuple[tuple[LineStyle, str], ...]] = (
     ("-", "o"),
     ("--", "^"),
     ("-.", "s"),
@@ -66,10 +66,10 @@ _SAMPLINGS: Final[tuple[tuple[LineStyle, str], ...]] = (
     ((0, (6, 1, 1, 1, 1, 1)), "*"),
     ((0, (1, 2)), "h"),
 )
-_SAMPLINGS_FIRST: Final = ("Uniform", "PER", "PER+IS", "PER+FIS", "Uniform+FIS")
+_SAMPLING_ORDER: Final = ("Uniform", "PER", "PER+IS", "PER+FIS", "Uniform+FIS")
 
 
-_DECLARED: Final = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6})")
+_COLOUR_DECLARATION: Final = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6})")
 
 
 @cache
@@ -81,7 +81,7 @@ def palette() -> str:
 @cache
 def page_colour(name: str) -> str:
     """A colour of the live page in light mode: ``accent``, ``second``, ``violet``, ``good``, ``warn``, ``bad``, ..."""
-    colours: dict[str, str] = dict(_DECLARED.findall(palette().partition("light")[2]))
+    colours: dict[str, str] = dict(_COLOUR_DECLARATION.findall(palette().partition("light")[2]))
     return colours[name]
 
 
@@ -98,11 +98,11 @@ def band_alpha(bands: int) -> float:
     return min(0.18, 0.72 / max(bands, 1))
 
 
-_NUMBER: Final = re.compile(r"\(.*\)")
+_EXPONENT: Final = re.compile(r"\(.*\)")
 NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
 
 
-def why_no_pictures() -> str | None:
+def no_pictures_reason() -> str | None:
     """Note on a page if nothing can be drawn; None if matplotlib works."""
     try:
         import matplotlib  # noqa: F401
@@ -151,13 +151,13 @@ class Look(NamedTuple):
 
 def strategy_look(retention: str, sampling: str) -> Look:
     """Look of a strategy in every figure: a colour for each retention, a line and a marker for each sampling."""
-    drawn = _NUMBER.sub("", sampling)
-    index = _look_index(drawn, _SAMPLINGS_FIRST, [_NUMBER.sub("", name) for name in sampling_names()])
-    beyond = index - len(_SAMPLINGS)
-    line, marker = _SAMPLINGS[index] if beyond < 0 else ((0, (3, 1, *(1, 1) * (beyond + 1))), "Hd8<>"[beyond % 5])
-    retention_index = _look_index(retention, _RETENTIONS_FIRST, registry.names(registry.RETENTIONS))
-    colour = _RETENTIONS[retention_index % len(_RETENTIONS)]
-    darker = 0.55 ** (retention_index // len(_RETENTIONS))
+    drawn = _EXPONENT.sub("", sampling)
+    index = _look_index(drawn, _SAMPLING_ORDER, [_EXPONENT.sub("", name) for name in sampling_names()])
+    beyond = index - len(_SAMPLING_STYLES)
+    line, marker = _SAMPLING_STYLES[index] if beyond < 0 else ((0, (3, 1, *(1, 1) * (beyond + 1))), "Hd8<>"[beyond % 5])
+    retention_index = _look_index(retention, _RETENTION_ORDER, registry.names(registry.RETENTIONS))
+    colour = _RETENTION_COLOURS[retention_index % len(_RETENTION_COLOURS)]
+    darker = 0.55 ** (retention_index // len(_RETENTION_COLOURS))
     if darker < 1:
         colour = "#" + "".join(f"{round(int(colour[i : i + 2], 16) * darker):02x}" for i in (1, 3, 5))
     return Look(colour, line, marker, sampling == "Uniform")
@@ -166,7 +166,7 @@ def strategy_look(retention: str, sampling: str) -> Look:
 def _look_index(name: str, first: Sequence[str], registered: Sequence[str]) -> int:
     """Index of a name in the order of looks; names from older experiments that are not registered here come last."""
     order = list(dict.fromkeys((*first, *registered)))
-    return order.index(name) if name in order else len(order) + zlib.crc32(name.encode()) % len(_RETENTIONS)
+    return order.index(name) if name in order else len(order) + zlib.crc32(name.encode()) % len(_RETENTION_COLOURS)
 
 
 def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
@@ -174,7 +174,9 @@ def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
     marker = "os^DvPX"[index % 7]
     if not graded:
         # Four lines of each style, for prints without colour; sixteen lines are all different.
-        return Look(_RETENTIONS[index % len(_RETENTIONS)], _LINES[index // 4 % len(_LINES)], marker)
+        return Look(
+            _RETENTION_COLOURS[index % len(_RETENTION_COLOURS)], _LINE_STYLES[index // 4 % len(_LINE_STYLES)], marker
+        )
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -230,7 +232,7 @@ def title(axes: Axes, text: str) -> None:
     axes.set_title(text, fontsize=10.5, loc="left", color="0.1")
 
 
-def yardsticks(axes: Axes) -> None:
+def draw_yardsticks(axes: Axes) -> None:
     """Mark performance 0 and 1, and the level of the rise time."""
     for y in (0.0, 1.0):
         axes.axhline(y, color="0.55", lw=0.8, zorder=1)
@@ -289,7 +291,7 @@ def graded_axis(axes: Axes, values: Sequence[float]) -> None:
     axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
 
 
-def inlined(figure: Figure, title: str, caption: str, alt: str) -> Picture:
+def inline_picture(figure: Figure, title: str, caption: str, alt: str) -> Picture:
     """Picture of a figure as SVG in a data URI; the same figure gives the same text."""
     from matplotlib import rc_context
 
@@ -318,20 +320,20 @@ def png_uri(data: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
-def whole_numbers(axes: Axes) -> None:
+def use_integer_ticks(axes: Axes) -> None:
     """Put the ticks of the vertical axis at whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
-def legend_outside(axes: Axes) -> None:
+def put_legend_outside(axes: Axes) -> None:
     """Put the legend to the right of a panel, where it hides nothing; without labels there is no legend."""
     if axes.get_legend_handles_labels()[1]:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.06), fontsize=8.5, frameon=False)
 
 
-def counted(numbers: list[int]) -> str:
+def format_trial_counts(numbers: list[int]) -> str:
     """Format numbers of trials: ``n = 50``, ``n = 12 to 50``."""
     low, high = min(numbers), max(numbers)
     return f"n = {low}" if low == high else f"n = {low} to {high}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from onrig.learner.trials.intervals import Bounds
-from onrig.tools.reports.conditions import Setting, Value, differing, grouped, in_words
+from onrig.tools.reports.conditions import Setting, Value, describe_conditions, differing_axes, group_by_axes
 from onrig.tools.reports.results import Estimate, Result, estimate
 from onrig.tools.reports.style import (
     FINAL,
@@ -19,8 +19,8 @@ from onrig.tools.reports.style import (
     Look,
     Picture,
     band_alpha,
-    counted,
     direct_labels,
+    format_trial_counts,
     graded_axis,
     new_figure,
     ordinal_look,
@@ -37,7 +37,7 @@ MIN_POINTS: Final = 3
 _MAX_LINES: Final = 6
 _ROWS_PER_PICTURE: Final = 4
 _LINE_AXES: Final = ("strategy", "algorithm", "capacity", "synthetic", "kept", "discount", "network")
-_RISE: Final = "rise time 0.8\n(episodes)"
+_RISE_LABEL: Final = "rise time 0.8\n(episodes)"
 
 
 class Sweep(NamedTuple):
@@ -78,7 +78,7 @@ def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Picture]:
         lines = lines_of(sweep, results)
         if not lines:
             continue
-        number, heading = number_of(sweep, lines)
+        number, heading = figure_number(sweep, lines)
         panels = _panels(lines)
         pages = [panels[i : i + _ROWS_PER_PICTURE] for i in range(0, len(panels), _ROWS_PER_PICTURE)]
         for page, selected in enumerate(pages, 1):
@@ -98,9 +98,9 @@ def lines_of(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
             name = r.setting.family if sweep.family else r.setting.strategy
             kept = {axis: v for axis, v in r.setting.conditions.items() if axis not in sweep.absorbs}
             items.append(({"strategy": name, **kept}, (x, r)))
-    axes = differing([conditions for conditions, _ in items])
+    axes = differing_axes([conditions for conditions, _ in items])
     lines = []
-    for key, members in grouped(items, axes).items():
+    for key, members in group_by_axes(items, axes).items():
         points = dict(sorted(dict(reversed(members)).items()))
         if len(points) > 1:
             estimates, trials = [estimate(r) for r in points.values()], [len(r.seeds) for r in points.values()]
@@ -108,9 +108,9 @@ def lines_of(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
     return lines if any(len(line.x) >= MIN_POINTS for line in lines) else []
 
 
-def number_of(sweep: Sweep, lines: Sequence[Line]) -> tuple[int, str]:
+def figure_number(sweep: Sweep, lines: Sequence[Line]) -> tuple[int, str]:
     """Number of the corresponding figure of de Bruin et al. 2018, and its title."""
-    axes = _differing(lines)
+    axes = _varying_axes(lines)
     match sweep.slug:
         case "synthetic-fraction":
             if "refresh" in axes:
@@ -129,14 +129,14 @@ def number_of(sweep: Sweep, lines: Sequence[Line]) -> tuple[int, str]:
     return 21, "Exponent of prioritised sampling"
 
 
-def _differing(lines: Sequence[Line]) -> list[str]:
-    return differing([line.key for line in lines])
+def _varying_axes(lines: Sequence[Line]) -> list[str]:
+    return differing_axes([line.key for line in lines])
 
 
 def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Look, Line]]]]:
     """Distribute lines over panels: one per plant if there are not too many lines, else by the first of the usual
     axes."""
-    axes = _differing(lines)
+    axes = _varying_axes(lines)
     inside = [axis for axis in axes if axis != "plant"]
     plants = {line.key.get("plant") for line in lines}
     if len(lines) > _MAX_LINES * len(plants):
@@ -146,15 +146,15 @@ def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Look, Line
     panels: dict[tuple[Value, ...], list[tuple[str, Look, Line]]] = {}
     for line in lines:
         key = tuple(line.key[axis] for axis in inside)
-        entry = (_words(inside, key), looks[key], line)
+        entry = (_describe_line(inside, key), looks[key], line)
         panels.setdefault(tuple(line.key[axis] for axis in outside), []).append(entry)
-    return [(_words(outside, key), entries) for key, entries in panels.items()]
+    return [(_describe_line(outside, key), entries) for key, entries in panels.items()]
 
 
-def _words(axes: Sequence[str], key: Sequence[Value]) -> str:
+def _describe_line(axes: Sequence[str], key: Sequence[Value]) -> str:
     strategy = [str(v) for axis, v in zip(axes, key, strict=True) if axis == "strategy"]
     rest = [(axis, v) for axis, v in zip(axes, key, strict=True) if axis != "strategy"]
-    return ", ".join(filter(None, (*strategy, in_words([a for a, _ in rest], [v for _, v in rest]))))
+    return ", ".join(filter(None, (*strategy, describe_conditions([a for a, _ in rest], [v for _, v in rest]))))
 
 
 def _looks(lines: Sequence[Line], inside: Sequence[str]) -> dict[tuple[Value, ...], Look]:
@@ -179,9 +179,9 @@ def _draw(sweep: Sweep, panels: Sequence[tuple[str, list[tuple[str, Look, Line]]
     figure, grid = new_figure(len(panels), 3, 0.3 + 2.6 * len(panels))
     for row, (name, entries) in zip(grid, panels, strict=True):
         for k, axes in enumerate(row):
-            _panel(axes, entries, k)
+            _draw_panel(axes, entries, k)
             graded_axis(axes, [x for _, _, line in entries for x in line.x])
-            axes.set_ylabel((FINAL, HIGHEST, _RISE)[k])
+            axes.set_ylabel((FINAL, HIGHEST, _RISE_LABEL)[k])
         title(row[0], name)
     for axes in grid[-1]:
         axes.set_xlabel(sweep.axis)
@@ -194,7 +194,7 @@ def _draw(sweep: Sweep, panels: Sequence[tuple[str, list[tuple[str, Look, Line]]
     return save(figure, path)
 
 
-def _panel(axes: Axes, entries: Sequence[tuple[str, Look, Line]], k: int) -> None:
+def _draw_panel(axes: Axes, entries: Sequence[tuple[str, Look, Line]], k: int) -> None:
     for _, look, line in entries:
         bounds = [_measure(e, k) for e in line.estimates]
         value, low, high = (np.array(column) for column in zip(*bounds, strict=True))
@@ -218,7 +218,8 @@ def _measure(e: Estimate, k: int) -> Bounds:
 def _caption(panels: Sequence[tuple[str, list[tuple[str, Look, Line]]]]) -> str:
     lines = [line for _, entries in panels for _, _, line in entries]
     return (
-        f"Medians over {counted([n for line in lines for n in line.trials])} trials with 95 % intervals (bands). "
+        f"Medians over {format_trial_counts([n for line in lines for n in line.trials])} trials "
+        "with 95 % intervals (bands). "
         "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
         "time the first episode with 0.8 or more; ↑ marks points where some trials never got there and count with "
         "their last episode. Labels stand at the ends of the right-hand lines and hold for the row."

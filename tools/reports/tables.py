@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from onrig.learner.trials.intervals import Paired, holm, median_bounds, paired_difference
-from onrig.tools.quantity import bounded, share_of
-from onrig.tools.reports.conditions import in_words, varying
+from onrig.tools.quantity import format_estimate, format_share
+from onrig.tools.reports.conditions import describe_conditions, varying_conditions
 from onrig.tools.reports.results import Difference, Experiment, Group, Result, baseline, common_rows, estimate, groups
 from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, without_empty
 
@@ -22,8 +22,8 @@ PAPER_NOISE: Final = {
 """De Bruin et al. 2018, table 6 (pendulum, σ = 0.02): position, velocity, action."""
 _PAPER_SIGMA: Final = 0.02
 _PAPER_DIMENSIONS: Final = ("position", "velocity", "action")
-ESTIMATES: Final = "Medians over the trials with 95 % intervals; differences are paired by seed."
-TESTED: Final = (
+ESTIMATES_NOTE: Final = "Medians over the trials with 95 % intervals; differences are paired by seed."
+TEST_NOTE: Final = (
     f"Medians of the pairs, by seed, with 95 % intervals, each of one comparison alone. {BETTER} better and {WORSE} "
     "worse by an exact sign test, corrected for all comparisons of a column under the same conditions (Holm, "
     "p < 0.05); without a mark: not settled."
@@ -38,21 +38,21 @@ _NOISE_NOTE: Final = (
 
 def cells_sheet(experiment: Experiment) -> Sheet:
     """Table of all cells with finished trials."""
-    axes = varying(r.setting for r in experiment.results)
+    axes = varying_conditions(r.setting for r in experiment.results)
     rows = []
     for r in experiment.results:
         e = estimate(r)
         rows.append(
             (
-                in_words(axes, [r.setting.conditions.get(axis) for axis in axes]),
+                describe_conditions(axes, [r.setting.conditions.get(axis) for axis in axes]),
                 r.setting.strategy,
                 f"{len(r.seeds)}/{experiment.spec.trials}",
-                bounded(e.final, 3),
+                format_estimate(e.final, 3),
                 f"{r.final.mean():.3f}",
                 f"{r.final.min():.3f}",
-                bounded(e.highest, 3),
-                bounded(e.rise, 0, at_least=e.censored),
-                _risen(r),
+                format_estimate(e.highest, 3),
+                format_estimate(e.rise, 0, at_least=e.censored),
+                _describe_rise(r),
                 str(r.spoilt or ""),
             )
         )
@@ -67,35 +67,35 @@ def cells_sheet(experiment: Experiment) -> Sheet:
 
 
 def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
-    """Table of paired differences, with marks at settled ones."""
+    """Table of paired differences, with marks at significant ones."""
     rows = tuple(
         (
             d.conditions,
             f"{d.strategy} − {d.against}",
             str(d.pairs),
-            marked(d.final) + bounded(d.final, 3, signed=True),
-            marked(d.highest) + bounded(d.highest, 3, signed=True),
-            marked(d.rise, 1.0) + bounded(d.rise, 3) + (" *" if d.censored else ""),
+            difference_mark(d.final) + format_estimate(d.final, 3, signed=True),
+            difference_mark(d.highest) + format_estimate(d.highest, 3, signed=True),
+            difference_mark(d.rise, 1.0) + format_estimate(d.rise, 3) + (" *" if d.censored else ""),
         )
         for d in differences
     )
     heads = ("conditions", "difference", "pairs", "μ_final", "μ_max", "ratio of rise times")
-    notes = [TESTED]
+    notes = [TEST_NOTE]
     if any(d.censored for d in differences):
         notes.append("* Some trials never rose and count with their last episode, which may move the ratio towards 1.")
     return without_empty(Sheet(title, 2, heads, rows, tuple(notes)))
 
 
-def marked(pairs: Paired, none: float = 0.0) -> str:
-    """Mark with a space for a settled difference (more is better), or ratio with ``none`` = 1 (less is better)."""
+def difference_mark(pairs: Paired, none: float = 0.0) -> str:
+    """Mark with a space for a significant difference (more is better), or ratio with ``none`` = 1 (less is better)."""
     if not pairs.significant:
         return ""
     return f"{BETTER if (pairs.value > none) == (none == 0.0) else WORSE} "
 
 
-def _risen(result: Result) -> str:
+def _describe_rise(result: Result) -> str:
     T = len(result.seeds)
-    return "" if result.cell.config.task.normalization is None else share_of(T - result.rise.never, T)
+    return "" if result.cell.config.task.normalization is None else format_share(T - result.rise.never, T)
 
 
 def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
@@ -138,11 +138,11 @@ def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]
         if noise is None:
             cells.append(("", "", "", ""))
             continue
-        paper = PAPER_NOISE.get(r.setting.strategy, ()) if _as_in_paper(r) else ()
+        paper = PAPER_NOISE.get(r.setting.strategy, ()) if _matches_paper(r) else ()
         cells.append(
             (
-                bounded(median_bounds(noise), 3),
-                _effect_of_noise(tested[n]) if n in tested else "",
+                format_estimate(median_bounds(noise), 3),
+                _noise_mark(tested[n]) if n in tested else "",
                 f"{noise.mean():.3f}",
                 f"{100 * paper[dimension]:.3f}" if dimension < len(paper) else "",
             )
@@ -150,12 +150,12 @@ def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]
     return cells
 
 
-def _effect_of_noise(noise: Paired) -> str:
+def _noise_mark(noise: Paired) -> str:
     mark = ("↑ " if noise.value > 0 else "↓ ") if noise.significant else ""
-    return mark + bounded(noise, 3, signed=True)
+    return mark + format_estimate(noise, 3, signed=True)
 
 
-def _as_in_paper(result: Result) -> bool:
+def _matches_paper(result: Result) -> bool:
     conditions = result.setting.conditions
     noise = conditions["noise"]
     sigma = isinstance(noise, float) and bool(np.isclose(noise, _PAPER_SIGMA))
@@ -183,17 +183,17 @@ def claims(differences: Sequence[Difference]) -> dict[str, list[str]]:
             findings.append(f"{more} in μ_final by {_absolute(d.final)}")
         if d.rise.significant:
             faster = "faster" if d.rise.value < 1 else "slower"
-            findings.append(f"{faster} to rise, {bounded(d.rise, 3)} times as many episodes")
+            findings.append(f"{faster} to rise, {format_estimate(d.rise, 3)} times as many episodes")
         text = " and ".join(findings) if findings else "not settled"
-        mark = marked(d.final).strip() or "·"
+        mark = difference_mark(d.final).strip() or "·"
         lines.append(f"{mark} {d.strategy} against {d.against}: {text} ({d.pairs} pairs)")
     return sentences
 
 
 def _absolute(pairs: Paired) -> str:
     if pairs.value >= 0:
-        return bounded(pairs, 3)
-    return bounded(Paired(-pairs.value, -pairs.high, -pairs.low, pairs.p), 3)
+        return format_estimate(pairs, 3)
+    return format_estimate(Paired(-pairs.value, -pairs.high, -pairs.low, pairs.p), 3)
 
 
 def baselines(results: Sequence[Result]) -> list[str]:

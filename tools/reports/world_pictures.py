@@ -17,8 +17,8 @@ from onrig.tools.reports.style import (
     Look,
     Picture,
     band_alpha,
-    counted,
     direct_labels,
+    format_trial_counts,
     graded_axis,
     new_figure,
     ordinal_look,
@@ -29,21 +29,21 @@ from onrig.tools.reports.style import (
 from onrig.tools.reports.world_results import (
     Values,
     WorldResult,
-    apart_from_strategy,
-    by_world,
+    describe_cell,
     full_memory,
-    in_words,
+    group_by_world,
+    labels_without_strategy,
     size_by_rule,
 )
 
-STEPS: Final = "environment steps"
+STEPS_LABEL: Final = "environment steps"
 _MIN_CAPACITIES: Final = 3
 """Minimum number of memory sizes in a figure."""
 
 
 def looks_of(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
-    """Looks of the cells of these tasks by their distinguishing names (``in_words``), equal in each task."""
-    names = dict.fromkeys(in_words(result, members) for members in worlds.values() for result in members)
+    """Looks of the cells of these tasks by their distinguishing names (`describe_cell`), equal in each task."""
+    names = dict.fromkeys(describe_cell(result, members) for members in worlds.values() for result in members)
     return {name: ordinal_look(k, len(names), graded=False) for k, name in enumerate(names)}
 
 
@@ -52,12 +52,12 @@ def draw_world(
 ) -> list[Picture]:
     """Draw the cells of one task, with ``scores`` also KLPER's.  Raises OSError, and ImportError without matplotlib."""
     name = world.replace("/", "-")
-    trials = counted([len(result.seeds) for result in members])
+    trials = format_trial_counts([len(result.seeds) for result in members])
     caption = (
         "Return of the evaluations: median over the trials, and its 95 % interval at each evaluation by itself; "
         f"{trials} trials a line."
     )
-    path = _curves(folder / f"returns-{name}.png", world, members, looks, {"return": [r.returns for r in members]})
+    path = _draw_curves(folder / f"returns-{name}.png", world, members, looks, {"return": [r.returns for r in members]})
     pictures = [Picture(f"Learning curves, {world}", caption, path=path)]
     with np.errstate(divide="ignore"):
         panels = {
@@ -72,7 +72,7 @@ def draw_world(
             f"logarithm){target} of the minibatches between evaluations, in units of the scaled reward; bands as "
             "above."
         )
-        path = _curves(folder / f"replayed-{name}.png", world, members, looks, panels)
+        path = _draw_curves(folder / f"replayed-{name}.png", world, members, looks, panels)
         pictures.append(Picture(f"Replayed experiences, {world}", caption, path=path))
     if scores:
         caption = (
@@ -80,7 +80,7 @@ def draw_world(
             "σ read as a covariance (above) and as a standard deviation (below); bands as above."
         )
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
-        path = _curves(folder / f"scores-{name}.png", world, members, looks, panels)
+        path = _draw_curves(folder / f"scores-{name}.png", world, members, looks, panels)
         pictures.append(Picture(f"KLPER's score, {world}", caption, path=path))
     divergences, far = ([r.measure(measure) for r in members] for measure in DIVERGENCES)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
@@ -93,12 +93,12 @@ def draw_world(
             "log10 of the KL divergence": [np.log10(np.where(values > 0, values, np.nan)) for values in divergences],
             "share of far experiences": far,
         }
-        path = _curves(folder / f"departure-{name}.png", world, members, looks, panels)
+        path = _draw_curves(folder / f"departure-{name}.png", world, members, looks, panels)
         pictures.append(Picture(f"Distance from the policies that acted, {world}", caption, path=path))
     return pictures
 
 
-def _curves(
+def _draw_curves(
     path: Path,
     world: str,
     members: Sequence[WorldResult],
@@ -111,7 +111,7 @@ def _curves(
     for (axes,), (name, curves) in zip(grid, panels.items(), strict=True):
         ends = []
         for result, values in zip(members, curves, strict=True):
-            name_of = in_words(result, members)
+            name_of = describe_cell(result, members)
             look, band = looks[name_of], curve_bounds(values)
             axes.fill_between(
                 result.steps, band.low, band.high, color=look.colour, alpha=band_alpha(len(members)), lw=0
@@ -123,7 +123,7 @@ def _curves(
         axes.set_xlim(0, max(result.steps[-1] for result in members))
         axes.set_ylabel(name)
         labels.append(ends)
-    grid[-1][0].set_xlabel(STEPS)
+    grid[-1][0].set_xlabel(STEPS_LABEL)
     title(grid[0][0], world)
     figure.draw_without_rendering()
     for (axes,), ends in zip(grid, labels, strict=True):
@@ -139,7 +139,7 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
     """
     worlds = {
         world: members
-        for world, members in by_world(results).items()
+        for world, members in group_by_world(results).items()
         if any(map(_has_enough, _lines(members).values()))
     }
     if not worlds:
@@ -187,7 +187,7 @@ def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
         strategy, capacity = result.strategy, result.cell.config.selection.capacity
         if strategy.sampling == "Uniform" and capacity is not None:
             by_retention.setdefault(strategy.retention, {})[capacity] = result
-            kinds.append({k: v for k, v in apart_from_strategy(result).items() if k != "capacity"})
+            kinds.append({k: v for k, v in labels_without_strategy(result).items() if k != "capacity"})
     if any(kind != kinds[0] for kind in kinds):
         return {}
     return {retention: dict(sorted(points.items())) for retention, points in by_retention.items()}

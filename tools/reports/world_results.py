@@ -79,7 +79,7 @@ def read_results(folder: Path, cells: Sequence[WorldCell]) -> list[WorldResult]:
     return results
 
 
-def by_world(results: Sequence[WorldResult]) -> dict[str, list[WorldResult]]:
+def group_by_world(results: Sequence[WorldResult]) -> dict[str, list[WorldResult]]:
     """Group results by task."""
     by_task: dict[str, list[WorldResult]] = {}
     for result in results:
@@ -87,7 +87,7 @@ def by_world(results: Sequence[WorldResult]) -> dict[str, list[WorldResult]]:
     return by_task
 
 
-def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
+def describe_cell(result: WorldResult, members: Sequence[WorldResult]) -> str:
     """Labels that distinguish a cell from the others of its task; all labels if it is the only one."""
     label = {k: v for k, v in result.cell.label.items() if k != "world"}
     distinguishing = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
@@ -96,7 +96,7 @@ def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
     return ", ".join(words) or "trials"
 
 
-def apart_from_strategy(result: WorldResult) -> dict[str, str | float | int]:
+def labels_without_strategy(result: WorldResult) -> dict[str, str | float | int]:
     """Labels of a cell without strategy and options of samplings."""
     return {k: v for k, v in result.cell.label.items() if k != "strategy" and not is_sampling_option(k)}
 

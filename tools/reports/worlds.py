@@ -18,22 +18,22 @@ from onrig.runtime.memory.strategy import parse_sampling
 from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import WorldCell
-from onrig.tools.quantity import bounded
+from onrig.tools.quantity import format_estimate
 from onrig.tools.reports.results import Findings, warn_of_few
-from onrig.tools.reports.scores import scored_world, scores_sheets
+from onrig.tools.reports.scores import score_world, scores_sheets
 from onrig.tools.reports.sheet import Sheet, without_empty
-from onrig.tools.reports.style import Picture, why_no_pictures
-from onrig.tools.reports.tables import ESTIMATES, TESTED, marked
-from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world, looks_of
+from onrig.tools.reports.style import Picture, no_pictures_reason
+from onrig.tools.reports.tables import ESTIMATES_NOTE, TEST_NOTE, difference_mark
+from onrig.tools.reports.world_pictures import STEPS_LABEL, draw_capacities, draw_world, looks_of
 from onrig.tools.reports.world_results import (
     WorldResult,
-    apart_from_strategy,
-    by_world,
-    in_words,
+    describe_cell,
+    group_by_world,
+    labels_without_strategy,
     read_results,
     size_by_rule,
 )
-from onrig.tools.terminal import drawn
+from onrig.tools.terminal import draw_or_report
 
 _MEASURES_NOTE: Final = (
     "Returns of noise-free evaluation episodes, raw rewards. Area: mean over all evaluations; final: mean of the last "
@@ -70,21 +70,21 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     spoilt = sum(result.finished - len(result.seeds) for result in results)
     if spoilt:
         warnings.append(f"{spoilt} trials are omitted because their networks diverged.")
-    for world, members in by_world(results).items():
-        lost = [in_words(result, members) for result in members if not len(result.seeds)]
+    for world, members in group_by_world(results).items():
+        lost = [describe_cell(result, members) for result in members if not len(result.seeds)]
         warnings += [f"No trial of {world}, {name} is finite: it has no row below." for name in lost]
     warnings += warn_of_few(min(len(result.seeds) for result in usable))
     has_scores = any(map(_has_scores, usable))
-    worlds = by_world(usable)
+    worlds = group_by_world(usable)
     pictures: list[Picture] = []
-    if reason := why_no_pictures():
+    if reason := no_pictures_reason():
         warnings.append(reason)
     else:
-        pictures = drawn("Capacities", lambda: draw_capacities(figures, usable), warnings.append) or []
+        pictures = draw_or_report("Capacities", lambda: draw_capacities(figures, usable), warnings.append) or []
         looks = looks_of(worlds)
         for world, members in worlds.items():
             draw = partial(draw_world, figures, world, members, looks, scores=has_scores)
-            pictures += drawn(world, draw, warnings.append) or []
+            pictures += draw_or_report(world, draw, warnings.append) or []
     sheets = [cells_sheet(usable)]
     differences = differences_sheet(usable)
     if differences.rows:
@@ -103,15 +103,15 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     scored, unknown = [], {}
     for world, members in worlds.items():
         try:
-            scored += [one for r in members if (one := scored_world(world, in_words(r, members), r)) is not None]
+            scored += [one for r in members if (one := score_world(world, describe_cell(r, members), r)) is not None]
         except NoSuchTask as error:
             unknown[world] = error
     warnings += [f"No scores of {world}: {error}." for world, error in unknown.items()]
     if scored:
         sheets[:0] = scores_sheets(scored, read_costs(folder))
     lead = (
-        f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS}, an evaluation of "
-        f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. {ESTIMATES}"
+        f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS_LABEL}, an evaluation of "
+        f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. {ESTIMATES_NOTE}"
     )
     return Findings(spec.title or spec.name, lead, warnings, {}, pictures, sheets)
 
@@ -121,14 +121,14 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
     rows = tuple(
         (
             world,
-            in_words(result, members),
+            describe_cell(result, members),
             str(len(result.seeds)),
-            bounded(median_bounds(result.area), 1),
-            bounded(median_bounds(result.final), 1),
+            format_estimate(median_bounds(result.area), 1),
+            format_estimate(median_bounds(result.final), 1),
             f"{result.final.min():.1f}",
             f"{result.final.mean():.1f}",
         )
-        for world, members in by_world(results).items()
+        for world, members in group_by_world(results).items()
         for result in members
     )
     return Sheet(
@@ -138,7 +138,7 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Table of the memory size of each task by the rule of thumb."""
-    sizes = {world: size_by_rule(members) for world, members in by_world(results).items()}
+    sizes = {world: size_by_rule(members) for world, members in group_by_world(results).items()}
     rows = tuple(
         (world, str(size.experiences), "" if size.converged else "still rising: more may be needed")
         for world, size in sizes.items()
@@ -154,24 +154,28 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Compare each cell with earlier ones that differ only in their strategy, else with the first of its task."""
     rows = []
-    for world, members in by_world(results).items():
+    for world, members in group_by_world(results).items():
         names, areas, finals = [], [], []
         for result, against in _pairs(members):
             i, j = matching_rows(result.seeds, against.seeds)
             if len(i):
-                names.append((f"{in_words(result, members)} − {in_words(against, members)}", str(len(i))))
+                names.append((f"{describe_cell(result, members)} − {describe_cell(against, members)}", str(len(i))))
                 areas.append(paired_difference(result.area[i], against.area[j]))
                 finals.append(paired_difference(result.final[i], against.final[j]))
         for named, *measures in zip(names, holm(areas), holm(finals), strict=True):
-            rows.append((world, *named, *(marked(of) + bounded(of, 1, signed=True) for of in measures)))
+            rows.append(
+                (world, *named, *(difference_mark(of) + format_estimate(of, 1, signed=True) for of in measures))
+            )
     return without_empty(
-        Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (TESTED,))
+        Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (TEST_NOTE,))
     )
 
 
 def _pairs(members: Sequence[WorldResult]) -> Iterator[tuple[WorldResult, WorldResult]]:
     for k, result in enumerate(members):
-        comparable = [other for other in members[:k] if apart_from_strategy(other) == apart_from_strategy(result)]
+        comparable = [
+            other for other in members[:k] if labels_without_strategy(other) == labels_without_strategy(result)
+        ]
         for against in comparable or members[: min(k, 1)]:
             yield result, against
 
@@ -179,7 +183,7 @@ def _pairs(members: Sequence[WorldResult]) -> Iterator[tuple[WorldResult, WorldR
 def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Table of the distance of Gaussian policies from those that acted."""
     rows = []
-    for world, members in by_world(results).items():
+    for world, members in group_by_world(results).items():
         for result in members:
             divergence, far = (
                 final_mean(result.measure(measure), share)
@@ -187,8 +191,11 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
             )
             known = np.isfinite(divergence) & np.isfinite(far)
             if known.any():
-                cells = bounded(median_bounds(divergence[known]), 4), bounded(median_bounds(far[known]), 3)
-                rows.append((world, in_words(result, members), str(np.count_nonzero(known)), *cells))
+                cells = (
+                    format_estimate(median_bounds(divergence[known]), 4),
+                    format_estimate(median_bounds(far[known]), 3),
+                )
+                rows.append((world, describe_cell(result, members), str(np.count_nonzero(known)), *cells))
     heads = ("world", "cell", "trials", "KL divergence", "share of far experiences")
     return Sheet("Distance from the policies that acted", 2, heads, tuple(rows), (_DEPARTURE_NOTE,))
 
@@ -196,18 +203,18 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
 def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Table of the shield's interventions, in worlds that have one."""
     rows = []
-    for world, members in by_world(results).items():
+    for world, members in group_by_world(results).items():
         for result in members:
             if result.shield is None or not result.cell.config.options.get("shield"):
                 continue
             counted = np.isfinite(result.shield).all(axis=(1, 2))
             per_1000 = result.shield[counted] * 1000.0 / result.cell.config.evaluation.every
             cells = [
-                bounded(median_bounds(of(counts)), 1)
+                format_estimate(median_bounds(of(counts)), 1)
                 for counts in per_1000.swapaxes(0, 1)
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
-            rows.append((world, in_words(result, members), str(np.count_nonzero(counted)), *cells))
+            rows.append((world, describe_cell(result, members), str(np.count_nonzero(counted)), *cells))
     heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD for part in ("", ", at last")))
     return Sheet("Shield", 2, heads, tuple(rows), (_SHIELD_NOTE,))
 
@@ -222,15 +229,15 @@ def _has_scores(result: WorldResult) -> bool:
 def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Table of KLPER's score of stored experiences, by origin."""
     rows = []
-    for world, members in by_world(results).items():
+    for world, members in group_by_world(results).items():
         for result in members:
             for reading in READINGS:
                 scores = {origin: result.measure(f"kl {reading} {origin}") for origin in ORIGINS}
                 late = {origin: final_mean(values, 0.5) for origin, values in scores.items()}
-                cells = ["" if np.isnan(v).any() else bounded(median_bounds(v), 2) for v in late.values()]
+                cells = ["" if np.isnan(v).any() else format_estimate(median_bounds(v), 2) for v in late.values()]
                 below = final_mean((scores["random"] < scores["present"]).astype(np.float64), 0.5)
                 share = f"{100 * below.mean():.0f} %" if all(cells) else ""
                 if any(cells):
-                    rows.append((world, in_words(result, members), reading, *cells, share))
+                    rows.append((world, describe_cell(result, members), reading, *cells, share))
     heads = ("world", "cell", "σ as", *ORIGINS, "random below present")
     return without_empty(Sheet("KLPER's score by origin", 3, heads, tuple(rows), (_SCORES_NOTE,)))

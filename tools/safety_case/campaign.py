@@ -87,7 +87,7 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
         return push
 
     def edge(rng: random.Random) -> Law:
-        return lambda observation: strongest_that_passes(prediction, observation, push(observation), rig)
+        return lambda observation: strongest_passing_command(prediction, observation, push(observation), rig)
 
     def broken(rng: random.Random) -> Law:
         return lambda observation: rng.choice(_INVALID_ACTIONS)(m) if rng.random() < 0.2 else push(observation)
@@ -101,7 +101,7 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
     }  # fmt: skip
 
 
-def strongest_that_passes(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
+def strongest_passing_command(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
     """Command nearest to ``push`` that the prediction allows, between its opposite (or zero) and itself."""
     if not prediction.evaluate(observation, push)[0]:
         return push
@@ -114,12 +114,12 @@ def strongest_that_passes(prediction: Prediction, observation: Sequence[float], 
     return tuple([r + weak * (p - r) for r, p in zip(rest, push, strict=True)])
 
 
-SUBSTEPS: Final = 8
+N_SUBSTEPS: Final = 8
 """Runge-Kutta steps per period; near a magnet the twin's two steps cannot distinguish a breach from an error."""
 State = tuple[Array, ...]
 
 
-def draw(nominal: Array, spread: float, n: int, rng: np.random.Generator) -> Array:
+def draw_parameters(nominal: Array, spread: float, n: int, rng: np.random.Generator) -> Array:
     """Draw parameters (p, n): half of them at vertices of the box, half anywhere in it."""
     inside = rng.uniform(-1.0, 1.0, (len(nominal), n))
     corners = rng.choice([-1.0, 1.0], (len(nominal), n))

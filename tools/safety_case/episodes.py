@@ -27,30 +27,30 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
 from onrig.sim.plants.registry import simulated
 from onrig.tools.safety_case.campaign import (
-    SUBSTEPS,
+    N_SUBSTEPS,
     Adversary,
     Campaign,
     Law,
     State,
     Tally,
     advance,
-    draw,
     draw_dead_bands,
+    draw_parameters,
     laws,
 )
 
-LANES: Final = 300
+N_LANES: Final = 300
 """Number of episodes in a batch."""
-LOSSES: Final = (0.0, 0.1, 0.5)
+LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per episode."""
 _VARYING_SHARE: Final = 0.3
 """Share of episodes whose plant varies in every period, within the guarantee."""
 _AT_REST_SHARE: Final = 0.3
 _EXPOSED_SHARE: Final = 0.5
 """Share of episodes in which the host dies after a command with a small margin, if any."""
-_SMALL_MARGIN: Final = 0.1
+_MAX_SMALL_MARGIN: Final = 0.1
 """Margin that counts as small."""
-AFTERMATH_S: Final = 2.0
+AFTERMATH_DURATION_S: Final = 2.0
 """Time for which a plant is observed after the host's death."""
 
 
@@ -79,7 +79,7 @@ class Death:
 
     def occurs(self, frame: int, margin: float) -> bool:
         """Return whether the host dies after answering this frame."""
-        return frame >= self._first and (not self._exposed or margin < _SMALL_MARGIN or frame >= self._last)
+        return frame >= self._first and (not self._exposed or margin < _MAX_SMALL_MARGIN or frame >= self._last)
 
 
 class Lane:
@@ -129,7 +129,7 @@ def run_core(
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
     sensor_model, plant = sensor_model_of(config, box), simulated(box).of_box(box, config.rig)
     factories = laws(box, setting)
-    ticks = [Tick(config) for _ in range(min(LANES, episodes))]
+    ticks = [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in factories}
     names, done = list(factories), 0
     frames = episode_steps(config.task, config.rate_hz)
@@ -145,7 +145,7 @@ def run_core(
                     ticks[i],
                     factories[name](generator),
                     name,
-                    generator.choice(LOSSES),
+                    generator.choice(LOSS_PROBABILITIES),
                     Death(frames, generator),
                     generator,
                 )
@@ -177,11 +177,11 @@ def _run_lanes(
     state = start_states(plant, box, config.limits.setting(config.rig, period_s), n, rng)
     names, nominal = list(box.nominal), np.array(list(box.nominal.values()))
     varying = np.array([name in box.varying for name in names])
-    parameters = draw(nominal, box.spread, n, rng)
+    parameters = draw_parameters(nominal, box.spread, n, rng)
     max_dead_band = dead_band_of(box)
     dead_bands = draw_dead_bands(max_dead_band, n, rng) if max_dead_band else None
     separate = {
-        name: draw(np.array([value]), spread, n, rng)[0]
+        name: draw_parameters(np.array([value]), spread, n, rng)[0]
         for name, (value, spread) in separate_parameters(box).items()
         if spread
     }
@@ -190,7 +190,7 @@ def _run_lanes(
     delays = rng.uniform(0.0, late_s, n)
     envelope = config.limits.envelope[box.velocity]
     peak = np.zeros(n)
-    aftermath = round(AFTERMATH_S * config.rate_hz) + config.rig.lease_periods
+    aftermath = round(AFTERMATH_DURATION_S * config.rate_hz) + config.rig.lease_periods
     for frame in range(1, episode_steps(config.task, config.rate_hz) + aftermath + 1):
         for lane, counts in zip(lanes, sensor_model.read(np.stack(state), rng), strict=True):
             lane.before = lane.command
@@ -198,7 +198,7 @@ def _run_lanes(
                 decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
         before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
-        drawn = draw(nominal, box.spread, n, rng)
+        drawn = draw_parameters(nominal, box.spread, n, rng)
         changing &= np.array([lane.alive for lane in lanes])
         parameters = np.where(changing & varying[:, None], drawn, parameters)
         moving = plant.varied(separate).with_lumped(dict(zip(names, parameters, strict=True)))
@@ -208,11 +208,11 @@ def _run_lanes(
             moving = moving.varied({"dead_band": dead_bands})
         released = np.array([lane.fallen and config.rig.releases for lane in lanes])
         driven, first = advance(moving, state, tuple(before), delays, 2)
-        driven, second = advance(moving, driven, tuple(command), period_s - delays, SUBSTEPS)
+        driven, second = advance(moving, driven, tuple(command), period_s - delays, N_SUBSTEPS)
         max_speed: Array = np.maximum(first, second)
         if released.any():
             released_plant = moving.released(friction_share)
-            coasting, third = advance(released_plant, state, tuple(0.0 * command), np.full(n, period_s), SUBSTEPS)
+            coasting, third = advance(released_plant, state, tuple(0.0 * command), np.full(n, period_s), N_SUBSTEPS)
             driven = tuple([np.where(released, a, b) for a, b in zip(coasting, driven, strict=True)])
             max_speed = np.where(released, third, max_speed)
         state, peak = driven, np.maximum(peak, max_speed)

@@ -26,12 +26,12 @@ from onrig.sim.barrier.plants import Draw, draw_plants
 from onrig.sim.barrier.table import COASTS
 from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
-from onrig.tools.safety_case.campaign import Campaign, Law, Proposal, Tally, strongest_that_passes
-from onrig.tools.safety_case.episodes import LANES, LOSSES, Death, Lane, decide
+from onrig.tools.safety_case.campaign import Campaign, Law, Proposal, Tally, strongest_passing_command
+from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, Death, Lane, decide
 
-MAX_S: Final = 4.0
+MAX_TIME_TO_DEATH_S: Final = 4.0
 """Longest time before the host dies."""
-SUBSTEPS: Final = 4
+N_SUBSTEPS: Final = 4
 _MAX_ROUNDS: Final = 400
 """Maximum number of rounds in which starts are drawn."""
 State = tuple[Array, ...]
@@ -84,7 +84,7 @@ def hostile_laws(prediction: Prediction, config: RunConfig) -> dict[str, Callabl
         "uniform": lambda rng: lambda observation: [rng.uniform(*end) for end in ends],
         "bang-bang": bang_bang,
         "pushing": lambda rng: push,
-        "edge of S": lambda rng: lambda seen: strongest_that_passes(prediction, seen, push(seen), rig),
+        "edge of S": lambda rng: lambda seen: strongest_passing_command(prediction, seen, push(seen), rig),
         "broken": broken,
     }
 
@@ -104,11 +104,11 @@ def run_sampled(
     """
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
     prediction, setup = box.prediction(setting), SharedSetup.of(config, box)
-    laws, ticks = hostile_laws(prediction, config), [Tick(config) for _ in range(min(LANES, episodes))]
+    laws, ticks = hostile_laws(prediction, config), [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in laws}
     names, done, outside = list(laws), 0, []
     residuals = OneStep(config, box)
-    frames = min(episode_steps(config.task, config.rate_hz), round(MAX_S * config.rate_hz))
+    frames = min(episode_steps(config.task, config.rate_hz), round(MAX_TIME_TO_DEATH_S * config.rate_hz))
     while done < episodes:
         n = min(len(ticks), episodes - done)
         rng = np.random.default_rng((seed, done, 1))
@@ -121,7 +121,12 @@ def run_sampled(
             name = names[(done + i) % len(names)]
             lanes.append(
                 Lane(
-                    ticks[i], laws[name](generator), name, generator.choice(LOSSES), Death(frames, generator), generator
+                    ticks[i],
+                    laws[name](generator),
+                    name,
+                    generator.choice(LOSS_PROBABILITIES),
+                    Death(frames, generator),
+                    generator,
                 )
             )
         state = safe_starts(prediction, setup, residuals.order, n, rng)
@@ -215,13 +220,13 @@ class _Batch:
 
     def _move(self, state: State, before: Array, command: Array, delays: Array) -> tuple[State, Array]:
         setup, start = self._setup, state
-        parts = [(self._plant, before, delays, 1), (self._plant, command, setup.period_s - delays, SUBSTEPS)]
+        parts = [(self._plant, before, delays, 1), (self._plant, command, setup.period_s - delays, N_SUBSTEPS)]
         state, margins = self._along(parts, start)
         released = np.array([lane.fallen for lane in self._lanes]) & setup.releases
         if released.any():
             released_plant = self._plant.released(np.where(np.arange(len(released)) % 2, 1.0, 0.0))
             coasting, other = self._along(
-                [(released_plant, 0.0 * command, np.full_like(delays, setup.period_s), SUBSTEPS)], start
+                [(released_plant, 0.0 * command, np.full_like(delays, setup.period_s), N_SUBSTEPS)], start
             )
             state = tuple([np.where(released, a, b) for a, b in zip(coasting, state, strict=True)])
             margins = np.where(released, other, margins)

@@ -27,8 +27,16 @@ from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.safety_case.campaign import SUBSTEPS, Adversary, Campaign, Tally, draw, draw_dead_bands, laws
-from onrig.tools.safety_case.episodes import AFTERMATH_S, Death, start_states
+from onrig.tools.safety_case.campaign import (
+    N_SUBSTEPS,
+    Adversary,
+    Campaign,
+    Tally,
+    draw_dead_bands,
+    draw_parameters,
+    laws,
+)
+from onrig.tools.safety_case.episodes import AFTERMATH_DURATION_S, Death, start_states
 
 
 def run_stack(
@@ -49,14 +57,14 @@ def run_stack(
     campaign: Campaign = {name: Tally() for name in factories}
     for episode in range(episodes):
         name = names[episode % len(names)]
-        drawn = draw(nominal, box.spread, 1, rng)[:, 0].tolist()
+        drawn = draw_parameters(nominal, box.spread, 1, rng)[:, 0].tolist()
         plant = options.plant.with_lumped(dict(zip(box.nominal, drawn, strict=True)))
         for name_apart, (value, spread) in separate_parameters(box).items():
             if spread:
-                plant = plant.varied({name_apart: float(draw(np.array([value]), spread, 1, rng)[0, 0])})
+                plant = plant.varied({name_apart: float(draw_parameters(np.array([value]), spread, 1, rng)[0, 0])})
         if max_dead_band:
             plant = plant.varied({"dead_band": float(draw_dead_bands(max_dead_band, 1, rng)[0])})
-        twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, SUBSTEPS))
+        twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, N_SUBSTEPS))
         generator = random.Random(f"{seed} {episode}")
         start = [float(x[0]) for x in start_states(plant, box, setting, 1, rng)]
         device = TwinDevice(config.rig, twin, dict(zip(plant.state_names, start, strict=True)))
@@ -89,7 +97,7 @@ def _run_episode(
     answer_to = begin_episode(tick, policy_act(tick, policy, 1), ends=never)
     period_ns, max_speed, alive, n_answered = config.period_us * 1000, 0.0, True, 0
     late_ns = rng.randint(0, min(box.late_us, config.period_us - 1)) * 1000
-    remaining = round(AFTERMATH_S * config.rate_hz) + config.rig.lease_periods
+    remaining = round(AFTERMATH_DURATION_S * config.rate_hz) + config.rig.lease_periods
     while remaining:
         state = session.wait_state(clock.now_ns + 2 * period_ns)
         if state is None or (state.fault and alive):

@@ -14,10 +14,10 @@ from typing import Final
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing, running_rigs
 
-FADE_S: Final = 12.0
+FADE_TIMEOUT_S: Final = 12.0
 """The longest configurable fade, with a margin."""
-_IMMEDIATE_S: Final = 2.0
-_POLL_S: Final = 0.005
+_IMMEDIATE_STOP_TIMEOUT_S: Final = 2.0
+_POLL_INTERVAL_S: Final = 0.005
 
 
 def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[float], None]) -> bool:
@@ -26,8 +26,8 @@ def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[flo
     ``now_s`` is the monotonic clock of the frames' time stamps.
     """
     remote.stop(1)
-    request_ns = round(now_s() * 1e9)  # earlier frames do not show the present state
-    for level, wait_s in ((1, FADE_S), (2, _IMMEDIATE_S)):
+    request_ns = round(now_s() * 1e9)  # earlier frames do not show the current state
+    for level, wait_s in ((1, FADE_TIMEOUT_S), (2, _IMMEDIATE_STOP_TIMEOUT_S)):
         remote.stop(level)
         deadline_s = now_s() + wait_s
         while now_s() < deadline_s:
@@ -36,7 +36,7 @@ def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[flo
                 return True
             if actuators.loop_has_ended:
                 return actuators.is_unused
-            sleep(_POLL_S)
+            sleep(_POLL_INTERVAL_S)
     return False
 
 

@@ -24,7 +24,7 @@ from onrig.tools.load import explain, load_for_rig
 from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts, list_ports, read_port
 from onrig.tools.service.texts import (
-    MARK,
+    HEADER_LINE,
     Artifact,
     Service,
     limits_text,
@@ -60,7 +60,7 @@ def file_state(artifact: Artifact) -> str:
         return "new"
     if text == artifact.text:
         return "unchanged"
-    if not text.startswith(MARK):
+    if not text.startswith(HEADER_LINE):
         raise PathOccupied(
             f"{artifact.path}: this file was not written by Onrig; move it, or merge the printed text by hand"
         )

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from onrig.runtime.supervise.revival import HANG_GRACE_S
 from onrig.tools.ports import UsbIdentity
 
-MARK = "# Written by Onrig (onrig service CONFIG --write), which replaces it."
+HEADER_LINE = "# Written by Onrig (onrig service CONFIG --write), which replaces it."
 """First line of every file; only files that begin with it are replaced."""
 
 
@@ -66,24 +66,24 @@ def service_name(config: Path) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "rig"
 
 
-_FTDI: Final = "0403"
+_FTDI_VENDOR_ID: Final = "0403"
 
 
-def _quoted(text: str) -> str:
+def _quote_for_udev(text: str) -> str:
     """Quote a value to match; replaces characters with a meaning for udev by ``?``."""
     return '"' + "".join("?" if c in '"*[]\\|' or not c.isprintable() else c for c in text) + '"'
 
 
 def rule_text(s: Service) -> str:
     """Return the udev rule."""
-    lines = [MARK]
-    match = ['SUBSYSTEM=="tty"', f"KERNEL=={_quoted(Path(s.device).name)}"]
+    lines = [HEADER_LINE]
+    match = ['SUBSYSTEM=="tty"', f"KERNEL=={_quote_for_udev(Path(s.device).name)}"]
     if s.usb is not None:
-        match = ['SUBSYSTEM=="tty"', f"ATTRS{{idVendor}}=={_quoted(s.usb.vendor)}"]
-        match.append(f"ATTRS{{idProduct}}=={_quoted(s.usb.product)}")
+        match = ['SUBSYSTEM=="tty"', f"ATTRS{{idVendor}}=={_quote_for_udev(s.usb.vendor)}"]
+        match.append(f"ATTRS{{idProduct}}=={_quote_for_udev(s.usb.product)}")
         if s.usb.serial:
-            match.append(f"ATTRS{{serial}}=={_quoted(s.usb.serial)}")
-        if s.usb.vendor == _FTDI:
+            match.append(f"ATTRS{{serial}}=={_quote_for_udev(s.usb.serial)}")
+        if s.usb.vendor == _FTDI_VENDOR_ID:
             lines.append("# An FTDI adapter delays data by 16 ms by default.")
             lines.append('ACTION!="remove", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"')
     lines.append(f"# Persistent name of the rig's port, without ModemManager: /dev/onrig-{s.name}")
@@ -95,11 +95,11 @@ def rule_text(s: Service) -> str:
 _STOP_TIMEOUT_S: Final = 60
 """Longer than the supervisor's total shutdown grace."""
 _UNQUOTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@,")
-WATCHDOG_S: Final = 2 * round(HANG_GRACE_S)
+WATCHDOG_TIMEOUT_S: Final = 2 * round(HANG_GRACE_S)
 """Longer than the supervisor's own limit for a hung loop: systemd is the second line of defence."""
 
 
-def word(text: str) -> str:
+def quote_for_systemd(text: str) -> str:
     """Quote one word of a command line for systemd (systemd.service(5), *Command lines*)."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return escaped if set(text) <= _UNQUOTED and text else f'"{escaped}"'
@@ -138,7 +138,7 @@ def unit_text(s: Service) -> str:
     halt = [s.python, "-m", "onrig.tools.service.halt"]
     identity = [] if s.for_user else [f"User={s.user}", f"SupplementaryGroups={s.group}"]
     lines = [
-        MARK,
+        HEADER_LINE,
         "[Unit]",
         f"Description=Onrig rig {' '.join(s.rig.split()).replace('%', '%%')} ({s.name})",
         *needs,
@@ -147,16 +147,16 @@ def unit_text(s: Service) -> str:
         "# READY=1 once the loop runs; WATCHDOG=1 only while it polls and ticks (runtime/supervise/notify.py).",
         "Type=notify",
         "NotifyAccess=main",
-        f"WatchdogSec={WATCHDOG_S}",
+        f"WatchdogSec={WATCHDOG_TIMEOUT_S}",
         "TimeoutStartSec=180",
         *identity,
         # Paths with blanks need no quotes here.
         f"WorkingDirectory={str(s.folder).replace('%', '%%')}",
-        f"ExecStart={' '.join(map(word, run))}",
+        f"ExecStart={' '.join(map(quote_for_systemd, run))}",
         "# Fades out and disarms, even if the supervisor hangs; SIGTERM to the supervisor follows.",
-        f"ExecStop=-{' '.join(map(word, halt))} $MAINPID",
+        f"ExecStop=-{' '.join(map(quote_for_systemd, halt))} $MAINPID",
         "# After the run has ended in any way: disarm the device directly. Its lease has already expired.",
-        f"ExecStopPost=-{' '.join(map(word, disarm))}",
+        f"ExecStopPost=-{' '.join(map(quote_for_systemd, disarm))}",
         "KillMode=mixed",
         f"TimeoutStopSec={_STOP_TIMEOUT_S + round(s.fade_s)}",
         "SuccessExitStatus=130",
@@ -176,4 +176,4 @@ def unit_text(s: Service) -> str:
 
 def limits_text(s: Service) -> str:
     """Return the file of pam_limits (limits.conf(5))."""
-    return f"{MARK}\n{s.user} - rtprio 99\n{s.user} - memlock unlimited\n"
+    return f"{HEADER_LINE}\n{s.user} - rtprio 99\n{s.user} - memlock unlimited\n"

@@ -27,7 +27,7 @@ from onrig.runtime.run_config import MAX_EPISODES, RunConfig, record_layout
 from onrig.runtime.run_loading import resolved_text
 from onrig.runtime.shm.exchange import Sample
 from onrig.runtime.supervise.run_folder import fresh_folder, write_run_folder
-from onrig.tools.foreign import pieces_of, record_pieces
+from onrig.tools.foreign import plugin_records, third_party_plugins
 from onrig.tools.load import load_for_rig
 from onrig.tools.trainers.rig import RigProcess, RunEnded
 from onrig.tools.trainers.spaces import action_space, observation_space
@@ -242,7 +242,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
     def _start(self) -> RigProcess:
         config, folder = self.config, self.run_dir or fresh_folder(Path("runs"), self._name)
         line = config.device.line
-        write_run_folder(folder, config, record_pieces(pieces_of(config)))
+        write_run_folder(folder, config, plugin_records(third_party_plugins(config)))
         self.run_dir = folder
         return RigProcess(folder, None if line is None else line.address, self._layout)
 

@@ -58,25 +58,25 @@ def _examine(options: Options, device: str) -> int:
     from onrig.hw.transport import LinkError
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
-    from onrig.tools.conformance import Selection, confirmed, examine
-    from onrig.tools.device_process import line_to, names_config
+    from onrig.tools.conformance import Selection, confirm_motion, examine
+    from onrig.tools.device_process import is_config_name, open_device_line
     from onrig.tools.load import explain, load
-    from onrig.tools.ports import missing_port
+    from onrig.tools.ports import missing_port_problem
 
     selection = Selection(options.only, options.share, options.hands)
-    if not names_config(device):
-        if missing := missing_port(device):
+    if not is_config_name(device):
+        if missing := missing_port_problem(device):
             return complain("conformance", f"{device}: {missing}", ExitCode.HARDWARE)
-        confirm = None if options.yes else partial(confirmed, options.share, device)
+        confirm = None if options.yes else partial(confirm_motion, options.share, device)
         return examine(Serial(device, options.baud), None, selection, confirm)
     try:
         config = load(device, options.set)
     except ConfigError as error:
         return explain(error)
     must_confirm = not options.yes and config.device.twin is None
-    confirm = partial(confirmed, options.share, config.device.address) if must_confirm else None
+    confirm = partial(confirm_motion, options.share, config.device.address) if must_confirm else None
     try:
-        with line_to(config) as line:
+        with open_device_line(config) as line:
             return examine(line, config.rig, selection._replace(period_us=config.period_us), confirm)
     except LinkError as error:
         return complain("conformance", str(error), ExitCode.HARDWARE)

@@ -45,7 +45,7 @@ def main(options: Options) -> int:
     from onrig.hw.transport import LinkError
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
-    from onrig.tools.ports import missing_port
+    from onrig.tools.ports import missing_port_problem
 
     line: Line | None = None
     try:
@@ -60,7 +60,7 @@ def main(options: Options) -> int:
     except ConfigError as error:
         return complain("disarm", str(error))
     except LinkError as error:
-        missing = missing_port(line.path) if isinstance(line, Serial) else None
+        missing = missing_port_problem(line.path) if isinstance(line, Serial) else None
         cause = error if line is None or missing is None else f"{line.address}: {missing}"
         lease_note = "" if line is None else "the device makes itself safe when its lease expires; "
         advice = f"unconfirmed: {lease_note}check the rig"
@@ -77,9 +77,9 @@ def _line(options: Options) -> Iterator[Line | None]:
 
     None for a twin.  Raises ConfigError and LinkError.
     """
-    from onrig.tools.device_process import line_to, names_config
+    from onrig.tools.device_process import is_config_name, open_device_line
 
-    if not names_config(options.port):
+    if not is_config_name(options.port):
         from onrig.hw.line import Serial
 
         yield Serial(options.port, options.baud)
@@ -90,7 +90,7 @@ def _line(options: Options) -> Iterator[Line | None]:
     if config.device.twin is not None:
         yield None
     else:
-        with line_to(config) as line:
+        with open_device_line(config) as line:
             yield line
 
 

@@ -34,9 +34,9 @@ class Options:
 
 def main(options: Options) -> int:
     """Examine the machine; returns the exit code."""
-    from onrig.tools.doctor.examination import examine_machine, is_configuration
+    from onrig.tools.doctor.examination import examine_machine, looks_like_configuration
 
-    if options.config is None and options.json not in (None, "-") and is_configuration(options.json):
+    if options.config is None and options.json not in (None, "-") and looks_like_configuration(options.json):
         name = options.json
         return complain("doctor", f"--json: '{name}' is a configuration; put it first: onrig doctor {name} --json")
     if options.config is None and options.set:

@@ -46,10 +46,10 @@ def main(options: Options) -> int:
     for option in ("pretrained", "advised"):
         if options.resume is not None and getattr(options, option) is not None:
             return complain("run", f"--{option}: not allowed with --resume; a resumed run keeps its settings")
-    from onrig.tools.run import run_shown
+    from onrig.tools.run import run_in_terminal
 
     addresses = {name: address for name, address in _addresses(options) if address is not None}
-    return run_shown(
+    return run_in_terminal(
         options.config,
         (*(_settings(options.pretrained) if options.pretrained else ()), *options.set),
         options.run_dir,

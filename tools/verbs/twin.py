@@ -29,8 +29,8 @@ def main(options: Options) -> int:
     from onrig.sim.twin.link_file import link_problem
     from onrig.sim.twin.main import serve
     from onrig.tools.load import explain, load
-    from onrig.tools.ports import missing_port
-    from onrig.tools.terminal import complain, unwritable
+    from onrig.tools.ports import missing_port_problem
+    from onrig.tools.terminal import complain, file_problem
 
     try:
         config = load(options.config, options.set)
@@ -38,11 +38,11 @@ def main(options: Options) -> int:
         return explain(error)
     if config.device.twin is None:
         return complain("twin", f"{options.config} uses a port; expected a twin ('device: {{twin: ...}}')")
-    if problem := unwritable("link", options.link):
+    if problem := file_problem("link", options.link):
         return complain("twin", problem)
     if options.link is not None and (problem := link_problem(options.link)):
         return complain("twin", f"--link: {problem}")
-    missing = None if options.port is None else missing_port(options.port)
+    missing = None if options.port is None else missing_port_problem(options.port)
     if missing is not None:
         return complain("twin", f"--port: {options.port}: {missing}", ExitCode.HARDWARE)
     use_plain_output()

@@ -26,7 +26,7 @@ def main(options: Options) -> int:
     from onrig.runtime.run_state.report import use_plain_output
     from onrig.runtime.run_state.running import find_running
     from onrig.tools.active_runs import choose
-    from onrig.tools.damage import FIGURES, name_damage
+    from onrig.tools.damage import REPORT_PATTERNS, print_damage
     from onrig.tools.terminal import complain
     from onrig.tools.web.guard import parse_address
     from onrig.tools.web.process import serve_page
@@ -45,7 +45,7 @@ def main(options: Options) -> int:
         return complain("web", f"--web: {error}")
     if (running := find_running(folder)) is not None:
         running.trust_files()
-    name_damage("web", folder, *FIGURES)
+    print_damage("web", folder, *REPORT_PATTERNS)
     use_plain_output()
     print(f"run folder: {folder}")
     said = "live view: {} (Ctrl-C ends it, not the run)"

@@ -15,7 +15,7 @@ from onrig.runtime.run_state.states import State
 from onrig.runtime.scoring import measure_of
 from onrig.tools.quantity import duration
 from onrig.tools.run_description import describe_bounds
-from onrig.tools.run_facts import LAST, PERCENTILES, Times, times_in_words
+from onrig.tools.run_facts import N_AVERAGED_EPISODES, PERCENTILES, Times, format_times
 from onrig.tools.watching.rig_text import Sketch, bar, columns, rig_rows, sparkline
 from onrig.tools.watching.snapshot import EventLine, Snapshot
 
@@ -118,7 +118,7 @@ def headline(s: Snapshot) -> str:
 
 def learning(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
     """Lines with the learning curve, exploration, memory, learner and policies."""
-    scores = _finite(s.train[-LAST:])
+    scores = _finite(s.train[-N_AVERAGED_EPISODES:])
     low, high = min(0.0, *scores, 0.0), 1.0
     if s.config.task.normalization is None:
         low, high = min(scores, default=0.0), max(scores, default=1.0)
@@ -162,7 +162,7 @@ def _spread(name: str, histogram: CoarseHistogram, bins: int, *, unicode: bool) 
 
 def _percentiles(times: Times) -> str:
     shown = {name: PERCENTILES[name] for name in ("p50", "p99", "max")}
-    return times_in_words(times, shown, between=" ") or "none yet"
+    return format_times(times, shown, between=" ") or "none yet"
 
 
 def rebin(histogram: CoarseHistogram, bins: int) -> list[int]:
@@ -193,7 +193,7 @@ def one_line(s: Snapshot) -> str:
 
 
 def _mean(values: Sequence[float], form: str) -> str:
-    some = _finite(values[-LAST:])
+    some = _finite(values[-N_AVERAGED_EPISODES:])
     return f"{sum(some) / len(some):5{form}}" if some else "    –"
 
 

@@ -19,7 +19,7 @@ from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import Event, sentence, with_count
-from onrig.tools.run_facts import RunFacts, of_figures
+from onrig.tools.run_facts import RunFacts, facts_from_counters
 
 _MAX_RECORDS: Final = 400
 """Maximum number of new records that a snapshot reads."""
@@ -110,7 +110,9 @@ class Watcher:
             self._now,
             tuple(self._train),
             tuple(self._evaluation),
-            None if figures is None else of_figures(view.config, figures, policy, actuators, withdrawn=withdrawn),
+            None
+            if figures is None
+            else facts_from_counters(view.config, figures, policy, actuators, withdrawn=withdrawn),
             None if figures is None else (figures.tick, figures.lateness),
             tuple(self._events),
             actuators,

@@ -22,7 +22,14 @@ from onrig.runtime.run_state.running import Running, SegmentError
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.runtime.view.run_view import RunView
-from onrig.tools.run_facts import LAST, PERCENTILES, RunFacts, of_figures, of_summary, times_of
+from onrig.tools.run_facts import (
+    N_AVERAGED_EPISODES,
+    PERCENTILES,
+    RunFacts,
+    facts_from_counters,
+    facts_from_summary,
+    histogram_times,
+)
 from onrig.tools.web.about import about
 from onrig.tools.web.connections import Message
 from onrig.tools.web.coverage import pack_sample, stored_memory
@@ -54,7 +61,7 @@ class Producer:
         self._view = RunView(folder, config)
         self._about = about(config, self._view.folder)
         self._episodes, self._events = EpisodeHistory(), EventHistory()
-        self._scores: deque[float] = deque(maxlen=LAST)
+        self._scores: deque[float] = deque(maxlen=N_AVERAGED_EPISODES)
         self._motion = Motion(config)
         pace = config.device.pace
         self._in_clips = config.lockstep or (isinstance(pace, Scaled) and pace.scaled > _MAX_LIVE_PACE)
@@ -125,7 +132,7 @@ class Producer:
             if figures is not None:
                 view = self._view
                 withdrawn = bool(view.word(Word.WITHDRAWN))
-                live_facts = of_figures(view.config, figures, view.word(Word.POLICY), withdrawn=withdrawn)
+                live_facts = facts_from_counters(view.config, figures, view.word(Word.POLICY), withdrawn=withdrawn)
                 facts = self._evaluated(live_facts)
                 yield self._remember(Message("figures", {**figures_message(figures), "words": facts.words()}))
             yield from self._read_memory(live, figures)
@@ -239,7 +246,7 @@ class Producer:
     def _ended_message(self) -> Message:
         summary, histograms = self._view.summary, self._view.histograms()
         shown = {name: _binned(histograms[name]) for name in ("tick", "lateness") if name in histograms}
-        words = self._evaluated(of_summary(self._view.config, summary)).words()
+        words = self._evaluated(facts_from_summary(self._view.config, summary)).words()
         return Message("ended", {"words": words, "summary": summary, "histograms": shown})
 
     def _evaluated(self, facts: RunFacts) -> RunFacts:
@@ -314,4 +321,4 @@ def _binned(histogram: CoarseHistogram) -> dict[str, object]:
 
 
 def _with_percentiles(histogram: CoarseHistogram) -> dict[str, object]:
-    return {**_binned(histogram), **dict.fromkeys(PERCENTILES), **times_of(histogram)}
+    return {**_binned(histogram), **dict.fromkeys(PERCENTILES), **histogram_times(histogram)}

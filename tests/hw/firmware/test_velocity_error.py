@@ -10,7 +10,7 @@ import pytest
 
 from onrig.runtime.safety.magman import MagmanBox, _max_acceleration
 from onrig.runtime.safety.pendulum import PendulumBox
-from onrig.tools.first_rig import texts_of
+from onrig.tools.first_rig import rig_files
 from onrig.tools.load import load
 
 RIGS = Path("hw/firmware/rigs")
@@ -54,5 +54,5 @@ def test_the_velocity_is_behind_by_no_more_than_is_said(config: str, header: str
     assert 0.9 * figure < behind + counts <= figure
     assert told in " ".join(README.read_text().split())
     if config != "pendulum":
-        assert f"sensor_error: {{velocity: {figure}}}" in texts_of(header, "bench")["README.md"]
+        assert f"sensor_error: {{velocity: {figure}}}" in rig_files(header, "bench")["README.md"]
         load(config, [f"limits.predicted.sensor_error={{velocity: {figure}}}"])

@@ -16,7 +16,7 @@ from onrig.learner.algorithms.traced import TracedAlgorithm
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.tape.operations import OPERATIONS, Kind
 from onrig.tools.bench.replay.cases import Shape
-from onrig.tools.bench.report import Check, Row, at_least, percentiles
+from onrig.tools.bench.report import Check, Row, check_at_least, percentiles
 from onrig.tools.workers import Unavailable
 
 ONRIG: Final = "onrig"
@@ -277,5 +277,5 @@ def speed_checks(rates: Rates) -> list[Check]:
         for of, bound in _TIMES_FASTER.get((case.algorithm, case.network, case.trials), {}).items():
             ratio = times_faster(rates, case, of)
             if ratio is not None:
-                checks.append(at_least(f"{case.title}: times {of}'s single trial at least", ratio, bound))
+                checks.append(check_at_least(f"{case.title}: times {of}'s single trial at least", ratio, bound))
     return checks

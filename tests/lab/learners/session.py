@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.tools.bench.processes import START_S, ProcessGroup, Worker, round_robin
-from onrig.tools.bench.report import Check, Row, at_most, number, percentiles
+from onrig.tools.bench.processes import START_UP_TIME_S, ProcessGroup, Worker, round_robin
+from onrig.tools.bench.report import Check, Row, check_at_most, format_number, percentiles
 from onrig.tools.bench.timing import Timings
 from onrig.tools.progress import Progress
 from onrig.tools.terminal import align
@@ -47,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def seconds(self, subjects: Sequence[str]) -> float:
         """Estimated duration."""
-        return START_S * len(subjects) + sum(self.group_s(group, subjects) for group in self.groups)
+        return START_UP_TIME_S * len(subjects) + sum(self.group_s(group, subjects) for group in self.groups)
 
     def group_s(self, group: Sequence[LearnerCase], subjects: Sequence[str]) -> float:
         """Estimated duration of one group."""
@@ -116,7 +116,7 @@ class StrategyPlan(msgspec.Struct, frozen=True):
 
     def ride_s(self) -> float:
         """Estimated duration of one strategy."""
-        return START_S + _FILL_S + len(WEIGHTS) * self.episodes * _EPISODE_S
+        return START_UP_TIME_S + _FILL_S + len(WEIGHTS) * self.episodes * _EPISODE_S
 
 
 class Minutes(NamedTuple):
@@ -171,7 +171,7 @@ def measure_strategies(
                         points.append(timings)
                 if len(points) == len(WEIGHTS):
                     measured[ride] = minutes(points, plan.of_episodes)
-        progress.finish_step(plan.ride_s() - START_S)
+        progress.finish_step(plan.ride_s() - START_UP_TIME_S)
     return measured, process_group.unavailable
 
 
@@ -189,7 +189,9 @@ def strategy_rows(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> l
 def strategy_checks(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> list[Check]:
     """Return the bounds on complete strategies."""
     size = f"{plan.trials} trials x {plan.of_episodes} episodes"
-    return [at_most(f"{r.strategy}, {size}: minutes at most", m.median, r.bound_minutes) for r, m in measured.items()]
+    return [
+        check_at_most(f"{r.strategy}, {size}: minutes at most", m.median, r.bound_minutes) for r, m in measured.items()
+    ]
 
 
 def strategy_table(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> str:
@@ -198,6 +200,12 @@ def strategy_table(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> 
     rows = [head + [f"s/episode at {share:.0%}" for share in WEIGHTS]]
     for ride, m in measured.items():
         rows.append(
-            [ride.strategy, number(m.median), number(m.least), number(m.busy), *(f"{s:.3f}" for s in m.episode_s)]
+            [
+                ride.strategy,
+                format_number(m.median),
+                format_number(m.least),
+                format_number(m.busy),
+                *(f"{s:.3f}" for s in m.episode_s),
+            ]
         )
     return align(rows)

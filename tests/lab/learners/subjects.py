@@ -26,7 +26,7 @@ from onrig.learner.trials.rows import contents_for
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.bench.replay.buffers import Floats, transitions
-from onrig.tools.bench.timing import Timings, measure, measure_beside_stalls, quiet_collector
+from onrig.tools.bench.timing import Timings, disable_collector, measure, measure_with_stalls
 from onrig.tools.load import load
 from onrig.tools.workers import Channel, Unavailable
 from tests.lab.learners.cases import (
@@ -62,11 +62,11 @@ class Subject:
         run = self._calls.get(case)
         if run is None:
             run = self._calls[case] = self._build(case, updates, seed)
-            quiet_collector()
+            disable_collector()
         timed = run
         gc.collect()
         if case.work is Work.LARGE:
-            beside = measure_beside_stalls(lambda _: timed(), range(calls), limit_ns)
+            beside = measure_with_stalls(lambda _: timed(), range(calls), limit_ns)
             return Timings(beside.busy_calls, beside.spans)
         return Timings(measure(lambda _: timed(), range(calls), limit_ns, clock=time.process_time_ns))
 

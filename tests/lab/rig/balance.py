@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import Miss
-from onrig.tools.bench.report import Check, at_least, at_most
+from onrig.tools.bench.report import Check, check_at_least, check_at_most
 from tests.lab.endurance.schedule import NATURES, Kind
 from tests.lab.rig.processes import use_of
 from tests.lab.rig.run_folder import ReportedCounts
@@ -253,19 +253,23 @@ def life_checks(life: Lifetime, durable_records: int) -> list[Check]:
     told, before = life.told, life.before
     checks = [
         _equal(f"{name}: records read along, of those written", life.read, life.written),
-        at_least(f"{name}: records written and never taken in", life.lost, 0),
-        at_most(f"{name}: records written and never taken in, dropped ones beside", life.lost, kills * durable_records),
-        at_most(f"{name}: records dropped", told.dropped - before.dropped, 0),
-        at_least(f"{name}: experiences produced and not offered to the memory", life.produced - life.offered, -kills),
-        at_most(
+        check_at_least(f"{name}: records written and never taken in", life.lost, 0),
+        check_at_most(
+            f"{name}: records written and never taken in, dropped ones beside", life.lost, kills * durable_records
+        ),
+        check_at_most(f"{name}: records dropped", told.dropped - before.dropped, 0),
+        check_at_least(
+            f"{name}: experiences produced and not offered to the memory", life.produced - life.offered, -kills
+        ),
+        check_at_most(
             f"{name}: experiences produced and not offered to the memory",
             life.produced - life.offered,
             kills * durable_records,
         ),
         _equal(f"{name}: experiences kept, of those offered (FIFO keeps all)", life.kept, life.offered),
         _equal(f"{name}: experiences stored", told.stored, min(told.capacity, told.kept)),
-        at_most(f"{name}: policies rolled back, of those admitted", life.rolled_back, life.admitted + 1),
-        at_most(f"{name}: mirrors that the rig found to differ", told.mirror_mismatches, 0),
+        check_at_most(f"{name}: policies rolled back, of those admitted", life.rolled_back, life.admitted + 1),
+        check_at_most(f"{name}: mirrors that the rig found to differ", told.mirror_mismatches, 0),
     ]
     if not kills:
         missed = sum(life.missed.values())
@@ -298,20 +302,20 @@ def checks(ledger: Ledger) -> list[Check]:
         _equal("faults that end the run and did not", sum(not h.ended_run for h in ends), 0),
         _equal("ends of the rig that no fault explains", len(ledger.unexpected_ends), 0),
         _equal("losses that were not told", len(ledger.untold), 0),
-        at_least("comparisons of a mirror with the memory", ledger.compared, 1),
-        at_least("of them of the whole memory, by its hash", ledger.compared_whole, 1),
+        check_at_least("comparisons of a mirror with the memory", ledger.compared, 1),
+        check_at_least("of them of the whole memory, by its hash", ledger.compared_whole, 1),
         _equal("mirror mismatches", ledger.mismatches, 0),
-        at_least("mirrors that heard of the last end and were compared", _final_mirrors(ledger), 1),
+        check_at_least("mirrors that heard of the last end and were compared", _final_mirrors(ledger), 1),
     ]
     if any(slope.spans_s >= JUDGED_S for slope in (*ledger.memory.values(), *ledger.descriptors.values())):
         unseen = [role for role in JUDGED if role not in ledger.memory or role not in ledger.descriptors]
         found.append(_equal("processes of the rig that were not followed", len(unseen), 0))
     for role, slope in ledger.memory.items():
         if role in JUDGED and slope.spans_s >= JUDGED_S:
-            found.append(at_most(f"memory of {role}, MB per minute", slope.per_minute, FLAT_MB_PER_MIN))
+            found.append(check_at_most(f"memory of {role}, MB per minute", slope.per_minute, FLAT_MB_PER_MIN))
     for role, slope in ledger.descriptors.items():
         if role in JUDGED and slope.spans_s >= JUDGED_S:
-            found.append(at_most(f"file descriptors of {role}, per minute", slope.per_minute, FLAT_FDS_PER_MIN))
+            found.append(check_at_most(f"file descriptors of {role}, per minute", slope.per_minute, FLAT_FDS_PER_MIN))
     return found
 
 

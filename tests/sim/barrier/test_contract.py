@@ -11,7 +11,7 @@ import pytest
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.safety.barrier_file import decode, encode
 from onrig.sim.barrier.plants import draw_plants
-from onrig.tools.load import load, load_for_rig, on_port
+from onrig.tools.load import load, load_for_rig, replace_device
 from tests.sim.barrier.beam import BEAM, beam, computed, with_table
 
 
@@ -111,7 +111,7 @@ def test_a_twin_that_the_uncertainty_does_not_cover_is_refused(bench: Path) -> N
 
 def test_a_device_on_a_port_keeps_the_plant_of_the_twin(bench: Path) -> None:
     config, _ = with_table(bench)
-    moved = on_port(config, "/dev/null")
+    moved = replace_device(config, "/dev/null")
     assert moved.device.twin is None
     assert moved.limits.predicted is not None
     assert moved.limits.predicted.plant["kind"] == "linear"  # type: ignore[attr-defined]

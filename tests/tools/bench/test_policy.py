@@ -20,7 +20,7 @@ from tests.tools import policies
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "FULL", Plan(1, 2, 1, 1))
     monkeypatch.setattr(policy, "_CACHE_BYTES", 1 << 10)
-    monkeypatch.setattr(policy, "quiet_collector", lambda: None)
+    monkeypatch.setattr(policy, "disable_collector", lambda: None)
 
 
 def test_sizes_and_kinds_are_measured_beside_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

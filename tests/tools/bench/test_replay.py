@@ -27,7 +27,7 @@ from onrig.tools.bench.replay.figures import (
 )
 from onrig.tools.bench.replay.onrig import build
 from onrig.tools.bench.replay.subject import N_ACT, N_OBS, Verdict, deviation, gate
-from onrig.tools.bench.timing import SKIPPED, Quantiles, Timings, measure, measure_beside_stalls, quantiles_us
+from onrig.tools.bench.timing import SKIPPED, Quantiles, Timings, measure, measure_with_stalls, quantiles_us
 from onrig.tools.cli import main, members
 from onrig.tools.workers import Unavailable
 
@@ -126,7 +126,7 @@ def test_calls_that_did_nothing_are_not_timed() -> None:
         return None if i % 3 == 0 else SKIPPED
 
     assert len(measure(every_third, range(30), LONG_NS)) == 10
-    beside = measure_beside_stalls(every_third, range(30), LONG_NS)
+    beside = measure_with_stalls(every_third, range(30), LONG_NS)
     assert [len(of) for of in (beside.calls, beside.spans, beside.busy_calls, beside.busy_spans)] == [10, 10, 10, 10]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.tools.doctor.clocks import FrequencyFacts, check_frequency, examine_frequency, flags_of, read_frequency
+from onrig.tools.doctor.clocks import FrequencyFacts, check_frequency, examine_frequency, parse_flags, read_frequency
 from tests.tools.doctor.boards import LOCKSTEP, PI_5, RIG, board, by_name, verdicts
 
 CALM = FrequencyFacts({0: "performance", 1: "performance"}, 0, None, 50.0)
@@ -54,7 +54,7 @@ def test_heat_is_a_warning() -> None:
 
 @pytest.mark.parametrize(("text", "flags"), [("throttled=0x50000\n", 0x50000), ("throttled=0x0", 0), ("error", None)])
 def test_what_vcgencmd_says_is_read(text: str, flags: int | None) -> None:
-    assert flags_of(text) == flags
+    assert parse_flags(text) == flags
 
 
 def test_the_facts_come_from_sys(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from onrig.tools.doctor import memory
 from onrig.tools.doctor.finding import Needs
-from onrig.tools.doctor.memory import DiskFacts, MemoryFacts, mount_of
+from onrig.tools.doctor.memory import DiskFacts, MemoryFacts, find_mount
 from tests.tools.doctor.boards import GENERAL, RIG, board, by_name, verdicts
 
 ROOMY = MemoryFacts(8 << 30, {}, 4 << 30, 4 << 30, True)
@@ -92,7 +92,7 @@ def test_a_disk_without_room_or_of_the_wrong_kind_is_told(facts: DiskFacts, verd
     ],
 )
 def test_the_mount_that_holds_a_path_is_found(path: str, mount: tuple[str, str, bool]) -> None:
-    assert mount_of(MOUNTS, Path(path)) == mount
+    assert find_mount(MOUNTS, Path(path)) == mount
 
 
 def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_the_one_above(tmp_path: Path) -> None:

@@ -9,12 +9,21 @@ import pytest
 from onrig.runtime.process_settings import RealTime
 from onrig.tools.doctor import punctuality
 from onrig.tools.doctor.finding import Needs
-from onrig.tools.doctor.punctuality import Answer, Latency, LoopFacts, Request, check_loop, measure, pace, ticks_in
+from onrig.tools.doctor.punctuality import (
+    Latency,
+    LoopFacts,
+    Measurement,
+    MeasurementRequest,
+    check_loop,
+    measure,
+    pace,
+    tick_count,
+)
 from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board
 
-CALM = Answer(2000, 0, 30.0, 60.0, 90.0, 120.0, True, [])
-ROUGH = Answer(2000, 3, 30.0, 60.0, 900.0, 25000.0, True, [])
+CALM = Measurement(2000, 0, 30.0, 60.0, 90.0, 120.0, True, [])
+ROUGH = Measurement(2000, 3, 30.0, 60.0, 900.0, 25000.0, True, [])
 HISTOGRAM = """# /dev/cpu_dma_latency set to 0us
 # Histogram
 000000 000000
@@ -61,14 +70,14 @@ def test_a_measurement_answers_in_microseconds_and_says_when_it_begins(monkeypat
     monkeypatch.setattr(punctuality, "enter_realtime", lambda settings: ["not granted"])
     monkeypatch.setattr(punctuality, "freeze_collector", lambda: None)
     ready: list[bool] = []
-    answer = measure(Request(1_000_000, 4, RealTime()), lambda: ready.append(True))
+    answer = measure(MeasurementRequest(1_000_000, 4, RealTime()), lambda: ready.append(True))
     assert (answer.ticks, answer.missed, answer.max, ready) == (4, 0, 10.0, [True])
     assert answer.warnings == ["not granted"]
 
 
 @pytest.mark.parametrize(("seconds", "rate_hz", "ticks"), [(10, 200, 2000), (1, 5, 20), (10, 1e6, 100_000)])
 def test_the_number_of_ticks_is_bounded(seconds: float, rate_hz: float, ticks: int) -> None:
-    assert ticks_in(seconds, rate_hz) == ticks
+    assert tick_count(seconds, rate_hz) == ticks
 
 
 def test_a_punctual_loop_passes_with_its_figures_and_cyclictest_beside() -> None:
@@ -94,7 +103,7 @@ def test_a_late_loop_on_a_machine_that_stalls_by_itself_is_not_blamed() -> None:
 
 
 def test_a_tail_beyond_a_tenth_of_the_period_is_a_warning() -> None:
-    late = Answer(2000, 0, 30.0, 60.0, 600.0, 700.0, True, [])
+    late = Measurement(2000, 0, 30.0, 60.0, 600.0, 700.0, True, [])
     assert check_loop(LoopFacts(late, "", None, False), RIG).verdict.value == "WARN"
     assert check_loop(LoopFacts(late, "", None, False), RIG._replace(rate_hz=50.0)).verdict.value == "PASS"
 

@@ -17,10 +17,10 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
 from onrig.tools.doctor import examination as doctor
 from onrig.tools.doctor import punctuality
-from onrig.tools.doctor.finding import PAGE, Check, Needs, Verdict, as_data, exit_code, failed, passed, warned
+from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, Verdict, as_data, exit_code, failed, passed, warned
 from onrig.tools.doctor.ports import examine_keys
-from onrig.tools.doctor.punctuality import Answer, LoopFacts
-from onrig.tools.doctor.run_needs import learner_bytes, needs_of, whole_run_bytes
+from onrig.tools.doctor.punctuality import LoopFacts, Measurement
+from onrig.tools.doctor.run_needs import complete_run_bytes, determine_needs, learner_bytes
 from onrig.tools.doctor.wheels import WHEELS, Wheel, WheelFacts
 from onrig.tools.key_folder import make_keys
 from onrig.tools.load import load, load_for_rig
@@ -28,7 +28,7 @@ from onrig.tools.machine import Machine
 from onrig.tools.run import _warn_of_disk_space
 from tests.tools.doctor.boards import RIG, by_name
 
-ANSWER = Answer(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
+ANSWER = Measurement(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
 
 
 def all_work(wheels: Iterable[Wheel]) -> list[WheelFacts]:
@@ -42,7 +42,7 @@ def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
         return LoopFacts(ANSWER, "", None, False)
 
     monkeypatch.setattr(punctuality, "read_loop", read)
-    monkeypatch.setattr(doctor, "read_all", all_work)
+    monkeypatch.setattr(doctor, "read_wheels", all_work)
 
 
 def test_every_finding_is_a_line_and_what_is_not_well_has_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,12 +151,12 @@ def test_a_run_asks_for_what_its_configuration_says(tmp_path: Path) -> None:
         'link={listen: "tcp://*:5555", keys: "K/rig"}',
         'selection={strategy: "FIFO[Uniform]", capacity: 1000}',
     ]
-    needs = needs_of(load_for_rig("pendulum", settings), "pendulum", tmp_path, "/dev/x")
+    needs = determine_needs(load_for_rig("pendulum", settings), "pendulum", tmp_path, "/dev/x")
     assert (needs.rate_hz, needs.priority, needs.cpu, needs.realtime) == (500.0, 20, 3, True)
     assert (needs.port, needs.keys, needs.learner, needs.folder) == ("/dev/x", Path("K/rig"), False, tmp_path)
-    longer = needs_of(load_for_rig("pendulum", [*settings, "episodes=5000"]), "pendulum", tmp_path, None)
+    longer = determine_needs(load_for_rig("pendulum", [*settings, "episodes=5000"]), "pendulum", tmp_path, None)
     assert longer.disk_bytes > 2 * needs.disk_bytes > 0
-    unlogged = needs_of(load_for_rig("pendulum", [*settings, "log.mcap=false"]), "pendulum", tmp_path, None)
+    unlogged = determine_needs(load_for_rig("pendulum", [*settings, "log.mcap=false"]), "pendulum", tmp_path, None)
     assert 0 < unlogged.disk_bytes < needs.disk_bytes - 200_000_000
     assert needs.shm_bytes > 1 << 20
 
@@ -180,7 +180,7 @@ def test_a_learner_needs_room_for_its_sampler_and_for_links_between_experiences(
 
 
 def test_a_lockstep_run_asks_for_no_real_time() -> None:
-    assert not needs_of(load_for_rig("pendulum"), "pendulum", Path("runs"), None).realtime
+    assert not determine_needs(load_for_rig("pendulum"), "pendulum", Path("runs"), None).realtime
 
 
 def test_keys_that_others_may_read_fail_and_good_ones_pass(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_keys_are_asked_for_where_somebody_is_to_connect(needs: Needs, verdicts:
 
 def test_the_sections_that_remedies_point_at_are_on_their_page() -> None:
     root = Path(doctor.__file__).parents[2]
-    page = (root / PAGE).read_text()
+    page = (root / REAL_TIME_PAGE).read_text()
     sources = "".join(path.read_text() for path in (root / "tools" / "doctor").glob("*.py"))
     named = set(re.findall(r"\{PAGE\}, '([^']+)'", sources))
     assert named == {"A kernel", "The governor"}
@@ -221,7 +221,7 @@ def test_a_disk_too_small_for_the_whole_run_is_told_of_beforehand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = load_for_rig("pendulum")
-    whole = whole_run_bytes(config)
+    whole = complete_run_bytes(config)
     free = whole
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=1))
     _warn_of_disk_space(config, tmp_path)

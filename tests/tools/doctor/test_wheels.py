@@ -13,8 +13,8 @@ from onrig.tools.doctor.wheels import (
     WheelFacts,
     check_wheel,
     is_importable,
-    read_all,
     read_wheel,
+    read_wheels,
     required_wheels,
 )
 
@@ -69,7 +69,7 @@ def test_a_rig_without_a_learner_is_not_asked_for_torch() -> None:
 
 
 def test_several_are_tried_and_come_back_in_their_order() -> None:
-    facts = read_all(WHEELS, lambda wheel: WheelFacts(wheel, "1", 0, ""))
+    facts = read_wheels(WHEELS, lambda wheel: WheelFacts(wheel, "1", 0, ""))
     assert [f.wheel for f in facts] == list(WHEELS)
 
 

@@ -14,7 +14,7 @@ from onrig.sim.identification.result import Result
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import drawn_options
 from onrig.tools.load import load_for_rig, rig_findings
-from onrig.tools.pretrained import HELD_OUT
+from onrig.tools.pretrained import N_HELD_OUT_PLANTS
 from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
 from tests.tools.pretraining.posterior import STD, pendulum_result, write_pendulum
 
@@ -27,7 +27,7 @@ def config(tmp_path: Path) -> RunConfig:
 def test_held_out_plants_are_not_learned_on(config: RunConfig) -> None:
     plants = plants_of(pendulum_result(), config, "FILE")
     gains = [set(part["gain_per_v_s2"]) for part in (plants.learned, plants.held_out)]
-    assert [len(g) for g in gains] == [200 - HELD_OUT - plants.uncovered, HELD_OUT]
+    assert [len(g) for g in gains] == [200 - N_HELD_OUT_PLANTS - plants.uncovered, N_HELD_OUT_PLANTS]
     assert not gains[0] & gains[1]
 
 

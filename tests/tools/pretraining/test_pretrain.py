@@ -15,7 +15,7 @@ from onrig.runtime.replay.seeds import digest
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.tools.api.run_data import RunData
-from onrig.tools.beginning import begin_with
+from onrig.tools.beginning import read_beginning
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
 from onrig.tools.pretrained import Pretraining, Scores, read_pretraining
@@ -71,7 +71,7 @@ def test_a_killed_one_continues_to_the_same_bits(trained: Trained) -> None:
 
 def test_a_run_begins_with_its_networks_and_experiences(trained: Trained) -> None:
     settings = [f"recipe={trained.out / 'start.yaml'}", f"identified={trained.out / 'identified.yaml'}", *SMALL[:1]]
-    beginning = begin_with(load_for_rig("pendulum", settings))
+    beginning = read_beginning(load_for_rig("pendulum", settings))
     begun = beginning.facts["start"]
     assert isinstance(begun, dict)
     assert begun["experiences"]["experiences"] == 6 * 30

@@ -3,14 +3,21 @@ from __future__ import annotations
 import msgspec
 
 from onrig.tools.experiments.store import Cell
-from onrig.tools.reports.conditions import Value, common, grouped, in_words, settings, varying
+from onrig.tools.reports.conditions import (
+    Value,
+    describe_common,
+    describe_conditions,
+    group_by_axes,
+    settings,
+    varying_conditions,
+)
 from tests.tools.reports.synthetic import cell, noise
 
 
 def words(cells: list[Cell]) -> list[str]:
     found = settings(cells)
-    axes = varying(found)
-    return [in_words(axes, [s.conditions[axis] for axis in axes]) for s in found]
+    axes = varying_conditions(found)
+    return [describe_conditions(axes, [s.conditions[axis] for axis in axes]) for s in found]
 
 
 def test_conditions_are_read_from_the_configuration_and_named_where_they_vary() -> None:
@@ -39,7 +46,7 @@ def test_conditions_are_read_from_the_configuration_and_named_where_they_vary() 
 
 def test_the_capacity_of_full_keeps_it_from_no_comparison() -> None:
     found = settings([cell(strategy="FIFO[Uniform]"), cell(strategy="FULL[Uniform]")])
-    assert varying(found) == []
+    assert varying_conditions(found) == []
     assert found[1].conditions["capacity"] is None
 
 
@@ -88,7 +95,7 @@ def test_what_means_nothing_for_a_cell_joins_every_group() -> None:
         ({"capacity": 9.0, "noise": 0.0}, "large"),
         ({"capacity": None, "noise": 1.0}, "noisy"),
     ]
-    assert grouped(items, ["capacity", "noise"]) == {
+    assert group_by_axes(items, ["capacity", "noise"]) == {
         (5.0, 0.0): ["small", "full"],
         (9.0, 0.0): ["full", "large"],
         (None, 1.0): ["noisy"],
@@ -96,6 +103,6 @@ def test_what_means_nothing_for_a_cell_joins_every_group() -> None:
 
 
 def test_what_all_cells_share_is_named_as_far_as_it_is_worth_naming() -> None:
-    assert common(settings([cell(strategy="FIFO[Uniform]")])) == "pendulum, DDPG, small network, 50 Hz"
+    assert describe_common(settings([cell(strategy="FIFO[Uniform]")])) == "pendulum, DDPG, small network, 50 Hz"
     noisy = [cell(c, *noise(0.02), strategy="FIFO[Uniform]") for c in ("pendulum", "magman")]
-    assert common(settings(noisy)) == "DDPG, small network, 50 Hz, σ = 0.02"
+    assert describe_common(settings(noisy)) == "DDPG, small network, 50 Hz, σ = 0.02"

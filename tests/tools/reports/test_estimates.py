@@ -9,8 +9,8 @@ import pytest
 from onrig.tools.experiments.store import Cell, Trial
 from onrig.tools.reports.results import (
     Result,
-    against_baseline,
-    against_plainer_sampling,
+    compare_with_baseline,
+    compare_with_plainer_sampling,
     estimate,
     groups,
     read_experiment,
@@ -31,7 +31,7 @@ def results(folder: Path, cells: Sequence[Cell], make: Make = by_strategy, trial
 def test_each_strategy_is_compared_with_fifo_uniform_by_common_seeds(tmp_path: Path) -> None:
     cells = [cell(strategy=s) for s in ("FULL[Uniform]", "FIFO[Uniform]", "FULL[PER]")]
     write_experiment(tmp_path, cells, 4, make=by_strategy, done=lambda one, seed: one is not cells[0] or seed != 1)
-    found = against_baseline(read_experiment(tmp_path).results)
+    found = compare_with_baseline(read_experiment(tmp_path).results)
     assert [(d.strategy, d.against, d.pairs) for d in found] == [
         ("FULL[Uniform]", "FIFO[Uniform]", 3),
         ("FULL[PER]", "FIFO[Uniform]", 4),
@@ -44,7 +44,7 @@ def test_each_strategy_is_compared_with_fifo_uniform_by_common_seeds(tmp_path: P
 
 
 def test_without_fifo_uniform_the_first_strategy_is_the_baseline(tmp_path: Path) -> None:
-    found = against_baseline(results(tmp_path, [cell(strategy=s) for s in ("FULL[PER]", "FULL[Uniform]")]))
+    found = compare_with_baseline(results(tmp_path, [cell(strategy=s) for s in ("FULL[PER]", "FULL[Uniform]")]))
     assert [(d.strategy, d.against) for d in found] == [("FULL[Uniform]", "FULL[PER]")]
 
 
@@ -52,12 +52,12 @@ def test_only_the_same_conditions_are_compared(tmp_path: Path) -> None:
     cells = [cell("pendulum", strategy="FIFO[Uniform]"), cell("magman", strategy="FULL[Uniform]")]
     found = results(tmp_path, cells)
     assert [g.conditions for g in groups(found)] == ["pendulum", "magman"]
-    assert against_baseline(found) == []
+    assert compare_with_baseline(found) == []
 
 
 def test_sampling_is_compared_with_uniform_and_with_the_uncorrected_for_the_same_retention(tmp_path: Path) -> None:
     names = ("FIFO[Uniform]", "FIFO[PER]", "FIFO[PER+IS]", "FULL[PER]", "FULL[Uniform]")
-    found = against_plainer_sampling(results(tmp_path, [cell(strategy=s) for s in names]))
+    found = compare_with_plainer_sampling(results(tmp_path, [cell(strategy=s) for s in names]))
     pairs = [(d.strategy, d.against, round(d.final.value, 9)) for d in found]
     assert pairs == [("FIFO[PER+IS]", "FIFO[PER]", 0.1), ("FULL[PER]", "FULL[Uniform]", -0.1)]
 
@@ -82,7 +82,7 @@ def test_comparisons_under_the_same_conditions_are_corrected_for_their_number(tm
         return flat(0.5 + (level if seed else -level))(one, seed)  # nine of ten pairs in one direction
 
     cells = [cell(config, strategy=s) for config in ("pendulum", "magman") for s in LEVELS]
-    found = against_baseline(results(tmp_path, cells[:4] + cells[5:7], make, trials=10))
+    found = compare_with_baseline(results(tmp_path, cells[:4] + cells[5:7], make, trials=10))
     p = 22 / 1024
     assert [d.final.p for d in found if d.conditions == "magman"] == pytest.approx([p])
     # FIFO[PER+IS] is FIFO[Uniform] itself here: three comparisons, of which one is without a difference.

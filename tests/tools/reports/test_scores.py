@@ -19,7 +19,7 @@ from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
 from onrig.tools.load import load
 from onrig.tools.reports import style
-from onrig.tools.reports.scores import Scored, best_sheet, memory_bytes, scored_world, scores_sheet
+from onrig.tools.reports.scores import ScoredCell, best_sheet, memory_bytes, score_world, scores_sheet
 from onrig.tools.reports.world_results import WorldResult, read_results
 from tests.tools.experiments.specs import written
 from tests.tools.reports.synthetic import cell as run_cell
@@ -66,7 +66,7 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
         for seed in range(5):
             returns = _returns(rising - 0.025 * seed)
             write_trial(tmp_path, cell, seed, Trial(rising, returns, None))
-    scored = [scored_world("pendulum", str(r.cell.label["called"]), r) for r in read_results(tmp_path, cells)]
+    scored = [score_world("pendulum", str(r.cell.label["called"]), r) for r in read_results(tmp_path, cells)]
     assert all(one is not None for one in scored)
     # 500 updates of 1 ms; 1000 of 2 ms, of which a quarter fits; 5 iterations of 0.05 s: all of them.
     costs = {c.id: Cost(0.0, s, 0.0, 1) for c, s in zip(cells, (1e-3, 2e-3, 0.05), strict=True)}
@@ -89,9 +89,11 @@ def test_the_best_is_ahead_of_those_that_it_beats_in_pairs() -> None:
     run = StepRun("plant:pendulum", 1000, Evaluation(100))
     noise = np.linspace(-0.05, 0.05, 10)
 
-    def of(name: str, performance: np.ndarray, group: str = "pendulum") -> Scored:
+    def of(name: str, performance: np.ndarray, group: str = "pendulum") -> ScoredCell:
         curves = np.repeat(performance[:, None], 4, axis=1)
-        return Scored(group, name, WorldCell("id", {}, run), np.arange(len(curves)), curves, np.arange(4), np.arange(4))
+        return ScoredCell(
+            group, name, WorldCell("id", {}, run), np.arange(len(curves)), curves, np.arange(4), np.arange(4)
+        )
 
     good = of("good", 0.9 + noise)
     sheet = best_sheet([of("poor", 0.88 + noise), good, of("like it", 0.9 + noise[::-1] - 0.001)])
@@ -122,7 +124,7 @@ def test_no_scores_where_an_episode_may_end_early_or_the_world_is_another() -> N
         StepRun("plant:pendulum", 10, options={"end_outside": True}),
     ):
         result = WorldResult(WorldCell("id", {"world": "w"}, run), np.arange(1), np.zeros((1, 1)), 1, None, None)
-        assert scored_world("w", "cell", result) is None
+        assert score_world("w", "cell", result) is None
 
 
 def test_costs_are_measured_beside_the_trials_and_reported(

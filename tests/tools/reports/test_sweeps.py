@@ -6,9 +6,9 @@ import pytest
 
 from onrig.tools.experiments.store import Cell
 from onrig.tools.reports import style
-from onrig.tools.reports.curves import by_figure, draw_curves
+from onrig.tools.reports.curves import draw_curves, group_by_figure
 from onrig.tools.reports.results import Result, read_experiment
-from onrig.tools.reports.sweeps import SWEEPS, lines_of, number_of
+from onrig.tools.reports.sweeps import SWEEPS, figure_number, lines_of
 from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
 
 FIFO = "FIFO[Uniform]"
@@ -52,7 +52,7 @@ LINES = {5: 4, 7: 2, 8: 2, 9: 2, 10: 2, 11: 1, 20: 2, 21: 1}
 def test_a_grid_gives_the_figure_that_shows_its_sweep_and_no_other(tmp_path: Path, number: int) -> None:
     found = results(tmp_path, GRIDS[number])
     drawn = {s.slug: lines_of(s, found) for s in SWEEPS}
-    numbers = [number_of(s, drawn[s.slug])[0] for s in SWEEPS if drawn[s.slug]]
+    numbers = [figure_number(s, drawn[s.slug])[0] for s in SWEEPS if drawn[s.slug]]
     assert numbers == [number]
     [lines] = [lines for lines in drawn.values() if lines]
     assert len(lines) == LINES[number]
@@ -79,7 +79,7 @@ def test_two_values_make_no_sweep(tmp_path: Path) -> None:
 def test_strategies_go_into_the_figure_of_their_conditions(
     tmp_path: Path, overrides: tuple[str, ...], strategies: tuple[str, ...], numbers: dict[int, int]
 ) -> None:
-    found = by_figure(results(tmp_path, [cell("pendulum", *overrides, strategy=s) for s in strategies]))
+    found = group_by_figure(results(tmp_path, [cell("pendulum", *overrides, strategy=s) for s in strategies]))
     assert {number: len(groups[0].results) for number, groups in found.items()} == numbers
     assert all(len(groups) == 1 for groups in found.values())
 

@@ -13,7 +13,7 @@ from onrig.runtime.run_state.running import RemoteControl, Running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
-from onrig.tools.service.halt import FADE_S, find, halt, main
+from onrig.tools.service.halt import FADE_TIMEOUT_S, find, halt, main
 
 
 class Loop:
@@ -58,7 +58,7 @@ def test_a_loop_that_does_not_fade_is_stopped_at_once(tmp_path: Path) -> None:
     with looping(tmp_path, {2: 0.1}) as (loop, remote):
         assert halt(remote, lambda: loop.now_s, loop.sleep)
         assert loop.board.stop_outside == 2
-        assert loop.now_s > FADE_S
+        assert loop.now_s > FADE_TIMEOUT_S
 
 
 def test_a_loop_that_hangs_is_left_to_its_devices_lease(tmp_path: Path) -> None:

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from onrig.runtime.supervise.revival import HANG_GRACE_S
 from onrig.tools.ports import UsbIdentity
 from onrig.tools.service.texts import (
-    MARK,
-    WATCHDOG_S,
+    HEADER_LINE,
+    WATCHDOG_TIMEOUT_S,
     Service,
     device_unit,
     limits_text,
+    quote_for_systemd,
     rule_text,
     service_name,
     unit_text,
-    word,
 )
 
 FTDI = UsbIdentity("0403", "6001", "A600XYZ")
@@ -65,13 +65,13 @@ def values(text: str) -> dict[str, str]:
     ],
 )
 def test_words_of_a_command_line_reach_the_program_as_they_are(text: str, quoted: str) -> None:
-    assert word(text) == quoted
+    assert quote_for_systemd(text) == quoted
 
 
 @settings(max_examples=50)
 @given(st.text(max_size=30))
 def test_a_word_is_one_word_on_one_line_and_reads_as_what_was_written(text: str) -> None:
-    quoted = word(text)
+    quoted = quote_for_systemd(text)
     assert "\n" not in quoted
     if not quoted.startswith('"'):
         assert quoted == text
@@ -95,7 +95,7 @@ def test_device_units_are_named_as_systemd_escape_names_them() -> None:
 def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
     text = unit_text(SERVICE)
     unit = values(text)
-    assert text.startswith(MARK)
+    assert text.startswith(HEADER_LINE)
     assert unit["Type"] == "notify"
     assert unit["ExecStart"] == (
         '/home/pi/onrig/.venv/bin/python -m onrig.tools.cli run "/home/pi/my rig.yaml"'
@@ -111,8 +111,8 @@ def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
 
 
 def test_systemd_gives_up_a_hung_loop_only_after_the_supervisor_did() -> None:
-    assert WATCHDOG_S / 2 >= HANG_GRACE_S
-    assert values(unit_text(SERVICE))["WatchdogSec"] == str(WATCHDOG_S)
+    assert WATCHDOG_TIMEOUT_S / 2 >= HANG_GRACE_S
+    assert values(unit_text(SERVICE))["WatchdogSec"] == str(WATCHDOG_TIMEOUT_S)
 
 
 def test_a_device_on_another_line_is_disarmed_by_its_configuration_with_the_trust_that_was_given() -> None:
@@ -153,7 +153,7 @@ def test_systemd_itself_finds_nothing_wrong_with_the_unit(for_user: bool, tmp_pa
 
 def test_the_rule_matches_this_adapter_alone_and_sets_its_latency() -> None:
     lines = rule_text(SERVICE).splitlines()
-    assert lines[0] == MARK
+    assert lines[0] == HEADER_LINE
     rules = [line for line in lines if not line.startswith("#")]
     assert rules == [
         'ACTION!="remove", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"',
@@ -176,7 +176,7 @@ def test_a_serial_number_cannot_break_out_of_its_rule() -> None:
 
 
 def test_the_limits_are_the_users_alone() -> None:
-    assert limits_text(SERVICE).splitlines() == [MARK, "pi - rtprio 99", "pi - memlock unlimited"]
+    assert limits_text(SERVICE).splitlines() == [HEADER_LINE, "pi - rtprio 99", "pi - memlock unlimited"]
 
 
 @pytest.mark.parametrize(

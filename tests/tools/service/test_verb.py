@@ -16,7 +16,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
 from onrig.tools.service import installation as install_service
 from onrig.tools.service.installation import PathOccupied, artifacts, file_state, write
-from onrig.tools.service.texts import MARK, Artifact
+from onrig.tools.service.texts import HEADER_LINE, Artifact
 from tests.docs import outside
 from tests.tools.service.test_texts import SERVICE
 
@@ -208,7 +208,7 @@ def test_a_file_of_somebody_else_is_never_replaced_and_nothing_is_written(tmp_pa
 
 
 def test_a_failure_on_the_way_takes_everything_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = Artifact(tmp_path / "b", f"{MARK}\nold\n")
+    old = Artifact(tmp_path / "b", f"{HEADER_LINE}\nold\n")
     write([old])
     real = install_service._replace
 
@@ -220,9 +220,13 @@ def test_a_failure_on_the_way_takes_everything_back(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(install_service, "_replace", fail_at_c)
     with pytest.raises(OSError, match="No space left"):
         write(
-            [Artifact(tmp_path / "new" / "a", "x"), old._replace(text=f"{MARK}\nnew\n"), Artifact(tmp_path / "c", "x")]
+            [
+                Artifact(tmp_path / "new" / "a", "x"),
+                old._replace(text=f"{HEADER_LINE}\nnew\n"),
+                Artifact(tmp_path / "c", "x"),
+            ]
         )
-    assert content(tmp_path) == {"b": f"{MARK}\nold\n"}
+    assert content(tmp_path) == {"b": f"{HEADER_LINE}\nold\n"}
     assert not (tmp_path / "new").exists()
 
 

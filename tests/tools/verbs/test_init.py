@@ -16,8 +16,8 @@ from onrig.runtime.safety.promise import promise_of
 from onrig.sim.plants.pendulum import Pendulum
 from onrig.sim.plants.plant import Plant
 from onrig.tools.cli import VERBS, main
-from onrig.tools.first_rig import plants, rig_name, templates, texts_of
-from onrig.tools.first_rig_plant import NoTemplate, generated, modelled
+from onrig.tools.first_rig import plants, rig_files, rig_name, templates
+from onrig.tools.first_rig_plant import NoTemplate, generate_files, mujoco_model_files
 from onrig.tools.load import load
 from tests.docs.commands import ROOT, commands_of
 from tests.sim.plants.cartpole import CartPole
@@ -134,7 +134,7 @@ def test_names_that_no_frame_carries_are_given_others(tmp_path: Path) -> None:
     model = tmp_path / "m.xml"
     text = MODEL.read_text().replace('name="slide"', 'name="the left slide joint"')
     model.write_text(text.replace('joint="slide"', 'joint="the left slide joint"'))
-    texts = modelled(model)
+    texts = mujoco_model_files(model)
     assert (
         '"the left slide joint": "the_left_slide_j", "the left slide joint_velocity": "the_left_sli_vel"'
         in (texts["run.yaml"])
@@ -146,7 +146,7 @@ def test_a_model_with_other_files_stays_where_it_is(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
     whole = tmp_path / "whole.xml"
     whole.write_text(f'<mujoco><include file="{MODEL}"/></mujoco>')
-    texts = modelled(whole)
+    texts = mujoco_model_files(whole)
     assert "whole.xml" not in texts
     assert str(whole) in texts["run.yaml"]
 
@@ -225,17 +225,17 @@ def test_a_plant_that_fails_names_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Foreign, "derivative", fails)
     monkeypatch.setattr(registry, "load", lambda group, name: Foreign)
     with pytest.raises(NoTemplate, match=r"the plant 'foreign': LookupError: no table"):
-        generated("foreign")
+        generate_files("foreign")
 
 
 def test_a_template_without_its_parts_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("onrig.tools.first_rig.templates", lambda: {"half": tmp_path})
     with pytest.raises(NoTemplate, match=r"the template has no README.md and no bench.yaml"):
-        texts_of("half", "x")
+        rig_files("half", "x")
     (tmp_path / "README.md").write_text("# Half\n")
     (tmp_path / "bench.yaml").write_text("gentle: '1'\ngentle_words: one\ntenth: ''\n")
     with pytest.raises(NoTemplate, match=r"the template has no rig.yaml"):
-        texts_of("half", "x")
+        rig_files("half", "x")
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.running import running_rigs
-from onrig.tools.run_facts import of_summary
+from onrig.tools.run_facts import facts_from_summary
 from tests.lab.rig.run import UNHURRIED
 from tests.tools.web.chromium import Browser, find_chromium
 from tests.tools.web.screenshots import address_in
@@ -245,7 +245,7 @@ def test_the_stop_button_ends_the_run_and_the_page_says_so(
     assert process.wait(PATIENCE_S) == 130
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["exit_reason"] == "stopped from the live view"
-    words = of_summary(load_resolved(folder / "config.yaml"), summary).words()
+    words = facts_from_summary(load_resolved(folder / "config.yaml"), summary).words()
     browser.until(f"document.getElementById('policies-note').textContent === '{words['policies']}'")
     browser.until(f"document.getElementById('missed').textContent.startsWith('{words['ticks']}; ')")
     assert folder not in [r.folder for r in running_rigs()]

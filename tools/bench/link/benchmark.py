@@ -29,7 +29,7 @@ from onrig.tools.bench.report import (
     Check,
     Report,
     Row,
-    at_most,
+    check_at_most,
     checks_table,
     conclude,
     describe_machine,
@@ -37,7 +37,7 @@ from onrig.tools.bench.report import (
 )
 from onrig.tools.bench.timing import quantiles_us
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import complain, unwritable
+from onrig.tools.terminal import complain, file_problem
 
 _VERB: Final = "bench link"
 STEP_TO_RIG_MS: Final = 20.0
@@ -70,7 +70,7 @@ class EndpointResults(NamedTuple):
 
 def benchmark(json: Path | None, *, quick: bool) -> int:
     """Measure, print table and checks; returns the exit code."""
-    if problem := unwritable("json", json):
+    if problem := file_problem("json", json):
         return complain(_VERB, problem)
     report = build_report(*measure(QUICK if quick else FULL))
     conclude(report, [rows_table(report.rows), checks_table(report.checks)], json)
@@ -121,8 +121,8 @@ def build_report(results: dict[str, EndpointResults], admission_times: Admission
         _row("admission, network of 50 and 20 units, processor time", "ms", [ns / 1e6 for ns in admission_times.busy]),
     ]
     checks = [
-        at_most("admission alone: ms at p95", _p95_ms(admission_times.wall), ADMISSION_MS),
-        at_most("admission alone: ms of processor time at p95", _p95_ms(admission_times.busy), ADMISSION_MS),
+        check_at_most("admission alone: ms at p95", _p95_ms(admission_times.wall), ADMISSION_MS),
+        check_at_most("admission alone: ms of processor time at p95", _p95_ms(admission_times.busy), ADMISSION_MS),
     ]
     for name, endpoint in results.items():
         total = endpoint.latency.total
@@ -135,7 +135,7 @@ def build_report(results: dict[str, EndpointResults], admission_times: Admission
             if durations:
                 rows.append(_row(f"{name}: {part}", "ms", [ns / 1e6 for ns in durations]))
         if total:
-            checks.append(at_most(f"{name}: step to rig, ms at p95", _p95_ms(total), STEP_TO_RIG_MS))
+            checks.append(check_at_most(f"{name}: step to rig, ms at p95", _p95_ms(total), STEP_TO_RIG_MS))
         seconds = [s.seconds for s in endpoint.snapshots]
         rows.append(_row(f"{name}: snapshot of {endpoint.snapshots[0].experiences} experiences", "s", seconds))
         rates = [s.experiences / s.seconds for s in endpoint.snapshots]
@@ -145,7 +145,7 @@ def build_report(results: dict[str, EndpointResults], admission_times: Admission
             rows.append(_row(f"{name}: on the wire", "bytes_per_experience", [endpoint.wire_bytes]))
         n_complete, n_snapshots = sum(s.equal for s in endpoint.snapshots), len(endpoint.snapshots)
         checks.append(Check(f"{name}: complete mirrors", n_complete, n_snapshots, n_complete == n_snapshots))
-        checks.append(at_most(f"{name}: policies refused", endpoint.refused, 0))
+        checks.append(check_at_most(f"{name}: policies refused", endpoint.refused, 0))
     rows.append(_row("payload", "bytes_per_experience", [float(row_bytes)]))
     return Report(describe_machine(), 0.0, rows, checks)
 

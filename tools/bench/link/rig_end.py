@@ -36,7 +36,7 @@ from onrig.runtime.run_config import RunConfig, to_plain_data
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder
-from onrig.tools.bench.timing import quiet_collector
+from onrig.tools.bench.timing import disable_collector
 from onrig.tools.workers import Channel, WorkerProcess
 
 
@@ -125,7 +125,7 @@ class HostedRig:
         rig_keys = None if keys is None else load_rig_keys(Path(keys))
         self._end = end = self._stack.enter_context(RigEnd(config, Path(folder), rig_keys))
         end.fill(stored)
-        quiet_collector()
+        disable_collector()
         return list(end.endpoints)
 
     def feed(self, experiences: int) -> None:

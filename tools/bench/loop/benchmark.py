@@ -50,12 +50,12 @@ from onrig.tools.bench.loop.report import (
 from onrig.tools.bench.loop.rig import MeasuredRig, RigFailed, RunEnded, Viewer, address_in
 from onrig.tools.bench.loop.sentinel import PERIOD_US, Aim, SentinelRecords, Sentinels
 from onrig.tools.bench.loop.tally import Tally, sendings
-from onrig.tools.bench.processes import CPUS, on_cpus
+from onrig.tools.bench.processes import CPUS, restrict_to_cpus
 from onrig.tools.bench.report import Fact, checks_table, conclude, describe_machine, rows_table
 from onrig.tools.doctor import cyclictest
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.progress import Progress, progress_for
-from onrig.tools.terminal import complain, drawn
+from onrig.tools.terminal import complain, draw_or_report
 
 Take = Callable[[NDArray[np.void]], None]
 
@@ -102,7 +102,7 @@ class LoopSession:
                 self._sentinels = stack.enter_context(Sentinels(CPUS, line_cpu))
             if "burner" not in self._without:
                 stack.enter_context(burner(self._others))
-            stack.enter_context(on_cpus(self._others))  # observers must not share the loop's CPU
+            stack.enter_context(restrict_to_cpus(self._others))  # observers must not share the loop's CPU
             for n, (subject, seconds) in enumerate(slices):
                 self._progress.begin_step(f"{self._rate_hz:g} Hz, {subject.name}, {seconds:g} s")
                 if subject.name == CYCLICTEST:
@@ -129,7 +129,7 @@ class LoopSession:
             period_us=self._config.period_us,
             seconds=seconds,
         )
-        with on_cpus(CPUS):
+        with restrict_to_cpus(CPUS):
             return cyclictest.run(line, seconds)
 
     def _rig(self, subject: Subject, seconds: float, n: int, tallies: dict[str, RigResults]) -> None:
@@ -286,4 +286,4 @@ def _conclude(report: LoopReport, results: Sequence[RateResults], args: Request)
     if (picture := args.plot) is not None:
         from onrig.tools.bench.loop.report import plot
 
-        drawn(str(picture), lambda: plot(results, picture), lambda line: complain("bench loop", line))
+        draw_or_report(str(picture), lambda: plot(results, picture), lambda line: complain("bench loop", line))

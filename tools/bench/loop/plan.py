@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.terminal import picture_problem, unwritable
+from onrig.tools.terminal import file_problem, picture_problem
 
 CONFIG: Final = "pendulum-hardware"
 RATES_HZ: Final = (200.0, 500.0, 1000.0)
@@ -73,7 +73,7 @@ class Request(NamedTuple):
 def problem_of(args: Request) -> str | None:
     """Problem with the options, or None."""
     for option, path in (("json", args.json), ("plot", args.plot)):
-        if missing := unwritable(option, path):
+        if missing := file_problem(option, path):
             return missing
     if problem := picture_problem("plot", args.plot):
         return problem

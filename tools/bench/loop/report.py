@@ -26,7 +26,7 @@ from onrig.tools.bench.loop.tally import (
     Tally,
     as_row,
 )
-from onrig.tools.bench.report import Check, Fact, Report, Row, at_most, number
+from onrig.tools.bench.report import Check, Fact, Report, Row, check_at_most, format_number
 from onrig.tools.bench.timing import Ratio, ratio
 from onrig.tools.quantity import duration
 from onrig.tools.reports.style import BLACK, PALETTE, RED, new_figure, save, title
@@ -132,34 +132,38 @@ def checks_of(results: RateResults) -> list[Check]:
     if results.cyclictest is not None:
         cyclictest_p99 = results.cyclictest.percentile_us(99) or 0.0
         bound = max(LATENESS_RATIO * cyclictest_p99, cyclictest_p99 + LATENESS_ALLOWANCE_US)
-        checks.append(at_most(f"{prefix}lateness p99, us (1.5 x cyclictest's or 60 us above)", p99, bound))
+        checks.append(check_at_most(f"{prefix}lateness p99, us (1.5 x cyclictest's or 60 us above)", p99, bound))
     for rig in results.rigs:
         variant = "" if rig is base else f"{rig.name}: "
         by_program = sum(e.missed.frames for e in misses[rig.name] if e.caused_by_program)
-        checks.append(at_most(f"{prefix}{variant}ticks missed by the program", by_program, 0))
+        checks.append(check_at_most(f"{prefix}{variant}ticks missed by the program", by_program, 0))
         if results.rate_hz <= FAULTLESS_RATE_HZ:
             unexplained = sum(
                 e.missed.frames for e in misses[rig.name] if not (e.caused_by_machine or e.caused_by_line)
             )
-            checks.append(at_most(f"{prefix}{variant}ticks missed outside stalls of the machine", unexplained, 0))
+            checks.append(check_at_most(f"{prefix}{variant}ticks missed outside stalls of the machine", unexplained, 0))
         if rig.ended:
-            checks.append(at_most(f"{prefix}{variant}runs that ended prematurely", len(rig.ended), 0))
+            checks.append(check_at_most(f"{prefix}{variant}runs that ended prematurely", len(rig.ended), 0))
         if rig.tally.lost:
-            checks.append(at_most(f"{prefix}{variant}records lost by the benchmark", rig.tally.lost, 0))
+            checks.append(check_at_most(f"{prefix}{variant}records lost by the benchmark", rig.tally.lost, 0))
         if rig.tally.unknown:
-            checks.append(at_most(f"{prefix}{variant}frames without a send time from the twin", rig.tally.unknown, 0))
+            checks.append(
+                check_at_most(f"{prefix}{variant}frames without a send time from the twin", rig.tally.unknown, 0)
+            )
     if results.rate_hz == TICK_RATE_HZ:
-        checks.append(at_most(f"{prefix}tick p99, us", base.tally.histograms["tick"].percentile_us(99) or 0.0, TICK_US))
+        checks.append(
+            check_at_most(f"{prefix}tick p99, us", base.tally.histograms["tick"].percentile_us(99) or 0.0, TICK_US)
+        )
     if base.tally.swaps:
         near, far = (base.tally.histograms[name].percentile_us(99) or 0.0 for name in LATENESS[1:])
         bound = max(LATENESS_RATIO * far, far + LATENESS_ALLOWANCE_US)
-        checks.append(at_most(f"{prefix}lateness p99 within {NEAR_TICKS} ticks of a swap, us", near, bound))
+        checks.append(check_at_most(f"{prefix}lateness p99 within {NEAR_TICKS} ticks of a swap, us", near, bound))
         at_swaps = sum(
             e.missed.frames
             for e in misses[base.name]
             if e.missed.near_swap and not (e.caused_by_machine or e.caused_by_line)
         )
-        checks.append(at_most(f"{prefix}ticks missed within {NEAR_TICKS} ticks of a swap, no stall", at_swaps, 0))
+        checks.append(check_at_most(f"{prefix}ticks missed within {NEAR_TICKS} ticks of a swap, no stall", at_swaps, 0))
     for rig in results.rigs[1:]:
         for quantity in ("tick", "lateness"):
             r = variant_ratio(base, rig, f"{quantity}_p99")
@@ -250,10 +254,10 @@ def misses_list(misses: Sequence[LoopMiss]) -> str:
             f"{m.rate_hz:g} Hz, {m.subject}",
             str(m.frames),
             m.cause,
-            number(m.delay_us),
-            number(m.stall_ms) if m.stall_ms else "none",
-            number(m.line_ms) if m.line_ms else "none",
-            number(m.tick_before_us),
+            format_number(m.delay_us),
+            format_number(m.stall_ms) if m.stall_ms else "none",
+            format_number(m.line_ms) if m.line_ms else "none",
+            format_number(m.tick_before_us),
             m.longest_stage,
             "yes" if m.near_swap else "",
         ]

@@ -29,7 +29,7 @@ from onrig.runtime.run_state.running import Running, find_running
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
-from onrig.tools.bench.processes import CPUS, on_cpus
+from onrig.tools.bench.processes import CPUS, restrict_to_cpus
 
 _START_S: Final = 60.0
 _END_TIMEOUT_S: Final = 60.0
@@ -56,7 +56,7 @@ class MeasuredRig:
         command = [sys.executable, "-m", "onrig.tools.cli", "run", config, "--run-dir", str(self.folder), *flags]
         for setting in settings:
             command += ["--set", setting]
-        with self._output.open("wb") as out, on_cpus(CPUS):
+        with self._output.open("wb") as out, restrict_to_cpus(CPUS):
             self._run = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )

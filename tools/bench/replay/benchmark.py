@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.tools.bench.processes import START_S, ProcessGroup, Worker, round_robin
+from onrig.tools.bench.processes import START_UP_TIME_S, ProcessGroup, Worker, round_robin
 from onrig.tools.bench.replay.cases import CASES, GATED, GROUPS, MEMORIES, SHAPES, Case, Operation, Shape, title
 from onrig.tools.bench.replay.figures import (
     FigureKey,
@@ -29,13 +29,13 @@ from onrig.tools.bench.report import (
     checks_table,
     conclude,
     describe_subjects,
+    format_number,
     installed_version,
-    number,
     skipped_lines,
 )
 from onrig.tools.bench.timing import Timings, quantiles_us
 from onrig.tools.progress import Progress, progress_for
-from onrig.tools.terminal import align, complain, unwritable
+from onrig.tools.terminal import align, complain, file_problem
 
 _SUBJECT: Final = "onrig.tools.bench.replay.subject"
 _SEED: Final = 0
@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True):
     def seconds(self, packages: Sequence[str]) -> float:
         """Estimate the total duration."""
         groups_s = sum(self.group_s(group, capacity) for group in GROUPS for capacity in self.capacities)
-        fixed_s = 2 * START_S + len(GATED) * _GATE_S + len(self.shapes) * (self.size_s() + groups_s)
+        fixed_s = 2 * START_UP_TIME_S + len(GATED) * _GATE_S + len(self.shapes) * (self.size_s() + groups_s)
         return len(packages) * fixed_s
 
     def size_s(self) -> float:
@@ -185,7 +185,7 @@ def benchmark(capacities: Sequence[int], json: Path | None, *, quick: bool) -> i
         if min(capacities) < _MIN_CAPACITY:
             return complain(_VERB, f"--capacity: at least {_MIN_CAPACITY}, got {min(capacities)}")
         plan = msgspec.structs.replace(plan, capacities=tuple(capacities))
-    if problem := unwritable("json", json):
+    if problem := file_problem("json", json):
         return complain(_VERB, problem)
     versions = {package: installed_version(package) for package in ("onrig", *PEERS)}
     present = {package: version or "" for package, version in versions.items() if version or package == "onrig"}
@@ -231,7 +231,7 @@ def describe(session: Session, plan: Plan, packages: Sequence[str], report: Repo
     notes += [f"{package} {kind}: its draws FAILED THE TEST; its times are marked '!'" for package, kind in marked]
     if session.spans:
         q = quantiles_us(session.spans)._asdict()
-        stalls = ", ".join(f"{name} {number(value)}" for name, value in q.items())
+        stalls = ", ".join(f"{name} {format_number(value)}" for name, value in q.items())
         notes.append(f"stalls of the machine, us (spans of clock reads between inserts): {stalls}")
     n_holding = sum(c.holds for c in report.checks)
     notes.append(f"{n_holding} of {len(report.checks)} checks hold")
@@ -255,7 +255,13 @@ def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[s
             continue
         mark = "!" if ("onrig", case.onrig) in marked else ""
         q = ours.all
-        row = [case.name, number(q.p50) + mark, number(q.p99), number(q.p999), number(q.max)]
+        row = [
+            case.name,
+            format_number(q.p50) + mark,
+            format_number(q.p99),
+            format_number(q.p999),
+            format_number(q.max),
+        ]
         rows.append(row + [_peer_cell(figures, case, shape, capacity, peer, q.p50, marked) for peer in peers])
     return align(rows)
 
@@ -268,7 +274,7 @@ def _peer_cell(
         return ""
     kind = next(c.peer for c in CASES if c.name == (case.beside or case.name))
     mark = "!" if (peer, kind) in marked else ""
-    return f"{number(theirs.all.p50)}{mark} ({theirs.all.p50 / ours:.1f}x)"
+    return f"{format_number(theirs.all.p50)}{mark} ({theirs.all.p50 / ours:.1f}x)"
 
 
 def memory_table(weights: Weights, shapes: Iterable[Shape], packages: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from onrig.tools.bench.replay.cases import Shape
 from onrig.tools.bench.replay.subject import BOUND_SIGMAS, Verdict
-from onrig.tools.bench.report import Check, at_least, at_most
+from onrig.tools.bench.report import Check, check_at_least, check_at_most
 from onrig.tools.bench.timing import Quantiles, Timings, quantiles_us
 
 
@@ -118,11 +118,13 @@ def speed_checks(figures: Figures, shape: Shape) -> list[Check]:
     for (case, capacity), bound in _MAX_MEDIAN_US.items():
         ours = median_us(case, capacity)
         if ours is not None:
-            checks.append(at_most(f"{case}, {shape}, {capacity}: p50 us at most", ours, bound))
+            checks.append(check_at_most(f"{case}, {shape}, {capacity}: p50 us at most", ours, bound))
     for case, theirs, ratio in _FASTER_THAN_CPPRB:
         ours, cpprb = median_us(case, _SMALL), median_us(theirs, _SMALL, "cpprb")
         if ours and cpprb:
-            checks.append(at_least(f"{case}, {shape}, {_SMALL}: times faster than cpprb at least", cpprb / ours, ratio))
+            checks.append(
+                check_at_least(f"{case}, {shape}, {_SMALL}: times faster than cpprb at least", cpprb / ours, ratio)
+            )
     for case, theirs in _CYCLES:
         ours = median_us(case, _SMALL)
         peers = [
@@ -130,7 +132,7 @@ def speed_checks(figures: Figures, shape: Shape) -> list[Check]:
         ]
         if ours and peers:
             name = f"{case}, {shape}, {_SMALL}: times faster than the fastest peer at least"
-            checks.append(at_least(name, min(peers) / ours, 1.0))
+            checks.append(check_at_least(name, min(peers) / ours, 1.0))
     return checks + _tail_checks(figures, shape)
 
 
@@ -142,7 +144,7 @@ def _tail_checks(figures: Figures, shape: Shape) -> list[Check]:
         for clock, tail in (("", f.wall), (" of processor time", f.busy)):
             if tail is not None:
                 name = f"{key.case}, {shape}, {key.capacity}: p99.99 us{clock} at most the stall floor's plus 50"
-                checks.append(at_most(name, tail.calls, tail.spans + _STALL_MARGIN_US))
+                checks.append(check_at_most(name, tail.calls, tail.spans + _STALL_MARGIN_US))
     return checks
 
 
@@ -159,10 +161,12 @@ def memory_checks(weights: Weights) -> list[Check]:
         bound = key.shape.raw_bytes + _META_BYTES
         subject = f"FIFO, {key.shape}, {key.capacity}: bytes per transition"
         if weight.arrays is not None:
-            checks.append(at_most(f"{subject} of arrays at most raw + {_META_BYTES}", weight.arrays, bound))
+            checks.append(check_at_most(f"{subject} of arrays at most raw + {_META_BYTES}", weight.arrays, bound))
         if weight.resident is not None:
             with_pages = bound + _OVERHEAD_BYTES / key.capacity
             checks.append(
-                at_most(f"{subject} by the process's growth at most raw + {_META_BYTES}", weight.resident, with_pages)
+                check_at_most(
+                    f"{subject} by the process's growth at most raw + {_META_BYTES}", weight.resident, with_pages
+                )
             )
     return checks

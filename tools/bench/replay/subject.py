@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from onrig.tools.bench.replay.buffers import BATCH, POOL, Buffer, errors, td_errors, transitions
 from onrig.tools.bench.replay.cases import Case, Operation, Shape
 from onrig.tools.bench.replay.peers import Build, build_of
-from onrig.tools.bench.timing import Call, Timings, measure, measure_beside_stalls, quiet_collector
+from onrig.tools.bench.timing import Call, Timings, disable_collector, measure, measure_with_stalls
 from onrig.tools.workers import Channel
 
 GATE_CAPACITY: Final = 1000
@@ -144,7 +144,7 @@ class Memories:
         pool = transitions(POOL, shape.n_obs, shape.n_act, seed)
         buffer.prepare(pool, errors(POOL, capacity, seed))
         self._buffers[kind] = buffer
-        quiet_collector()
+        disable_collector()
 
     def time(self, case: Case, kind: str, calls: int, limit_ns: int, beside_stalls: bool) -> Timings:
         """Time calls of one case on the memory of ``kind`` until ``calls`` or ``limit_ns`` are exhausted."""
@@ -155,7 +155,7 @@ class Memories:
         buffer.begin_round()
         gc.collect()
         if beside_stalls:
-            return measure_beside_stalls(_operation(case, buffer), indices, limit_ns)
+            return measure_with_stalls(_operation(case, buffer), indices, limit_ns)
         # In the duty cycle every draw follows an update, which may defer work to the draw.
         before = buffer.update if case.after_update else None
         return Timings(measure(_operation(case, buffer), indices, limit_ns, before))

@@ -24,14 +24,14 @@ from onrig.tools.reports.style import (
     RED,
     RULE_COLOURS,
     Picture,
-    inlined,
-    legend_outside,
+    draw_yardsticks,
+    inline_picture,
     new_figure,
     page_colour,
+    put_legend_outside,
     save,
     title,
-    whole_numbers,
-    yardsticks,
+    use_integer_ticks,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
         title(panels[2], "ticks in which the shield acted, per episode")
         panels[2].bar(m.train["episode"], interventions, width=1.0, color=page_colour("warn"), alpha=0.7)
         panels[2].set_ylim(0, max(1.0, 1.1 * float(interventions.max())))
-        whole_numbers(panels[2])
+        use_integer_ticks(panels[2])
     _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
     parts = (config.rig.name, config.task.name, config.selection.strategy, f"{config.rate_hz:g} Hz")
     figure.suptitle(f"{', '.join(parts)}, seed {config.seed}", x=0.01, ha="left", fontsize=11)
@@ -110,7 +110,7 @@ def episodes_chart(m: RunFiles) -> Picture | None:
         "exploration after a training episode and are not used for learning. Exploration is the mean distance of the "
         "explored action from the policy's, in normalised units."
     )
-    return inlined(figure, "Episode by episode", caption, "learning curve, exploration, interventions, misses")
+    return inline_picture(figure, "Episode by episode", caption, "learning curve, exploration, interventions, misses")
 
 
 def _share_episodes(panels: Sequence[Axes], m: RunFiles, heights: Sequence[float]) -> None:
@@ -121,7 +121,7 @@ def _share_episodes(panels: Sequence[Axes], m: RunFiles, heights: Sequence[float
     low, high = float(m.train["episode"][0]), float(m.train["episode"][-1])
     for axes in panels:
         axes.set_xlim(low - 0.01 * (high - low) - 0.6, high + 0.01 * (high - low) + 0.6)
-        legend_outside(axes)
+        put_legend_outside(axes)
         if axes is not panels[-1]:
             axes.tick_params(labelbottom=False)
     panels[-1].set_xlabel("training episode", fontsize=9.5)
@@ -141,7 +141,7 @@ def _performance(axes: Axes, m: RunFiles) -> None:
     measure, has_scale = measure_of(m.config.task), m.config.task.normalization is not None
     title(axes, measure.title if has_scale else f"{measure.title} ({measure.scale})")
     if has_scale:
-        yardsticks(axes)
+        draw_yardsticks(axes)
     shown = []
     for columns, role, name in ((m.train, "accent", "training"), (m.evaluation, "second", "evaluation, no noise")):
         colour = page_colour(role)
@@ -196,7 +196,7 @@ def _stacked(
         axes.bar(centres, total / width, width, bottom=base, color=colour, label=named, linewidth=0)
         base += total / width
     if width == 1:
-        whole_numbers(axes)
+        use_integer_ticks(axes)
     axes.set_ylim(0.0, max(1.0, 1.1 * float(base.max(initial=0.0))))
 
 
@@ -223,13 +223,13 @@ def policies_chart(m: RunFiles) -> Picture | None:
                 label=f"{word} ({len(of_kind)})",
             )
     axes.set_xlabel(f"time since the start ({unit})", fontsize=9.5)
-    whole_numbers(axes)
-    legend_outside(axes)
+    use_integer_ticks(axes)
+    put_legend_outside(axes)
     caption = (
         "Policies offered by the learner. Admitted: contract, operators, finite and bounded outputs and speed passed "
         "the checks, so that the loop may use it. Refused and rolled back: the reason is in the table below."
     )
-    return inlined(figure, "Policies", caption, "policies over time by verdict")
+    return inline_picture(figure, "Policies", caption, "policies over time by verdict")
 
 
 def _policy(event: Event) -> float:
@@ -274,4 +274,4 @@ def timing_chart(m: RunFiles) -> Picture | None:
     )
     if m.config.lockstep:
         caption += " In lockstep no tick is late: these are durations of work under the ordinary scheduler."
-    return inlined(figure, "Where the time of a tick went", caption, "histograms of tick stages and lateness")
+    return inline_picture(figure, "Where the time of a tick went", caption, "histograms of tick stages and lateness")

@@ -9,7 +9,7 @@ import numpy as np
 from onrig.learner.trials.objectives import OBJECTIVES
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import RunFiles, to_number
-from onrig.tools.advised import Advice, advice_of
+from onrig.tools.advised import Advice, advice_from_meta
 from onrig.tools.reports.sheet import Sheet
 
 _BELOW, _WITHIN, _ABOVE = "below the expected range", "within the expected range", "above the expected range"
@@ -27,7 +27,7 @@ def unexpected(m: RunFiles) -> Iterator[str]:
     expected, scores = _expected(m), _evaluated(m)
     if expected is not None and scores and _first_verdict(scores[0], expected) == _BELOW:
         yield f"The first evaluation is {_BELOW} of its pretraining: {_REMEDY}."
-    advice = advice_of(m.meta)
+    advice = advice_from_meta(m.meta)
     score = None if advice is None else _final_score(m, advice)
     if advice is not None and score is not None:
         verdict = _verdict(score, advice.run_low, advice.run_high)
@@ -71,7 +71,7 @@ def _first_verdict(score: float, expected: dict[str, object]) -> str:
 
 def advice_sheet(m: RunFiles) -> Sheet | None:
     """Score that `onrig advise` led to expect, and the run's; None for a run that does not follow an advice."""
-    advice = advice_of(m.meta)
+    advice = advice_from_meta(m.meta)
     if advice is None:
         return None
     score = _final_score(m, advice)

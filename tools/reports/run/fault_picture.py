@@ -21,7 +21,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, find_post_mortems
 from onrig.runtime.tracking import followers
 from onrig.runtime.view.run_view import to_number
-from onrig.tools.quantity import labelled
+from onrig.tools.quantity import axis_label
 from onrig.tools.reports.style import BLUE, GREEN, INK, ORANGE, RED, RULE_COLOURS, new_figure, page_colour, save, title
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _target(axes: Axes, moments: LastMoments, name: str | None) -> None:
 
 def _signal(axes: Axes, moments: LastMoments, name: str, unit: str, wraps: float) -> None:
     values = moments.columns.get(f"observation.{name}")
-    title(axes, labelled(name, unit))
+    title(axes, axis_label(name, unit))
     if values is None:
         return
     t = moments.seconds()
@@ -208,7 +208,7 @@ def _signal(axes: Axes, moments: LastMoments, name: str, unit: str, wraps: float
 
 
 def _commands(axes: Axes, moments: LastMoments, name: str, unit: str, limits: tuple[float, float]) -> None:
-    title(axes, labelled(name, unit))
+    title(axes, axis_label(name, unit))
     t = moments.seconds()
     for field, colour, width, label in (
         ("policy", "faint", 1.0, "policy"),

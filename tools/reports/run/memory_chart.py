@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Actuator, Observation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.run_view import RunView
-from onrig.tools.quantity import labelled, unit_text
-from onrig.tools.reports.style import INK, Picture, inlined, new_figure, surface_colours, title
+from onrig.tools.quantity import axis_label, unit_text
+from onrig.tools.reports.style import INK, Picture, inline_picture, new_figure, surface_colours, title
 from onrig.tools.web.coverage import surface_actions
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
         bar.ax.tick_params(labelsize=8)
         axes.set_xlim(contents.x.low, contents.x.high)
         axes.set_ylim(contents.y.low, contents.y.high)
-        axes.set_xlabel(labelled(contents.x.name, contents.x.unit), fontsize=9.5)
+        axes.set_xlabel(axis_label(contents.x.name, contents.x.unit), fontsize=9.5)
         title(axes, f"by {label.split(' (')[0]}")
-    left.set_ylabel(labelled(contents.y.name, contents.y.unit), fontsize=9.5)
+    left.set_ylabel(axis_label(contents.y.name, contents.y.unit), fontsize=9.5)
     caption = (
         f"{contents.stored} experiences are stored, of at most {contents.capacity} (strategy "
         f"{config.selection.strategy}); {len(contents.points)} are drawn. They occupy {contents.covered:.0%} of the "
@@ -160,7 +160,7 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
     )
     if single and surface is not None:
         caption += f" Background: the action of policy {surface.policy_id} ({_range(config, 0)}){_held(surface)}."
-    return inlined(figure, "Content of the memory", caption, "experiences in the state space")
+    return inline_picture(figure, "Content of the memory", caption, "experiences in the state space")
 
 
 def surfaces_chart(config: RunConfig, surface: Surface) -> Picture:
@@ -169,11 +169,11 @@ def surfaces_chart(config: RunConfig, surface: Surface) -> Picture:
     figure, [panels] = new_figure(1, n, 3.0 if n > 1 else 3.6, sharey="row")
     for i, axes in enumerate(panels):
         _background(axes, config, surface, i, figure)
-        title(axes, labelled(config.rig.actuators[i].name, config.rig.actuators[i].unit))
+        title(axes, axis_label(config.rig.actuators[i].name, config.rig.actuators[i].unit))
         axes.set_xlabel(config.signals[0].name, fontsize=9.5)
     panels[0].set_ylabel(config.signals[1].name, fontsize=9.5)
     caption = f"Action of policy {surface.policy_id} before exploration and shield{_held(surface)}."
-    return inlined(figure, "The policy", caption, "policy surface")
+    return inline_picture(figure, "The policy", caption, "policy surface")
 
 
 def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure: Figure | None = None) -> None:

@@ -42,10 +42,10 @@ from onrig.tools.reports.run.tables import (
     tiles,
     warnings,
 )
-from onrig.tools.reports.style import Picture, png_uri, why_no_pictures
+from onrig.tools.reports.style import Picture, no_pictures_reason, png_uri
 from onrig.tools.run_description import describe_run
-from onrig.tools.run_facts import RunFacts, of_files
-from onrig.tools.terminal import drawn
+from onrig.tools.run_facts import RunFacts, facts_from_files
+from onrig.tools.terminal import draw_or_report
 
 PAGE: Final = "report.html"
 _CONFIG_LIMIT: Final = 50_000
@@ -60,10 +60,10 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
     files = read_run(folder, config)
     notes = [f"Damaged: {line}." for line in damage]
     charts: list[Picture] = []
-    if reason := why_no_pictures():
+    if reason := no_pictures_reason():
         notes.append(reason)
     else:
-        drawn("A post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
+        draw_or_report("A post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
         charts = _charts(files, notes)
     page = _page(files, charts, notes).html().encode()
     if out is None:
@@ -75,21 +75,21 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
 
 def _charts(m: RunFiles, notes: list[str]) -> list[Picture]:
     drawers: tuple[Callable[[RunFiles], Picture | None], ...] = (episodes_chart, policies_chart, timing_chart)
-    charts = [c for draw in drawers if (c := drawn("A chart", partial(draw, m), notes.append)) is not None]
+    charts = [c for draw in drawers if (c := draw_or_report("A chart", partial(draw, m), notes.append)) is not None]
     active = int(to_number(m.section("policies").get("active")))
     contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
     if isinstance(contents, str):
         notes.append(f"The memory is not drawn: {contents}.")
-    elif chart := drawn("The memory", lambda: coverage_chart(m.config, contents, surface), notes.append):
+    elif chart := draw_or_report("The memory", lambda: coverage_chart(m.config, contents, surface), notes.append):
         charts.append(chart)
     if surface is not None and (isinstance(contents, str) or surface.action.shape[0] > 1):
-        chart = drawn("The policy", lambda: surfaces_chart(m.config, surface), notes.append)
+        chart = draw_or_report("The policy", lambda: surfaces_chart(m.config, surface), notes.append)
         charts += [chart] if chart is not None else []
     return charts
 
 
 def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
-    config, facts = m.config, of_files(m)
+    config, facts = m.config, facts_from_files(m)
     text = ""
     with contextlib.suppress(OSError):
         text = read_file(m.folder / "config.yaml", MAX_BYTES).decode(errors="replace")[:_CONFIG_LIMIT].rstrip()

@@ -18,7 +18,7 @@ from onrig.tools.reports.run.charts import VERDICTS
 from onrig.tools.reports.run.expectations import unexpected
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.run_description import describe_bounds, describe_promise
-from onrig.tools.run_facts import LAST, RunFacts, of_files
+from onrig.tools.run_facts import N_AVERAGED_EPISODES, RunFacts, facts_from_files
 
 _MAX_ROWS: Final = 120
 """Maximum number of rows in the table of events: the first ones and the last ones."""
@@ -35,7 +35,7 @@ def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
     """Headline figures."""
     title, words = facts.measure.title, facts.words()
     shown = []
-    last = f"{title}, last {min(LAST, len(m.train['episode']))} episodes"
+    last = f"{title}, last {min(N_AVERAGED_EPISODES, len(m.train['episode']))} episodes"
     for value, label in ((facts.score, last), (facts.evaluated, "evaluated without noise")):
         if value is not None:
             shown.append(Tile(facts.score_of(value), label))
@@ -171,7 +171,7 @@ def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
         ("started", str(m.meta.get("started", "?"))),
         ("seed", str(m.config.seed)),
         ("shield keeps", describe_bounds(m.config)),
-        ("promise", describe_promise(m.config, withdrawn=of_files(m).withdrawn)),
+        ("promise", describe_promise(m.config, withdrawn=facts_from_files(m).withdrawn)),
         ("revision", f"{revision}{dirty}"),
         ("versions", listed),
         ("board", f"{m.meta.get('board', '?')}, {m.meta.get('cpus', '?')} CPUs"),

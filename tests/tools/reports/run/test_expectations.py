@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from onrig.runtime.view.run_view import RunFiles, read_run
-from onrig.tools.advised import Advice, facts_of
+from onrig.tools.advised import Advice, advice_facts
 from onrig.tools.reports.run.expectations import advice_sheet, unexpected
 from onrig.tools.reports.run.tables import warnings
-from onrig.tools.run_facts import of_files
+from onrig.tools.run_facts import facts_from_files
 from tests.tools.reports.run.folders import write_run
 
 
@@ -41,17 +41,17 @@ def files(folder: Path, meta: dict[str, object], *, episodes: int = 6) -> RunFil
 def test_a_run_is_compared_with_what_the_twin_led_to_expect(
     low: float, high: float, objective: str, verdict: str, tmp_path: Path
 ) -> None:
-    m = files(tmp_path / "run", facts_of(advice(low, high, objective)))
+    m = files(tmp_path / "run", advice_facts(advice(low, high, objective)))
     sheet = advice_sheet(m)
     assert sheet is not None
     assert sheet.rows[1] == ("this run", verdict)
-    said = [line for line in warnings(m, of_files(m), []) if "onrig advise" in line]
+    said = [line for line in warnings(m, facts_from_files(m), []) if "onrig advise" in line]
     assert said == ([] if "within the expected range" in verdict else [*unexpected(m)])
     assert not said or "identify it again" in said[0]
 
 
 def test_a_run_is_not_judged_before_its_end(tmp_path: Path) -> None:
-    m = files(tmp_path / "run", facts_of(advice(0.7, 0.9)), episodes=4)
+    m = files(tmp_path / "run", advice_facts(advice(0.7, 0.9)), episodes=4)
     sheet = advice_sheet(m)
     assert sheet is not None
     assert sheet.rows[1] == ("this run", "not yet known")
@@ -66,5 +66,5 @@ def test_a_run_without_an_advice_has_no_such_table(meta: dict[str, object], tmp_
 
 
 def test_an_advice_is_written_with_the_run_and_read_back() -> None:
-    facts = msgspec.json.decode(msgspec.json.encode(facts_of(advice(0.1, 0.2))))
+    facts = msgspec.json.decode(msgspec.json.encode(advice_facts(advice(0.1, 0.2))))
     assert msgspec.convert(facts["advised"], Advice) == advice(0.1, 0.2)

@@ -18,7 +18,7 @@ from onrig.tools.reports.run import charts, report, tables
 from onrig.tools.reports.run.expectations import pretraining_sheet
 from onrig.tools.reports.run.report import report_run
 from onrig.tools.reports.style import NO_PICTURES, new_figure
-from onrig.tools.run_facts import of_files
+from onrig.tools.run_facts import facts_from_files
 from tests.tools.reports.run.folders import (
     EVENTS,
     write_events,
@@ -288,4 +288,4 @@ def test_it_compares_the_first_evaluation_with_what_the_pretraining_led_to_expec
     assert sheet is not None
     (told,) = [value for name, value in sheet.rows if name == "first evaluation on the rig"]
     assert told.startswith(f"0.12, {verdict}")
-    assert any("identify it again" in line for line in tables.warnings(run, of_files(run), [])) == warned
+    assert any("identify it again" in line for line in tables.warnings(run, facts_from_files(run), [])) == warned
