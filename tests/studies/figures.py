@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.store import read_cells, read_trials
 
 SPECS: Final = Path("configs/experiments")
 PAGES: Final = Path("docs/experiments")
@@ -34,11 +35,13 @@ class Figure(NamedTuple):
     note: str = ""
     within: str = ""
     """Figure whose trials include this one's."""
+    basic: bool = False
+    """Whether only the pages' trials at 50 Hz without noise belong to it."""
 
 
 PAPERS: Final[dict[str, tuple[Figure, ...]]] = {
     "de Bruin et al. 2018": (
-        Figure("3", "FULL[PER] and FIFO[Uniform]", "figure-3", ("figure-12",), within="figure 12"),
+        Figure("3", "FULL[PER] and FIFO[Uniform]", "figure-3", ("de-bruin-2018",), within="figure 12"),
         Figure("4", "critic and actor over the retained experiences", note="drawn by every run's report and page"),
         Figure("5, 6, 22", "synthetic experiences, and the size of the memory", "figure-5"),
         Figure("7", "synthetic experiences with other algorithms", "figure-7"),
@@ -46,7 +49,7 @@ PAPERS: Final[dict[str, tuple[Figure, ...]]] = {
         Figure("9, 23", "control frequency", "figure-9"),
         Figure("10", "synthetic actions and dropped experiences", "figure-10"),
         Figure("11", "noise and synthetic experiences", "figure-11"),
-        Figure("12", "retention and sampling under the basic conditions", "figure-12", ("figure-12",)),
+        Figure("12", "retention and sampling under the basic conditions", "figure-12", ("de-bruin-2018",), basic=True),
         Figure("13", "the same at higher frequencies", "figure-13", ("figure-13",)),
         Figure("14", "the same with noise", "figure-14", ("figure-14",)),
         Figure("15", "importance sampling", "figure-15", ("figure-15",)),
@@ -103,6 +106,14 @@ def size_of_page(name: str) -> Size:
     return Size(trials, trials * int(header["length"]))
 
 
+def size_under_basic_conditions(name: str) -> Size:
+    """Archived trials of a page at 50 Hz without noise."""
+    archive = PAGES / "data" / name
+    cells = [cell for cell in read_cells(archive) if not cell.label.keys() & {"noise", "rate_hz"}]
+    trials = [len(read_trials(archive, cell).seeds) for cell in cells]
+    return Size(sum(trials), sum(n * cell.points for n, cell in zip(trials, cells, strict=True)))
+
+
 def size_of_spec(name: str) -> Size:
     """Trials of a spec: every combination of every block."""
     spec = load_spec(SPECS / f"{name}.yaml").spec
@@ -121,7 +132,8 @@ def _share(figure: Figure) -> str:
         return f"within {figure.within}"
     if not figure.pages:
         return "not run" if figure.spec else "–"
-    done = Size(*map(sum, zip(*map(size_of_page, figure.pages), strict=True)))
+    size = size_under_basic_conditions if figure.basic else size_of_page
+    done = Size(*map(sum, zip(*map(size, figure.pages), strict=True)))
     if not figure.spec:
         return f"{done.trials} trials"
     whole = size_of_spec(figure.spec)

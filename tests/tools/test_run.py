@@ -39,7 +39,7 @@ def test_an_interrupt_after_the_end_of_the_run_changes_nothing(
         meanwhile.append(signal.getsignal(signal.SIGINT))
 
     monkeypatch.setattr(running, "Supervisor", Over)
-    monkeypatch.setattr(run, "keyboard", lambda: None)
+    monkeypatch.setattr(run, "open_keyboard", lambda: None)
     monkeypatch.setattr(run, "_conclude", conclude)
     before = signal.getsignal(signal.SIGINT)
     assert run._supervise(Plan("pendulum", PENDULUM, tmp_path, None), lambda: None) == ExitCode.OK
@@ -56,7 +56,7 @@ def test_a_picture_that_cannot_be_drawn_costs_a_line_and_no_result(
 
     (tmp_path / "summary.json").write_text('{"normalized_last20": 0.75}')
     monkeypatch.setattr(running, "Supervisor", Over)
-    monkeypatch.setattr(run, "keyboard", lambda: None)
+    monkeypatch.setattr(run, "open_keyboard", lambda: None)
     monkeypatch.setattr(charts, "draw_learning_curve", fail)
     assert run._supervise(Plan("pendulum", PENDULUM, tmp_path, None), lambda: None) == ExitCode.OK
     captured = capsys.readouterr()
@@ -77,7 +77,7 @@ def test_an_interrupt_takes_back_only_a_run_that_never_started(
 
     taken_back: list[None] = []
     monkeypatch.setattr(running, "Supervisor", Interrupted)
-    monkeypatch.setattr(run, "keyboard", lambda: None)
+    monkeypatch.setattr(run, "open_keyboard", lambda: None)
     with pytest.raises(KeyboardInterrupt):
         run._supervise(Plan("pendulum", PENDULUM, tmp_path, None), lambda: taken_back.append(None))
     assert bool(taken_back) is not started
