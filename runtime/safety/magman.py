@@ -3,8 +3,8 @@
 Under held squared currents u_j >= 0 the force has a potential, -(c1/m) sum_j u_j p_j(x) with p_j(x) = 1 / (4 (d_j^2 +
 c2)^2), friction only dissipates energy, and a wall absorbs almost all of it.  Therefore v^2 / 2 never exceeds its
 present value by more than the potential's drop to its deepest point, however long the command is held: neither the
-lease nor lost frames matter, and the fallback (coils off) can only lower |v|.  A command is accepted if this bound keeps
-|v| within its envelope for the strongest coils of the box (gain proportional to c1/m, friction neglected).
+lease nor lost frames matter, and the fallback (coils off) can only lower |v|.  A command is accepted if this bound
+keeps |v| within its envelope for the strongest coils of the box (gain proportional to c1/m, friction neglected).
 Since p_j falls as c2 grows, the smallest c2 is used at the deepest point, and the largest at the body's position.  A
 dead band reduces each u_j: the bound uses the full u_j at the deepest point, and u_j less the largest dead band at the
 body's position.

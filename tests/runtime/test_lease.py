@@ -53,7 +53,7 @@ def test_of_a_driver_its_controllers_watchdog_counts_after_the_lease() -> None:
 
 def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
     alone = found(driven(None))
-    assert "nothing makes this rig safe" in alone["device.driver.watchdog_s"]
+    assert "this rig does not become safe" in alone["device.driver.watchdog_s"]
     assert "device.attended: true" in alone["device.driver.watchdog_s"]
     assert found(driven(None, attended=False)) == alone
     attended = driven(None, attended=True)
@@ -85,7 +85,7 @@ def test_nobody_attends_a_service() -> None:
         (
             msgspec.structs.replace(driven(), limits=load("pendulum").limits),
             "limits.predicted",
-            "becomes safe by itself within its lease, unlike a driver",
+            "enforces its own lease, which a driver does not",
         ),
     ],
 )

@@ -241,7 +241,7 @@ def test_an_internal_fault_stays_until_the_device_is_restarted() -> None:
     device.press_estop(pressed=True)
     assert Fault(host.fresh_state().fault) is Fault.INTERNAL
     device.restart()
-    again = host.again()
+    again = host.reconnect()
     assert not again.begin(10_000, 5).status & Status.FAULT
 
 
