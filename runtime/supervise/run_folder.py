@@ -141,8 +141,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     The replay process truncates the other files.  On OSError nothing has changed.
     """
     config = resumption.config
-    rewritten = ("config.yaml", "meta.json", SUMMARY_FILE, CHECKSUMS)
-    previous_contents = {name: _content(folder / name) for name in rewritten}
+    previous_contents = {n: _content(folder / n) for n in ("config.yaml", "meta.json", SUMMARY_FILE, CHECKSUMS)}
     kept = {path.name for path in folder.iterdir()}
     sizes = {name: _size(folder / name) for name in ("stderr.log", "events.jsonl")}
     tail = _partial_line_bytes(folder / "events.jsonl")
