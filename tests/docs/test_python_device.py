@@ -51,7 +51,7 @@ def test_it_is_checked_and_what_its_lease_is_worth_is_told(tmp_path: Path) -> No
         ),
         ("my_motor.py", "def apply", "def put", "does not define apply()"),
         ("my_motor.py", "(Driver)", "", "which is not a subclass of Driver"),
-        ("my_motor.py", "= 0.1", "= None", "nothing makes this rig safe"),
+        ("my_motor.py", "= 0.1", "= None", "this rig does not become safe"),
         ("run.yaml", "port: $MOTOR_PORT", "prot: x", "prot"),
     ],
 )

@@ -93,7 +93,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
         ["limits.envelope.velocity={low: -1e9, high: 1e9}"],
         "wider than the readings of 'velocity'",
     ),
-    "wide": ("pendulum", [PLAIN, "limits.envelope.velocity={low: -31, high: 31}"], "[-30, 30], and guards"),
+    "wide": ("pendulum", [PLAIN, "limits.envelope.velocity={low: -31, high: 31}"], "[-30, 30], so it never acts"),
     "beyond the sensor": (
         "magman",
         ["limits.envelope.velocity={low: -2.1, high: 2.1}"],
