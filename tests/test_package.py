@@ -213,7 +213,7 @@ def test_a_run_where_its_user_has_files_of_our_names(installed: Path, desk: Path
 
 
 def test_a_page_that_a_message_points_to_is_there(installed: Path, desk: Path) -> None:
-    code = "from pathlib import Path; from onrig.tools.doctor.finding import PAGE; print(Path(PAGE).is_file(), PAGE)"
+    code = "from pathlib import Path; from onrig.tools.doctor.finding import REAL_TIME_PAGE; print(Path(REAL_TIME_PAGE).is_file(), REAL_TIME_PAGE)"
     there, page = in_folder(desk, installed / "python", "-c", code).split()
     assert there == "True"
     assert Path(page).is_relative_to(installed.parent)

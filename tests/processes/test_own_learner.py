@@ -47,7 +47,7 @@ def test_it_conducts_a_run_in_lockstep(tmp_path: Path) -> None:
 
 
 def test_no_rig_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no run is under way"), onrig.connect(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no run is active"), onrig.connect(tmp_path):
         pass
     with pytest.raises(LinkClosed, match="did not answer"), onrig.connect(f"ipc://{tmp_path}/x", patience_s=0.1):
         pass

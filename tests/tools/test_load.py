@@ -201,7 +201,7 @@ ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
         ("selection={strategy: 'FIFO[PER]'}", "in order, and draws its own minibatches: expected FIFO[Uni"),
         ("selection={strategy: 'Resv[Uniform]'}", "expected FIFO[Uniform], got Resv[Uniform]"),
         ("selection={write_probability: 0.5}", "ppo needs every step of an episode: remove this setting"),
-        ("selection={intervened: drop}", "the policy of ppo cannot learn from actions of others"),
+        ("selection={intervened: drop}", "the policy of ppo cannot learn from actions that are not its own"),
         (
             "selection={capacity: 2246}",
             "a batch of 2048 and the rest of its last episode need up to 2247 experiences, but the memory holds 2246: "

@@ -85,8 +85,8 @@ def test_updates_that_do_not_divide_the_steps_are_kept_exactly() -> None:
     ("settings", "message"),
     [
         (["selection.synthetic={states: 0.1}"], r"does not support it: omit it at selection.synthetic"),
-        (["exploration={process: parameter}"], r"trials explore by the number of the episode alone"),
-        (["exploration.over=steps"], r"trials explore by the number of the episode alone"),
+        (["exploration={process: parameter}"], r"exploration in trials depends only on the number of the episode"),
+        (["exploration.over=steps"], r"exploration in trials depends only on the number of the episode"),
         (
             ["learner={algorithm: ppo, ppo: {steps: 200, batch: 20}}", "exploration={process: own, friction: 0.5}"],
             r"trials of ppo explore by their own noise",

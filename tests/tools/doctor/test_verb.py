@@ -212,7 +212,7 @@ def test_the_sections_that_remedies_point_at_are_on_their_page() -> None:
     root = Path(doctor.__file__).parents[2]
     page = (root / REAL_TIME_PAGE).read_text()
     sources = "".join(path.read_text() for path in (root / "tools" / "doctor").glob("*.py"))
-    named = set(re.findall(r"\{PAGE\}, '([^']+)'", sources))
+    named = set(re.findall(r"\{REAL_TIME_PAGE\}, '([^']+)'", sources))
     assert named == {"A kernel", "The governor"}
     assert all(f"\n## {section}\n" in page for section in named)
 

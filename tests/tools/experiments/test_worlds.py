@@ -90,7 +90,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         (
             "algorithm: dqn",
             "algorithm: sac",
-            "has discrete actions, sac has none; dqn, rainbow have at learner.algorithm",
+            "has discrete actions, which sac does not support: use dqn, rainbow at learner.algorithm",
         ),
         ("world: gym:Pendulum-v1", "config: pendulum", "an experiment consists of either runs or worlds"),
         ("world: gym:Pendulum-v1", "config: null", "expected one of 'config' and 'world' at blocks[0]"),
