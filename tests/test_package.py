@@ -213,7 +213,10 @@ def test_a_run_where_its_user_has_files_of_our_names(installed: Path, desk: Path
 
 
 def test_a_page_that_a_message_points_to_is_there(installed: Path, desk: Path) -> None:
-    code = "from pathlib import Path; from onrig.tools.doctor.finding import REAL_TIME_PAGE; print(Path(REAL_TIME_PAGE).is_file(), REAL_TIME_PAGE)"
+    code = (
+        "from pathlib import Path; from onrig.tools.doctor.finding import REAL_TIME_PAGE as page; "
+        "print(Path(page).is_file(), page)"
+    )
     there, page = in_folder(desk, installed / "python", "-c", code).split()
     assert there == "True"
     assert Path(page).is_relative_to(installed.parent)
