@@ -168,7 +168,7 @@ def shows_safe(state: State, safe: Sequence[float]) -> bool:
 
 
 def contradicts_safe(state: State, previous: State | None, safe: Sequence[float]) -> bool:
-    """Whether a frame's outputs contradict the safe output that this frame, or the one just ``previous`` it, reports.
+    """Whether a frame's outputs contradict the safe output that this frame, or the ``previous`` one, reports.
 
     A fault that latches at the sample makes the output safe from then on, so its frame may still report another value
     in ``u_end``; the next frame starts at the safe output.  safe: as in ``shows_safe``.

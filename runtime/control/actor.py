@@ -91,7 +91,7 @@ class _Samples:
         self.begin(0)
 
     def begin(self, episode: int) -> None:
-        """Start an episode, counted as the trainer's orders do."""
+        """Start an episode, counted as in the trainer's requests."""
         self._episode, self._periods, self._return = episode, 0, 0.0
 
     def send(self, step: Step, completed: Step | None, *, over: bool) -> None:
@@ -148,17 +148,17 @@ class ByTrainer:
     def await_episode(self, wait: Wait) -> bool:
         """As Actor; for as long as it takes: the device is disarmed, and the supervisor watches the trainer."""
         wait(self._wants_episode, "the trainer", FaultName.BARRIER, inf)
-        order = self._end.request
-        assert order is not None
-        self._episodes = order.episodes
-        if order.seed >= 0:
-            self.numbered_from = order.seed, self._board[Word.EPISODE]
+        request = self._end.request
+        assert request is not None
+        self._episodes = request.episodes
+        if request.seed >= 0:
+            self.numbered_from = request.seed, self._board[Word.EPISODE]
         self._begin()
-        return not order.is_closing
+        return not request.is_closing
 
     def _wants_episode(self) -> bool:
-        order = self._end.request
-        return order is not None and (order.is_closing or order.episodes > self._episodes)
+        request = self._end.request
+        return request is not None and (request.is_closing or request.episodes > self._episodes)
 
     def act(self, step: Step) -> None:
         """As Actor; NaN, which the shield answers with the fallback, where the trainer has been silent for a lease."""
@@ -178,9 +178,9 @@ class ByTrainer:
         """Wait for the answer to the sample of ``tick``; False if none comes in time, or something else is wanted."""
         until_ns = time.monotonic_ns() + self._limit_ns
         while True:
-            order = self._end.request
-            if order is not None and order.tick > self._answered and order.episodes == self._episodes:
-                self._held, self._answered, self._acted, self._late = order.action, order.tick, True, 0
+            request = self._end.request
+            if request is not None and request.tick > self._answered and request.episodes == self._episodes:
+                self._held, self._answered, self._acted, self._late = request.action, request.tick, True, 0
             if self._answered == tick:
                 return True
             left_ns = until_ns - time.monotonic_ns()

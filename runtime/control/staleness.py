@@ -108,7 +108,7 @@ class LearnerWatch:
         if silence.change is SilenceChange.FELL_SILENT:
             self._report("warning", "learner_silent", silence.line, silence)
         elif silence.change is SilenceChange.CAME_BACK:
-            self._report("event", "learner_heard", "the learner is heard again", silence)
+            self._report("event", "learner_heard", "the learner responds again", silence)
         return silence
 
     def _report(self, kind: str, subject: str, line: str, silence: Silence) -> None:

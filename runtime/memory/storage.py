@@ -46,37 +46,32 @@ class _LastWrites:
         self.numbers: Final[NDArray[np.int64]] = np.zeros(capacity, np.int64)
         """(capacity,); 0 for a slot never written."""
         self._recent: Final[NDArray[np.int64]] = np.zeros(min(N_RECENT_WRITES, capacity), np.int64)
-        self._recent_size: Final = len(self._recent)
+        self.recent_size: Final = len(self._recent)
         # memoryviews, because array items take twice as long to write.
-        self._number_view, self._recent_view = self.numbers.data, self._recent.data
+        self.number_view, self.recent_view = self.numbers.data, self._recent.data
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
         return self.numbers.nbytes + self._recent.nbytes
 
-    def add(self, slot: int, number: int) -> None:
-        """Record a write."""
-        self._number_view[slot] = number
-        self._recent_view[number % self._recent_size] = slot
-
     def add_all(self, slots: Slots, numbers: NDArray[np.int64]) -> None:
         """Record writes with increasing numbers, of which some may be missing."""
         # The maximum is the last write; a catch-up leaves gaps in the ring, which only contain slots that have been
         # rewritten since.
         np.maximum.at(self.numbers, slots, numbers)
-        last = numbers > numbers[-1] - self._recent_size
-        self._recent[numbers[last] % self._recent_size] = slots[last]
+        last = numbers > numbers[-1] - self.recent_size
+        self._recent[numbers[last] % self.recent_size] = slots[last]
 
     def scanned_bytes(self, n_known: int, inserted: int) -> int:
         """As ``Storage.scanned_bytes``, after ``inserted`` writes."""
-        return 0 if inserted - n_known <= self._recent_size else self.numbers.nbytes
+        return 0 if inserted - n_known <= self.recent_size else self.numbers.nbytes
 
     def changed_since(self, n_known: int, inserted: int, limit: int | None) -> Slots:
         """As ``Storage.changed_since``, after ``inserted`` writes."""
-        if inserted - n_known <= self._recent_size:
+        if inserted - n_known <= self.recent_size:
             writes = np.arange(n_known + 1, inserted + 1, dtype=np.int64)
-            written: Slots = self._recent[writes % self._recent_size]
+            written: Slots = self._recent[writes % self.recent_size]
             current: NDArray[np.bool_] = self.numbers[written] == writes
             return written[current][:limit]
         slots = np.flatnonzero(self.numbers > n_known)
@@ -89,7 +84,7 @@ class _LastWrites:
 
 
 class Storage(Rows):
-    """``capacity`` transitions in rows sizes ``layout``, allocated and touched at start.
+    """``capacity`` transitions in rows of ``layout``, allocated and touched at start.
 
     ``cyclic``: slots are written round robin (FIFO, FULL), so that the number of a slot's last write follows from the
     counter at no cost; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
@@ -169,8 +164,10 @@ class Storage(Rows):
             (policy_id & POLICY_MASK) << POLICY_SHIFT | generation << GENERATION_SHIFT | int(flags) & FLAG_MASK
         )
         self.inserted = number = self.inserted + 1
-        if self._last_writes is not None:
-            self._last_writes.add(slot, number)
+        last = self._last_writes
+        if last is not None:  # written here, because a call would be a fortieth of the insert
+            last.number_view[slot] = number
+            last.recent_view[number % last.recent_size] = slot
         return number
 
     def gather(self, slots: Slots, into: Batch) -> Batch:

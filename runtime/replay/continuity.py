@@ -66,7 +66,7 @@ class Continuity:
         """Episode of the checkpoint that this process started with, which need not be written again."""
         self._new_names = True
         """Whether the names in the run folder may not be on disk yet."""
-        self._beside: list[Path] = []
+        self._unsynced_policies: list[Path] = []
         """Policies covered by the checkpoint collected last."""
 
     @property
@@ -231,7 +231,7 @@ class Continuity:
     def _note_collected(self, written: bool) -> None:
         """Mark what a collected checkpoint covers, which need not be collected again: writing it is retried."""
         if written:
-            self._parts.policies.synced(self._beside)
+            self._parts.policies.synced(self._unsynced_policies)
             self._new_names = False
 
     def close(self) -> None:
@@ -294,10 +294,10 @@ class Continuity:
                 parts.policies.rolled_back_crc32,
             )
         )
-        beside = [self._folder / name for name in ("episodes.csv", *self._repetition.relies_on)]
+        required_files = [self._folder / name for name in ("episodes.csv", *self._repetition.relies_on)]
         if self._new_names:
-            beside.append(self._folder)
-        self._beside = parts.policies.unsynced
-        if self._beside:
-            beside += [*self._beside, self._folder / POLICY_INDEX, self._folder / "policies"]
-        return CheckpointContent(extra, note, beside)
+            required_files.append(self._folder)
+        self._unsynced_policies = parts.policies.unsynced
+        if self._unsynced_policies:
+            required_files += [*self._unsynced_policies, self._folder / POLICY_INDEX, self._folder / "policies"]
+        return CheckpointContent(extra, note, required_files)

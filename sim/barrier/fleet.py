@@ -41,7 +41,7 @@ class SharedSetup(NamedTuple):
     plant: Plant
     period_s: float
     held_periods: int
-    """Longest time for which a command is held after the host's host_loss: the lease and a period."""
+    """Longest time for which a command is held after the loss of the host: the lease and a period."""
     safe: tuple[float, ...]
     releases: bool
     bounds: tuple[Bounds, ...]
@@ -110,7 +110,7 @@ class Fleet:
     def hold(self, state: State, command: Array, periods: int, *, late: Array | None = None) -> tuple[State, Array]:
         """Return the states after ``periods`` under a command (m, l), and the least margin (l,) on the way.
 
-        ``late``: the command (m, l) that braked before the first one does.
+        ``late``: the command (m, l) that acts before the first one does.
         """
         setup, plant = self._setup, self._plant
         least = setup.margin(state)

@@ -234,7 +234,7 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
         "exact sign test, corrected for the comparisons of the claim (Holm). *Reproduced*: all settled as the paper "
         "has it; *not reproduced*: one at least is settled the other way; *not settled*: anything else. Of two that do "
         f'"equally well" the interval is to lie within ±{SAME:g}. Noise is in 1e-2 of the normalised units.',
-        "The paper gives its results as pictures, without bounds; only table 6 has numbers, which stand beside ours in "
+        "The paper gives its results as pictures, without bounds; only table 6 has numbers, compared with ours in "
         "[table 6](de-bruin-2018.md#table-6-noise-in-the-mini-batches-pendulum).",
     )
     return "\n\n".join(("# De Bruin et al. 2018, claim by claim", *lead, "\n".join((heads, *rows)))) + "\n"

@@ -210,7 +210,7 @@ def _is_normalised(panel: Panel) -> bool:
 def _caption(panels: Sequence[Panel]) -> str:
     results = [line.result for panel in panels for line in panel.lines]
     episodes_text = (
-        "the noise-free evaluation episode beside each training episode"
+        "the noise-free evaluation episode parallel to each training episode"
         if all(r.evaluated for r in results)
         else "each episode (of training itself where none was evaluated)"
     )

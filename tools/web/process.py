@@ -81,9 +81,9 @@ class Page:
         self._threads[0].join()
         self._producer.close()
 
-    def work(self, note_stop: int) -> None:
-        """Serve until the descriptor ``note_stop`` becomes readable."""
-        os.read(note_stop, 1)
+    def work(self, stop_fd: int) -> None:
+        """Serve until the descriptor ``stop_fd`` becomes readable."""
+        os.read(stop_fd, 1)
 
     def _feed(self) -> None:
         while not self._stop.is_set():

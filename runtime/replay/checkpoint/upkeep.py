@@ -21,7 +21,7 @@ class CheckpointContent(NamedTuple):
     extra: Mapping[str, int]
     note: bytes = b"null"
     """JSON."""
-    beside: Sequence[Path] = ()
+    required_files: Sequence[Path] = ()
     """Files and folders that must be on disk before the checkpoint counts."""
 
 
@@ -73,8 +73,8 @@ class Upkeep:
     def at_time(self, now_s: float, counts: Counts) -> bool:
         """Collect a checkpoint if one is due at ``now_s`` (any monotonic clock).
 
-        Returns True if one was collected: the files it relies on (``CheckpointContent.beside``) will be on disk before
-        it.  The same holds for the other methods that write one.
+        Returns True if one was collected: its ``CheckpointContent.required_files`` will be on disk before it.  The same
+        holds for the other methods that write one.
         """
         if self._due_s is None:
             self._due_s = now_s + self._every_s
@@ -101,7 +101,7 @@ class Upkeep:
         try:
             now = counts()
             present = now if isinstance(now, CheckpointContent) else CheckpointContent(now)
-            written = self._writer.write(self._memory, present.extra, present.note, present.beside)
+            written = self._writer.write(self._memory, present.extra, present.note, present.required_files)
             if wait:
                 self._writer.wait(self._beat)
             self._failing = self._failing and not written

@@ -39,7 +39,7 @@ class _Job(NamedTuple):
 
     appends: Sequence[Append]
     manifest: Manifest
-    beside: Sequence[Path]
+    required_files: Sequence[Path]
 
 
 class CheckpointWriter:
@@ -78,12 +78,12 @@ class CheckpointWriter:
         return self._kept[-1].extra if self._kept else None
 
     def write(
-        self, memory: Experiences, extra: Mapping[str, int], note: bytes = b"null", beside: Sequence[Path] = ()
+        self, memory: Experiences, extra: Mapping[str, int], note: bytes = b"null", required_files: Sequence[Path] = ()
     ) -> bool:
         """Collect a checkpoint of ``memory`` and hand it to the thread; `restore` returns ``extra`` and ``note``
         (JSON).
 
-        ``beside``: files and folders that the checkpoint relies on; their current content is on disk before it.
+        ``required_files``: files and folders that the checkpoint relies on; their current content is on disk before it.
 
         Returns False while the previous checkpoint is not on disk: nothing is collected, and the next one covers the
         changes. That one takes longer (up to a second for 1e6 experiences, after a long time with a full disk). Raises
@@ -113,7 +113,7 @@ class CheckpointWriter:
             self._rows.sweep,
             msgspec.Raw(note),
         )
-        self._submit(_Job([*rows, *order], manifest, tuple(beside)))
+        self._submit(_Job([*rows, *order], manifest, tuple(required_files)))
         return True
 
     def wait(self, beat: Callable[[], object] = lambda: None) -> None:
@@ -149,7 +149,7 @@ class CheckpointWriter:
     # -- in the thread; order of writing: see the package ----------------------------------------------------------
 
     def _commit(self, job: _Job) -> None:
-        for path in job.beside:
+        for path in job.required_files:
             with suppress(FileNotFoundError):  # a failed write has been reported
                 sync(path)
             self._chunks_written += 1

@@ -29,7 +29,7 @@ Verdict = Literal["passed", "rolled_back", "failed"]
 """``failed``: a limit was exceeded, but there was no predecessor to roll back to."""
 OnVerdict = Callable[[int, Verdict, str], None]
 """Callback with the policy's id, the verdict, and the reason in words."""
-_NO_PREDECESSOR = "there is no predecessor, so only the shield and its fallback guard the rig"
+_NO_PREDECESSOR = "no predecessor remains: only the shield and its fallback guard the rig"
 
 
 class PolicyWatch:

@@ -255,7 +255,7 @@ def life_checks(life: Lifetime, durable_records: int) -> list[Check]:
         _equal(f"{name}: records read along, of those written", life.read, life.written),
         check_at_least(f"{name}: records written and never taken in", life.lost, 0),
         check_at_most(
-            f"{name}: records written and never taken in, dropped ones beside", life.lost, kills * durable_records
+            f"{name}: records written and never taken in, including dropped ones", life.lost, kills * durable_records
         ),
         check_at_most(f"{name}: records dropped", told.dropped - before.dropped, 0),
         check_at_least(

@@ -199,7 +199,7 @@ def test_the_first_policy_goes_on_under_the_shield_and_that_is_said(rig: Rig, vi
     assert set(records[(records["flags"] & Flag.NO_ACTION) == 0]["policy_id"].tolist()) == {GOOD}
     (told,) = rig.told("policy_probation_failed")
     assert (told["policy"], told["reason"]) == (GOOD, Reason.FINITE)
-    assert "there is no predecessor, so only the shield and its fallback guard the rig" in str(told["detail"])
+    assert "no predecessor remains: only the shield and its fallback guard the rig" in str(told["detail"])
     assert rig.told("policy_rolled_back") == []
     assert np.isfinite(records["commanded"]).all()
 

@@ -475,7 +475,7 @@ def test_each_policy_s_file_is_made_durable_once(tmp_path: Path) -> None:
     running.at_time(1.0)
     running.at_time(2.0)
     rows = [tmp_path / "episodes.csv", tmp_path / "events.jsonl"]
-    assert [present.beside for present in upkeep.written] == [
+    assert [present.required_files for present in upkeep.written] == [
         [*rows, tmp_path, policies / "1.onnx", policies / "5.onnx", policies / "index.csv", policies],
         [*rows, policies / "6.onnx", policies / "index.csv", policies],
         rows,
@@ -492,7 +492,7 @@ def test_what_no_checkpoint_took_along_goes_with_the_next(tmp_path: Path) -> Non
     upkeep.collects = True
     running.at_time(1.0)
     first, second = upkeep.written
-    assert first.beside == second.beside
+    assert first.required_files == second.required_files
     assert of.policies.unsynced == []
 
 
