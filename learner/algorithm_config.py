@@ -7,7 +7,7 @@ build it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,36 @@ Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 LogStd = Annotated[float, msgspec.Meta(ge=-20.0, le=20.0)]
 Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgspec.Meta(min_length=1, max_length=8)]
 """Number of units in each hidden layer."""
+Side = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+
+
+class Convolution(NamedTuple):
+    """Convolutional layer of relu units, without padding."""
+
+    channels: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    side: Side
+    """Number of rows and columns of a filter."""
+    stride: Side
+
+
+class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Observations that are images, and the first layers for them."""
+
+    size: tuple[Side, Side]
+    """Rows and columns of a frame."""
+    frames: Annotated[int, msgspec.Meta(ge=1, le=16)] = 4
+    """Number of successive frames in an observation."""
+    convolutions: Annotated[tuple[Convolution, ...], msgspec.Meta(max_length=8)] = ()
+    """Channels, filter size and stride of the convolutional layers before the others."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List filters that exceed their inputs, as (path in the section, message)."""
+        rows, columns = self.size
+        for i, layer in enumerate(self.convolutions):
+            if layer.side > min(rows, columns):
+                yield f"convolutions.{i}", f"a filter of {layer.side} pixels exceeds its inputs of {rows} by {columns}"
+                return
+            rows, columns = ((size - layer.side) // layer.stride + 1 for size in (rows, columns))
 
 
 class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,6 +139,11 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         gamma: float
         reward_scale: float
         """Factor applied to every reward before learning; 1e-3 for the pendulum, 0.1 for Magman."""
+
+    @property
+    def image(self) -> Image | None:
+        """Images that it learns from in place of vectors (``images``, a field of algorithms that can)."""
+        return getattr(self, "images", None)
 
     @property
     def size(self) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Share
-from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, Rate
+from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, Image, Rate
 
 
 class NetworkSize(NamedTuple):
@@ -167,6 +167,8 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Initial scale of the weight noise, divided by the square root of the number of inputs of the layer."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
+    images: Image | None = None
+    """Images in place of vectors, only in trials (van Hasselt et al. 2019: convolutions [32, 5, 5] and [64, 5, 5])."""
 
     @property
     def successors(self) -> int:
@@ -174,6 +176,13 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return self.n_steps
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List atom bounds that are in the wrong order."""
+        """List atom bounds that are in the wrong order, and layers that do not fit an image."""
         if self.returns[0] >= self.returns[1]:
             yield "returns", "expected [low, high], got {:g} and {:g}".format(*self.returns)
+        if self.images is not None:
+            yield from ((f"images.{path}", message) for path, message in self.images.problems())
+
+    def rig_problems(self) -> Iterator[tuple[str, str]]:
+        """List images, which a rig does not have."""
+        if self.images is not None:
+            yield "images", "only trials learn from images: omit it"

@@ -164,6 +164,8 @@ class NersSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Adam's learning rate."""
     sample: Sample = 128
     """Number of replayed experiences in a gradient step of the networks, taken once per episode."""
+    embedding: Hidden = (256, 64, 32)
+    """Number of units in the layers after the convolutions, which are like the algorithm's, if states are images."""
     ablation: Literal["none", "few", "local"] = "none"
     """``few``: only reward, TD error and age are features.  ``local``: the global network is omitted (§4.3)."""
 

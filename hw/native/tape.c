@@ -46,7 +46,7 @@ enum {
     COPY, FILL, ADD, SUBTRACT, MULTIPLY, DIVIDE, MINIMUM, AFFINE, CLAMP, EXP, LOG, SQRT, TANH, SIGMOID, SOFTPLUS, SOFTSIGN,
     INSIDE, WHERE_POSITIVE, WHERE_LESS, WHERE_MORE, TANH_SLOPE, SIGMOID_SLOPE, SOFTSIGN_SLOPE, EQUAL,
     SUM, SUM_OF_SQUARES, ROW_SUM, ROW_MAX, ROW_ARGMAX, COLUMN_SUM,
-    PROJECT, STANDARDISE, STANDARDISE_SLOPE, DROP, FOLD, TILE, ADD_SCALED, FOLLOW, ADAM,
+    PROJECT, STANDARDISE, STANDARDISE_SLOPE, DROP, FOLD, TILE, PATCHES, PATCHES_SLOPE, ADD_SCALED, FOLLOW, ADAM,
 };
 enum { LINEAR, RELU, MASK };
 
@@ -479,6 +479,26 @@ static void tile_columns(const Op *o, real *const p[]) {
             memcpy(p[0] + (long)i * o->by_row[0] + start, p[1] + (long)i * o->by_row[1], width * sizeof(real));
 }
 
+/* Rows of a window are adjacent in the image: an image's elements are ordered by row, column and channel. */
+static void patches(const Op *o, real *const p[]) {
+    const int back = o->code == PATCHES_SLOPE, height = o->more[0], width = o->more[1], side = o->x, stride = o->y;
+    const int channels = (back ? o->cols : o->inner) / (height * width), n = side * channels;
+    for (int i = 0; i < o->rows; i++) {
+        real *image = p[back ? 0 : 1] + (long)i * o->by_row[back ? 0 : 1];
+        real *patch = p[back ? 1 : 0] + (long)i * o->by_row[back ? 1 : 0];
+        if (back) memset(image, 0, sizeof(real) * o->cols);
+        for (int top = 0; top + side <= height; top += stride)
+            for (int left = 0; left + side <= width; left += stride)
+                for (int row = 0; row < side; row++, patch += n) {
+                    real *restrict line = image + ((long)(top + row) * width + left) * channels;
+                    if (back)
+                        for (int j = 0; j < n; j++) line[j] += patch[j];
+                    else
+                        memcpy(patch, line, n * sizeof(real));
+                }
+    }
+}
+
 /* Subnormal numbers are read and written as zero until `restored`: on x86 each operation on one costs 150 cycles. */
 #if defined(__SSE__)
 INLINE unsigned flushed(void) {
@@ -547,6 +567,7 @@ static void run(const Op *o, real *const base[3], real *spare) {
     case DROP: drop(o, p); break;
     case FOLD: fold(o, p); break;
     case TILE: tile_columns(o, p); break;
+    case PATCHES: case PATCHES_SLOPE: patches(o, p); break;
     case ADD_SCALED: ROWS(OPERAND(1, A); const int ca = o->by_col[1];
         if (ca) COLS(O[j] += x * As[j];) else COLS(O[j] += x * As[0];));
     case FOLLOW: ROWS(OPERAND(1, A); const int ca = o->by_col[1];

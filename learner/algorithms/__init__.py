@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.notes import Notes
+from onrig.learner.tape.convolutions import ReadFrames
 from onrig.learner.trajectories import Chain
 from onrig.runtime import registry
 from onrig.runtime.memory.keepers.keeper import Signal
@@ -80,6 +81,20 @@ class Minibatches:
     """Behaviour policies, (K, S, B, ...); None if not recorded."""
     window: Window | None = None
     """(K, S, B, W, ...), for an algorithm with ``window`` W > 1."""
+
+    def only(self, k: int) -> Minibatches:
+        """Minibatch ``k``, without slots, behaviour policies and windows."""
+        at = slice(k, k + 1)
+        return Minibatches(
+            self.observation[at],
+            self.action[at],
+            self.reward[at],
+            self.next_observation[at],
+            self.terminated[at],
+            None if self.weights is None else self.weights[at],
+            None if self.rewards is None else self.rewards[at],
+            None if self.lengths is None else self.lengths[at],
+        )
 
 
 class Signals(NamedTuple):
@@ -194,6 +209,15 @@ class UsesWholeMemory(Algorithm, Protocol):
     def divergence(self) -> NDArray[np.floating]:
         """(S, 2), over the memory: mean KL divergence of the present policies from the behaviour policies, and share of
         far experiences (``onrig.learner.algorithms.refer``)."""
+        ...
+
+
+@runtime_checkable
+class ReadsFrames(Algorithm, Protocol):
+    """Algorithm that learns from images; its observations are numbers of frames, oldest first."""
+
+    def bind_frames(self, read: ReadFrames) -> None:
+        """Use ``read`` to obtain frames; called once, before the first action."""
         ...
 
 

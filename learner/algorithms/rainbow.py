@@ -1,8 +1,9 @@
-"""Rainbow in its data-efficient form, on vectors (Hessel et al. 2018; van Hasselt et al. 2019).
+"""Rainbow in its data-efficient form, on vectors or images (Hessel et al. 2018; van Hasselt et al. 2019).
 
 It combines return distributions on fixed atoms, dueling streams, double selection, n-step returns, and exploration by
-noisy layers; the sampler adds prioritised replay (``PropPER`` on the loss).  All hidden layers except the last are
-shared and noise-free; the last one and the outputs form two noisy streams, for the value and for the advantages.
+noisy layers; the sampler adds prioritised replay (``PropPER`` on the loss).  All convolutions and hidden layers except
+the last are shared and noise-free; the last one and the outputs form two noisy streams, for the value and for the
+advantages.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, level_values
 from onrig.learner.algorithms.dqn import nearest_level
-from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm
+from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm, Values
 from onrig.learner.export import export_discrete_policy
 from onrig.learner.tape.array import Array
+from onrig.learner.tape.convolutions import Convolutions, ReadFrames, image_inputs
 from onrig.learner.tape.elementary import clip, dense, equal, exp, log_softmax, project, relu, softmax
 from onrig.learner.tape.networks import fan_in_uniform
 from onrig.learner.tape.optimiser import Adam, descend, polyak_average
@@ -53,11 +55,20 @@ class Rainbow(TracedAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (network, then update noise); supports one action dimension."""
+        """Initialise one trial from each of ``streams`` (network, then update noise); supports one action dimension.
+
+        With images, an observation holds the numbers of its ``n_observations`` frames, which ``bind_frames`` resolves.
+        """
         state, n, B, levels, atoms = Layout(), n_observations, config.batch, config.levels, config.atoms
         *common, hidden = config.hidden
-        self._common = [Size(*pair) for pair in itertools.pairwise((n, *common))]
-        last = (n, *common)[-1]
+        self._convolutions = None if config.images is None else Convolutions(config.images)
+        self._read_frames: ReadFrames | None = None
+        filters, last = [], n
+        if self._convolutions is not None:
+            n, filters, last = self._convolutions.inputs, self._convolutions.filters, self._convolutions.outputs
+        self._common = [Size(*pair) for pair in (*filters, *itertools.pairwise((last, *common)))]
+        """Sizes of the filters of the convolutions, and of the other shared layers."""
+        last = (last, *common)[-1]
         self._noisy = [Size(*pair) for out in (atoms, levels * atoms) for pair in ((last, hidden), (hidden, out))]
         """Hidden layer and outputs for the value, then for the advantages."""
         self._network, self._target = (state.group(name, self._shapes()) for name in ("network", "target_network"))
@@ -113,7 +124,9 @@ class Rainbow(TracedAlgorithm):
 
     def _dueling(self, network: Group, x: Array, factors: Array | None) -> tuple[Array, Array]:
         tape, fields = x.tape, iter(network.fields)
-        for _ in self._common:
+        if self._convolutions is not None:
+            x = self._convolutions(x, fields)
+        for _ in self._common[0 if self._convolutions is None else len(self._convolutions.filters) :]:
             x = dense(x, tape.read(next(fields)), tape.read(next(fields)), relu=True)
         outputs, used = list[Array](), 0
         for at, layer in enumerate(self._noisy):
@@ -173,11 +186,20 @@ class Rainbow(TracedAlgorithm):
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the mean weights: normalised observations (S, E, n) to the values of the best levels (S, E, 1)."""
-        return self._greedy(self._values(observation))
+        return self._greedy(self._values(self._inputs(observation)))
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with weights perturbed by N(0, 1) ``noise`` (S, E, noise_width), separately for each state: (S, E, 1)."""
-        return self._greedy(self._noisy_values(observation, factors_of(noise)))
+        return self._greedy(self._noisy_values(self._inputs(observation), factors_of(noise)))
+
+    def bind_frames(self, read: ReadFrames) -> None:
+        self._read_frames = read
+
+    def _inputs(self, observation: Values) -> Values:
+        """Inputs of the network at observations (..., n_observations)."""
+        if self._read_frames is None:
+            return observation
+        return image_inputs(self._read_frames(observation), self.rows.dtype)
 
     def _greedy(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the values of the best levels (S, E, 1): the lowest on a tie, NaN where the network has diverged."""
@@ -192,6 +214,20 @@ class Rainbow(TracedAlgorithm):
         The loss, which is the cross entropy, ranks experiences; Rainbow's priority is its square root (an exponent of
         0.5).
         """
+        if self._read_frames is None:
+            return self._update_from(batches)
+        # One minibatch of images at a time: 7 MB for 32 experiences of four frames.
+        signals = [self._update_from(self._decoded(batches, k)) for k in range(len(batches.reward))]
+        return Signals(*(np.concatenate(parts) for parts in list(zip(*signals, strict=True))[:3]))
+
+    def _decoded(self, batches: Minibatches, k: int) -> Minibatches:
+        """Minibatch ``k``, with images."""
+        one = batches.only(k)
+        return replace(
+            one, observation=self._inputs(one.observation), next_observation=self._inputs(one.next_observation)
+        )
+
+    def _update_from(self, batches: Minibatches) -> Signals:
         config, records = self.config, self._records
         reward, lengths = batches.reward, np.ones(batches.reward.shape, np.int64)
         if batches.rewards is not None and batches.lengths is not None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.samplers.importance import LinearSchedule
+from onrig.learner.tape.convolutions import ReadFrames
 from onrig.runtime import registry
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.strategy import Strategy, parse_sampling, sampling_class
@@ -42,6 +43,8 @@ class ReplayView(NamedTuple):
     """Number of observation dimensions."""
     actions: int
     """Number of action dimensions."""
+    read_frames: ReadFrames | None = None
+    """Source of the frames whose numbers are the observations; None for vectors."""
 
 
 class Draw(NamedTuple):

@@ -20,12 +20,15 @@ class Features:
     """TD error and target at the last update per slot, 1.0 before the first, and the features derived from them.
 
     Observations and rewards are standardised by the memory's mean and standard deviation at the end of the last
-    training episode, which the paper leaves open; TD error and target pass through tanh once.  The grouping of write
-    notifications has no effect, because a rig's learner receives them at varying times.
+    training episode, which the paper leaves open; TD error and target pass through tanh once.  Images are no features:
+    networks read them.  The grouping of write notifications has no effect, because a rig's learner receives them at
+    varying times.
     """
 
     def __init__(self, view: ReplayView, trials: int, capacity: int) -> None:
         self._view: Final = view
+        self._n: Final = view.observations if view.read_frames is None else 0
+        """Number of features of a state."""
         self._trial: Final = np.arange(trials)[:, None]
         self.td: Final[NDArray[np.float32]] = np.ones((trials, capacity), np.float32)
         """(S, capacity)"""
@@ -33,7 +36,7 @@ class Features:
         """(S, capacity)"""
         self.stored: Final[NDArray[np.int64]] = np.zeros(trials, np.int64)
         """(S,): number of experiences in the memory."""
-        width = view.observations + 1
+        width = self._n + 1
         self._known: Final[NDArray[np.bool_]] = np.zeros(trials, np.bool_)
         """(S,): whether mean and standard deviation are known."""
         self._mean: Final[NDArray[np.float64]] = np.zeros((trials, width))
@@ -43,7 +46,7 @@ class Features:
     @property
     def width(self) -> int:
         """Number of features in ``full``: 2 n + m + 4."""
-        return 2 * self._view.observations + self._view.actions + 4
+        return 2 * self._n + self._view.actions + 4
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
         for trial, own in enumerate(slots):
@@ -55,7 +58,7 @@ class Features:
         mask = mask & (self.stored > 0)
         last = np.maximum(self.stored - 1, 0)[:, None]
         stored = self._view.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
-        seen = np.concatenate((stored.observation, stored.reward[..., None]), axis=-1, dtype=np.float64)
+        seen = np.concatenate((stored.observation[..., : self._n], stored.reward[..., None]), axis=-1, dtype=np.float64)
         for trial in np.flatnonzero(mask).tolist():
             mean, std = seen[trial].mean(axis=0), seen[trial].std(axis=0)
             self._mean[trial] = mean
@@ -72,12 +75,12 @@ class Features:
     def full(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return s, a, reward, s', age, TD error, target in slots (S, n): (S, n, width)."""
         mean, std = self._moments()
-        stored, n = self._view.gather(slots), self._view.observations
+        stored, n = self._view.gather(slots), self._n
         parts = (
-            (stored.observation - mean[..., :n]) / std[..., :n],
+            (stored.observation[..., :n] - mean[..., :n]) / std[..., :n],
             stored.action,
             ((stored.reward - mean[..., n]) / std[..., n])[..., None],
-            (stored.next_observation - mean[..., :n]) / std[..., :n],
+            (stored.next_observation[..., :n] - mean[..., :n]) / std[..., :n],
             self._note_features(slots),
         )
         return np.concatenate(parts, axis=-1, dtype=np.float32)
@@ -85,7 +88,7 @@ class Features:
     def reduced(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return reward, age and TD error in slots (S, n): (S, n, 3)."""
         mean, std = self._moments()
-        stored, n = self._view.gather(slots), self._view.observations
+        stored, n = self._view.gather(slots), self._n
         reward = ((stored.reward - mean[..., n]) / std[..., n])[..., None]
         return np.concatenate((reward, self._note_features(slots)[..., :2]), axis=-1, dtype=np.float32)
 

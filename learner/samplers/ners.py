@@ -23,6 +23,7 @@ from onrig.learner.samplers.importance import Scale
 from onrig.learner.samplers.multi_trial import MultiTrialSampler
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.tape.array import Array
+from onrig.learner.tape.convolutions import Convolutions, image_inputs
 from onrig.learner.tape.elementary import concatenate, log, sigmoid
 from onrig.learner.tape.networks import Mlp, fan_in_uniform
 from onrig.learner.tape.optimiser import Adam, descend
@@ -35,6 +36,40 @@ MIN_SCORE: Final = 1e-6
 """Value added to a score before its logarithm (eq. 7), and smallest score, so that every experience can be drawn."""
 
 
+class ImageEmbedding:
+    """Features of images: convolutions, then fully connected layers (Oh et al. 2021, App. B)."""
+
+    def __init__(self, state: Layout, convolutions: Convolutions, units: Sequence[int]) -> None:
+        shapes: dict[str, tuple[int, int]] = {}
+        for at, (inputs, outputs) in enumerate(convolutions.filters):
+            shapes[f"weight{at}"], shapes[f"bias{at}"] = (inputs, outputs), (1, outputs)
+        self.filters: Final = state.group("filters", shapes)
+        self.layers: Final = Mlp(state, "embedding", (convolutions.outputs, *units))
+        self._convolutions, self._units = convolutions, units[-1]
+
+    @property
+    def inputs(self) -> int:
+        """Number of elements of a state and the next one."""
+        return 2 * self._convolutions.inputs
+
+    @property
+    def outputs(self) -> int:
+        return 2 * self._units
+
+    def draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
+        fields = iter(self.filters.fields)
+        for size in self._convolutions.filters:
+            for values in fan_in_uniform(stream, *size, False):
+                row[next(fields).slice] = values.reshape(-1)
+        self.layers.draw(row, stream, fan_in_uniform)
+
+    def __call__(self, images: Array) -> Array:
+        """Features (B, outputs) of a state and the next one (B, inputs)."""
+        size = self._convolutions.inputs
+        states = (images.columns(at, at + size) for at in (0, size))
+        return concatenate(*(self.layers(self._convolutions(s, iter(self.filters.fields))) for s in states))
+
+
 class ScoreNets(TracedNetworks):
     """The networks f of S trials: a score in (0, 1) for each experience of minibatches."""
 
@@ -44,21 +79,33 @@ class ScoreNets(TracedNetworks):
         width: int,
         streams: Sequence[np.random.Generator],
         *,
+        convolutions: Convolutions | None = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams``, for ``width`` features."""
+        """Initialise one trial from each of ``streams``, for ``width`` features, followed by the images of a state and
+        the next one if ``convolutions`` are given."""
         state, embedding, size = Layout(), settings.hidden[-1], settings.sample
+        self._vector, self._images = width, None
+        if convolutions is not None:
+            self._images = ImageEmbedding(state, convolutions, settings.embedding)
+            width += self._images.outputs
         self._local, self._global = (Mlp(state, name, (width, *settings.hidden)) for name in ("local", "global"))
         self._score = Mlp(state, "score", (2 * embedding, *settings.score, 1))
         nets = (self._local, self._global, self._score)
-        adams = [Adam(state, net.group, lr=settings.lr) for net in nets]
-        self.n_parameters: Final = sum(net.group.flat.size for net in nets)
+        groups = [net.group for net in nets]
+        if self._images is not None:
+            groups += [self._images.filters, self._images.layers.group]
+        adams = [Adam(state, group, lr=settings.lr) for group in groups]
+        self.n_parameters: Final = sum(group.flat.size for group in groups)
         """Number of parameters of one trial."""
         super().__init__(state, len(streams), dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             for net in nets:
                 net.draw(row, stream, fan_in_uniform)
-        self._width, self._uses_global = width, settings.ablation != "local"
+            if self._images is not None:
+                self._images.draw(row, stream)
+        width = self._vector + (0 if self._images is None else self._images.inputs)
+        self._uses_global = settings.ablation != "local"
         self._forward = self.forward(self._scores, width, 1, 1)
         self._records = RecordBuffer({"features": (size, width), "share": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
@@ -70,6 +117,8 @@ class ScoreNets(TracedNetworks):
     def _scores(self, tape: Tape, x: Array, share: Array | None) -> Array:
         """Scores (B, 1) of features (B, width); ``share`` (B, 1), sum 1, weights the mean over the minibatch."""
         assert share is not None
+        if self._images is not None:
+            x = concatenate(x.columns(0, self._vector), self._images(x.columns(self._vector, x.shape[1])))
         others = (share * self._global(x)).column_sums()
         for_each = tape.filled((x.shape[0], 1), 1.0) * others
         return sigmoid(self._score(concatenate(self._local(x), for_each)))
@@ -127,7 +176,11 @@ class Ners(MultiTrialSampler):
         self._features: Final = Features(self._view, self._trials, setting.capacity)
         self._reduced: Final = settings.ablation == "few"
         width = 3 if self._reduced else self._features.width
-        self._nets: Final = ScoreNets(settings, width, [stream for _, _, stream in spawned])
+        self._read_frames: Final = None if self._reduced else self._view.read_frames
+        image = setting.options.selected.image
+        convolutions = None if self._read_frames is None or image is None else Convolutions(image)
+        net_streams = [stream for _, _, stream in spawned]
+        self._nets: Final = ScoreNets(settings, width, net_streams, convolutions=convolutions)
         self._replayed: Final[NDArray[np.bool_]] = np.zeros((self._trials, setting.capacity), np.bool_)
         """(S, capacity): slots replayed in this episode, the paper's J, without those rewritten since."""
 
@@ -165,7 +218,13 @@ class Ners(MultiTrialSampler):
             replayed[own] = True
 
     def _features_of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        return self._features.reduced(slots) if self._reduced else self._features.full(slots)
+        features = self._features.reduced(slots) if self._reduced else self._features.full(slots)
+        if self._read_frames is None:
+            return features
+        stored = self._view.gather(slots)
+        frames = (self._read_frames(numbers) for numbers in (stored.observation, stored.next_observation))
+        images = (image_inputs(shown, features.dtype) for shown in frames)
+        return np.concatenate((features, *images), axis=-1)
 
     def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
         size = self._settings.sample

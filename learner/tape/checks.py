@@ -28,6 +28,9 @@ Sizes = NDArray[np.int64]
 MAX_SIZE: Final = 1 << 30
 """Maximum number of elements in a space: offsets are 32-bit numbers."""
 
+_MAX_IMAGE_SIDE: Final = 1 << 12
+"""Maximum number of rows and columns of pixels: no product of sizes exceeds 64 bits."""
+
 _SHAPES: Final = np.zeros((len(OPERATIONS), OPERANDS, 2), np.intp)
 """Indices of each operand's rows and columns in ``DIMENSIONS``."""
 _PRESENT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
@@ -65,6 +68,7 @@ class Fault(IntEnum):
     COLUMNS = 11
     OVERWRITES = 12
     RATE = 13
+    WINDOWS = 14
 
 
 _TEXTS: Final = {
@@ -81,6 +85,7 @@ _TEXTS: Final = {
     Fault.ROWS: "{name} has an operand that is not laid out row by row",
     Fault.COLUMNS: "{name} has an operand whose elements are neither adjacent nor repeated",
     Fault.OVERWRITES: "{name} overwrites its own inputs",
+    Fault.WINDOWS: "{name} has invalid windows: {x} by {x}, {y} apart, in images of {more}",
     Fault.RATE: "{name} has the invalid rate {x}, expected 0 to below 1",
 }
 
@@ -140,6 +145,7 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
         Fault.ATOMS: (code == _PROJECT) & ~((cols >= 2) & np.isfinite(x) & np.isfinite(y) & (x < y)),
         Fault.BOUNDS: (code == _CLAMP) & ~(x <= y),
         Fault.RATE: (code == _DROP) & ~((x >= 0.0) & (x < 1.0)),
+        Fault.WINDOWS: _have_bad_windows(operations, code, cols, inner),
         Fault.POST: (post < 0) | (post > 31) | (_POSTS[code] >> np.clip(post, 0, 31) & 1 == 0),
         Fault.OPERANDS: ((space != Space.NONE) != present).any(axis=1),
         Fault.SPACE: (present & ~located).any(axis=1),
@@ -153,6 +159,23 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
         if fault:
             found[defects[fault]] = fault
     return found
+
+
+def _have_bad_windows(
+    operations: NDArray[np.void], code: NDArray[np.intp], cols: NDArray[np.int64], inner: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether windows do not fit images, or patches do not have their size."""
+    having = np.isin(code, [CODES["patches"], CODES["patches_slope"]])
+    numbers = np.concatenate((operations["more"], operations["x"][:, None], operations["y"][:, None]), axis=1)
+    whole = ((numbers >= 1.0) & (numbers <= _MAX_IMAGE_SIDE) & (numbers == np.floor(numbers))).all(axis=1)
+    height, width, side, stride = np.where(whole[:, None], numbers, 1.0).astype(np.int64).T
+    back = code == CODES["patches_slope"]
+    image, patches = np.where(back, cols, inner), np.where(back, inner, cols)
+    channels = image // (height * width)
+    down, across = (height - side) // stride + 1, (width - side) // stride + 1
+    sized = (image == channels * height * width) & (patches == down * across * side * side * channels)
+    bad: NDArray[np.bool_] = having & ~(whole & (channels >= 1) & (side <= height) & (side <= width) & sized)
+    return bad
 
 
 class _Spans(NamedTuple):
@@ -196,7 +219,7 @@ def describe(op: np.void, fault: int, sizes: Sizes) -> str:
         last = at + (rows - 1) * row + (cols - 1) * col
         if at < 0 or row < 0 or col < 0 or last >= size:
             reach.append(f"operand {i} from {at} to {last} of {size}")
-    fields = {key: op[key] for key in ("rows", "cols", "inner", "section", "x", "y", "post")}
+    fields = {key: op[key] for key in ("rows", "cols", "inner", "section", "x", "y", "post", "more")}
     return _TEXTS[Fault(fault)].format(
         name=OPERATIONS[code].name, operands=len(shapes), reach=", ".join(reach), **fields
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 from onrig.learner.tape.array import Array, Derivative, Gradient, divide_gradient
-from onrig.learner.tape.operations import COLUMNS
+from onrig.learner.tape.operations import COLUMNS, Windows
 
 
 def _slope(name: str, g: Gradient, y: Array) -> Array:
@@ -168,6 +169,23 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
     return tape.register_output(
         out, [Derivative(x, towards_x), Derivative(weight, towards_weight), Derivative(bias, towards_bias)]
     )
+
+
+def patches(images: Array, windows: Windows) -> Array:
+    """Windows of images (rows, pixels): a row (patch,) for each window, in order, of each image in turn."""
+    (rows, pixels), tape = images.shape, images.tape
+    count, constants = math.prod(windows.grid), (float(windows.height), float(windows.width))
+    if pixels != windows.pixels or min(windows) < 1 or min(windows.grid) < 1:
+        raise tape.error(f"images of {pixels} elements have no windows {tuple(windows)}")
+    size, side, stride = count * windows.patch, float(windows.side), float(windows.stride)
+    source = tape.contiguous(images)
+    out = tape.emit("patches", (rows, size), [source], inner=pixels, x=side, y=stride, more=constants)
+
+    def rule(g: Gradient) -> Array:
+        given = [_materialise(g, out)]
+        return tape.emit("patches_slope", images.shape, given, inner=size, x=side, y=stride, more=constants)
+
+    return tape.register_output(out, [Derivative(images, rule)]).reshaped(rows * count, windows.patch)
 
 
 def _materialise(g: Gradient, y: Array) -> Array:

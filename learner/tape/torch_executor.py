@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import COLUMNS, MASKED, OPERATIONS, SEEDS, operand_shapes
+from onrig.learner.tape.operations import COLUMNS, MASKED, OPERATIONS, SEEDS, Windows, operand_shapes
 from onrig.learner.tape.program import Program
 
 Kernel = Callable[[], object]
@@ -77,6 +77,8 @@ def _bind_kernel(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
         return lambda: _adam(out, x, y, beta1, beta2, *inputs)
     if name.startswith("standardise"):
         return _standardise(out, int(op["post"]), y, *inputs)
+    if name.startswith("patches"):
+        return _patches(out, name == "patches_slope", Windows.of(op), *inputs)
     if name == "drop":
         return _drop(out, x, int(op["inner"]), *inputs)
     return _PRODUCTS[name](out, int(op["post"]), *inputs)
@@ -162,6 +164,25 @@ def _standardise(out: Tensor, post: int, eps: float, a: Tensor, *gradient: Tenso
         g = gradient[0]
         gradient_part = g - g.mean(axis, keepdim=True) - unit * (g * unit).mean(axis, keepdim=True)
         torch.div(gradient_part, std, out=out)
+
+    return kernel
+
+
+def _patches(out: Tensor, back: bool, windows: Windows, a: Tensor) -> Kernel:
+    height, width, channels, side, stride = windows
+    images, parts = (out, a) if back else (a, out)
+    pixels = images.reshape(-1, height, width, channels)
+    view = pixels.unfold(1, side, stride).unfold(2, side, stride).permute(0, 1, 2, 4, 5, 3)
+    parts = parts.reshape(view.shape)
+    if not back:
+        return lambda: parts.copy_(view)
+    rows, (down, across) = len(images), windows.grid
+    by_channel = parts.permute(0, 5, 3, 4, 1, 2)
+
+    def kernel() -> None:
+        columns = by_channel.reshape(rows, windows.patch, down * across)
+        summed = torch.nn.functional.fold(columns, (height, width), side, stride=stride)
+        pixels.copy_(summed.permute(0, 2, 3, 1))
 
     return kernel
 

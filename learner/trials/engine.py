@@ -15,7 +15,8 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, Gaussian, Stochastic, algorithm_for
+from onrig.learner.algorithm_config import Image
+from onrig.learner.algorithms import Algorithm, Gaussian, ReadsFrames, Stochastic, algorithm_for
 from onrig.learner.algorithms.on_policy import on_policy_for
 from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
@@ -36,6 +37,7 @@ from onrig.learner.trials.supported import trials_problems
 from onrig.learner.trials.synthetic import SyntheticExperiences
 from onrig.learner.trials.worlds import Bools, World, episode_returns
 from onrig.learner.trials.worlds.factory import make_world, run_of_world
+from onrig.learner.trials.worlds.frames import FrameStore
 from onrig.learner.trials.worlds.plants import PlantWorld
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.memory.strategy import parse_strategy
@@ -227,7 +229,7 @@ def run_trials(
     if problems:
         raise ValueError("; ".join(problems))
     world = PlantWorld(config, seeds, (Role.PLANT_TRAIN, Role.PLANT_EVAL), plant=plant, fixed_length=True)
-    (n, m, _, T), process = world.spaces, config.exploration
+    (n, m, _, T, _), process = world.spaces, config.exploration
     algorithm = algorithm_for(settings, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
     draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
     numbers = EpisodeNumbers(algorithm, process, seeds, T, [a.name for a in config.rig.actuators])
@@ -253,14 +255,16 @@ def world_trials(
     They learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
     world, ``NoSuchTask`` without one.
     """
-    make = make or (lambda roles: make_world(run, seeds, roles))
+    image = run.learner.selected.image
+    store = None if image is None else _frame_store(run, image, len(seeds))
+    make = make or (lambda roles: make_world(run, seeds, roles, image, store))
     problems = [message for _, message in step_problems(run)]
     if problems:
         raise ValueError("; ".join(problems))
     K, selected, episodes = run.learner.selected.parallel, run.learner.selected, run.evaluation.episodes
     world = make([Role.PLANT_TRAIN] * K)
-    n, m, levels, _ = world.spaces
-    problems = [message for _, message in space_problems(run, m, levels)]
+    n, m, _, _, _ = world.spaces
+    problems = [message for _, message in space_problems(run, world.spaces)]
     if problems:
         raise ValueError("; ".join(problems))
     streams = [stream(seed, Role.NETWORKS) for seed in seeds]
@@ -275,7 +279,10 @@ def world_trials(
     else:
         learner = algorithm = algorithm_for(run.learner, n, m, streams)
         explore = Explorer(algorithm, _numbers(run, algorithm, seeds, world), len(seeds), draws=True)
-        learning = _replay(run, algorithm, seeds, (n, m), prior)
+        learning = _replay(run, algorithm, seeds, (n, m), prior, store)
+        if store is not None and isinstance(algorithm, ReadsFrames):
+            algorithm.bind_frames(store.read)
+            store.references.append(learning.memories.observations)
     evaluation = make([Role.PLANT_EVAL] * episodes), episodes
     every, random_steps = run.evaluation.every, run.random_steps
     return Trials(
@@ -290,8 +297,14 @@ def world_trials(
     )
 
 
+def _frame_store(run: StepRun, image: Image, trials: int) -> FrameStore:
+    # In the worst case, no two stored experiences show the same frame.
+    per_trial = (run.capacity(image.frames, 1) + run.evaluation.episodes + 1) * (image.frames + 1)
+    return FrameStore(math.prod(image.size), trials * per_trial)
+
+
 def _numbers(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], world: World) -> NumberSource:
-    _, m, _, horizon = world.spaces
+    _, m, _, horizon, _ = world.spaces
     if run.exploration is UNSET:
         correlated = CorrelatedNoise(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
         return StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std)
@@ -302,7 +315,12 @@ def _numbers(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], world: Wo
 
 
 def _replay(
-    run: StepRun, algorithm: Algorithm, seeds: Sequence[int], sizes: tuple[int, int], prior: Transitions | None
+    run: StepRun,
+    algorithm: Algorithm,
+    seeds: Sequence[int],
+    sizes: tuple[int, int],
+    prior: Transitions | None,
+    store: FrameStore | None,
 ) -> Replay:
     n, m = sizes
     strategy, share = parse_strategy(run.selection.strategy), run.selection.write_probability
@@ -311,7 +329,17 @@ def _replay(
         run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
     )
     behaviour = isinstance(algorithm, Gaussian)
-    contents = MemoryContents(n, m, strategy, setting, share, terminates=True, behaviour=behaviour, prior=prior)
+    contents = MemoryContents(
+        n,
+        m,
+        strategy,
+        setting,
+        share,
+        terminates=True,
+        behaviour=behaviour,
+        read_frames=None if store is None else store.read,
+        prior=prior,
+    )
     memories = Memories(contents, seeds, policy=algorithm.policy)
     measures = ReplayMeasures(run, algorithm, memories, seeds)
     return Replay(algorithm, memories, Updates(run.updates, run.update_every, run.random_steps), measures=measures)

@@ -81,7 +81,9 @@ class Memories:
             )
             for seed in seeds
         ]
-        view = None if policy is None else ReplayView(self.gather, policy, self._age, contents.n, contents.m)
+        view = None
+        if policy is not None:
+            view = ReplayView(self.gather, policy, self._age, contents.n, contents.m, contents.read_frames)
         self._sampling = sampling_for(
             strategy,
             seeds,
@@ -314,6 +316,12 @@ class Memories:
         """The algorithm's access to the memories."""
         trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
         return MemoryAccess(self.notes, self.gather, trajectories.after, trajectories.around)
+
+    def observations(self) -> Rows:
+        """All stored observations and next observations, of every trial."""
+        columns, rows = self.columns, self.rows[:, : self._stored.max()]
+        both = rows[..., columns.observation], rows[..., columns.next_observation]
+        return np.concatenate(both, axis=-1)
 
     def gather(self, slots: Slots) -> Minibatches:
         """Experiences in slots (S, n): fields (S, n, ...)."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.tape.convolutions import ReadFrames
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
 from onrig.runtime.memory.transitions import Transitions
@@ -45,6 +46,8 @@ class MemoryContents(NamedTuple):
     """Whether episodes can end early; rows then have a column for it."""
     behaviour: bool = False
     """Whether rows contain the behaviour policy: 3 m floats, and one that marks a different applied action."""
+    read_frames: ReadFrames | None = None
+    """Source of the frames whose numbers are the observations."""
     prior: Transitions | None = None
     """Experiences with which each memory begins, oldest first, as ``selection.seed_from`` gives a rig's."""
 

@@ -16,6 +16,7 @@ from onrig.learner.settings import (
     settings_type,
     strategy_problems,
 )
+from onrig.learner.trials.worlds import Spaces
 from onrig.runtime.config.registered import WithRegistered, resolve_later
 from onrig.runtime.explore.schedule import depends_on_episode_only
 from onrig.runtime.explore.settings import Exploration, ParameterNoise
@@ -204,10 +205,17 @@ def _on_policy_problems(run: StepRun, steps: int, actors: int) -> Iterator[tuple
         yield "selection", f"{name} learns from batches of its own policies, not from a memory: omit it"
 
 
-def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[str, str]]:
-    """List reasons why the algorithm cannot learn a task with ``m`` actions or ``levels`` discrete ones, as (path,
-    message)."""
-    learner, selected = run.learner, run.learner.selected
+def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
+    """List reasons why the algorithm cannot learn a task with these observations and actions, as (path, message)."""
+    learner, selected, (_, m, levels, _, image) = run.learner, run.learner.selected, spaces
+    if image is not None and selected.image is None:
+        supported = algorithms_where(lambda section: "images" in section.__struct_fields__)
+        hint = f"set learner.{supported}.images.size to [{image[0]}, {image[1]}]"
+        yield "learner.algorithm", f"'{run.task}' shows images, which {learner.algorithm} does not expect: {hint}"
+    elif selected.image is not None and selected.image.size != image:
+        shows = "no images" if image is None else f"images of {image[0]} by {image[1]}"
+        rows, columns = selected.image.size
+        yield f"learner.{learner.algorithm}.images.size", f"'{run.task}' shows {shows}, not of {rows} by {columns}"
     if not selected.single_action:
         if levels is not None:
             supported = algorithms_where(lambda section: section.single_action)

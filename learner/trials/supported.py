@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 
 import msgspec
 
-from onrig.learner.algorithm_config import algorithms_where
+from onrig.learner.algorithm_config import Image, algorithms_where
 from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
@@ -83,12 +84,12 @@ def world_problems(run: StepRun) -> list[tuple[str, str]]:
     problems = list(step_problems(run))
     if any(path == "world" for path, _ in problems):
         return problems
-    spaces, refusal = _spaces(run.world, run.horizon, msgspec.json.encode(run.options))
+    spaces, refusal = _spaces(run.world, run.horizon, msgspec.json.encode(run.options), run.learner.selected.image)
     if spaces is None:
         return [*problems, ("options" if run.options else "world", refusal)]
     if not problems:
         problems += memory_problems(run, spaces)
-    return [*problems, *space_problems(run, spaces.m, spaces.levels)]
+    return [*problems, *space_problems(run, spaces)]
 
 
 def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
@@ -102,7 +103,7 @@ def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
 
 def trial_bytes(run: StepRun) -> int:
     """Number of bytes of a trial's experiences; 0 for on-policy algorithms, or if it cannot run."""
-    spaces, _ = _spaces(run.world, run.horizon, msgspec.json.encode(run.options))
+    spaces, _ = _spaces(run.world, run.horizon, msgspec.json.encode(run.options), run.learner.selected.image)
     return 0 if spaces is None else _memory_bytes(run, spaces)
 
 
@@ -110,13 +111,15 @@ def _memory_bytes(run: StepRun, spaces: Spaces) -> int:
     if run.learner.selected.batch_steps:
         return 0
     layout = Layout(spaces.n, spaces.m, behaviour=run.learner.stochastic)
-    return round(run.capacity(spaces.n, spaces.m) * (layout.row_bytes + run.learner.note_bytes))
+    frame = 0 if spaces.image is None else math.prod(spaces.image)
+    return round(run.capacity(spaces.n, spaces.m) * (layout.row_bytes + run.learner.note_bytes + frame))
 
 
 @lru_cache(maxsize=64)
-def _spaces(world: str, horizon: int | None, options: bytes) -> tuple[Spaces | None, str]:
+def _spaces(world: str, horizon: int | None, options: bytes, image: Image | None) -> tuple[Spaces | None, str]:
     """Sizes of a world, or the reason why it cannot be created."""
     try:
-        return spaces_of_world(StepRun(world, 1, horizon=horizon, options=msgspec.json.decode(options))), ""
+        run = StepRun(world, 1, horizon=horizon, options=msgspec.json.decode(options))
+        return spaces_of_world(run, image), ""
     except NoSuchTask as error:
         return None, str(error)

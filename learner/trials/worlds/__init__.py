@@ -55,6 +55,8 @@ class Spaces(NamedTuple):
     """Number of discrete actions, evenly spaced on [-1, 1]; None for continuous actions."""
     horizon: int
     """Number of steps after which an episode is truncated."""
+    image: tuple[int, int] | None = None
+    """Rows and columns of a frame, if observations are numbers of frames (``frames``)."""
 
 
 class Actor(NamedTuple):

@@ -7,15 +7,26 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from onrig.learner.algorithm_config import Image
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask, Spaces, World
+from onrig.learner.trials.worlds.frames import FrameStore
 from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, plants_of, run_of
 from onrig.runtime.random_streams import Role
 from onrig.runtime.run_config import RunConfig
 
 
-def make_world(run: StepRun, seeds: Sequence[int], roles: Sequence[Role]) -> World:
-    """Create the world for trials with ``seeds``, with an actor for each role; raises NoSuchTask."""
+def make_world(
+    run: StepRun,
+    seeds: Sequence[int],
+    roles: Sequence[Role],
+    image: Image | None = None,
+    store: FrameStore | None = None,
+) -> World:
+    """Create the world for trials with ``seeds``, with an actor for each role; raises NoSuchTask.
+
+    ``image``: images that the algorithm expects, whose frames are in ``store``.
+    """
     if run.world.startswith(PLANT):
         options = _plant_options(run.options)
         try:
@@ -28,7 +39,7 @@ def make_world(run: StepRun, seeds: Sequence[int], roles: Sequence[Role]) -> Wor
         from onrig.learner.trials.worlds.gym import GymWorld
     except ModuleNotFoundError as error:
         raise NoSuchTask(f"{error.name} is not installed: pip install 'onrig[learner]'") from None
-    return GymWorld(run.task, seeds, roles, horizon=run.horizon, options=run.options)
+    return GymWorld(run.task, seeds, roles, horizon=run.horizon, options=run.options, image=image, store=store)
 
 
 def run_of_world(run: StepRun) -> RunConfig | None:
@@ -36,9 +47,9 @@ def run_of_world(run: StepRun) -> RunConfig | None:
     return run_of(run.task, _plant_options(run.options)) if run.world.startswith(PLANT) else None
 
 
-def spaces_of_world(run: StepRun) -> Spaces:
+def spaces_of_world(run: StepRun, image: Image | None = None) -> Spaces:
     """Sizes of a run's world, after a test step; raises NoSuchTask."""
-    world = make_world(run, [0], [Role.PLANT_EVAL])
+    world = make_world(run, [0], [Role.PLANT_EVAL], image)
     actor = np.ones((1, 1), np.bool_)
     try:
         world.begin(actor)

@@ -1,11 +1,12 @@
 """Gymnasium tasks as worlds: ``Pendulum-v1``, ``HalfCheetah-v4``, ``LunarLanderContinuous-v3``, ...
 
-Observations are one-dimensional boxes, as float32 and not normalised.  Actions are bounded boxes, mapped from [-1, 1],
-or one discrete choice.
+Observations are one-dimensional boxes, as float32 and not normalised, or images of one channel, of which a world passes
+on the numbers of the last few (``frames``).  Actions are bounded boxes, mapped from [-1, 1], or one discrete choice.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
@@ -15,7 +16,9 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, StepResult, Values, actors_of
+from onrig.learner.algorithm_config import Image
+from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, StepResult, Values, actors_of, atari
+from onrig.learner.trials.worlds.frames import FrameStack, FrameStore
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.sim.envs import register_envs
@@ -24,15 +27,27 @@ Env = gymnasium.Env[Any, Any]
 MISSING: Final = "pip install 'onrig[envs]'"
 
 
-def make(task: str, horizon: int | None, options: Mapping[str, object]) -> Env:
+def make(
+    task: str,
+    horizon: int | None,
+    options: Mapping[str, object],
+    *,
+    training: bool = False,
+    image: tuple[int, int] | None = None,
+) -> Env:
     """Create one environment, with episodes truncated after ``horizon`` steps (None: as registered).
 
-    Raises NoSuchTask.
+    ``training`` and ``image``, rows and columns of a frame, apply to Atari games.  Raises NoSuchTask.
     """
     register_envs()
+    atari.register_games()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about old versions of tasks, which papers specify
         try:
+            if atari.is_game(task):
+                size = atari.SCREEN if image is None else image[0]
+                env = gymnasium.make(task, max_episode_steps=None, disable_env_checker=True, **options)
+                return atari.preprocessed(env, training=training, horizon=horizon, size=size)
             return gymnasium.make(task, max_episode_steps=horizon, disable_env_checker=True, **options)
         except gymnasium.error.DependencyNotInstalled as error:
             raise NoSuchTask(f"'{task}' needs a package that is not installed ({_line(error)}): {MISSING}") from None
@@ -42,18 +57,26 @@ def make(task: str, horizon: int | None, options: Mapping[str, object]) -> Env:
             raise NoSuchTask(f"gymnasium cannot create '{task}': {type(error).__name__}: {_line(error)}") from None
 
 
-def spaces_of(task: str, env: Env) -> Spaces:
-    """Sizes of a task; raises NoSuchTask for spaces that no learner here can use."""
+def spaces_of(task: str, env: Env, frames: int = 1) -> Spaces:
+    """Sizes of a task, with ``frames`` images in an observation; raises NoSuchTask for spaces that no learner here can
+    use."""
     observations, actions = env.observation_space, env.action_space
     limit = None if env.spec is None else env.spec.max_episode_steps
     horizon = limit or getattr(env.unwrapped, "episode_steps", None)  # limit of a twin's task
     if horizon is None:
         raise NoSuchTask(f"the episodes of '{task}' have no limit: set a horizon in steps")
-    if not isinstance(observations, Box) or len(observations.shape) != 1:
-        raise NoSuchTask(f"'{task}' has the observations {observations}: expected a one-dimensional box")
-    n = observations.shape[0]
+    image = None
+    if isinstance(observations, Box) and observations.dtype == np.uint8 and len(observations.shape) == 2:
+        n, image = frames, (observations.shape[0], observations.shape[1])
+    elif isinstance(observations, Box) and len(observations.shape) == 1:
+        n = observations.shape[0]
+    else:
+        raise NoSuchTask(
+            f"'{task}' has the observations {observations}: expected a one-dimensional box, or images of one channel "
+            "(uint8)"
+        )
     if isinstance(actions, Discrete):
-        return Spaces(n, 1, int(actions.n), horizon)
+        return Spaces(n, 1, int(actions.n), horizon, image)
     if not isinstance(actions, Box) or len(actions.shape) != 1 or not actions.is_bounded() or actions.dtype.kind != "f":
         raise NoSuchTask(
             f"'{task}' has the actions {actions}: expected a bounded one-dimensional box of floats, or one discrete "
@@ -61,7 +84,7 @@ def spaces_of(task: str, env: Env) -> Spaces:
         )
     if not n or not actions.shape[0]:
         raise NoSuchTask(f"'{task}' has {n} observations and {actions.shape[0]} actions: expected at least one of each")
-    return Spaces(n, actions.shape[0], None, horizon)
+    return Spaces(n, actions.shape[0], None, horizon, image)
 
 
 class GymWorld:
@@ -75,14 +98,32 @@ class GymWorld:
         *,
         horizon: int | None = None,
         options: Mapping[str, object] | None = None,
+        image: Image | None = None,
+        store: FrameStore | None = None,
     ) -> None:
-        """Create an environment for each role in each trial; raises NoSuchTask."""
+        """Create an environment for each role in each trial, whose images are stored in ``store`` (None: in its own).
+
+        ``image``: those that the algorithm expects.  Raises NoSuchTask.
+        """
         self._actors: Final = actors_of(seeds, roles)
-        self._envs: Final = [make(task, horizon, options or {}) for _ in self._actors]
-        self.spaces: Final = spaces_of(task, self._envs[0])
+        self._envs: Final = [
+            make(
+                task,
+                horizon,
+                options or {},
+                training=a.role is Role.PLANT_TRAIN,
+                image=None if image is None else image.size,
+            )
+            for a in self._actors
+        ]
+        frames = 1 if image is None else image.frames
+        self.spaces: Final = spaces_of(task, self._envs[0], frames)
         self._episodes: Final = np.zeros(len(self._envs), np.int64)
         self._shape: Final = (len(seeds), len(roles))
-        self._observation: Final = np.zeros((len(self._envs), self.spaces.n), np.float32)
+        self._stack: Final = self._stack_of(store, frames)
+        self._observation: Final = (
+            np.zeros((len(self._envs), self.spaces.n), np.float32) if self._stack is None else self._stack.numbers
+        )
         box = self._envs[0].action_space
         self._first = int(box.start) if isinstance(box, Discrete) else 0
         if isinstance(box, Box):
@@ -90,12 +131,20 @@ class GymWorld:
             self._actions = Normalisation(0.5 * (low + high), 0.5 * (high - low))
             self._dtype = box.dtype
 
+    def _stack_of(self, store: FrameStore | None, frames: int) -> FrameStack | None:
+        if self.spaces.image is None:
+            return None
+        store = store or FrameStore(math.prod(self.spaces.image), len(self._envs) * (frames + 1))
+        return FrameStack(store, len(self._envs), frames)
+
     def begin(self, which: Bools) -> Values:
+        if self._stack is not None:
+            self._stack.make_room()
         for i in np.flatnonzero(which).tolist():
             actor = self._actors[i]
             seed = device_seed(actor.seed, actor.role, actor.episode(int(self._episodes[i])))
             self._episodes[i] += 1
-            self._observation[i], _ = self._envs[i].reset(seed=seed)
+            self._observe(i, self._envs[i].reset(seed=seed)[0], is_first=True)
         return self._observation.reshape(*self._shape, -1).copy()
 
     def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
@@ -105,8 +154,11 @@ class GymWorld:
         reward = np.zeros(len(self._envs))
         terminated, truncated, no_shield = np.zeros((3, len(self._envs)), np.bool_)
         actions = self._native(clipped.reshape(len(self._envs), -1))
+        if self._stack is not None:
+            self._stack.make_room()
         for i in np.flatnonzero(which).tolist():
-            self._observation[i], reward[i], terminated[i], out_of_steps, _ = self._envs[i].step(actions[i])
+            seen, reward[i], terminated[i], out_of_steps, _ = self._envs[i].step(actions[i])
+            self._observe(i, seen, is_first=False)
             truncated[i] = out_of_steps and not terminated[i]
         observation = self._observation.reshape(*self._shape, -1).copy()
         ended, out_of_time, none = (column.reshape(self._shape) for column in (terminated, truncated, no_shield))
@@ -115,6 +167,12 @@ class GymWorld:
     def close(self) -> None:
         for env in self._envs:
             env.close()
+
+    def _observe(self, i: int, seen: Any, *, is_first: bool) -> None:
+        if self._stack is None:
+            self._observation[i] = seen
+        else:
+            self._stack.push(i, seen, is_first=is_first)
 
     def _native(self, action: NDArray[np.float64]) -> Sequence[Any]:
         """Convert actions to the task's: numbers of choices, or values within its box."""

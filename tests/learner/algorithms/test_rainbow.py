@@ -6,10 +6,12 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from onrig.learner.algorithm_config import Convolution, Image
 from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.rainbow import Rainbow
@@ -240,3 +242,30 @@ def test_actions_are_levels_that_noise_changes_and_a_diverged_network_has_none()
     state = rainbow.state()
     rainbow.restore(with_vectors(state, "network", np.nan * vectors(state, "network")))
     assert np.isnan(rainbow.policy(states)).all()
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+def test_images_pass_through_the_convolutions_of_torch() -> None:
+    """The network of van Hasselt et al. 2019 (App. E), with the six actions of Pong: parameters and values."""
+    config = RainbowConfig(
+        images=Image((84, 84), 4, (Convolution(32, 5, 5), Convolution(64, 5, 5))), hidden=(256,), levels=6
+    )
+    rainbow = Rainbow(config, 4, 1, [np.random.default_rng(0)], dtype=np.float64)
+    assert sum(field.size for name, field in rainbow.layout.fields.items() if name.startswith("network/")) == 828_842
+    frames = np.random.default_rng(1).integers(0, 256, (7, 84 * 84), np.uint8)
+    rainbow.bind_frames(lambda numbers: frames[numbers.astype(int)])
+    numbers = np.array([[0, 1, 2, 3], [3, 4, 5, 6], [2, 2, 2, 2]], np.float64)
+    x = torch.from_numpy(frames[numbers.astype(int)].reshape(3, 4, 84, 84) / 255.0)
+    layers = [(torch.from_numpy(weight), torch.from_numpy(bias)) for weight, bias in rainbow.actor_layers(0)]
+    for weight, bias in layers[:2]:
+        filters = weight.reshape(5, 5, -1, weight.shape[1]).permute(3, 2, 0, 1)
+        x = torch.relu(torch.nn.functional.conv2d(x, filters, bias, stride=5))
+    x = x.permute(0, 2, 3, 1).reshape(3, -1)
+    assert x.shape[1] == 576
+    (hidden, hidden_bias), (logits, logits_bias) = layers[2:]
+    distributions = (torch.relu(x @ hidden + hidden_bias) @ logits + logits_bias).reshape(3, 6, 51).softmax(2)
+    values = (distributions * torch.linspace(-10.0, 10.0, 51, dtype=torch.float64)).sum(2).numpy()
+    np.testing.assert_allclose(rainbow._values(rainbow._inputs(numbers[None]))[0], values, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(rainbow.policy(numbers[None])[0, :, 0], np.linspace(-1, 1, 6)[values.argmax(1)])

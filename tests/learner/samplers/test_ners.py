@@ -81,7 +81,7 @@ def test_without_the_global_network_an_experience_is_scored_alone() -> None:
     other = x.copy()
     other[:, 0] += 1.0
     np.testing.assert_array_equal(f.scores(other)[:, 1:], f.scores(x)[:, 1:])
-    assert sampler(settings=NersSettings(hidden=(4,), score=(4,), ablation="few"))._nets._width == 3
+    assert sampler(settings=NersSettings(hidden=(4,), score=(4,), ablation="few"))._nets._vector == 3
 
 
 def test_the_gradient_is_that_of_reinforce() -> None:

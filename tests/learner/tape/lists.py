@@ -60,7 +60,20 @@ def _shaped(rng: np.random.Generator, n: int) -> NDArray[np.void]:
     ops["x"] = np.where(code == CODES["drop"], np.abs(np.tanh(x)), x)
     ops["y"] = np.where(np.isin(code, [CODES["standardise"], CODES["standardise_slope"]]), 0.1 + np.abs(y), y)
     ops["more"] = rng.random((n, 2))
+    _add_windows(rng, ops)
     return ops
+
+
+def _add_windows(rng: np.random.Generator, ops: NDArray[np.void]) -> None:
+    """Give images and patches their sizes."""
+    for back, name in enumerate(("patches", "patches_slope")):
+        which = np.flatnonzero(ops["code"] == CODES[name])
+        side, stride, channels = (rng.integers(1, top, len(which)) for top in (4, 4, 3))
+        height, width = side + rng.integers(0, 5, (2, len(which)))
+        windows = ((height - side) // stride + 1) * ((width - side) // stride + 1)
+        sizes = windows * side * side * channels, height * width * channels
+        ops["cols"][which], ops["inner"][which] = sizes[back], sizes[1 - back]
+        ops["x"][which], ops["y"][which], ops["more"][which] = side, stride, np.stack((height, width), axis=1)
 
 
 def _strides(rng: np.random.Generator, code: Ints, i: int, height: Ints, width: Ints) -> tuple[Ints, Ints]:

@@ -19,7 +19,7 @@ from onrig.learner.tape.trace import Tape
 SIZES = np.array([400, 400, 400])
 
 
-def _operation(name: str, **changes: float) -> np.void:
+def _operation(name: str, **changes: float | tuple[float, float]) -> np.void:
     """An operation on 4 rows and 6 columns whose operands lie behind one another in the scratch."""
     op: np.void = np.zeros(1, RECORD)[0]
     op["code"], op["rows"], op["cols"], op["inner"] = CODES[name], 4, 6, 3
@@ -33,10 +33,13 @@ def _operation(name: str, **changes: float) -> np.void:
         "drop": [(4, 6), (4, 6), (1, 1)],
     }
     shapes |= {"product_nt": [(4, 6), (4, 3), (6, 3)], "product_tn": [(4, 6), (3, 4), (3, 6)]}
+    shapes["patches"] = [(4, 8), (4, 15)]
     shapes |= {"row_sum": [(4, 1), (4, 6)], "fold": [(4, 3), (4, 6)], "adam": [(1, 6), (1, 6), (1, 13), (1, 1)]}
+    if name == "patches":  # two windows of 2 by 2, in images of 5 rows and 3 columns
+        op["cols"], op["inner"], op["x"], op["more"] = 8, 15, 2.0, (5.0, 3.0)
     for i, (_, cols) in enumerate(shapes[name]):
         op["space"][i], op["at"][i], op["by_row"][i], op["by_col"][i] = 2, 40 * i, cols, 1
-    op["y"] = 1.0
+    op["y"] = 2.0 if name == "patches" else 1.0
     for key, value in changes.items():
         op[key] = value
     return op
@@ -49,7 +52,19 @@ def _problem(op: np.void) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["multiply", "follow", "project", "product_nt", "product_tn", "row_sum", "fold", "adam", "standardise", "drop"],
+    [
+        "multiply",
+        "follow",
+        "project",
+        "product_nt",
+        "product_tn",
+        "row_sum",
+        "fold",
+        "adam",
+        "standardise",
+        "drop",
+        "patches",
+    ],
 )
 def test_operations_inside_their_spaces_are_valid(name: str) -> None:
     assert _problem(_operation(name)) == ""
@@ -104,10 +119,17 @@ def test_operands_that_leave_their_space_or_their_layout_are_refused(
         ("project", {"y": float("inf")}, "atoms: 6 from 0.0 to inf"),
         ("drop", {"x": 1.0}, "invalid rate 1.0"),
         ("drop", {"x": float("nan")}, "invalid rate nan"),
+        ("patches", {"y": 1.0}, "invalid windows: 2.0 by 2.0, 1.0 apart"),  # there would be eight
+        ("patches", {"x": 2.5}, "invalid windows: 2.5"),
+        ("patches", {"x": float("nan")}, "invalid windows: nan"),
+        ("patches", {"more": (5.0, 0.0)}, "in images of [5. 0.]"),
+        ("patches", {"more": (1e300, 3.0)}, "invalid windows"),
         ("standardise", {"post": 2}, "has invalid post 2"),
     ],
 )
-def test_sizes_that_kernels_do_not_take_are_refused(name: str, changes: dict[str, float], problem: str) -> None:
+def test_sizes_that_kernels_do_not_take_are_refused(
+    name: str, changes: dict[str, float | tuple[float, float]], problem: str
+) -> None:
     assert problem in _problem(_operation(name, **changes))
 
 

@@ -23,6 +23,7 @@ from onrig.learner.tape.elementary import (
     log_softmax,
     maximum,
     minimum,
+    patches,
     project,
     relu,
     sigmoid,
@@ -38,7 +39,7 @@ from onrig.learner.tape.elementary import (
 from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.numpy_kernels import dropout_mask
-from onrig.learner.tape.operations import OPERATIONS
+from onrig.learner.tape.operations import OPERATIONS, Windows
 from onrig.learner.tape.optimiser import Adam, clip_norm, descend, polyak_average
 from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Group, Layout, rows_of
@@ -110,6 +111,17 @@ CASES = {
     "standardised rows": Case(lambda a: tanh(standardise(a, 0.01)), [(4, 37)]),
     "standardised columns": Case(lambda a: tanh(standardise(a, 0.01, columns=True)), [(3, 66)]),
     "standardised columns of a view": Case(lambda a: square(standardise(a.columns(1, 4), 0.1)), [(5, 6)]),
+    "patches that overlap": Case(lambda a: square(patches(a, Windows(4, 5, 2, 3, 1))), [(3, 40)]),
+    "patches with gaps, and a rest": Case(lambda a: tanh(patches(a, Windows(7, 6, 1, 2, 3))), [(2, 42)]),
+    "patches of a view": Case(lambda a: square(patches(a.columns(1, 13), Windows(3, 4, 1, 2, 1))), [(2, 14)]),
+    "two convolutions": Case(
+        lambda x, w, b, v, c: dense(
+            patches(dense(patches(x, Windows(6, 6, 1, 2, 2)), w, b, relu=True).reshaped(2, 27), Windows(3, 3, 3, 2, 1)),
+            v,
+            c,
+        ),
+        [(2, 36), (4, 3), (1, 3), (12, 2), (1, 2)],
+    ),
     "dropout, twice": Case(
         lambda a, b: (lambda drop: tanh(drop(a)) * drop(b.columns(0, 3)))(Dropout(0.3, a.tape.filled((1, 1), 12345.0))),
         [(11, 3), (11, 4)],

@@ -12,6 +12,7 @@ from onrig.learner.algorithms import Recurrent
 from onrig.learner.trials.engine import Scores, world_trials
 from onrig.learner.trials.exploration_numbers import CorrelatedNoise
 from onrig.learner.trials.step_run import DIVERGENCES, REPLAYED, StepRun, space_problems, step_problems
+from onrig.learner.trials.worlds import Spaces
 
 SMALL: dict[str, Any] = {"hidden": [8, 8], "batch": 8, "reward_scale": 1.0}
 CASES: dict[str, dict[str, Any]] = {
@@ -278,10 +279,10 @@ def test_contradictions_are_found_at_their_place(changes: dict[str, Any], at: st
 
 def test_algorithm_and_actions_have_to_fit() -> None:
     dqn = _run(**CASES["dqn"])
-    assert not list(space_problems(dqn, 1, 2))
-    assert [at for at, _ in space_problems(dqn, 1, 4)] == ["learner.dqn.levels"]
-    assert [at for at, _ in space_problems(dqn, 2, None)] == ["learner.algorithm"]
-    assert [at for at, _ in space_problems(_run(), 1, 2)] == ["learner.algorithm"]
+    assert not list(space_problems(dqn, Spaces(4, 1, 2, 100)))
+    assert [at for at, _ in space_problems(dqn, Spaces(4, 1, 4, 100))] == ["learner.dqn.levels"]
+    assert [at for at, _ in space_problems(dqn, Spaces(4, 2, None, 100))] == ["learner.algorithm"]
+    assert [at for at, _ in space_problems(_run(), Spaces(4, 1, 2, 100))] == ["learner.algorithm"]
     with pytest.raises(ValueError, match="discrete actions"):
         world_trials(_run(world="gym:CartPole-v1"), [0])
 

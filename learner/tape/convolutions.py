@@ -1,0 +1,55 @@
+"""Convolutional layers on a tape, and their inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithm_config import Image
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import dense, patches
+from onrig.learner.tape.operations import Windows
+from onrig.learner.tape.spaces import Field
+
+ReadFrames = Callable[[NDArray[np.floating]], NDArray[np.uint8]]
+"""Function from numbers of frames (...) to frames (..., pixels)."""
+
+
+class Convolutions:
+    """Convolutional layers of relu units without padding, of images whose frames are channels."""
+
+    def __init__(self, image: Image) -> None:
+        self.inputs: Final = math.prod(image.size) * image.frames
+        """Number of elements of an image: by row, column and frame."""
+        self.filters: Final = list[tuple[int, int]]()
+        """Rows and columns of each layer's weights; a bias (1, columns) belongs to each."""
+        self._windows: Final = list[Windows]()
+        (height, width), channels = image.size, image.frames
+        for layer in image.convolutions:
+            windows = Windows(height, width, channels, layer.side, layer.stride)
+            self._windows.append(windows)
+            self.filters.append((windows.patch, layer.channels))
+            (height, width), channels = windows.grid, layer.channels
+        self.outputs: Final = height * width * channels
+        """Number of outputs per image."""
+
+    def __call__(self, images: Array, parameters: Iterator[Field]) -> Array:
+        """Outputs (rows, outputs) for images (rows, inputs), with the next weights and biases of ``parameters``."""
+        rows = images.shape[0]
+        for windows in self._windows:
+            weight, bias = (images.tape.read(next(parameters)) for _ in range(2))
+            units = dense(patches(images, windows), weight, bias, relu=True)
+            images = units.reshaped(rows, units.size // rows)
+        return images
+
+
+def image_inputs(frames: NDArray[np.uint8], dtype: np.dtype[np.floating]) -> NDArray[np.floating]:
+    """Scale frames (..., k, pixels) to [0, 1] and interleave them: (..., pixels * k)."""
+    *shape, k, pixels = frames.shape
+    inputs = np.empty((*shape, pixels, k), dtype)
+    np.multiply(frames.swapaxes(-1, -2), dtype.type(1.0 / 255.0), out=inputs)
+    return inputs.reshape(*shape, pixels * k)

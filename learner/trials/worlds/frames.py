@@ -1,0 +1,94 @@
+"""Frames of video, stored once however many experiences show them.
+
+An experience holds the numbers of the frames in its observations, oldest first, in place of pixels; number 0 is blank
+and precedes the first frame of an episode.  Numbers are reused once neither a memory nor a world refers to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_FRAMES: Final = 1 << 24
+"""Maximum number of stored frames: numbers that single precision represents."""
+_FIRST_SWEEP: Final = 4096
+"""Number of stored frames at the first search for unused ones."""
+_GROWTH: Final = 1.25
+"""Ratio of stored to used frames at the next search, which limits both its share of the time and the memory."""
+
+Pixels = NDArray[np.uint8]
+Numbers = NDArray[np.floating]
+
+
+class FrameStore:
+    """Frames of all trials; memory grows with the number in use."""
+
+    def __init__(self, size: int, max_used: int, *, first_sweep: int = _FIRST_SWEEP) -> None:
+        """``size``: bytes of a frame; ``max_used``: largest number in use at a time; ``first_sweep`` is for tests.
+
+        Raises ValueError for more than ``MAX_FRAMES``.
+        """
+        capacity = int(max(max_used, first_sweep) * _GROWTH) + 2
+        if capacity > MAX_FRAMES:
+            raise ValueError(f"{max_used} frames at a time are too many: expected at most {int(MAX_FRAMES / _GROWTH)}")
+        self._frames: Final[Pixels] = np.zeros((capacity, size), np.uint8)  # unwritten pages use no memory
+        self._free: list[int] = []
+        self.stored = 1
+        """Number of frames in memory, with those not yet found to be unused and the blank one."""
+        self._sweep_at = first_sweep
+        self.references: Final[list[Callable[[], Numbers]]] = []
+        """Functions that return all numbers in use by their owner."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of a frame."""
+        return int(self._frames.shape[1])
+
+    def make_room(self, count: int) -> None:
+        """Free unused numbers if fewer than ``count`` are free.
+
+        Numbers that no owner holds are lost, therefore call it between steps only.
+        """
+        if len(self._free) >= count or self.stored + count <= self._sweep_at:
+            return
+        used = np.zeros(self.stored, np.bool_)
+        used[0] = True
+        for numbers in self.references:
+            used[numbers().astype(np.int64).reshape(-1)] = True
+        self._free = np.flatnonzero(~used).tolist()
+        self._sweep_at = min(max(self._sweep_at, int(used.sum() * _GROWTH) + count), len(self._frames))
+
+    def add(self, frame: Pixels) -> int:
+        """Store a frame (any shape of ``size`` bytes) and return its number; call ``make_room`` first."""
+        number = self._free.pop() if self._free else self.stored
+        self.stored = max(self.stored, number + 1)
+        self._frames[number] = frame.reshape(-1)
+        return number
+
+    def read(self, numbers: Numbers) -> Pixels:
+        """Frames (..., size) with these numbers (...)."""
+        return self._frames[numbers.astype(np.int64)]
+
+
+class FrameStack:
+    """Numbers of the last frames of E episodes."""
+
+    def __init__(self, store: FrameStore, episodes: int, frames: int) -> None:
+        """``frames``: number of frames in an observation."""
+        self._store = store
+        self.numbers: Final[NDArray[np.float32]] = np.zeros((episodes, frames), np.float32)
+        """(E, frames), oldest first."""
+        store.references.append(lambda: self.numbers)
+
+    def make_room(self) -> None:
+        """Prepare for one frame of every episode."""
+        self._store.make_room(len(self.numbers))
+
+    def push(self, episode: int, frame: Pixels, *, is_first: bool) -> None:
+        """Append a frame to an episode, or begin one with it."""
+        numbers = self.numbers[episode]
+        numbers[:-1] = 0.0 if is_first else numbers[1:]
+        numbers[-1] = self._store.add(frame)
