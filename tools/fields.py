@@ -176,6 +176,8 @@ def _values(described: types.Type) -> str:
             return f"[{', '.join([item] * count)}]" if count and count == described.min_length else f"[{item}, ...]"
         case types.TupleType():
             return f"[{', '.join(map(_values, described.item_types))}]"
+        case types.NamedTupleType():
+            return f"[{', '.join(_values(field.type) for field in described.fields)}]"
         case types.DictType():
             return f"{{NAME: {_values(described.value_type)}}}"
     return "section"
