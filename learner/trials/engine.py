@@ -32,8 +32,8 @@ from onrig.learner.trials.learning import Learning, OnPolicyLearning, Replay, Up
 from onrig.learner.trials.memories import Memories
 from onrig.learner.trials.replay_measures import ReplayMeasures
 from onrig.learner.trials.rows import MemoryContents, contents_for
-from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_problems, takes_noise
-from onrig.learner.trials.supported import trials_problems
+from onrig.learner.trials.step_run import SHIELD, StepRun, step_problems, takes_noise
+from onrig.learner.trials.supported import space_problems, trials_problems
 from onrig.learner.trials.synthetic import SyntheticExperiences
 from onrig.learner.trials.worlds import Bools, World, episode_returns
 from onrig.learner.trials.worlds.factory import make_world, run_of_world

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 
 from onrig.hw.bounds import NotNegative, Share
-from onrig.learner.algorithm_config import algorithms_where
 from onrig.learner.settings import (
     LearnerSettings,
     process_problem,
@@ -16,7 +15,6 @@ from onrig.learner.settings import (
     settings_type,
     strategy_problems,
 )
-from onrig.learner.trials.worlds import Spaces
 from onrig.runtime.config.registered import WithRegistered, resolve_later
 from onrig.runtime.explore.schedule import depends_on_episode_only
 from onrig.runtime.explore.settings import Exploration, ParameterNoise
@@ -203,33 +201,3 @@ def _on_policy_problems(run: StepRun, steps: int, actors: int) -> Iterator[tuple
         yield "evaluation.every", f"expected a multiple of the {actors} actors, got {run.evaluation.every}"
     if run.selection != Selection("FULL[Uniform]"):
         yield "selection", f"{name} learns from batches of its own policies, not from a memory: omit it"
-
-
-def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
-    """List reasons why the algorithm cannot learn a task with these observations and actions, as (path, message)."""
-    learner, selected, (_, m, levels, _, image) = run.learner, run.learner.selected, spaces
-    if image is not None and selected.image is None:
-        supported = algorithms_where(lambda section: "images" in section.__struct_fields__)
-        hint = f"set learner.{supported}.images.size to [{image[0]}, {image[1]}]"
-        yield "learner.algorithm", f"'{run.task}' shows images, which {learner.algorithm} does not expect: {hint}"
-    elif selected.image is not None and selected.image.size != image:
-        shows = "no images" if image is None else f"images of {image[0]} by {image[1]}"
-        rows, columns = selected.image.size
-        yield f"learner.{learner.algorithm}.images.size", f"'{run.task}' shows {shows}, not of {rows} by {columns}"
-    if not selected.single_action:
-        if levels is not None:
-            supported = algorithms_where(lambda section: section.single_action)
-            yield (
-                "learner.algorithm",
-                f"'{run.task}' has discrete actions, which {learner.algorithm} does not support: use {supported}",
-            )
-        return
-    own_levels = getattr(selected, "levels", levels)
-    if m != 1:
-        supported = algorithms_where(lambda section: not section.single_action)
-        yield (
-            "learner.algorithm",
-            f"{learner.algorithm} supports one action, '{run.task}' has {m}: use {supported}",
-        )
-    elif levels is not None and own_levels != levels:
-        yield f"learner.{learner.algorithm}.levels", f"'{run.task}' has {levels} discrete actions, got {own_levels}"

@@ -10,7 +10,7 @@ import msgspec
 
 from onrig.learner.algorithm_config import Image, algorithms_where
 from onrig.learner.settings import LearnerSettings, process_problem
-from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
+from onrig.learner.trials.step_run import StepRun, step_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
 from onrig.learner.trials.worlds.factory import spaces_of_world
 from onrig.runtime.explore.schedule import depends_on_episode_only
@@ -90,6 +90,36 @@ def world_problems(run: StepRun) -> list[tuple[str, str]]:
     if not problems:
         problems += memory_problems(run, spaces)
     return [*problems, *space_problems(run, spaces)]
+
+
+def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
+    """List reasons why the algorithm cannot learn a task with these observations and actions, as (path, message)."""
+    learner, selected, (_, m, levels, _, image) = run.learner, run.learner.selected, spaces
+    if image is not None and selected.image is None:
+        supported = algorithms_where(lambda section: "images" in section.__struct_fields__)
+        hint = f"set learner.{supported}.images.size to [{image[0]}, {image[1]}]"
+        yield "learner.algorithm", f"'{run.task}' shows images, which {learner.algorithm} does not expect: {hint}"
+    elif selected.image is not None and selected.image.size != image:
+        shows = "no images" if image is None else f"images of {image[0]} by {image[1]}"
+        rows, columns = selected.image.size
+        yield f"learner.{learner.algorithm}.images.size", f"'{run.task}' shows {shows}, not of {rows} by {columns}"
+    if not selected.single_action:
+        if levels is not None:
+            supported = algorithms_where(lambda section: section.single_action)
+            yield (
+                "learner.algorithm",
+                f"'{run.task}' has discrete actions, which {learner.algorithm} does not support: use {supported}",
+            )
+        return
+    own_levels = getattr(selected, "levels", levels)
+    if m != 1:
+        supported = algorithms_where(lambda section: not section.single_action)
+        yield (
+            "learner.algorithm",
+            f"{learner.algorithm} supports one action, '{run.task}' has {m}: use {supported}",
+        )
+    elif levels is not None and own_levels != levels:
+        yield f"learner.{learner.algorithm}.levels", f"'{run.task}' has {levels} discrete actions, got {own_levels}"
 
 
 def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,8 @@ import pytest
 from onrig.learner.algorithms import Recurrent
 from onrig.learner.trials.engine import Scores, world_trials
 from onrig.learner.trials.exploration_numbers import CorrelatedNoise
-from onrig.learner.trials.step_run import DIVERGENCES, REPLAYED, StepRun, space_problems, step_problems
+from onrig.learner.trials.step_run import DIVERGENCES, REPLAYED, StepRun, step_problems
+from onrig.learner.trials.supported import space_problems
 from onrig.learner.trials.worlds import Spaces
 
 SMALL: dict[str, Any] = {"hidden": [8, 8], "batch": 8, "reward_scale": 1.0}

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from onrig.learner.algorithm_config import Image
 from onrig.learner.trials.engine import world_trials
-from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
-from onrig.learner.trials.supported import memory_problems, world_problems
+from onrig.learner.trials.step_run import StepRun, step_problems
+from onrig.learner.trials.supported import memory_problems, space_problems, world_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
 from onrig.learner.trials.worlds.frames import FrameStack, FrameStore
 from onrig.learner.trials.worlds.gym import GymWorld
