@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-ABI: Final = 6
+ABI: Final = 7
 """Version of the functions and arguments used here; must equal the number in ``native.h``."""
 
 _V2: Final = frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])

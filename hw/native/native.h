@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Incremented with every change of a function's arguments or meaning; library.py contains the same number. */
-#define ONRIG_ABI 6
+#define ONRIG_ABI 7
 
 #define EXPORT __attribute__((visibility("default")))
 
