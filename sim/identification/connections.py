@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.fit import Shooting
+from onrig.sim.identification.fit import Fit, Shooting
 from onrig.sim.identification.model import Model, Signs, Unknown
 from onrig.sim.identification.recording import Windows
 from onrig.sim.plants import Plant
@@ -71,10 +72,14 @@ def find_connection(
         )
     usable = windows_used.select(lowest_costs <= _UNEXPLAINED * max(float(np.median(lowest_costs)), 1.0))
 
-    def fit_connection(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
+    def fit(signs: Signs, coordinates: Array, free: NDArray[np.bool_]) -> Fit:
         model = Model(plant, rig, unknowns, usable, signs, substeps)
-        fit = Shooting(model, sigma, coordinates).solve(coordinates, free, _COARSE, _EVALUATIONS)
-        return fit.cost * fit.residuals.size, signs, fit.coordinates
+        return Shooting(model, sigma, coordinates).solve(coordinates, free, _COARSE, _EVALUATIONS)
+
+    def fit_connection(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
+        """Fit all unknowns: without its dead band, a gently excited rig looks reversed."""
+        complete = fit(signs, coordinates, np.ones(len(unknowns), np.bool_))
+        return complete.cost * complete.residuals.size, signs, complete.coordinates
 
     likely = sorted(
         (fit_connection(signs, coordinates) for _, signs, coordinates in attempts[:_N_REFINED]),
@@ -97,10 +102,12 @@ def find_connection(
         cost, _, coordinates = min(likely[0], fit_connection(signs, flip(mirror[2])), key=lambda w: w[0])
     mirrored = abs(mirror[0] - cost) < clear
     if mirror[0] < cost - clear or (mirrored and signs.sensors[0] < 0):
-        signs, coordinates = mirror[1:]
+        signs = mirror[1]
     alternatives = [hypothesis for hypothesis in likely if hypothesis[1] not in (signs, mirror[1], likely[0][1])]
     known = all(hypothesis[0] - cost > clear for hypothesis in alternatives) and (mirrored or mirror[0] - cost > clear)
-    return Connection(signs, coordinates, known, mirrored)
+    # Friction, dead band and delay keep their initial guesses: short windows determine them poorly.
+    begun = next(coordinates for _, tried, coordinates in attempts if tried == signs)
+    return Connection(signs, fit(signs, begun, free).coordinates, known, mirrored)
 
 
 def _hypotheses(n_sensors: int, bipolar: Sequence[bool]) -> Iterator[Signs]:
