@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onrig.tools.experiments.experiment import experiment as experiment
     from onrig.tools.identification.identify import identify as identify
     from onrig.tools.policy import evaluate as evaluate
+    from onrig.tools.pretraining.pretrain import pretrain as pretrain
     from onrig.tools.running import run as run
     from onrig.tools.trainers.connection import connect as connect
     from onrig.tools.trainers.environment import make as make
@@ -31,6 +32,7 @@ _HOMES: Final = {
     "make": "onrig.tools.trainers.environment",
     "make_vec": "onrig.tools.trainers.vector",
     "open_run": "onrig.tools.api.run_data",
+    "pretrain": "onrig.tools.pretraining.pretrain",
     "run": "onrig.tools.running",
 }
 """Module of each public name."""
@@ -46,6 +48,7 @@ __all__ = [
     "make",
     "make_vec",
     "open_run",
+    "pretrain",
     "run",
 ]
 

@@ -47,7 +47,7 @@ def pretrain(
     name: str,
     overrides: Sequence[str] = (),
     *,
-    out: Path,
+    out: str | Path,
     minutes: float = MINUTES,
     episodes: int = MAX_EPISODES,
     on_evaluation: OnEvaluation = lambda config, scores: None,
@@ -55,9 +55,14 @@ def pretrain(
 ) -> Pretraining:
     """Learn on plants drawn from a configuration's identification until the score has settled.
 
-    ``minutes`` and ``episodes`` are limits.  Writes a run folder with ``pretraining.json``, ``identified.yaml`` and
-    ``start.yaml`` to ``out``. Raises ConfigError, Failure, and Stopped.
+    ``name``: path or shipped name of a configuration that names an identification; ``minutes`` and ``episodes`` are
+    limits.  Writes a run folder with ``pretraining.json``, ``identified.yaml`` and ``start.yaml`` to ``out``.
+    ``on_evaluation`` receives the scores on the held-out plants after each piece.  Raises ConfigError, Failure, and
+    Stopped.
+
+    >>> onrig.pretrain("pendulum", ["identified=found/identified.yaml"], out="pretrained").evaluations[-1].median
     """
+    out = Path(out)
     config = load_for_rig(name, overrides)
     file = find_identification(name, overrides)
     if file is None:
