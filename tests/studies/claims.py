@@ -112,7 +112,7 @@ CLAIMS: Final = (
     Claim("8.3", "table 6", "Selection by TD error replays noisier positions",
           _each("pendulum", "noise", {"Expl(1.0)[PER]": "Expl(1.0)[Uniform]", "TDE(1.0)[Uniform]": "Expl(1.0)[PER]",
                                       "TDE(1.0)[PER]": "TDE(1.0)[Uniform]"}, ">", "noise in position")),
-    Claim("8.3", "table 6", "Selection by TD error replays noisier velocities (in the paper Expl[PER] above TDE[Uniform])",
+    Claim("8.3", "table 6", "Selection by TD error replays noisier velocities (paper: Expl[PER] above TDE[Uniform])",
           _each("pendulum", "noise", {"Expl(1.0)[PER]": "TDE(1.0)[Uniform]", "TDE(1.0)[Uniform]": "Expl(1.0)[Uniform]",
                                       "TDE(1.0)[PER]": "Expl(1.0)[PER]"}, ">", "noise in velocity")),
     Claim("8.3", "table 6", "Noise in the actions is the same whatever the selection",
