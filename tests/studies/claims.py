@@ -115,7 +115,7 @@ CLAIMS: Final = (
     Claim("8.3", "table 6", "Selection by TD error replays noisier velocities (paper: Expl[PER] above TDE[Uniform])",
           _each("pendulum", "noise", {"Expl(1.0)[PER]": "TDE(1.0)[Uniform]", "TDE(1.0)[Uniform]": "Expl(1.0)[Uniform]",
                                       "TDE(1.0)[PER]": "Expl(1.0)[PER]"}, ">", "noise in velocity")),
-    Claim("8.3", "table 6", "Noise in the actions is the same whatever the selection",
+    Claim("8.3", "table 6", "Noise in the actions is the same with every selection",
           _each("pendulum", "noise", dict.fromkeys(("Expl(1.0)[PER]", "TDE(1.0)[Uniform]", "TDE(1.0)[PER]"),
                                                    "Expl(1.0)[Uniform]"), "=", "noise in action")),
     Claim("8.3", "14", "With noise PER is consistently worse than uniform sampling",
