@@ -31,7 +31,7 @@ from tests.lab.rig.balance import (
 Table = list[tuple[str, ...]]
 """Rows of cells, header first."""
 _COLOURS: Final = {Place.SERIAL: "tab:red", Place.NETWORK: "tab:blue", Place.PROCESS: "tab:purple"}
-_ATTACK_HEAD: Final = ("part", "what was done", "findings", "outcome", "memory, last tenth minus first", "took")
+_ATTACK_HEAD: Final = ("part", "attacks", "findings", "outcome", "memory, last tenth minus first", "took")
 _MEMORY_HEAD: Final = ("MB first", "MB last", "MB peak", "MB/min")
 _SHOWN: Final = 20
 

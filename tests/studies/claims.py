@@ -1,4 +1,4 @@
-"""The claims of de Bruin et al. 2018 (§6.1, §8.1 to §8.4), each judged from the trials that are kept here.
+"""The claims of de Bruin et al. 2018 (§6.1, §8.1 to §8.4), each judged from archived trials.
 
 ``python -m tests.studies.claims`` writes ``docs/experiments/de-bruin-2018-claims.md`` from
 ``docs/experiments/data/de-bruin-2018``; nothing on that page is written by hand.
@@ -22,9 +22,9 @@ from onrig.tools.reports.results import Result, common_rows, read_experiment
 DATA: Final = Path("docs/experiments/data/de-bruin-2018")
 PAGE: Final = Path("docs/experiments/de-bruin-2018-claims.md")
 SAME: Final = 0.05
-"""Two strategies do equally well where the interval of their difference lies within this, of 1."""
+"""Two strategies do equally well if the interval of their difference lies within this, of 1."""
 _SMOOTH: Final = 20
-"""Episodes that a peak is averaged over, as the curves are."""
+"""Episodes over which a peak is averaged, as in the curves."""
 _PAPERS_TRIALS: Final = 50
 
 Plant = Literal["pendulum", "magman"]
@@ -40,7 +40,7 @@ _RATES: Final[Mapping[Plant, float]] = {"pendulum": 100.0, "magman": 200.0}
 
 
 class Comparison(NamedTuple):
-    """One strategy against another, and what the paper says of ``measure``: more, less, or the same."""
+    """One strategy against another, with the paper's claim about ``measure``: more, less, or the same."""
 
     plant: Plant
     setting: Setting
@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper, and the comparisons that it stands or falls with."""
+    """A sentence of the paper, and the comparisons that decide it."""
 
     section: str
     figure: str
@@ -60,7 +60,7 @@ class Claim(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A comparison with its estimate; None while one of the two has no trials."""
+    """A comparison with its estimate; None while either strategy has no trials."""
 
     comparison: Comparison
     estimate: Paired | None
@@ -85,9 +85,9 @@ _OTHERS_ON_MAGMAN: Final = ("FIFO[PER]", *_UNIFORM, *_DIVERSE_PER)
 CLAIMS: Final = (
     Claim("6.1", "3", "Swing-up: FULL[PER] ends far above FIFO[Uniform]",
           _each("pendulum", "50 Hz", {"FULL[PER]": "FIFO[Uniform]"}, ">")),
-    Claim("6.1", "3", "Swing-up: with FIFO performance degrades as exploration is reduced, with FULL[PER] not",
+    Claim("6.1", "3", "Swing-up: performance degrades with FIFO as exploration is reduced, but not with FULL[PER]",
           _each("pendulum", "50 Hz", {"FIFO[Uniform]": "FULL[PER]"}, ">", "decline")),
-    Claim("6.1", "3", "Magman: the other way round, FIFO[Uniform] ends above FULL[PER]",
+    Claim("6.1", "3", "Magman: the reverse, FIFO[Uniform] ends above FULL[PER]",
           _each("magman", "50 Hz", {"FIFO[Uniform]": "FULL[PER]"}, ">")),
     Claim("8.1", "12", "Swing-up: storing all experiences works well (FULL[Uniform] above FIFO[Uniform])",
           _each("pendulum", "50 Hz", {"FULL[Uniform]": "FIFO[Uniform]"}, ">")),
@@ -112,10 +112,10 @@ CLAIMS: Final = (
     Claim("8.3", "table 6", "Selection by TD error replays noisier positions",
           _each("pendulum", "noise", {"Expl(1.0)[PER]": "Expl(1.0)[Uniform]", "TDE(1.0)[Uniform]": "Expl(1.0)[PER]",
                                       "TDE(1.0)[PER]": "TDE(1.0)[Uniform]"}, ">", "noise in position")),
-    Claim("8.3", "table 6", "Selection by TD error replays noisier velocities (there Expl[PER] before TDE[Uniform])",
+    Claim("8.3", "table 6", "Selection by TD error replays noisier velocities (paper: Expl[PER] above TDE[Uniform])",
           _each("pendulum", "noise", {"Expl(1.0)[PER]": "TDE(1.0)[Uniform]", "TDE(1.0)[Uniform]": "Expl(1.0)[Uniform]",
                                       "TDE(1.0)[PER]": "Expl(1.0)[PER]"}, ">", "noise in velocity")),
-    Claim("8.3", "table 6", "Noise in the actions is the same whatever the selection",
+    Claim("8.3", "table 6", "Noise in the actions is the same with every selection",
           _each("pendulum", "noise", dict.fromkeys(("Expl(1.0)[PER]", "TDE(1.0)[Uniform]", "TDE(1.0)[PER]"),
                                                    "Expl(1.0)[Uniform]"), "=", "noise in action")),
     Claim("8.3", "14", "With noise PER is consistently worse than uniform sampling",
@@ -123,7 +123,7 @@ CLAIMS: Final = (
     Claim("8.3", "14", "TDE retention does not suffer as much from noise as PER sampling",
           _each("pendulum", "noise", {"TDE(1.0)[Uniform]": "FIFO[PER]"}, ">")
           + _each("magman", "noise", {"TDE(1.0)[Uniform]": "FIFO[PER]"}, ">")),
-    Claim("8.3", "14", "The ranking of retentions is that without noise",
+    Claim("8.3", "14", "Retentions rank as without noise",
           _each("pendulum", "noise", {"FULL[Uniform]": "FIFO[Uniform]", "Resv[Uniform]": "FIFO[Uniform]"}, ">")
           + _each("magman", "noise", {"FULL[Uniform]": "FIFO[Uniform]", "Resv[Uniform]": "FIFO[Uniform]"}, "<")),
     Claim("8.4", "15", "FIFO[Uniform+FIS] hurts, most on the swing-up",
@@ -151,7 +151,7 @@ CLAIMS: Final = (
 
 
 def judge(claim: Claim, results: Sequence[Result]) -> list[Judged]:
-    """Estimate a claim's comparisons; their tests are corrected for each other (Holm)."""
+    """Estimate a claim's comparisons; their tests are corrected for their number (Holm)."""
     found = [_estimate(comparison, results) for comparison in claim.comparisons]
     corrected = iter(holm([judged.estimate for judged in found if judged.estimate is not None]))
     return [judged if judged.estimate is None else judged._replace(estimate=next(corrected)) for judged in found]
@@ -227,14 +227,15 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
         rows.append(f"| {claim.section} | {claim.figure} | {claim.text} | {ours} | {verdict(judged)} |")
     share = f"{trials} of the paper's {_PAPERS_TRIALS} trials, all {episodes} episodes"
     lead = (
-        f"Every sentence of §6.1 and §8.1 to §8.4 that compares strategies, judged by [our trials](de-bruin-2018.md) "
+        f"Every sentence of §6.1 and §8.1 to §8.4 that compares strategies, judged from [our trials](de-bruin-2018.md) "
         f"({share}; [figures, tables and revision](de-bruin-2018.md), [raw data](data/de-bruin-2018)). "
         "`python -m tests.studies.claims` in a checkout writes this page.",
         "Estimates are medians of the differences by seed (of ratios for rise times) with 95 % intervals and p of the "
-        "exact sign test, corrected for the comparisons of the claim (Holm). *Reproduced*: all settled as the paper "
-        "has it; *not reproduced*: one at least is settled the other way; *not settled*: anything else. Of two that do "
-        f'"equally well" the interval is to lie within ±{SAME:g}. Noise is in 1e-2 of the normalised units.',
-        "The paper gives its results as pictures, without bounds; only table 6 has numbers, compared with ours in "
+        "exact sign test, corrected for the comparisons of the claim (Holm). *Reproduced*: all are settled as the "
+        "paper claims; *not reproduced*: at least one is settled the other way; *not settled*: anything else. Two do "
+        f'"equally well" if the interval of their difference lies within ±{SAME:g}. Noise is in 1e-2 of the normalised '
+        "units.",
+        "The paper shows its results as plots without bounds; only table 6 has numbers, compared with ours in "
         "[table 6](de-bruin-2018.md#table-6-noise-in-the-mini-batches-pendulum).",
     )
     return "\n\n".join(("# De Bruin et al. 2018, claim by claim", *lead, "\n".join((heads, *rows)))) + "\n"

@@ -1,13 +1,13 @@
-"""All figures and tables with results in the five papers: spec, share of its size that was run, page, data.
+"""All figures and tables with results in the five papers: spec, share that has been run, page, data.
 
 ``python -m tests.studies.figures`` writes ``docs/experiments/figures.md``.  Sizes come from the specs and from the
-pages themselves; what is written by hand is which spec belongs to which figure, and why one has none.
+pages; which spec belongs to which figure, and why one has none, is written by hand.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,8 +35,8 @@ class Figure(NamedTuple):
     note: str = ""
     within: str = ""
     """Figure whose trials include this one's."""
-    basic: bool = False
-    """Whether only the pages' trials at 50 Hz without noise belong to it."""
+    archived: bool = False
+    """Whether the pages' archives also hold cells of other figures: only those of ``spec`` count."""
 
 
 PAPERS: Final[dict[str, tuple[Figure, ...]]] = {
@@ -49,11 +49,13 @@ PAPERS: Final[dict[str, tuple[Figure, ...]]] = {
         Figure("9, 23", "control frequency", "figure-9"),
         Figure("10", "synthetic actions and dropped experiences", "figure-10"),
         Figure("11", "noise and synthetic experiences", "figure-11"),
-        Figure("12", "retention and sampling under the basic conditions", "figure-12", ("de-bruin-2018",), basic=True),
+        Figure(
+            "12", "retention and sampling under the basic conditions", "figure-12", ("de-bruin-2018",), archived=True,
+        ),
         Figure("13", "the same at higher frequencies", "figure-13", ("figure-13",)),
-        Figure("14", "the same with noise", "figure-14", ("figure-14",)),
-        Figure("15", "importance sampling", "figure-15", ("figure-15",)),
-        Figure("Table 6", "noise in the minibatches", "table-6", ("table-6",)),
+        Figure("14", "the same with noise", "figure-14", ("de-bruin-2018",), archived=True),
+        Figure("15", "importance sampling", "figure-15", ("de-bruin-2018",), archived=True),
+        Figure("Table 6", "noise in the minibatches", "table-6", ("de-bruin-2018",), archived=True),
         Figure("16, 17, 25, 26", "retention and size of the memory, six tasks", "figure-16"),
         Figure("18", "choosing a strategy step by step", "figure-18"),
         Figure("19", "size of the networks", "figure-19"),
@@ -61,7 +63,7 @@ PAPERS: Final[dict[str, tuple[Figure, ...]]] = {
         Figure("21", "exponent of PER", "figure-21"),
     ),
     "Oh et al. 2021 (NERS)": (
-        Figure("1", "transitions that a sampling chooses", note="a picture; no measurement"),
+        Figure("1", "transitions that a sampling chooses", note="an illustration; nothing is measured"),
         Figure(
             "3", "SAC and TD3, Pendulum*, LunarLander, BipedalWalker", "oh-2021-figure-3",
             ("oh-2021-figure-3-quick", "oh-2021-figure-3-lander-quick"),
@@ -106,12 +108,21 @@ def size_of_page(name: str) -> Size:
     return Size(trials, trials * int(header["length"]))
 
 
-def size_under_basic_conditions(name: str) -> Size:
-    """Archived trials of a page at 50 Hz without noise."""
-    archive = PAGES / "data" / name
-    cells = [cell for cell in read_cells(archive) if not cell.label.keys() & {"noise", "rate_hz"}]
+def size_in_archive(page: str, spec_name: str) -> Size:
+    """Archived trials of a page in the cells of a spec."""
+    archive, spec = PAGES / "data" / page, load_spec(SPECS / f"{spec_name}.yaml").spec
+    wanted = {
+        _conditions({**spec.set, **block.set, "config": block.config, "strategy": strategy})
+        for block in spec.blocks
+        for strategy in block.grid["strategy"]
+    }
+    cells = [cell for cell in read_cells(archive) if _conditions(cell.label) in wanted]
     trials = [len(read_trials(archive, cell).seeds) for cell in cells]
     return Size(sum(trials), sum(n * cell.points for n, cell in zip(trials, cells, strict=True)))
+
+
+def _conditions(label: Mapping[str, object]) -> tuple[object, ...]:
+    return tuple(label.get(axis) for axis in ("config", "strategy", "noise", "rate_hz"))
 
 
 def size_of_spec(name: str) -> Size:
@@ -132,8 +143,8 @@ def _share(figure: Figure) -> str:
         return f"within {figure.within}"
     if not figure.pages:
         return "not run" if figure.spec else "–"
-    size = size_under_basic_conditions if figure.basic else size_of_page
-    done = Size(*map(sum, zip(*map(size, figure.pages), strict=True)))
+    sizes = [size_in_archive(page, figure.spec) if figure.archived else size_of_page(page) for page in figure.pages]
+    done = Size(*map(sum, zip(*sizes, strict=True)))
     if not figure.spec:
         return f"{done.trials} trials"
     whole = size_of_spec(figure.spec)
@@ -148,10 +159,10 @@ def lines() -> Iterator[str]:
     """Lines of the page."""
     yield "# Every figure and table"
     yield ""
-    yield "Results in the five papers, the experiment that repeats each at the paper's size (`configs/experiments`;"
-    yield "many have a `-quick` version), and what has been run of it: the share of all episodes or environment steps,"
-    yield "over all of its cells and trials, on the linked pages. What follows from them is in"
-    yield "[experiments](README.md); `python -m tests.studies.figures` writes this page."
+    yield "All results in the five papers, the experiment that repeats each at the paper's size (`configs/experiments`;"
+    yield "many have a `-quick` version), and the share of it that has been run: episodes or environment steps over all"
+    yield "cells and trials, counted on the linked pages. [Experiments](README.md) draws the conclusions;"
+    yield "`python -m tests.studies.figures` writes this page."
     for paper, figures in PAPERS.items():
         yield from (
             "",

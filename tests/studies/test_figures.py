@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.studies.figures import PAGE, PAGES, PAPERS, SPECS, Size, lines, size_of_page
+from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.store import read_cells, read_trials
+from tests.studies.figures import PAGE, PAGES, PAPERS, SPECS, Figure, Size, lines, size_in_archive, size_of_page
 
 FIGURES = [figure for figures in PAPERS.values() for figure in figures]
 OF_PAPERS = ("figure-", "table-", "oh-", "novati-", "cicek-2021-ddpg", "cicek-2021-td3", "han-")
@@ -23,3 +25,19 @@ def test_every_experiment_at_a_paper_s_size_is_in_it() -> None:
 def test_every_page_has_a_size(page: str) -> None:
     assert (PAGES / f"{page}.md").exists()
     assert size_of_page(page) > Size(0, 0)
+
+
+@pytest.mark.parametrize("figure", [f for f in FIGURES if f.archived], ids=lambda figure: str(figure.name))
+def test_a_figure_counts_the_archived_cells_of_its_own_conditions(figure: Figure) -> None:
+    archive = PAGES / "data" / figure.pages[0]
+    noise = None if figure.name == "12" else 0.02
+    strategies = {
+        strategy for b in load_spec(SPECS / f"{figure.spec}.yaml").spec.blocks for strategy in b.grid["strategy"]
+    }
+    trials = [
+        len(read_trials(archive, cell).seeds)
+        for cell in read_cells(archive)
+        if cell.label.get("noise") == noise and "rate_hz" not in cell.label and cell.label["strategy"] in strategies
+        if figure.name != "Table 6" or cell.label["config"] == "pendulum"
+    ]
+    assert size_in_archive(figure.pages[0], figure.spec).trials == sum(trials) > 0

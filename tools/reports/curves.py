@@ -210,16 +210,16 @@ def _is_normalised(panel: Panel) -> bool:
 def _caption(panels: Sequence[Panel]) -> str:
     results = [line.result for panel in panels for line in panel.lines]
     episodes_text = (
-        "the noise-free evaluation episode parallel to each training episode"
+        "the noise-free evaluation episode for each training episode"
         if all(r.evaluated for r in results)
-        else "each episode (of training itself where none was evaluated)"
+        else "each episode (the training episode if none was evaluated)"
     )
     return (
         f"Normalised performance of {episodes_text}: 0 is the random controller, 1 the reference; the dotted line is "
         "the level of the rise time, 0.8. Lines: median over the trials of the mean of the last "
-        f"{SMOOTHING_WINDOW} episodes; bands: its 95 % interval, at each episode by itself; "
-        f"{format_trial_counts([len(r.seeds) for r in results])} trials a line. "
-        f"What lies below {_MIN_SHOWN:g} is cut off."
+        f"{SMOOTHING_WINDOW} episodes; bands: its pointwise 95 % interval; "
+        f"{format_trial_counts([len(r.seeds) for r in results])} trials per line. "
+        f"Values below {_MIN_SHOWN:g} are cut off."
     )
 
 
@@ -339,6 +339,6 @@ def _dots_caption(groups_shown: Sequence[Group]) -> str:
         f"grey: {against}. "
         "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
         "time the first episode with a normalised performance of 0.8 or more"
-        + (" (trials that never got there count with their last episode)." if never else ".")
-        + " Intervals that overlap do not settle a difference: the paired table does."
+        + (" (trials that never reached it count with their last episode)." if never else ".")
+        + " Overlapping intervals do not settle a difference; see the paired table."
     )

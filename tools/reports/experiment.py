@@ -124,8 +124,8 @@ def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Pa
         write_atomically(pages / file, picture.path.read_bytes())
     page = pages / f"{name}.md"
     sources = (
-        f"The trials are in [{DATA}/{name}]({DATA}/{name}). The first command draws this page from them, the others "
-        "run them again:"
+        f"The trials are in [{DATA}/{name}]({DATA}/{name}). The first command regenerates this page from them; the "
+        "others rerun them:"
     )
     commands = (
         f"onrig report {pages}/{DATA}/{name} --pages {pages}",

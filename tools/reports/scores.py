@@ -32,21 +32,21 @@ _TASK_AXES: Final = ("inertia", "task", "rig")
 _SCORES_NOTE: Final = (
     "Normalised performance of noise-free evaluations (0 random, 1 reference), medians over the trials with 95 % "
     "intervals. Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
-    f"{LEVEL} at: environment steps, or episodes, of a trial's first evaluation with that performance, its last where "
-    "none has it (≥ where half of the trials have none); reached: trials that have one, and the least share of all "
-    "that so many stand for (95 %, one-sided). Memory: what storage, keeper, checkpoints and the learner's notes take "
-    "on a rig when it is full; for algorithms that learn from batches of their own policies, a batch and the rest of "
-    "its last episode."
+    f"{LEVEL} at: environment steps or episodes up to a trial's first evaluation with that performance, or its last "
+    "evaluation without one (≥ if half of the trials have none); reached: trials that have one, with the one-sided "
+    "95 % lower bound on their share. Memory: size on a rig when full, of storage, keeper, checkpoints and the "
+    "learner's data about experiences; for algorithms that learn from batches of their own policies, of a batch and "
+    "the rest of its last episode."
 )
 _COMPUTE_NOTE: Final = (
-    "At equal computing: as far as a trial gets with the computing of the first cell of its group, which is the number "
-    "of its updates times the processor time of one, of a trial alone on one thread (costs.json). What needs less for "
-    "all of its steps has them all. An iteration of algorithms that learn from batches counts as one update."
+    "At equal computing: results of a trial within the computing time of the first cell of its group, which is the "
+    "number of updates times the processor time of one, for a single trial on one thread (costs.json); at most all "
+    "steps. An iteration of algorithms that learn from batches counts as one update."
 )
 _BEST_NOTE: Final = (
-    "Best by the median; differences of normalised performance, medians of the pairs by seed with 95 % intervals. "
-    "Settled by an exact sign test, corrected for the number of others (Holm, p < 0.05). The best is chosen by the "
-    "same trials, which flatters it a little."
+    "Best by the median; differences of normalised performance are medians over pairs by seed with 95 % intervals. "
+    "Settled by an exact sign test, corrected for the number of other cells (Holm, p < 0.05). The best is chosen by "
+    "the same trials, which biases its score slightly upwards."
 )
 _MIN_CELLS: Final = 3
 """Minimum number of cells in a choice of the best; two are compared by their difference."""
@@ -168,7 +168,7 @@ def best_sheet(scored: Sequence[ScoredCell]) -> Sheet:
             runner_up = next(iter(differences.items()), None)
             by = f"{runner_up[0]}, {format_estimate(runner_up[1], 4, signed=True)}" if runner_up else ""
             rows.append((group, measure, first.name, by, "; ".join(unsettled) or "none"))
-    heads = ("task", "measure", "best", "next, and by how much it is behind", "not settled against")
+    heads = ("task", "measure", "best", "next best, and the lead over it", "not settled against")
     return Sheet("Best of each task", 5, heads, tuple(rows), (_BEST_NOTE,))
 
 

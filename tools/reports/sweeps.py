@@ -221,6 +221,6 @@ def _caption(panels: Sequence[tuple[str, list[tuple[str, Look, Line]]]]) -> str:
         f"Medians over {format_trial_counts([n for line in lines for n in line.trials])} trials "
         "with 95 % intervals (bands). "
         "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
-        "time the first episode with 0.8 or more; ↑ marks points where some trials never got there and count with "
-        "their last episode. Labels stand at the ends of the right-hand lines and hold for the row."
+        "time the first episode with 0.8 or more; ↑ marks points where some trials never reached it and count with "
+        "their last episode. Labels at the ends of the right-hand lines apply to the row."
     )

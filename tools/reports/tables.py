@@ -24,9 +24,9 @@ _PAPER_SIGMA: Final = 0.02
 _PAPER_DIMENSIONS: Final = ("position", "velocity", "action")
 ESTIMATES_NOTE: Final = "Medians over the trials with 95 % intervals; differences are paired by seed."
 TEST_NOTE: Final = (
-    f"Medians of the pairs, by seed, with 95 % intervals, each of one comparison alone. {BETTER} better and {WORSE} "
-    "worse by an exact sign test, corrected for all comparisons of a column under the same conditions (Holm, "
-    "p < 0.05); without a mark: not settled."
+    f"Medians over pairs by seed, with 95 % intervals that are not corrected for multiple comparisons. {BETTER} better "
+    f"and {WORSE} worse by an exact sign test, corrected for all comparisons of a column under the same conditions "
+    "(Holm, p < 0.05); without a mark: not settled."
 )
 _NOISE_NOTE: Final = (
     "Mean absolute noise per state-action dimension of the replayed experiences, in 1e-2 of the normalised units, over "
@@ -60,8 +60,8 @@ def cells_sheet(experiment: Experiment) -> Sheet:
     heads = ("conditions", "strategy", "trials", *measures)
     note = (
         "Medians over the trials with 95 % intervals; normalised performance (0 random, 1 reference), rise time in "
-        "episodes. Mean and lowest: of μ_final, over the trials. Rose: trials that did, and the least share of all "
-        "that so many stand for (95 %, one-sided); the others count with their last episode (≥ where they are half)."
+        "episodes. Mean and lowest: of μ_final, over the trials. Rose: trials that did, with the one-sided 95 % "
+        "lower bound on their share; the others count with their last episode (≥ if they are half)."
     )
     return without_empty(Sheet("All cells", 2, heads, tuple(rows), (note,)))
 

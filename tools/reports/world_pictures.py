@@ -54,8 +54,7 @@ def draw_world(
     name = world.replace("/", "-")
     trials = format_trial_counts([len(result.seeds) for result in members])
     caption = (
-        "Return of the evaluations: median over the trials, and its 95 % interval at each evaluation by itself; "
-        f"{trials} trials a line."
+        f"Return of the evaluations: median over the trials with its pointwise 95 % interval; {trials} trials per line."
     )
     path = _draw_curves(folder / f"returns-{name}.png", world, members, looks, {"return": [r.returns for r in members]})
     pictures = [Picture(f"Learning curves, {world}", caption, path=path)]
@@ -68,7 +67,7 @@ def draw_world(
     if panels:  # algorithms that learn from batches of their own policies replay nothing, and V-RACER has no targets
         target = " and mean target" if "target" in panels else ""
         caption = (
-            "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| (its "
+            "Replayed experiences, as in figures 6b and 6c of Oh et al. 2021: mean |TD error| (its "
             f"logarithm){target} of the minibatches between evaluations, in units of the scaled reward; bands as "
             "above."
         )
@@ -76,7 +75,7 @@ def draw_world(
         pictures.append(Picture(f"Replayed experiences, {world}", caption, path=path))
     if scores:
         caption = (
-            "Mean score κ of the minibatches between evaluations, after figures 2 and 4 of Cicek et al. 2021, with "
+            "Mean score κ of the minibatches between evaluations, as in figures 2 and 4 of Cicek et al. 2021, with "
             "σ read as a covariance (above) and as a standard deviation (below); bands as above."
         )
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
@@ -85,8 +84,8 @@ def draw_world(
     divergences, far = ([r.measure(measure) for r in members] for measure in DIVERGENCES)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
         caption = (
-            "Mean KL divergence of the present policy from those that acted (its logarithm), "
-            "and share of far experiences, both over the memory, after figures 2 and 5 of Novati and Koumoutsakos "
+            "Mean KL divergence of the current policy from those that acted (its logarithm), "
+            "and share of far experiences, both over the memory, as in figures 2 and 5 of Novati and Koumoutsakos "
             "2019; bands as above."
         )
         panels = {

@@ -40,20 +40,20 @@ _MEASURES_NOTE: Final = (
     "tenth of them. Medians over the trials with 95 % intervals; lowest and mean: of final, over the trials."
 )
 _SCORES_NOTE: Final = (
-    "Mean score κ over the last half of the evaluations, under the policy of that moment, of minibatches drawn from "
-    "the random experiences of the start, from those of the first half of the learning, and from those just made; "
-    "KLPER replays the smallest. Last column: share of these evaluations in which the random ones score below the "
+    "Mean score κ over the last half of the evaluations, under the policy at that time, of minibatches drawn from the "
+    "random experiences at the start, from those of the first half of learning, and from the most recent ones; KLPER "
+    "replays the smallest. Last column: share of these evaluations in which the random experiences score below the "
     "present ones. Medians over the trials with 95 % intervals."
 )
 _SHIELD_NOTE: Final = (
-    "Per 1000 steps of training: those in which the shield changed the action, and entries into its fallback; over the "
-    "complete trial, and in the last tenth of it; medians over the trials with 95 % intervals. Trials of versions "
-    "without counts are left out."
+    "Per 1000 training steps: steps in which the shield changed the action, and entries into its fallback, over the "
+    "complete trial and over its last tenth; medians over the trials with 95 % intervals. Trials of versions that did "
+    "not count them are omitted."
 )
 _DEPARTURE_NOTE: Final = (
-    "Over the memory: mean KL divergence of the present policy from those that acted, mean of the last tenth of the "
-    "evaluations, and share of experiences that are far from it, of the last fifth; medians over the trials with 95 % "
-    "intervals. Trials in which they are not finite are left out."
+    "Over the memory: mean KL divergence of the current policy from those that acted, averaged over the last tenth of "
+    "the evaluations, and share of far experiences, averaged over the last fifth; medians over the trials with 95 % "
+    "intervals. Trials with non-finite values are omitted."
 )
 
 
@@ -215,7 +215,7 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
             rows.append((world, describe_cell(result, members), str(np.count_nonzero(counted)), *cells))
-    heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD for part in ("", ", at last")))
+    heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD for part in ("", ", last tenth")))
     return Sheet("Shield", 2, heads, tuple(rows), (_SHIELD_NOTE,))
 
 

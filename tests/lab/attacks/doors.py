@@ -268,7 +268,7 @@ class Returning:
     name = "returning"
 
     def __init__(self, seed: int, pieces: int, members: int) -> None:
-        self.does = f"{pieces * members} connections that return whenever they are ended, {members} at a time"
+        self.does = f"{pieces * members} connections that reconnect whenever they are closed, {members} at a time"
         self.pieces, self.piece_s = pieces, 25.0
         self._members = members
 
