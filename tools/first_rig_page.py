@@ -62,10 +62,10 @@ Before the first step: the names, units, resolutions and limits in `rig.yaml` ar
 compares them and refuses any difference; $source), the e-stop cuts the power without any software, the mechanics
 are free to move, and nobody is within reach.
 
-What the shield promises for this rig is, in one word, **$word**: $promise. `check`, the page and
-reports show the same word; Onrig's `runtime/SAFETY.md` states what each assumes.
+The shield's promise for this rig is, in one word, **$word**: $promise. `check`, the page and
+reports show the same word; Onrig's `runtime/SAFETY.md` states what each word assumes.
 
-Replace PORT by your port (`onrig ports` lists them). Continue with a step only if the previous one succeeded.
+Replace PORT with your port (`onrig ports` lists them). Start each step only if the previous one succeeded.
 
 ### 1. Doctor, supply off
 
@@ -76,8 +76,8 @@ onrig doctor run.yaml --set device.pace=realtime --device PORT
 
 *Right:* no FAIL; the port has a name under `/dev/serial/by-id`, and no other program has it open.
 
-*Wrong:* a FAIL, with its remedy in the line below: no permission (join the port's group, log in again), open in another
-program (end it), a latency of 16 ms (the udev rule of `onrig service`).
+*Wrong:* a FAIL, with its remedy in the line below: no permission (join the port's group, log in again), the port open
+in another program (end it), a latency of 16 ms (install the udev rule of `onrig service`).
 
 ### 2. Dry run, supply off
 
@@ -91,8 +91,8 @@ onrig run run.yaml --set device.pace=realtime --device PORT --dry-run
 
 ### 3. Sign, supply current-limited, a hand on the e-stop
 
-`sign.py` is the program in Onrig's `docs/wiring.md`. It limits the device to one value, then arms it for half a second
-with that value.
+`sign.py` is the program in Onrig's `docs/wiring.md`. It limits the device to the given value, then drives it with that
+value for half a second.
 
 ```sh
 python sign.py run.yaml PORT 0
@@ -102,14 +102,14 @@ python sign.py run.yaml PORT $gentle
 *Right, with 0 and the supply still off:* $at_rest $by_hand
 
 *Right, with 0 and the e-stop pressed:* `the device refused CLEAR_FAULT` because of ESTOP; once released, it runs again.
-Otherwise stop here: its contact or the firmware is wrong.
+Otherwise stop here: the e-stop wiring or the firmware is faulty.
 
 *Right, with $gentle ($gentle_words):* $pushed.
 
 *Wrong:* $reversed
-With the wrong sign the fallback accelerates instead of braking: never continue with it. If nothing moves, the supply is
-off, the e-stop is pressed, or the value is below friction and dead band (raise it a little). `no frame, or a fault`:
-the number is the device's fault code (`hw/PROTOCOL.md`, section 2.4).
+With the wrong sign the fallback accelerates instead of braking: never continue like this. If nothing moves, the supply
+is off, the e-stop is pressed, or the value does not overcome friction and dead band (raise it a little). `no frame, or
+a fault`: the number is the device's fault code (`hw/PROTOCOL.md`, section 2.4).
 
 ### 4. Identify
 
@@ -120,11 +120,11 @@ onrig check run.yaml --set identified=identified/identified.yaml
 
 It announces the motion and asks for confirmation first. It needs scipy (`pip install 'onrig[identify]'`).
 
-*Right:* intervals of a few percent, and measured and predicted curves on top of each other in
+*Right:* intervals of a few percent, and measured and predicted curves that coincide in
 `identified/identification.html`; `check` still says `sound`.
 
 *Wrong:* `reversed` and exit code 3: return to step 3. Wide intervals, or parameters under `Not identifiable`: raise
-`--effort`. A fault: clear its cause and start again.
+`--effort`. A fault: remove its cause and repeat the step.
 
 ### 5. A tenth of the effort
 
@@ -135,12 +135,12 @@ onrig run run.yaml --set device.pace=realtime --device PORT --set episodes=5 $te
 $tenth_why
 
 *Right:* it ends with `actuators: safe: shown by a state frame from the device` and few missed ticks. Then, in further
-runs: after the e-stop, and after the cable was unplugged and plugged in again, it remains disarmed until `onrig
-resume`; `onrig stop` fades the commands out.
+runs, test these: after an e-stop, and after the cable has been unplugged and plugged in again, the rig remains disarmed
+until `onrig resume`; `onrig stop` fades the commands out.
 
 *Wrong:* `no command reached the device during a complete lease`: the host is too slow, see `docs/real-time.md`. The
 reset fails: give `reset` in `task.yaml` more time or effort. Interventions in every tick: the envelope is too narrow,
-or step 3 failed.
+or the sign is wrong (step 3).
 
 ### 6. Full
 
@@ -148,10 +148,10 @@ or step 3 failed.
 onrig run run.yaml --set device.pace=realtime --device PORT --set identified=identified/identified.yaml --web
 ```
 
-${behind}Widen one limit at a time up to those of `run.yaml`, then write port, pace and `identified:` into it.
+${behind}Widen one limit at a time up to those of `run.yaml`, then write port, pace and `identified:` into that file.
 
-*Right:* the learning curve rises over some hundred episodes, interventions become rare, and `onrig replay RUN` finds
-every decision equal.
+*Right:* the learning curve rises over a few hundred episodes, interventions become rare, and `onrig replay RUN`
+reproduces every decision.
 
 *Wrong:* the return remains low: `onrig report RUN` shows exploration, interventions and timing of each episode. A fault
 leaves a post-mortem of its last two seconds in the run folder.
