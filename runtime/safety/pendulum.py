@@ -33,6 +33,7 @@ from onrig.runtime.safety.plant_box import (
     common_findings,
     dead_band_of,
     error_bound,
+    plant_delay_s_of,
     unknown_name_message,
 )
 from onrig.runtime.safety.promise import Basis
@@ -64,6 +65,8 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     """Largest relative deviation of each parameter from its nominal value."""
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+    plant_delay_us: int | msgspec.UnsetType = msgspec.UNSET
+    """Longest part of ``late_us`` that passes after the device's output: its safe output acts as late."""
     sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
@@ -103,7 +106,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
                 f"a released motor has no torque: expected 0 as the safe value of {self.actuator}",
             )
             return
-        delay_s = _max_delay_s(setting)
+        delay_s = _max_delay_s(self, setting)
         if delay_s > _MAX_DELAY_S:
             yield ("predicted",), f"lease and tick last {delay_s:g} s together: the maximum is {_MAX_DELAY_S:g} s"
             return
@@ -141,7 +144,8 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     """Parameters of the upper and the (mirrored) lower side of the safe set.
 
-    The longest delay is the lease plus one tick; the rounding of a command to counts is added to the velocity's error.
+    The longest delay is the lease plus one tick and the plant's own delay; the rounding of a command to counts is added
+    to the velocity's error.
     """
     rig, period_s, fallback = setting.rig, setting.period_s, setting.fallback
     if not isinstance(fallback, Damp):
@@ -162,8 +166,8 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
         limit=setting.envelope[box.velocity].high,
         full_at=fallback.full_at,
         period_s=period_s,
-        delay_s=_max_delay_s(setting),
-        late_s=min(box.late_us * 1e-6, period_s),
+        delay_s=_max_delay_s(box, setting),
+        late_s=min(box.late_us * 1e-6, period_s + plant_delay_s_of(box)),
         angle_error=error_bound(box, rig, box.angle),
         velocity_error=error_bound(box, rig, box.velocity) + 0.5 * actuator.resolution * gain.high * period_s,
         safe_output=None if rig.releases else actuator.safe,
@@ -171,8 +175,8 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     return case, mirror_case(case, setting.envelope[box.velocity].low)
 
 
-def _max_delay_s(setting: Setting) -> float:
-    return (setting.rig.lease_periods + 1) * setting.period_s
+def _max_delay_s(box: PendulumBox, setting: Setting) -> float:
+    return (setting.rig.lease_periods + 1) * setting.period_s + plant_delay_s_of(box)
 
 
 class PendulumPrediction:

@@ -85,7 +85,7 @@ class Case(NamedTuple):
     """Velocity from which the fallback brakes with ``command.low``, rad/s."""
     period_s: float
     delay_s: float
-    """Longest time for which a command may stay in force after a sample whose answer should have replaced it."""
+    """Longest time after a sample for which the command that answers it may act."""
     late_s: float
     """Longest time from a sample to the effect of its command in normal operation."""
     angle_error: float

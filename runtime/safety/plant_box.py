@@ -19,6 +19,8 @@ from onrig.runtime.safety.rules import Envelope, Ranges
 Sketch = dict[str, object]
 """Drawing of a rig: its registered ``kind`` (``onrig.runtime.view.drawing``) and its fields."""
 
+MAX_DELAY_PERIODS: Final = 2
+"""Maximum delay of a plant behind the device, in periods."""
 MAX_PLAUSIBLE: Final = 1e6
 """Largest plausible reading, in any unit; NaN and infinity fail the same comparison."""
 MAX_MAGNETS: Final = 4
@@ -60,7 +62,8 @@ class PlantBox(Protocol):
     varying: ClassVar[frozenset[str]]
     """Parameters that may change while the plant moves; the others are constant, anywhere in the box.
 
-    A family that covers actuators with a dead band has a field ``dead_band``, the largest one (unset: none).
+    A family that covers actuators with a dead band has a field ``dead_band``, the largest one (unset: none), one that
+    covers a delay behind the device a field ``plant_delay_us`` (unset: none).
     ``apart`` maps the names of parameters other than the lumped ones to the fields of their nominal value and spread.
     Three optional members extend the checks of a configuration: ``units`` (:class:`Units`), ``actuators`` (the names
     of the covered ones), and ``max_acceleration(setting)``, the largest acceleration of any plant within the envelope.
@@ -110,6 +113,11 @@ def box_name(box: PlantBox) -> str:
 def dead_band_of(box: PlantBox) -> float:
     """Largest covered dead band of the actuators (their unit); 0 if the family covers none."""
     return float(getattr(box, "dead_band", None) or 0.0)
+
+
+def plant_delay_s_of(box: PlantBox) -> float:
+    """Longest covered delay from the device's output to its effect; 0 if the family covers none."""
+    return 1e-6 * float(getattr(box, "plant_delay_us", None) or 0)
 
 
 def separate_parameter_fields(box: PlantBox) -> Mapping[str, tuple[str, str]]:
@@ -177,8 +185,17 @@ def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Ite
             yield ("predicted", field), message
     if not 0 <= box.spread < 1:
         yield ("predicted", "spread"), f"expected 0 to less than 1, got {box.spread:g}"
-    if not 0 <= box.late_us <= period_us:
-        yield ("predicted", "late_us"), f"expected 0 to one period ({period_us} us), got {box.late_us}"
+    delay_us = round(1e6 * plant_delay_s_of(box))
+    if not 0 <= delay_us <= MAX_DELAY_PERIODS * period_us:
+        limit = f"{MAX_DELAY_PERIODS} periods ({MAX_DELAY_PERIODS * period_us} us)"
+        yield ("predicted", "plant_delay_us"), f"expected 0 to {limit}, got {delay_us}"
+    elif not delay_us <= box.late_us <= period_us + delay_us:
+        ends = (
+            f"{delay_us} to {period_us + delay_us} us, the plant's delay and a period"
+            if delay_us
+            else (f"0 to one period ({period_us} us)")
+        )
+        yield ("predicted", "late_us"), f"expected {ends}, got {box.late_us}"
     for name in box.sensor_error:
         if name not in (place, velocity):
             yield ("predicted", "sensor_error", name), f"expected an error bound of {place} or {velocity}"

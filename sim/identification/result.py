@@ -187,7 +187,10 @@ def _predicted(
     if "dead_band" in significant and (box is None or hasattr(box, "dead_band")):
         section["dead_band"] = upper_bounds["dead_band"]
     if "delay_s" in significant:
-        section["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * upper_bounds["delay_s"]) * 100
+        delay_us = math.ceil(1e4 * upper_bounds["delay_s"]) * 100
+        section["late_us"] = (0 if box is None else box.late_us) + delay_us
+        if hasattr(box, "plant_delay_us"):
+            section["plant_delay_us"] = delay_us
     errors = {} if box is None else sensor_errors(identified, wide, plant, rig, box, envelope)
     return section | ({"sensor_error": errors} if errors else {})
 

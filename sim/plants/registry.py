@@ -14,7 +14,7 @@ import msgspec
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
 from onrig.runtime.config.registered import registered
-from onrig.runtime.safety.plant_box import PlantBox, dead_band_of
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, plant_delay_s_of
 from onrig.sim.plants.plant import Plant
 
 _ROUNDING: Final = 1e-9
@@ -56,5 +56,9 @@ def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
     largest = max((max(-a.low, a.high) for a in rig.actuators), default=0.0)
     if plant.saturation is not msgspec.UNSET and plant.saturation < largest:
         yield f"the twin's plant saturates at {plant.saturation:g}, the shield assumes actions up to {largest:g}"
-    if plant.delay_s and plant.delay_s * 1e6 > box.late_us:
-        yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield covers {box.late_us} us"
+    delay_us = (plant.delay_s or 0.0) * 1e6
+    if delay_us > box.late_us:
+        yield f"the twin's plant acts {delay_us:g} us late, the shield covers {box.late_us} us (late_us)"
+    elif hasattr(box, "plant_delay_us") and delay_us > 1e6 * plant_delay_s_of(box) + _ROUNDING:
+        covered = f"{1e6 * plant_delay_s_of(box):g} us (plant_delay_us)"
+        yield f"the twin's plant acts {delay_us:g} us after the device's output, the shield covers {covered}"

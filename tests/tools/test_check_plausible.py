@@ -215,8 +215,9 @@ def test_a_policy_that_sees_the_command_in_force_knows_of_the_delay() -> None:
 
 def test_a_twin_is_as_late_as_its_device_and_its_plant_together() -> None:
     assert verdict("pendulum", ["device.twin.latency_us=1000"]) == ([], [])
-    for overrides in (["latency_us=1200"], ["latency_us=800", "plant.delay_s=0.0004"]):
-        (problem,) = verdict("pendulum", [f"device.twin.{o}" for o in overrides])[0]
+    together = ["device.twin.latency_us=800", "device.twin.plant.delay_s=0.0004", "limits.predicted.plant_delay_us=400"]
+    for overrides in (["device.twin.latency_us=1200"], together):
+        (problem,) = verdict("pendulum", overrides)[0]
         assert "the twin acts 1200 us late, the shield covers 1000 us (late_us) at limits.predicted" in problem
 
 

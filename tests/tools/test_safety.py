@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from onrig.sim.plants import Pendulum
 from onrig.tools.cli import main
 from onrig.tools.safety_case import episodes
 from onrig.tools.safety_case.campaign import Tally, advance, draw_parameters, table
-from onrig.tools.safety_case.episodes import run_core
+from onrig.tools.safety_case.episodes import Output, _delayed, run_core
 from onrig.tools.safety_case.stack import run_stack
 
 CAMPAIGN = {"pendulum": 300, "pendulum-hardware": 120, "magman": 120}
@@ -41,6 +42,34 @@ def test_no_policy_breaks_the_promise_on_any_plant_with_a_dead_band_that_is_cove
     for campaign in (run_core(config, 120, seed=11), run_stack(config, 12, seed=3)):
         assert sum(t.breaches for t in campaign.values()) == 0
         assert sum(t.rules[Rule.PREDICTED] for t in campaign.values()) > 0
+
+
+@pytest.mark.parametrize("output", ["driven", "released"])
+def test_no_policy_breaks_the_promise_on_a_plant_that_acts_late(output: str) -> None:
+    """The last command of a dead host acts for the plant's delay after the device's safe output."""
+    late = ["limits.predicted.late_us=31000", "limits.predicted.plant_delay_us=30000", f"rig.safe_output={output}"]
+    config = load_run("pendulum", late)
+    for campaign in (run_core(config, 120, seed=11), run_stack(config, 12, seed=3)):
+        assert sum(t.breaches for t in campaign.values()) == 0
+        assert sum(t.rules[Rule.PREDICTED] for t in campaign.values()) > 0
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.004, 0.013, 0.02, 0.031, 0.04])
+def test_outputs_act_late_by_the_plant_s_delay(delay_s: float) -> None:
+    """A plant without friction or gravity integrates the delayed output: 1 V for its first half period, then 0."""
+    period_s = 0.02
+    plant = Pendulum().with_lumped({"gravity_per_s2": 1e-12, "damping_per_s": 1e-12, "gain_per_v_s2": 1.0})
+
+    def output(before: float, after: float) -> Output:
+        return Output(np.full((1, 1), before), np.full((1, 1), after), np.full(1, 0.01))
+
+    outputs, state, speeds = deque([output(0.0, 0.0)] * 3, 3), (np.zeros(1), np.zeros(1)), []
+    for present in (output(1.0, 0.0), output(0.0, 0.0), output(0.0, 0.0), output(0.0, 0.0)):
+        outputs.append(present)
+        state, _ = _delayed(plant, state, outputs, np.full(1, delay_s), period_s)
+        speeds.append(float(state[-1][0]))
+    ends = period_s * np.arange(1, 5)
+    np.testing.assert_allclose(speeds, np.clip(ends - delay_s, 0.0, 0.01), atol=1e-12)
 
 
 def test_plants_are_drawn_with_a_dead_band_only_where_one_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, separate_parameters
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, plant_delay_s_of, separate_parameters
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice
@@ -64,6 +64,8 @@ def run_stack(
                 plant = plant.varied({name_apart: float(draw_parameters(np.array([value]), spread, 1, rng)[0, 0])})
         if max_dead_band:
             plant = plant.varied({"dead_band": float(draw_dead_bands(max_dead_band, 1, rng)[0])})
+        if delay_s := plant_delay_s_of(box):
+            plant = plant.varied({"delay_s": float(rng.uniform(0.0, delay_s))})
         twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, N_SUBSTEPS))
         generator = random.Random(f"{seed} {episode}")
         start = [float(x[0]) for x in start_states(plant, box, setting, 1, rng)]
@@ -96,7 +98,8 @@ def _run_episode(
     tick.begin(1, Kind.TRAIN, [])
     answer_to = begin_episode(tick, policy_act(tick, policy, 1), ends=never)
     period_ns, max_speed, alive, n_answered = config.period_us * 1000, 0.0, True, 0
-    late_ns = rng.randint(0, min(box.late_us, config.period_us - 1)) * 1000
+    wire_us = box.late_us - round(1e6 * plant_delay_s_of(box))
+    late_ns = rng.randint(0, min(wire_us, config.period_us - 1)) * 1000
     remaining = round(AFTERMATH_DURATION_S * config.rate_hz) + config.rig.lease_periods
     while remaining:
         state = session.wait_state(clock.now_ns + 2 * period_ns)

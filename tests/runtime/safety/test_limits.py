@@ -19,6 +19,16 @@ SPOILED = {
     "wide dead band": ("pendulum", "limits.predicted.dead_band=2.9", "allow no velocity"),
     "spread": ("pendulum", "limits.predicted.spread=1", "expected 0 to less than 1, got 1"),
     "late": ("pendulum", "limits.predicted.late_us=20001", "expected 0 to one period (20000 us), got 20001"),
+    "late plant": (
+        "pendulum",
+        "limits.predicted.plant_delay_us=40001",
+        "expected 0 to 2 periods (40000 us), got 40001",
+    ),
+    "delay not in late_us": (
+        "pendulum",
+        "limits.predicted.plant_delay_us=3000",
+        "expected 3000 to 23000 us, the plant's delay and a period, got 1000",
+    ),
     "error": (
         "pendulum",
         "limits.predicted.sensor_error={speed: 1}",

@@ -342,7 +342,7 @@ def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
     rig = load_run("pendulum").rig
     assert box is not None
     assert wide is not None
-    assert list(uncovered(Pendulum(dry_friction=3.0, delay_s=0.001), box, rig)) == []
+    assert list(uncovered(Pendulum(dry_friction=3.0), box, rig)) == []
     (message,) = uncovered(Pendulum(dead_band=0.2), box, rig)
     assert "a dead band of 0.2, the shield covers 0" in message
     assert list(uncovered(Pendulum(dead_band=0.2), wide, rig)) == []
@@ -350,6 +350,11 @@ def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
     assert "the shield covers 0.2" in message
     (message,) = uncovered(Pendulum(delay_s=0.005), box, rig)
     assert "5000 us late, the shield covers 1000 us" in message
+    (message,) = uncovered(Pendulum(delay_s=0.001), box, rig)
+    assert "1000 us after the device's output, the shield covers 0 us (plant_delay_us)" in message
+    behind = load_run("pendulum", ["limits.predicted.plant_delay_us=1000"]).limits.predicted
+    assert behind is not None
+    assert list(uncovered(Pendulum(delay_s=0.001), behind, rig)) == []
     (message,) = uncovered(Pendulum(backlash=0.1), box, rig)
     assert "a backlash of 0.1, the shield covers none" in message
     (message,) = uncovered(Pendulum(saturation=2.0), box, rig)

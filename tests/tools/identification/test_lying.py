@@ -81,9 +81,9 @@ def test_a_delay_that_no_prediction_covers_is_refused(
     monkeypatch.setattr(Pendulum, "excitations", few)
     assert identified("pendulum", lying.all_late(2), 600, tmp_path / "out", monkeypatch) == 3
     said = capsys.readouterr()
-    assert "a run of this configuration would refuse the result: expected 0 to one period (20000 us)" in said.err
+    assert "a run of this configuration would refuse the result: expected 0 to 2 periods (40000 us)" in said.err
     assert "use it in a run" not in said.out + (tmp_path / "out" / "identified.yaml").read_text()
-    with pytest.raises(ConfigError, match="late_us"):
+    with pytest.raises(ConfigError, match="plant_delay_us"):
         load("pendulum", [f"identified={tmp_path / 'out' / 'identified.yaml'}"])
 
 

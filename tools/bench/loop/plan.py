@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.plant_box import plant_delay_s_of
 from onrig.tools.terminal import file_problem, picture_problem
 
 CONFIG: Final = "pendulum-hardware"
@@ -131,6 +132,10 @@ def at_rate(config: RunConfig, rate_hz: float, slice_s: float) -> tuple[str, ...
     settings.append(f"rig.lease_periods={min(255, max(2, round(lease_s * rate_hz)))}")
     period_us = round(1e6 / rate_hz)
     predicted = config.limits.predicted
-    if predicted is not None and predicted.late_us > period_us:
-        settings.append(f"limits.predicted.late_us={period_us}")
+    if predicted is not None:
+        delay_us = round(1e6 * plant_delay_s_of(predicted))
+        if delay_us > period_us:
+            settings.append(f"limits.predicted.plant_delay_us={period_us}")
+        if predicted.late_us > period_us + min(delay_us, period_us):
+            settings.append(f"limits.predicted.late_us={period_us + min(delay_us, period_us)}")
     return tuple(settings)
