@@ -15,7 +15,7 @@ from onrig.runtime.safety import pendulum, phase_plane
 from onrig.sim.plants import Pendulum
 from onrig.tools.cli import main
 from onrig.tools.safety_case import episodes
-from onrig.tools.safety_case.campaign import Tally, advance, draw_parameters, table
+from onrig.tools.safety_case.campaign import State, Tally, advance, draw_parameters, table
 from onrig.tools.safety_case.episodes import Output, _delayed, run_core
 from onrig.tools.safety_case.stack import run_stack
 
@@ -63,7 +63,8 @@ def test_outputs_act_late_by_the_plant_s_delay(delay_s: float) -> None:
     def output(before: float, after: float) -> Output:
         return Output(np.full((1, 1), before), np.full((1, 1), after), np.full(1, 0.01))
 
-    outputs, state, speeds = deque([output(0.0, 0.0)] * 3, 3), (np.zeros(1), np.zeros(1)), []
+    state: State = (np.zeros(1), np.zeros(1))
+    outputs, speeds = deque([output(0.0, 0.0)] * 3, 3), list[float]()
     for present in (output(1.0, 0.0), output(0.0, 0.0), output(0.0, 0.0), output(0.0, 0.0)):
         outputs.append(present)
         state, _ = _delayed(plant, state, outputs, np.full(1, delay_s), period_s)
