@@ -31,7 +31,7 @@ from onrig.tools.pretraining.pretrain import pretrain, resume
 SPREAD: Final = 0.3
 SHARE: Final = 0.1
 """Largest dry friction (of the velocity's half-range, per second) and dead band (of an actuator's range)."""
-DELAY: Final = 0.8
+DELAY: Final = 1.0
 """Delay in periods; with the time of the transmission the shield covers one period at most."""
 NOISE: Final = (0.001, 0.005)
 ZERO: Final = 0.02
