@@ -31,8 +31,10 @@ from onrig.tools.pretraining.pretrain import pretrain, resume
 SPREAD: Final = 0.3
 SHARE: Final = 0.1
 """Largest dry friction (of the velocity's half-range, per second) and dead band (of an actuator's range)."""
-DELAY: Final = 1.0
-"""Delay in periods; with the time of the transmission the shield covers one period at most."""
+DELAY: Final = {"pendulum": 1.0}
+"""Delay of a rig's actuator in periods."""
+_OTHER_DELAY: Final = 0.8
+"""Delay on other rigs: with the time of the transmission their shield covers one period at most."""
 NOISE: Final = (0.001, 0.005)
 ZERO: Final = 0.02
 GOOD: Final = 0.8
@@ -52,7 +54,7 @@ def draw_plant(config: RunConfig, seed: int) -> dict[str, Any]:
         {
             "dry_friction": rng.uniform(0.0, SHARE) * half.get(velocity, 1.0),
             "dead_band": rng.uniform(0.0, SHARE) * reach,
-            "delay_s": DELAY * config.period_us * 1e-6,
+            "delay_s": DELAY.get(rig.name, _OTHER_DELAY) * config.period_us * 1e-6,
         }
     )
     zeros = {n: rng.uniform(-ZERO, ZERO) * h for n, h in half.items() if n != velocity}
