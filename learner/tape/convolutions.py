@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithm_config import Image
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import dense, patches
-from onrig.learner.tape.operations import Windows
 from onrig.learner.tape.spaces import Field
+from onrig.learner.tape.windows import Windows
 
 ReadFrames = Callable[[NDArray[np.floating]], NDArray[np.uint8]]
 """Function from numbers of frames (...) to frames (..., pixels)."""

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable
 
 from onrig.learner.tape.array import Array, Derivative, Gradient, divide_gradient
-from onrig.learner.tape.operations import COLUMNS, Windows
+from onrig.learner.tape.operations import COLUMNS
+from onrig.learner.tape.windows import Windows
 
 
 def _slope(name: str, g: Gradient, y: Array) -> Array:

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.operations import COLUMNS, SEEDS, Windows
+from onrig.learner.tape.operations import COLUMNS, SEEDS
+from onrig.learner.tape.windows import Windows, by_window
 
 Values = NDArray[Any]
 Kernel = Callable[[], object]
@@ -212,22 +213,13 @@ def _tile(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) ->
     return partial(np.copyto, blocks, a[:, None])
 
 
-def _windows_of(images: Values, windows: Windows) -> Values:
-    """View of images (rows, pixels) by window: (rows, down, across, side, side, channels)."""
-    height, width, channels, side, stride = windows
-    pixels = images.reshape(-1, height, width, channels)
-    by_window = np.lib.stride_tricks.sliding_window_view(pixels, (side, side), axis=(1, 2), writeable=True)
-    view: Values = by_window[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
-    return view
-
-
 def _patches(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
-    view = _windows_of(inputs[0], Windows.of(op))
+    view = by_window(inputs[0], Windows.of(op))
     return partial(np.copyto, out.reshape(view.shape), view)
 
 
 def _patches_slope(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
-    view = _windows_of(out, Windows.of(op))
+    view = by_window(out, Windows.of(op))
     parts = inputs[0].reshape(view.shape)
 
     def kernel() -> None:

@@ -44,42 +44,6 @@ class Kind(IntEnum):
     """Shapes defined by the operation."""
 
 
-class Windows(NamedTuple):
-    """Square windows of an image, whose elements are ordered by row, column and channel."""
-
-    height: int
-    """Number of rows of pixels."""
-    width: int
-    """Number of columns of pixels."""
-    channels: int
-    side: int
-    """Number of rows and columns of a window."""
-    stride: int
-    """Number of pixels between windows."""
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Number of windows in a column and in a row; windows are within the image."""
-        return (self.height - self.side) // self.stride + 1, (self.width - self.side) // self.stride + 1
-
-    @property
-    def pixels(self) -> int:
-        """Number of elements of an image."""
-        return self.height * self.width * self.channels
-
-    @property
-    def patch(self) -> int:
-        """Number of elements in a window."""
-        return self.side * self.side * self.channels
-
-    @classmethod
-    def of(cls, op: np.void) -> Windows:
-        """Return the windows of an operation in a list."""
-        height, width = (int(size) for size in op["more"])
-        image = int(op["inner" if OPERATIONS[int(op["code"])].name == "patches" else "cols"])
-        return cls(height, width, image // (height * width), int(op["x"]), int(op["y"]))
-
-
 class Operation(NamedTuple):
     """One kind of operation."""
 

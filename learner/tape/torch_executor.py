@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import COLUMNS, MASKED, OPERATIONS, SEEDS, Windows, operand_shapes
+from onrig.learner.tape.operations import COLUMNS, MASKED, OPERATIONS, SEEDS, operand_shapes
 from onrig.learner.tape.program import Program
+from onrig.learner.tape.windows import Windows
 
 Kernel = Callable[[], object]
 _SOFTPLUS_LINEAR: Final = 20.0

@@ -52,24 +52,8 @@ def find_connection(
     """Connection with the best fit, over all signs and zeros in steps of an eighth of a turn."""
     windows_used = most_excited(windows)
     bipolar = [a.low < a.safe < a.high for a in rig.actuators]
-    starts = _zeros(rig, unknowns)
     free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])
-    attempts: list[tuple[float, Signs, Array]] = []
-    lowest_costs = np.full(windows_used.size, np.inf)
-    for signs in _hypotheses(len(rig.sensors), bipolar):
-        model = Model(plant, rig, unknowns, windows_used, signs, substeps)
-        hypotheses = []
-        for coordinates in starts:
-            costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
-            hypotheses.append((float(np.median(costs)), signs, coordinates))
-            lowest_costs = np.minimum(lowest_costs, costs)
-            if (
-                attempts and hypotheses[-1][0] > _REJECTION_FACTOR * attempts[0][0]
-            ):  # the sensors contradict each other at every zero
-                break
-        attempts = sorted(
-            [*attempts, min(hypotheses, key=lambda hypothesis: hypothesis[0])], key=lambda hypothesis: hypothesis[0]
-        )
+    attempts, lowest_costs = _rank_hypotheses(plant, rig, unknowns, windows_used, sigma, substeps)
     usable = windows_used.select(lowest_costs <= _UNEXPLAINED * max(float(np.median(lowest_costs)), 1.0))
 
     def fit(signs: Signs, coordinates: Array, free: NDArray[np.bool_]) -> Fit:
@@ -108,6 +92,32 @@ def find_connection(
     # Friction, dead band and delay keep their initial guesses: short windows determine them poorly.
     begun = next(coordinates for _, tried, coordinates in attempts if tried == signs)
     return Connection(signs, fit(signs, begun, free).coordinates, known, mirrored)
+
+
+def _rank_hypotheses(
+    plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
+) -> tuple[list[tuple[float, Signs, Array]], Array]:
+    """Cost, signs and coordinates of each hypothesis on the signs, with its best zero, best first, and the lowest cost
+    of each window."""
+    bipolar = [a.low < a.safe < a.high for a in rig.actuators]
+    starts = _zeros(rig, unknowns)
+    attempts: list[tuple[float, Signs, Array]] = []
+    lowest_costs = np.full(windows.size, np.inf)
+    for signs in _hypotheses(len(rig.sensors), bipolar):
+        model = Model(plant, rig, unknowns, windows, signs, substeps)
+        hypotheses = []
+        for coordinates in starts:
+            costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
+            hypotheses.append((float(np.median(costs)), signs, coordinates))
+            lowest_costs = np.minimum(lowest_costs, costs)
+            if (
+                attempts and hypotheses[-1][0] > _REJECTION_FACTOR * attempts[0][0]
+            ):  # the sensors contradict each other at every zero
+                break
+        attempts = sorted(
+            [*attempts, min(hypotheses, key=lambda hypothesis: hypothesis[0])], key=lambda hypothesis: hypothesis[0]
+        )
+    return attempts, lowest_costs
 
 
 def _hypotheses(n_sensors: int, bipolar: Sequence[bool]) -> Iterator[Signs]:

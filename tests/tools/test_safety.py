@@ -14,9 +14,10 @@ from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety import pendulum, phase_plane
 from onrig.sim.plants import Pendulum
 from onrig.tools.cli import main
-from onrig.tools.safety_case import episodes
+from onrig.tools.safety_case import actuation, episodes
+from onrig.tools.safety_case.actuation import Output, advance_delayed
 from onrig.tools.safety_case.campaign import State, Tally, advance, draw_parameters, table
-from onrig.tools.safety_case.episodes import Output, _delayed, run_core
+from onrig.tools.safety_case.episodes import run_core
 from onrig.tools.safety_case.stack import run_stack
 
 CAMPAIGN = {"pendulum": 300, "pendulum-hardware": 120, "magman": 120}
@@ -67,7 +68,7 @@ def test_outputs_act_late_by_the_plant_s_delay(delay_s: float) -> None:
     outputs, speeds = deque([output(0.0, 0.0)] * 3, 3), list[float]()
     for present in (output(1.0, 0.0), output(0.0, 0.0), output(0.0, 0.0), output(0.0, 0.0)):
         outputs.append(present)
-        state, _ = _delayed(plant, state, outputs, np.full(1, delay_s), period_s)
+        state, _ = advance_delayed(plant, state, outputs, np.full(1, delay_s), period_s)
         speeds.append(float(state[-1][0]))
     ends = period_s * np.arange(1, 5)
     np.testing.assert_allclose(speeds, np.clip(ends - delay_s, 0.0, 0.01), atol=1e-12)
@@ -80,7 +81,7 @@ def test_plants_are_drawn_with_a_dead_band_only_where_one_is_covered(monkeypatch
         drawn.append(0.0 if plant.dead_band is msgspec.UNSET else float(np.max(plant.dead_band)))
         return advance(plant, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(episodes, "advance", noted)
+    monkeypatch.setattr(actuation, "advance", noted)
     for covered in (0.0, 0.6):
         drawn.clear()
         run_core(load_run("pendulum", [f"limits.predicted.dead_band={covered}"]), 12, seed=1)

@@ -9,9 +9,7 @@ command remains in force for the rest of the lease, then the device's safe outpu
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -24,26 +22,23 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import (
-    MAX_DELAY_PERIODS,
     PlantBox,
     Setting,
     dead_band_of,
     error_bound,
-    plant_delay_s_of,
     separate_parameters,
 )
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
 from onrig.sim.plants.registry import simulated
+from onrig.tools.safety_case.actuation import Actuation
 from onrig.tools.safety_case.campaign import (
-    N_SUBSTEPS,
     Adversary,
     Campaign,
     Law,
     State,
     Tally,
-    advance,
     draw_dead_bands,
     draw_parameters,
     laws,
@@ -183,8 +178,6 @@ def _run_lanes(
 ) -> None:
     n, period_s = len(lanes), config.period_us * 1e-6
     resolutions = np.array([a.resolution for a in config.rig.actuators])
-    delay_s = plant_delay_s_of(box)
-    late_s = min(box.late_us * 1e-6, period_s + delay_s)
     state = start_states(plant, box, config.limits.setting(config.rig, period_s), n, rng)
     names, nominal = list(box.nominal), np.array(list(box.nominal.values()))
     varying = np.array([name in box.varying for name in names])
@@ -198,12 +191,7 @@ def _run_lanes(
     }
     changing = rng.random(n) < _VARYING_SHARE
     friction_share = rng.choice([0.0, 1.0], n)
-    delays = rng.uniform(0.0, late_s - delay_s, n)
-    plant_delays = rng.uniform(0.0, delay_s, n)
-    at_rest = np.repeat(np.array(lanes[0].command, np.float64)[:, None] * resolutions[:, None], n, axis=1)
-    outputs = deque([Output(at_rest, at_rest, np.zeros(n))] * (MAX_DELAY_PERIODS + 1), MAX_DELAY_PERIODS + 1)
-    remaining_s = plant_delays.copy()
-    """Time for which the last output still acts on a released plant."""
+    actuation = Actuation(box, period_s, np.array(lanes[0].command) * resolutions, n, rng)
     envelope = config.limits.envelope[box.velocity]
     peak = np.zeros(n)
     aftermath = round(AFTERMATH_DURATION_S * config.rate_hz) + config.rig.lease_periods
@@ -222,55 +210,18 @@ def _run_lanes(
             if "dead_band" in box.varying:
                 dead_bands = np.where(changing, draw_dead_bands(max_dead_band, n, rng), dead_bands)
             moving = moving.varied({"dead_band": dead_bands})
-        released = np.array([lane.fallen and config.rig.releases for lane in lanes])
-        outputs.append(Output(before, command, np.where([lane.fallen for lane in lanes], 0.0, delays)))
-        if delay_s:
-            driven, max_speed = _delayed(moving, state, outputs, plant_delays, period_s)
-        else:
-            driven, first = advance(moving, state, tuple(before), delays, 2)
-            driven, second = advance(moving, driven, tuple(command), period_s - delays, N_SUBSTEPS)
-            max_speed = np.maximum(first, second)
+        fallen = np.array([lane.fallen for lane in lanes])
+        driven, max_speed = actuation.advance(moving, state, before, command, fallen)
+        released = fallen & config.rig.releases
         if released.any():
-            released_plant, rest_s, start = moving.released(friction_share), np.full(n, period_s), state
-            early = np.abs(state[-1])
-            if delay_s:
-                last_s = np.where(released, np.minimum(remaining_s, period_s), 0.0)
-                remaining_s = remaining_s - last_s
-                start, early = advance(moving, state, tuple(outputs[0].after), last_s, N_SUBSTEPS)
-                rest_s = rest_s - last_s
-            coasting, third = advance(released_plant, start, tuple(0.0 * command), rest_s, N_SUBSTEPS)
+            coasting, coasting_speed = actuation.coast(moving, moving.released(friction_share), state, released)
             driven = tuple([np.where(released, a, b) for a, b in zip(coasting, driven, strict=True)])
-            max_speed = np.where(released, np.maximum(early, third), max_speed)
+            max_speed = np.where(released, coasting_speed, max_speed)
         state, peak = driven, np.maximum(peak, max_speed)
         state = moving.constrain(BATCHED, state)
     limit = min(-envelope.low, envelope.high)
     for lane, speed in zip(lanes, peak.tolist(), strict=True):
         campaign[lane.name].add(1.0 - speed / limit)
-
-
-class Output(NamedTuple):
-    """A device's output in a period: ``before`` (actuators, n), and ``after`` from ``switched_s`` (n,) on."""
-
-    before: Array
-    after: Array
-    switched_s: Array
-
-
-def _delayed(
-    plant: Plant, state: State, outputs: Sequence[Output], delay_s: Array, period_s: float
-) -> tuple[State, Array]:
-    """Advance by a period under the outputs of this and earlier periods, oldest first, which act ``delay_s`` (n,) late;
-    returns the largest speed as well."""
-    speeds = [np.abs(state[-1])]
-    for age, output in zip(range(len(outputs) - 1, -1, -1), outputs, strict=True):
-        begins_s = delay_s - age * period_s
-        times = (begins_s, begins_s + output.switched_s, begins_s + period_s)
-        for command, (start_s, end_s) in zip((output.before, output.after), pairwise(times), strict=True):
-            duration_s = np.clip(end_s, 0.0, period_s) - np.clip(start_s, 0.0, period_s)
-            if duration_s.any():
-                state, speed = advance(plant, state, tuple(command), duration_s, N_SUBSTEPS)
-                speeds.append(speed)
-    return state, np.max(speeds, axis=0)
 
 
 def decide(lane: Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:

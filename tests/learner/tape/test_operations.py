@@ -39,11 +39,12 @@ from onrig.learner.tape.elementary import (
 from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.numpy_kernels import dropout_mask
-from onrig.learner.tape.operations import OPERATIONS, Windows
+from onrig.learner.tape.operations import OPERATIONS
 from onrig.learner.tape.optimiser import Adam, clip_norm, descend, polyak_average
 from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Group, Layout, rows_of
 from onrig.learner.tape.trace import Tape
+from onrig.learner.tape.windows import Windows
 from tests.learner.tape.evaluation import executors
 
 Doubles = NDArray[np.float64]

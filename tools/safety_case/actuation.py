@@ -1,0 +1,82 @@
+"""Outputs of the devices of n episodes, and their effect on the plants, which may come late."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.safety.plant_box import MAX_DELAY_PERIODS, PlantBox, plant_delay_s_of
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import Array
+from onrig.tools.safety_case.campaign import N_SUBSTEPS, State, advance
+
+
+class Output(NamedTuple):
+    """A device's output in a period: ``before`` (actuators, n), and ``after`` from ``switched_s`` (n,) on."""
+
+    before: Array
+    after: Array
+    switched_s: Array
+
+
+class Actuation:
+    """Devices of n episodes with their delays, which are constant: of the connection, and of the plant behind it."""
+
+    def __init__(self, box: PlantBox, period_s: float, safe: Array, n: int, rng: np.random.Generator) -> None:
+        """``safe`` (actuators,): output before the first command."""
+        self._period_s, self._delay_s = period_s, plant_delay_s_of(box)
+        late_s = min(box.late_us * 1e-6, period_s + self._delay_s)
+        self._delays: Final = rng.uniform(0.0, late_s - self._delay_s, n)
+        self._plant_delays = rng.uniform(0.0, self._delay_s, n) if self._delay_s else np.zeros(n)
+        self._remaining_s = self._plant_delays.copy()
+        """Time for which the last output still acts on a released plant."""
+        before = np.repeat(safe[:, None], n, axis=1)
+        self._outputs = deque([Output(before, before, np.zeros(n))] * (MAX_DELAY_PERIODS + 1), MAX_DELAY_PERIODS + 1)
+
+    def advance(
+        self, plant: Plant, state: State, before: Array, command: Array, fallen: NDArray[np.bool_]
+    ) -> tuple[State, Array]:
+        """Advance by a period in which ``command`` replaces ``before``, at once where the device has ``fallen`` to its
+        safe output; returns the largest |velocity| (n,) as well."""
+        if self._delay_s:
+            self._outputs.append(Output(before, command, np.where(fallen, 0.0, self._delays)))
+            return advance_delayed(plant, state, self._outputs, self._plant_delays, self._period_s)
+        state, first = advance(plant, state, tuple(before), self._delays, 2)
+        state, second = advance(plant, state, tuple(command), self._period_s - self._delays, N_SUBSTEPS)
+        return state, np.maximum(first, second)
+
+    def coast(
+        self, plant: Plant, released_plant: Plant, state: State, released: NDArray[np.bool_]
+    ) -> tuple[State, Array]:
+        """Advance by a period without output, after the last one has ceased to act on the plants just ``released``."""
+        rest_s, early = np.full(len(released), self._period_s), np.abs(state[-1])
+        last = self._outputs[0].after
+        if self._delay_s:
+            last_s = np.where(released, np.minimum(self._remaining_s, self._period_s), 0.0)
+            self._remaining_s = self._remaining_s - last_s
+            state, early = advance(plant, state, tuple(last), last_s, N_SUBSTEPS)
+            rest_s = rest_s - last_s
+        state, speed = advance(released_plant, state, tuple(0.0 * last), rest_s, N_SUBSTEPS)
+        return state, np.maximum(early, speed)
+
+
+def advance_delayed(
+    plant: Plant, state: State, outputs: Sequence[Output], delay_s: Array, period_s: float
+) -> tuple[State, Array]:
+    """Advance by a period under the outputs of this and earlier periods, oldest first, which act ``delay_s`` (n,) late;
+    returns the largest |velocity| as well."""
+    speeds = [np.abs(state[-1])]
+    for age, output in zip(range(len(outputs) - 1, -1, -1), outputs, strict=True):
+        begins_s = delay_s - age * period_s
+        times = (begins_s, begins_s + output.switched_s, begins_s + period_s)
+        for command, (start_s, end_s) in zip((output.before, output.after), pairwise(times), strict=True):
+            duration_s = np.clip(end_s, 0.0, period_s) - np.clip(start_s, 0.0, period_s)
+            if duration_s.any():
+                state, speed = advance(plant, state, tuple(command), duration_s, N_SUBSTEPS)
+                speeds.append(speed)
+    return state, np.max(speeds, axis=0)
