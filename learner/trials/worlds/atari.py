@@ -26,6 +26,7 @@ def register_games() -> None:
         import ale_py
     except ImportError:
         return
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
     gymnasium.register_envs(ale_py)
 
 
