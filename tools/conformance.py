@@ -70,7 +70,7 @@ class _OpenLine:
 
 
 class _ConnectedDevice:
-    """Connection to a device, with the actions of a person if one assists."""
+    """Connection to a device, including the manual steps if an operator assists."""
 
     by_hand = True
 

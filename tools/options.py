@@ -141,7 +141,7 @@ def one_line(doc: str) -> str:
 
 
 def plain(doc: str) -> str:
-    """Format a docstring for a terminal, without code marks."""
+    """Strip the backticks from a docstring for a terminal."""
     return doc.replace("`", "")
 
 

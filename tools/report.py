@@ -192,7 +192,7 @@ def _episode_rows(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tup
         return
     last, measure = train.score[-20:], measure_of(config.task)
     raw = config.task.normalization is None
-    form = measure.form if raw else ".3f"
+    form = measure.number_format if raw else ".3f"
     yield f"{'return, ' * raw}last 20", f"{np.mean(last):{form}} (training, {measure.scale})"
     best = best_stretch(train)
     if best is not None:

@@ -28,7 +28,8 @@ class Learning(Protocol):
         ...
 
     def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
-        """Record the end of training episodes ``which`` (S, K), with the returns of all in raw units."""
+        """Record that the training episodes selected by ``which`` (S, K) have ended; ``returns`` holds every episode's
+        return in raw units."""
         ...
 
     def learn_if_due(self, steps: int) -> None:

@@ -34,13 +34,15 @@ class _KeeperFeedback:
 
     def __init__(self, strategy: Strategy, keepers: Sequence[Keeper]) -> None:
         self._keepers = keepers
-        self._kinds = tuple(signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals)
+        self._required_signals = tuple(
+            signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals
+        )
         self._pending: list[tuple[Slots, NDArray[np.float32]]] = []
 
     def add(self, slots: Slots, signals: Signals) -> None:
         """Add the signals of the minibatches drawn in ``slots`` (K, S, B)."""
-        if self._kinds:
-            self._pending.append((slots, np.array([signals.of(kind) for kind in self._kinds], np.float32)))
+        if self._required_signals:
+            self._pending.append((slots, np.array([signals.of(kind) for kind in self._required_signals], np.float32)))
 
     def send(self) -> None:
         """Pass all signals since the last call to the keepers."""
@@ -50,7 +52,7 @@ class _KeeperFeedback:
         values = np.concatenate([each for _, each in self._pending], axis=1)
         self._pending.clear()
         for trial, keeper in enumerate(self._keepers):
-            for kind, signal in enumerate(self._kinds):
+            for kind, signal in enumerate(self._required_signals):
                 trial_values = values[kind, :, trial].reshape(-1)
                 # Feedback from a diverged trial is NaN and ignored.
                 finite = np.isfinite(trial_values)

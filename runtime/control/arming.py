@@ -126,7 +126,7 @@ class Arming:
     def _latched_frame(self) -> Frame | None:
         return latched_frame(self._session, self._pace.request_frame, self._config.wall_period_ns)
 
-    def leave(self) -> None:
+    def end_run(self) -> None:
         """End the run by the shortest path from the current state."""
         if self.state is State.DISCONNECTED:
             return

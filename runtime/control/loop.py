@@ -114,7 +114,7 @@ class ControlLoop:
                 self._evaluate(episode)
             arming.take(Event.COMPLETED)
         except Stopped:
-            arming.leave()
+            arming.end_run()
             raise
         except LinkError as error:
             arming.take(Event.LINK_LOST, link_fault(error), str(error))

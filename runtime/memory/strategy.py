@@ -185,10 +185,10 @@ def _parse_contained(name: str, known: type[Sampling], text: str | None) -> str:
     """Return the sampling within another one; raises ValueError."""
     if not known.contains_sampling:
         if text is not None:
-            raise ValueError(f"{name} draws by no other sampling, got '[{text}]'")
+            raise ValueError(f"{name} takes no inner sampling, got '[{text}]'")
         return ""
     if text is None:
-        raise ValueError(f"{name} draws by another sampling, such as {name}(0.5)[Uniform]")
+        raise ValueError(f"{name} needs an inner sampling in brackets, such as {name}(0.5)[Uniform]")
     parts = parse_sampling(text)
     if not sampling_class(parts.name).can_be_contained:
         raise ValueError(f"{name} cannot contain {parts.name}, which only draws complete minibatches: use another one")

@@ -194,8 +194,10 @@ class Continuity:
             self._written_at = self._repetition.resume(recovery.start.episode)
         if recovery.durations is not None:
             figures.restore_durations(recovery.durations)
-        figures.follow(recovery.rows, recovery.unrecorded, recovery.in_memory)
-        self._newer_than_checkpoint += sum(row.steps + 1 for row in recovery.unrecorded) - recovery.in_memory
+        figures.follow(recovery.rows, recovery.unrecorded, recovery.n_checkpointed_records)
+        self._newer_than_checkpoint += (
+            sum(row.steps + 1 for row in recovery.unrecorded) - recovery.n_checkpointed_records
+        )
         requests.feed.closed = recovery.start.episode
         self._parts.policies.reserve_ids(max((row.policy_id for row in recovery.rows), default=0))
         policy = self._parts.policies.reinstate()

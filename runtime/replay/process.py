@@ -307,7 +307,7 @@ class ReplayProcess:
         self._report_progress()
         self._log.close()
         active = self._board[Word.POLICY]
-        withdrawn = {"promise_withdrawn": True} if self._board[Word.WITHDRAWN] else {}
+        withdrawn = {"promise_withdrawn": True} if self._board[Word.PROMISE_WITHDRAWN] else {}
         summary = withdrawn | summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
         account = self._continuity.account(self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS])
         listed = read_list(self._folder)

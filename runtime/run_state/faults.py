@@ -126,7 +126,7 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         Rearm.NEVER,
     ),
     FaultName.SENSORS_FROZEN: FaultEntry(
-        "the sensors are frozen although the commands must have moved the rig",
+        "the sensor readings are frozen although the commands should have moved the rig",
         "check the sensors, their cables and whether the rig is blocked, then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
@@ -228,7 +228,7 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         Rearm.NEVER,
     ),
     FaultName.LEARNER_GONE: FaultEntry(
-        "the learner is gone and is not restarted; the run cannot continue without it",
+        "the learner exited and will not be restarted; the run cannot continue without it",
         "see stderr.log",
         ExitCode.INTERNAL,
         Rearm.NEVER,

@@ -196,7 +196,7 @@ class Incident(NamedTuple):
 
 
 class Incidents(NamedTuple):
-    """Faults, with the first and the last unfolded."""
+    """Faults; the first and the last are expanded."""
 
     heading: str
     note: str

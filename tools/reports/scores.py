@@ -45,7 +45,7 @@ _COMPUTE_NOTE: Final = (
 )
 _BEST_NOTE: Final = (
     "Best by the median; differences of normalised performance, medians of the pairs by seed with 95 % intervals. "
-    "Settled by an exact sign test, corrected for the number of others (Holm, p < 0.05). The best is chosen by the "
+    "A difference is settled if an exact sign test gives p < 0.05, Holm-corrected for the number of comparisons. The best is chosen by the "
     "same trials, which flatters it a little."
 )
 _MIN_CELLS: Final = 3

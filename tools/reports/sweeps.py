@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MIN_POINTS: Final = 3
 """Minimum number of swept values of a line in a figure."""
 _MAX_LINES: Final = 6
-_ROWS_PER_PICTURE: Final = 4
+_ROWS_PER_FIGURE: Final = 4
 _LINE_AXES: Final = ("strategy", "algorithm", "capacity", "synthetic", "kept", "discount", "network")
 _RISE_LABEL: Final = "rise time 0.8\n(episodes)"
 
@@ -80,7 +80,7 @@ def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Picture]:
             continue
         number, heading = figure_number(sweep, lines)
         panels = _panels(lines)
-        pages = [panels[i : i + _ROWS_PER_PICTURE] for i in range(0, len(panels), _ROWS_PER_PICTURE)]
+        pages = [panels[i : i + _ROWS_PER_FIGURE] for i in range(0, len(panels), _ROWS_PER_FIGURE)]
         for page, selected in enumerate(pages, 1):
             end = f"-{page}" if len(pages) > 1 else ""
             path = _draw(sweep, selected, folder / f"figure-{number:02d}-{sweep.slug}{end}.png")

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from onrig.learner.trials.intervals import holm, matching_rows, median_bounds, paired_difference
 from onrig.learner.trials.measures import final_mean
-from onrig.learner.trials.step_run import DIVERGENCES, ORIGINS, READINGS, SHIELD
+from onrig.learner.trials.step_run import DIVERGENCES, ORIGINS, READINGS, SHIELD_COUNTS
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.runtime.memory.strategy import parse_sampling
 from onrig.tools.experiments.cost import read_costs
@@ -215,7 +215,7 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
             rows.append((world, describe_cell(result, members), str(np.count_nonzero(counted)), *cells))
-    heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD for part in ("", ", at last")))
+    heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD_COUNTS for part in ("", ", at last")))
     return Sheet("Shield", 2, heads, tuple(rows), (_SHIELD_NOTE,))
 
 

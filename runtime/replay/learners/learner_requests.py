@@ -42,7 +42,7 @@ from onrig.runtime.replay.learners.succession import Succession
 from onrig.runtime.run_config import RunConfig
 
 _ANCESTORS: Final = 64
-"""Maximum number of earlier memories that are remembered."""
+"""Maximum number of ancestors kept in the lineage."""
 
 
 class RunIdentity(NamedTuple):

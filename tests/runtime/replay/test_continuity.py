@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
 
     monkeypatch.setattr(beginning, "recover", cannot)
     upkeep: Any = Upkeep()
-    with pytest.raises(CheckpointError, match=r"episodes\.csv: Permission denied; the run is not resumed"):
+    with pytest.raises(CheckpointError, match=r"episodes\.csv: Permission denied; the run was not resumed"):
         recovered(tmp_path, upkeep, lockstep=True, warn=print)
 
 
@@ -303,7 +303,7 @@ def recovery(episode: int) -> Any:
         durations=None,
         rows=[SimpleNamespace(policy_id=n) for n in (3, 21, 20)],
         unrecorded=NEWER,
-        in_memory=7,
+        n_checkpointed_records=7,
         cut={"rows": 1, "policies": 2, "bytes": 3},
     )
 
