@@ -231,7 +231,7 @@ def _verify_checksum(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: A
 
 
 def _run_identity(folder: Path) -> str:
-    """Identity of the run behind a run's folder or an export."""
+    """Identity of the run that a run folder or an export holds."""
     meta = read_fields(folder / "meta.json") or {"run": read_fields(folder / "provenance.json").get("run_id")}
     return str(meta.get("run") or "")
 

@@ -60,7 +60,7 @@ _PAGE: Final = Template("""\
 
 Before the first step: the names, units, resolutions and limits in `rig.yaml` are those of your firmware (the run
 compares them and refuses any difference; $source), the e-stop cuts the power without any software, the mechanics
-are free to move, and nobody is within reach.
+are free to move, and no one is within reach.
 
 What the shield promises for this rig is, in one word, **$word**: $promise. `check`, the page and
 reports show the same word; Onrig's `runtime/SAFETY.md` states what each assumes.
@@ -121,7 +121,7 @@ onrig check run.yaml --set identified=identified/identified.yaml
 It announces the motion and asks for confirmation first. It needs scipy (`pip install 'onrig[identify]'`).
 
 *Right:* intervals of a few percent, and measured and predicted curves on top of each other in
-`identified/identification.html`; `check` still says `sound`.
+`identified/identification.html`; `check` still reports `sound`.
 
 *Wrong:* `reversed` and exit code 3: return to step 3. Wide intervals, or parameters under `Not identifiable`: raise
 `--effort`. A fault: clear its cause and start again.
@@ -150,7 +150,7 @@ onrig run run.yaml --set device.pace=realtime --device PORT --set identified=ide
 
 ${behind}Widen one limit at a time up to those of `run.yaml`, then write port, pace and `identified:` into it.
 
-*Right:* the learning curve rises over some hundred episodes, interventions become rare, and `onrig replay RUN` finds
+*Right:* the learning curve rises over a few hundred episodes, interventions become rare, and `onrig replay RUN` finds
 every decision equal.
 
 *Wrong:* the return remains low: `onrig report RUN` shows exploration, interventions and timing of each episode. A fault

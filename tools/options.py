@@ -44,7 +44,7 @@ Count = Annotated[int, Value("N")]
 Web = Annotated[str, Value("PORT", alone="")]
 Experiment = Annotated[str, Value("SPEC", complete="experiment")]
 Seconds = Annotated[float, Value("S")]
-Trust = Annotated[bool, Value("", "Trust the Python files named in a foreign configuration.")]
+Trust = Annotated[bool, Value("", "Trust the Python files named in a configuration from someone else.")]
 Seed = Annotated[int, Value("N", "Random seed.")]
 Overrides = Annotated[
     tuple[str, ...], Value("a.b=c", "Override a value of the configuration; may be repeated (see onrig settings).")

@@ -1,6 +1,6 @@
 """The schematics of both rigs on a Raspberry Pi Pico, drawn from the pins of ``hw/firmware/rigs/*.h``.
 
-python docs/wiring/schematics.py        # writes pendulum.svg and magman.svg beside this file; needs schemdraw
+python docs/wiring/schematics.py        # writes pendulum.svg and magman.svg next to this file; needs schemdraw
 """
 
 from __future__ import annotations

@@ -34,9 +34,8 @@ class _KeeperFeedback:
 
     def __init__(self, strategy: Strategy, keepers: Sequence[Keeper]) -> None:
         self._keepers = keepers
-        self._required_signals = tuple(
-            signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals
-        )
+        required = strategy.keeper.required_signals
+        self._required_signals = tuple(signal for signal in FEEDBACK.values() if signal in required)
         self._pending: list[tuple[Slots, NDArray[np.float32]]] = []
 
     def add(self, slots: Slots, signals: Signals) -> None:

@@ -93,7 +93,7 @@ class ReplayProcess:
         if beginning.upkeep.restored is None and config.selection.seeds is not None:
             memory.seed(read_seeds(run_folder))
         self.took_over: Final = beginning.start.took_over
-        """Whether this process replaces another one next to the same loop."""
+        """Whether this process replaces an earlier one next to the same loop."""
         self.begins: Final = beginning.is_first
         """Whether this process starts the run from the beginning."""
         self.recovery: Final = beginning.recovery
@@ -155,12 +155,12 @@ class ReplayProcess:
             self._log,
             TickEvents(self._events.write),
             self._telemetry,
-            told=board[Word.TAKEN],
+            first_unreported=board[Word.TAKEN],
             first_unlogged=board[Word.LOGGED],
         )
         if context is not None:
             intake.log(context)
-            parts.watch.follow(context, told=True, ruled=True)
+            parts.watch.follow(context, reported=True, ruled=True)
         feed = parts.requests.feed
         feed.closed = max(feed.closed, closed_before(parts.ring, board[Word.CLOSED]))
         return intake
@@ -197,7 +197,7 @@ class ReplayProcess:
                 self._parts.promise.add(records)
             self._parts.ring.take(len(records))
             self._warn_if_full()
-            self._board[Word.TAKEN] = max(self._parts.ring.taken, self._intake.told)
+            self._board[Word.TAKEN] = max(self._parts.ring.taken, self._intake.first_unreported)
         self._serve()
         if self._parts.requests.succession.replaced:
             self._replace_learner()

@@ -134,7 +134,7 @@ class PromiseWatch:
         records = np.concatenate(self._waiting)
         try:
             outside, steps = self._check.count(records)
-        except Exception as error:  # the plant may be foreign code
+        except Exception as error:  # the plant may be third-party code
             self._event("promise_unchecked", reason=describe_exception(error))
             self.unchecked = True
             return

@@ -20,7 +20,7 @@ ZERO_TOLERANCE: Final = 0.02
 STEP_TOLERANCE: Final = 0.02
 """Largest step between readings, as a share of the half-range."""
 _OUTLIERS: Final = 0.1
-"""Maximum share of windows that may contradict the others."""
+"""Maximum share of windows that may contradict the majority."""
 _TOUCHED: Final = 4
 """Number of windows that may do so in a recording of any length, such as at a wall."""
 

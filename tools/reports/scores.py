@@ -45,8 +45,8 @@ _COMPUTE_NOTE: Final = (
 )
 _BEST_NOTE: Final = (
     "Best by the median; differences of normalised performance, medians of the pairs by seed with 95 % intervals. "
-    "A difference is settled if an exact sign test gives p < 0.05, Holm-corrected for the number of comparisons. The best is chosen by the "
-    "same trials, which flatters it a little."
+    "A difference is settled if an exact sign test gives p < 0.05, Holm-corrected for the number of "
+    "comparisons. The best is chosen by the same trials, which flatters it a little."
 )
 _MIN_CELLS: Final = 3
 """Minimum number of cells in a choice of the best; two are compared by their difference."""

@@ -68,7 +68,7 @@ def draw_world(
     if panels:  # algorithms that learn from batches of their own policies replay nothing, and V-RACER has no targets
         target = " and mean target" if "target" in panels else ""
         caption = (
-            "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| (its "
+            "Replayed experiences, after figures 6b and 6c of Oh et al. 2021: mean |TD error| (its "
             f"logarithm){target} of the minibatches between evaluations, in units of the scaled reward; bands as "
             "above."
         )

@@ -1,4 +1,4 @@
-"""Run behind an environment: start, exchange of actions and samples, end."""
+"""The run that backs an environment: start, exchange of actions and samples, end."""
 
 from __future__ import annotations
 

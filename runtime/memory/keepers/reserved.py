@@ -12,7 +12,7 @@ from onrig.runtime.memory.layout import Slots
 
 
 class ReservedKeeper(Keeper):
-    """The first ``reserved`` experiences keep the first slots; a keeper decides on the others, behind them.
+    """The first ``reserved`` experiences keep the first slots; a keeper manages the slots after them.
 
     The name in its state is that of the keeper.
     """

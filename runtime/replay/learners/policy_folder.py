@@ -66,7 +66,7 @@ class PolicyFolder:
         return self.root / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
-        """Read a policy; raises OSError, also if its content differs from what was filed."""
+        """Read a policy; raises OSError, also if its content differs from the filed one."""
         waiting = self._unfiled.get(policy_id)
         if waiting is not None:
             return waiting
