@@ -225,7 +225,7 @@ def magman() -> schemdraw.Drawing:
 
 
 def main() -> None:
-    """Write both pictures."""
+    """Write both schematics."""
     for name, drawing in (("pendulum", pendulum()), ("magman", magman())):
         drawing.save(str(HERE / f"{name}.svg"))
 

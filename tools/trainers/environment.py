@@ -214,7 +214,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         return self._units.actuators.normalise(np.asarray(si)).astype(np.float32)
 
     def render(self) -> Any:
-        """Picture (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
+        """Rendered frame (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
         if self.render_mode is None:
             return None
         if self._screen is None:
