@@ -308,7 +308,7 @@ class LearnerProcess:
         self._settled = rows.settled
         self._heartbeat.beat()
         if slots is not None and self._notifies_agent:
-            self.agent.written(slots)
+            self.agent.on_write(slots)
         return rows
 
     def save(self, at_most_every_s: float = 0.0) -> None:
