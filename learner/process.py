@@ -267,7 +267,7 @@ class LearnerProcess:
             agent.begin_episode(episode, self._link.episode_return(episode))
         if agent.ready and (updates := backlog.due):
             self._work.update(agent, updates, self._pace)
-            backlog.done(updates)
+            backlog.record_updates(updates)
             self.save(at_most_every_s=_SAVE_S)
         if rows.closed > agent.handled:
             self._offer()

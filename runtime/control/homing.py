@@ -96,7 +96,7 @@ class Homing:
                 step.t_send_ns = time.monotonic_ns()
                 step.tick_ns = step.t_send_ns - received_ns
                 self._board[Word.TICK] = step.tick + 1
-                frames.finished()
+                frames.on_tick_end()
             frames.account(step, state, answer.completed)
             if answer.completed is not None:
                 self._push(answer.completed)

@@ -232,7 +232,7 @@ class Continuity:
     def _note_collected(self, written: bool) -> None:
         """Mark what a collected checkpoint covers, which need not be collected again: writing it is retried."""
         if written:
-            self._parts.policies.synced(self._unsynced_policies)
+            self._parts.policies.mark_synced(self._unsynced_policies)
             self._new_names = False
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ class ReplayProcess:
             self._board[Word.ROWS_BEFORE] = self._parts.rows.count
         self._telemetry = open_telemetry(shm, layout, memory.storage, self._process_figures, lockstep=config.lockstep)
         if self._telemetry is not None:
-            memory.on_errors = self._telemetry.replayed
+            memory.on_errors = self._telemetry.on_replay
         self._continuity = Continuity(config, run_folder, beginning, self._parts, self._log, self._events.write)
         self.policy: Final = self._continuity.begin(self.recovery)
         """Id of the policy with which a resumed run continues; 0 without one."""
@@ -258,7 +258,7 @@ class ReplayProcess:
 
     def idle(self) -> None:
         """Wait briefly for a request; the ring is polled."""
-        self._pace.note_pause(heard=self._server.wait(self._pace.pause_ms(time.monotonic())))
+        self._pace.note_pause(by_request=self._server.wait(self._pace.pause_ms(time.monotonic())))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class LearnerRequests:
         now_s = time.monotonic()
         if isinstance(request, Attach):
             return self._attach(ticket, request, now_s)
-        if not self.peers.heard(ticket, now_s):
+        if not self.peers.on_message(ticket, now_s):
             return Answer(Refused("attach first: this connection, or this memory, is a new one", UNKNOWN))
         lease = self.peers.lease
         if not isinstance(request, Pull | Leave) and not lease.held_by(ticket.peer):

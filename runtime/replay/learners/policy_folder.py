@@ -171,7 +171,7 @@ class PolicyFolder:
         """List the existing policies that no checkpoint covers yet."""
         return [*self._unsynced]
 
-    def synced(self, policy_ids: Iterable[int]) -> None:
+    def mark_synced(self, policy_ids: Iterable[int]) -> None:
         """Mark these policies as covered by a checkpoint."""
         for policy_id in policy_ids:
             self._unsynced.pop(policy_id, None)

@@ -82,7 +82,7 @@ class Policies:
     def settle(self) -> None:
         self.settled += 1
 
-    def synced(self, paths: list[Path]) -> None:
+    def mark_synced(self, paths: list[Path]) -> None:
         self.unsynced = [path for path in self.unsynced if path not in paths]
 
 

@@ -62,7 +62,7 @@ class LiveRun:
             self.shm, self.layout, self.memory.storage, lambda: self.standing, lockstep=self.config.lockstep
         )
         assert telemetry is not None
-        self.memory.on_errors = telemetry.replayed
+        self.memory.on_errors = telemetry.on_replay
         return telemetry
 
     def __enter__(self) -> LiveRun:
