@@ -165,7 +165,7 @@ def _round_up(x: float) -> float:
 
 
 _RIG: Final = Template("""\
-# Generated from the plant '$kind': units, ranges and resolutions are guesses; replace them by your device's.
+# Generated from the plant '$kind': units, ranges and resolutions are guesses; replace them with your device's.
 name: $kind
 sensors:
 $sensors
@@ -177,7 +177,7 @@ lease_periods: 5
 safe_output: driven
 """)
 _TASK: Final = Template("""\
-# Generated: keep '$first' at the target below. Replace it by your rig's task; docs/your-rig.md lists the terms.
+# Generated: keep '$first' at the target below. Replace it with your rig's task; docs/your-rig.md lists the terms.
 name: hold-$first
 episode_s: 5.0
 start: $start

@@ -68,7 +68,7 @@ class Homing:
             if pause is not None:
                 spent += 1
                 if spent == _RESETS:
-                    detail = f"{_RESETS} resets in a row spent a budget: {pause.cause}; {pause.hint}"
+                    detail = f"{_RESETS} resets in a row used up a budget: {pause.cause}; {pause.hint}"
                     self._arming.take(Event.TRIP, FaultName.RESET_FAILED, detail)
                     raise Halted(FaultName.RESET_FAILED, detail)
             elif is_there:

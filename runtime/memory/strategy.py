@@ -55,7 +55,7 @@ def keeper_class(name: str) -> type[Keeper]:
     """Return the class of a retention's keeper; raises KeyError if the name is unknown, ValueError if it is broken."""
     keeper: type[Keeper] = registry.load(registry.RETENTIONS, name)
     if getattr(keeper, "name", None) != name:
-        raise ValueError(f"'{name}' of {registry.RETENTIONS} has another name: {getattr(keeper, 'name', None)!r}")
+        raise ValueError(f"the retention registered as '{name}' calls itself {getattr(keeper, 'name', None)!r}")
     return keeper
 
 

@@ -144,7 +144,7 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         Rearm.NEVER,
     ),
     FaultName.LINK_CLOSED: FaultEntry(
-        "the link to the device is closed or takes no requests",
+        "the link to the device is closed or accepts no requests",
         "check its power and its cable, then start again",
         ExitCode.HARDWARE,
         Rearm.NEVER,
@@ -193,7 +193,7 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
     ),
     FaultName.RESET_LIMIT: FaultEntry(
         "a reset drove the rig beyond the reset's own limits",
-        "find what moved it; then lower task.reset.effort or widen task.reset.limits",
+        "find out what moved it; then lower task.reset.effort or widen task.reset.limits",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
@@ -222,8 +222,8 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         Rearm.NEVER,
     ),
     FaultName.LOOP_HUNG: FaultEntry(
-        "the control process has stopped making ticks",
-        "find what stopped it; the run ends if it does not recover",
+        "the control process has stopped ticking",
+        "find out what stopped it; the run ends if it does not recover",
         ExitCode.INTERNAL,
         Rearm.NEVER,
     ),

@@ -242,7 +242,7 @@ class Supervisor:
             self._reports.latch(FaultName.LOOP_HUNG, "without commands its device's lease expires")
         elif verdict is Verdict.RECOVERED:
             self._reports.fault = None
-            self._reports.warn("the control process is making ticks again")
+            self._reports.warn("the control process is ticking again")
         return verdict is Verdict.EXPIRED
 
     def _poll_operator(self) -> None:

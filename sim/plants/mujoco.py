@@ -66,7 +66,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         known = (*solver.states, *solver.sensors, *solver.actuators)
         for name in self.names:
             if name not in known:
-                raise ValueError(f"names: the model has no '{name}' (there are: {', '.join(known)})")
+                raise ValueError(f"names: the model has no '{name}' (known: {', '.join(known)})")
         everything = (*self.state_names, *self._actuators)
         for name in everything:
             if everything.count(name) > 1:
@@ -77,7 +77,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         ):
             for name in chosen:
                 if name not in names:
-                    raise ValueError(f"{field}: the model has no '{name}' (there are: {', '.join(names)})")
+                    raise ValueError(f"{field}: the model has no '{name}' (known: {', '.join(names)})")
 
     @property
     def _solver(self) -> _Solver:

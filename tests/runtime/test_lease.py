@@ -36,7 +36,7 @@ def found(config: RunConfig) -> Mapping[str, str]:
 def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -> None:
     assert (
         describe_lease(CONFIG)
-        == "safe within 0.12 s of the last command: the device itself sees to it, even if this machine fails"
+        == "safe within 0.12 s of the last command: the device enforces this, even if this machine fails"
     )
     assert longest_hold_ns(CONFIG) == 120_000_000
     assert not found(CONFIG)

@@ -69,7 +69,7 @@ CASES = {
         "resolution: «-1»",
         "expected at least 1e-18, got -1 at rig.sensors[0].resolution",
     ),
-    "sensor": (ANGLE, "«{name: tilt, unit: rad, low: -3.2", "no sensor 'tilt' (there are: angle, velocity)"),
+    "sensor": (ANGLE, "«{name: tilt, unit: rad, low: -3.2", "no sensor 'tilt' (known: angle, velocity)"),
     "task": ("start: {angle: 0.0", "start: {angel: «0.0»", "no observation 'angel'"),
     "task range": ("{random_reward: -163.5", "«{random_reward: 0", "random_reward < reference_reward"),
     "rate": ("rate_hz: 50", "rate_hz: «0.01»", "expected 0.1 to 10000, got 0.01 at rate_hz"),

@@ -39,9 +39,9 @@ _SCORES_NOTE: Final = (
     "its last episode."
 )
 _COMPUTE_NOTE: Final = (
-    "At equal computing: as far as a trial gets with the computing of the first cell of its group, which is the number "
-    "of its updates times the processor time of one, of a trial alone on one thread (costs.json). What needs less for "
-    "all of its steps has them all. An iteration of algorithms that learn from batches counts as one update."
+    "At equal compute: the performance that a trial reaches with the compute of the first cell of its group, which is "
+    "the number of its updates times the processor time of one, in a trial alone on one thread (costs.json). A cell that "
+    "needs less for all of its steps counts with all of them. An iteration of algorithms that learn from batches counts as one update."
 )
 _BEST_NOTE: Final = (
     "Best by the median; differences of normalised performance, medians of the pairs by seed with 95 % intervals. "
@@ -138,7 +138,7 @@ def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> She
             *rise_cells,
         )
         rows.append((one.group, one.name, *scores, *equal_compute, f"{memory_bytes(one.cell) / 1e3:.0f}"))
-    compute_heads = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
+    compute_heads = ("update, ms", "compute, s", "steps at equal compute", "final there", "area there")
     measures = ("trials", "updates", "final", "lowest", "area", f"{LEVEL} at", "reached")
     heads = ("task", "cell", *measures, *compute_heads, "memory, kB")
     notes = (_SCORES_NOTE, _COMPUTE_NOTE) if any(row[-2] for row in rows) else (_SCORES_NOTE,)

@@ -90,7 +90,7 @@ class ByEpisode(Keeper):
     evicts_largest: ClassVar[bool] = True
     bytes_per_slot = 36.0
     checkpoint_bytes_per_slot = 24.0
-    holds = "its episodes and what the learner said of them"
+    holds = "its episodes and the learner's feedback on them"
 
     def __init__(self, capacity: int, rng: np.random.Generator) -> None:
         super().__init__(capacity, rng)

@@ -98,11 +98,15 @@ class LearnerRequests:
         if isinstance(request, Attach):
             return self._attach(ticket, request, now_s)
         if not self.peers.on_message(ticket, now_s):
-            return Answer(Refused("attach first: this connection, or this memory, is a new one", UNKNOWN))
+            return Answer(Refused("attach first: this connection or this memory is new", UNKNOWN))
         lease = self.peers.lease
         if not isinstance(request, Pull | Leave) and not lease.held_by(ticket.peer):
             who = lease.holder
-            return Answer(Refused(f"another learner pushes ({who})" if who else "no learner pushes; attach to", LEASE))
+            return Answer(
+                Refused(
+                    f"another learner pushes ({who})" if who else "no learner holds the push role; attach to", LEASE
+                )
+            )
         match request:
             case Leave():
                 self.peers.leave(ticket.peer)

@@ -85,7 +85,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         ("random_steps: 10", "random_steps: -1", "7:17: expected 0 or more, got -1 at random_steps"),
         ("FIFO[Uniform]", "FIFO[Unifrom]", "13:23: unknown sampling 'Unifrom'"),
         ("set: {algorithm: td3}", "set: {algorithm: td3, network: small}", "learner.td3.network, which does not exist"),
-        ("FIFO[Uniform]", "FULL[Uniform]", "13:74: FULL keeps all of the run's 40 experiences; 30 are too few"),
+        ("FIFO[Uniform]", "FULL[Uniform]", "13:74: FULL keeps all 40 experiences of the run; 30 are too few"),
         ("levels: 2", "levels: 3", "15:47: 'CartPole-v1' has 2 discrete actions, got 3 at learner.dqn.levels"),
         (
             "algorithm: dqn",
