@@ -251,8 +251,8 @@ class Continuity:
         parts.rows.flush()
         if parts.rows.waiting or parts.policies.waiting:
             raise CheckpointError(
-                f"{self._folder}: {parts.rows.waiting} rows and {parts.policies.waiting} policies wait for room on the "
-                "disk; no checkpoint is written before them"
+                f"{self._folder}: {parts.rows.waiting} rows and {parts.policies.waiting} policies are waiting for "
+                "disk space; no checkpoint is written before them"
             )
         next_seq = parts.ring.taken
         log = self._log.account()

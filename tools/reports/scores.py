@@ -40,8 +40,9 @@ _SCORES_NOTE: Final = (
 )
 _COMPUTE_NOTE: Final = (
     "At equal compute: the performance that a trial reaches with the compute of the first cell of its group, which is "
-    "the number of its updates times the processor time of one, in a trial alone on one thread (costs.json). A cell that "
-    "needs less for all of its steps counts with all of them. An iteration of algorithms that learn from batches counts as one update."
+    "the number of its updates times the processor time of one, in a trial alone on one thread (costs.json). A cell "
+    "that needs less for all of its steps counts with all of them. An iteration of algorithms that learn from batches "
+    "counts as one update."
 )
 _BEST_NOTE: Final = (
     "Best by the median; differences of normalised performance, medians of the pairs by seed with 95 % intervals. "

@@ -102,11 +102,8 @@ class LearnerRequests:
         lease = self.peers.lease
         if not isinstance(request, Pull | Leave) and not lease.held_by(ticket.peer):
             who = lease.holder
-            return Answer(
-                Refused(
-                    f"another learner pushes ({who})" if who else "no learner holds the push role; attach to", LEASE
-                )
-            )
+            reason = f"another learner pushes ({who})" if who else "no learner holds the push role; attach to take it"
+            return Answer(Refused(reason, LEASE))
         match request:
             case Leave():
                 self.peers.leave(ticket.peer)

@@ -289,7 +289,7 @@ def test_a_new_run_has_nothing_to_go_on_from(tmp_path: Path) -> None:
 def test_no_checkpoint_is_written_before_the_rows_it_counts(tmp_path: Path) -> None:
     of = parts(LoopState(4), room=False)
     ending, _, _ = made(tmp_path, of)
-    with pytest.raises(CheckpointError, match="3 rows and 0 policies wait for room"):
+    with pytest.raises(CheckpointError, match="3 rows and 0 policies are waiting for disk space"):
         ending.close()
 
 
