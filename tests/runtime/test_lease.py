@@ -75,7 +75,7 @@ def test_nobody_attends_a_service() -> None:
             "device.attended",
             "only a driver without a watchdog needs this",
         ),
-        (driven(0.03), "device.driver.watchdog_s", "0.03 s are less than 2 periods of 0.02 s"),
+        (driven(0.03), "device.driver.watchdog_s", "0.03 s is less than 2 periods of 0.02 s"),
         (driven(pace="lockstep"), "device.pace", "a driver controls hardware: expected real time"),
         (
             driven(driver=Bench(watchdog_s=1.0, period_min_us=50_000)),

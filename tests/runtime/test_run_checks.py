@@ -102,7 +102,7 @@ CASES = {
         "unknown sampling 'Uni' (did you mean 'Uniform'?); known retentions: Expl(ALPHA), FIFO",
     ),
     "capacity": ('"FULL[Uniform]"', '"FIFO[Uniform]"\n  capacity: «0»', "at least 1, got 0 at selection.capacity"),
-    "full": ('"FULL[Uniform]"', '"FULL[Uniform]"\n  capacity: «99999»', "all of the run's 100000 experiences"),
+    "full": ('"FULL[Uniform]"', '"FULL[Uniform]"\n  capacity: «99999»', "all 100000 experiences of the run"),
     "two capacities": (
         '"FULL[Uniform]"',
         '"FIFO[Uniform]"\n  capacity: 9\n  capacity_bytes: «9000»',
