@@ -117,7 +117,7 @@ CASES = {
     "bytes of full": (
         '"FULL[Uniform]"',
         '"FULL[Uniform]"\n  capacity_bytes: «3999999»',
-        "the run's 100000 experiences, but 3999999 bytes hold only 99999 at selection.capacity_bytes",
+        "100000 experiences of the run, but 3999999 bytes hold only 99999 at selection.capacity_bytes",
     ),
     "bytes beyond slots": (
         '"FULL[Uniform]"',
