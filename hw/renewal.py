@@ -83,7 +83,7 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
         elif armed and not acted and state.fault == Fault.LEASE:
             raise PolicyStopped(
                 f"the device accepts no renewal of policy {policy.hex()} at {period_us} us: "
-                "it was built with a different one"
+                "it was built with another policy or period"
             )
         elif armed or state.fault:
             raise PolicyStopped(f"the device stopped: {fault_text(state.fault) if state.fault else 'it was disarmed'}")
