@@ -82,7 +82,8 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
             session.send(encode_renewal(Renewal(state.frame, policy)))
         elif armed and not acted and state.fault == Fault.LEASE:
             raise PolicyStopped(
-                f"the device accepts no renewal of policy {policy.hex()} at {period_us} us: it was built with another"
+                f"the device accepts no renewal of policy {policy.hex()} at {period_us} us: "
+                "it was built with another policy or period"
             )
         elif armed or state.fault:
             raise PolicyStopped(f"the device stopped: {fault_text(state.fault) if state.fault else 'it was disarmed'}")

@@ -243,7 +243,7 @@ def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
                 yield f"observations[{i}].{field}", _text_problem(text, unit=field == "unit")
         source = o.derivative_of or o.sensor or o.name
         if source not in sensors:
-            yield f"observations[{i}]", f"no sensor '{source}' (there are: {', '.join(sorted(sensors))})"
+            yield f"observations[{i}]", f"no sensor '{source}' (known: {', '.join(sorted(sensors))})"
         if not (math.isfinite(o.low) and math.isfinite(o.high) and o.low < o.high):
             yield f"observations[{i}]", f"needs low < high, got {o.low} and {o.high}"
         elif o.high - o.low < SMALLEST:

@@ -70,7 +70,7 @@ def place_problems(rig: Rig, place: str, magnets: Mapping[str, float]) -> Iterat
 
 
 def lag_s(rig: Rig, name: str, period_s: float) -> float:
-    """Delay of an estimated velocity behind a steady change (s); 0 for a measured observation.
+    """Delay (s) with which an estimated velocity follows a steady change; 0 for a measured observation.
 
     Half a period for the difference quotient, plus the delay of its low-pass as discretised.
     """

@@ -262,7 +262,7 @@ class DeviceSession:
             self._tap(self._now(), body)
 
     def use_line(self, transport: Transport) -> None:
-        """Close the transport and continue over another one; ``connect`` must follow."""
+        """Close the transport and continue over a new one; ``connect`` must follow."""
         self._transport.close()
         self._transport = transport
 
@@ -294,7 +294,8 @@ class DeviceSession:
         return self.hello
 
     def _receive(self, deadline_ns: int) -> list[bytes] | None:
-        """Read once, buffer states and return the other bodies; None if nothing arrived before the deadline."""
+        """Read once, buffer state frames and return the other frames' bodies; None if nothing arrived before the
+        deadline."""
         timeout_ns = deadline_ns - self._now()
         data = self._transport.read(timeout_ns) if timeout_ns > 0 else b""
         if not data:

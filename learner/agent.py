@@ -132,7 +132,7 @@ class Agent:
         if self._notes is not None:
             self._notes.clear()
         self._sampler, self._seen = self._fresh_sampler(), 0
-        learned = {name: state[name] for name in self._sampler.learned() if name in state}
+        learned = {name: state[name] for name in self._sampler.learned_state() if name in state}
         if learned:
             with contextlib.suppress(ValueError):  # the saved networks have another size
                 self._sampler.restore(self._sampler.state() | learned)
@@ -173,7 +173,7 @@ class Agent:
         inserted = self._mirror.storage.inserted
         n_shared = inserted if memory == self._memory else lineage.get(self._memory, 0)
         if self._seen > n_shared:  # the rig returned to a checkpoint, which invalidates the sampler's state
-            self._start_over(self._sampler.learned())
+            self._start_over(self._sampler.learned_state())
         if self._batches is not None and self._memory not in (b"", memory, *lineage):
             self._batches.skip_stored()
         elif self._batches is not None:
@@ -182,18 +182,18 @@ class Agent:
 
     def catch_up(self) -> None:
         """Notify the sampler of all experiences in the mirror that it has not seen, each slot once."""
-        self.written(self._mirror.storage.changed_since(self._seen))
+        self.on_write(self._mirror.storage.changed_since(self._seen))
 
-    def written(self, slots: Slots) -> None:
+    def on_write(self, slots: Slots) -> None:
         """Notify the sampler of new experiences in the mirror."""
         if self._notes is not None:
-            self._notes.written(0, slots)
-        self._sampler.written(slots)
+            self._notes.on_write(0, slots)
+        self._sampler.on_write(slots)
         self._seen = self._mirror.storage.inserted
 
     def begin_episode(self, episode: int, episode_return: float = math.nan) -> None:
         """Begin the updates after a training episode; ``episode_return``: undiscounted, raw units, NaN if unknown."""
-        self._sampler.episode_closed(episode_return)
+        self._sampler.on_episode_end(episode_return)
         self._sampler.begin_episode(episode)
 
     def learn(self, updates: int) -> Iterator[ReplayedChunk]:
@@ -207,7 +207,7 @@ class Agent:
             minibatches, generations = self._mirror.gather(draw)
             slots, generations = draw.slots.reshape(-1), generations.copy()
             signals = self._algorithm.update(minibatches).of_trial(0)
-            self._sampler.updated(slots, signals)
+            self._sampler.on_update(slots, signals)
             values = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
             yield ReplayedChunk(slots, generations, values)
 

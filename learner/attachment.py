@@ -236,7 +236,7 @@ class PolicyOffers:
 
     @property
     def retry_interval_passed(self) -> bool:
-        """Whether the last offer is old enough for another one, even with episodes still waiting to be learned from."""
+        """Whether the last offer is old enough for a new one, even with episodes still waiting to be learned from."""
         return self._clock_s() - self._offered_s >= _RETRY_S
 
     def record(self, ruling: Ruling) -> None:

@@ -50,5 +50,5 @@ class Backlog:
     def record_duration(self, updates: int, elapsed_s: float) -> None:
         self._portion = max(1, int(LEARN_S * updates / max(elapsed_s, 1e-6)))
 
-    def done(self, updates: int) -> None:
+    def record_updates(self, updates: int) -> None:
         self._pending_updates -= updates

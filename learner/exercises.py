@@ -71,12 +71,12 @@ def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[
     for offer in offers:
         slots.append(keeper.place())
         if slots[-1] != REJECTED:
-            keeper.written(slots[-1], float(rng.exponential()), offer // _EPISODE)
+            keeper.on_write(slots[-1], float(rng.exponential()), offer // _EPISODE)
         n_stored = min(n_stored + 1, keeper.capacity)
         for signal in FEEDBACK.values():
             if signal in keeper.required_signals and offer % 3 == 0:
                 replayed = rng.integers(0, n_stored, 4)
-                keeper.learned(signal, replayed, rng.exponential(size=4).astype(np.float32))
+                keeper.on_feedback(signal, replayed, rng.exponential(size=4).astype(np.float32))
     return slots
 
 
@@ -101,8 +101,8 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
         return sampler_for(strategy, _rng(seed), setting)
 
     sampler, stored = build(1), capacity - batch // 2
-    sampler.written(np.arange(stored))
-    sampler.episode_closed(-1.0)
+    sampler.on_write(np.arange(stored))
+    sampler.on_episode_end(-1.0)
     sampler.begin_episode(1)
     for _ in range(_ROUNDS):
         draw = sampler.draw(batch, 1)
@@ -111,7 +111,7 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
             yield problem
             return
         _learn(sampler, draw, _rng(6))
-    sampler.written(np.arange(stored, capacity))
+    sampler.on_write(np.arange(stored, capacity))
     other = build(2)
     other.restore({name: np.array(array) for name, array in sampler.state().items()})
     for _ in range(_ROUNDS):
@@ -141,7 +141,7 @@ def _draw_problem(draw: Draw, shape: tuple[int, int], stored: int) -> str | None
 def _learn(sampler: Sampler, draw: Draw, rng: np.random.Generator) -> None:
     if sampler.required_signals:
         td = rng.standard_normal(draw.slots.size)
-        sampler.updated(draw.slots.reshape(-1), Signals(td, None, td + 1.0, (td > 1).astype(float), td**2))
+        sampler.on_update(draw.slots.reshape(-1), Signals(td, None, td + 1.0, (td > 1).astype(float), td**2))
 
 
 def _same(a: Draw, b: Draw) -> bool:

@@ -62,7 +62,7 @@ class Mirror:
         if self._trajectories is not None:
             measured = self.storage.meta[slots] & np.uint32(Flag.SYNTHETIC) == 0
             keys = keys_of(self.storage.episode[slots], self.storage.step[slots])
-            self._trajectories.written(0, slots, np.where(measured, keys, -1))
+            self._trajectories.on_write(0, slots, np.where(measured, keys, -1))
         return slots
 
     def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:

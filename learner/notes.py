@@ -35,7 +35,7 @@ class Notes:
         self._columns[name], self._initial[name] = column_, initial
         return column_
 
-    def written(self, trial: int, slots: Slots) -> None:
+    def on_write(self, trial: int, slots: Slots) -> None:
         """Notify the columns of new experiences in a trial's slots (k,)."""
         if not len(slots):
             return

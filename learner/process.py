@@ -267,7 +267,7 @@ class LearnerProcess:
             agent.begin_episode(episode, self._link.episode_return(episode))
         if agent.ready and (updates := backlog.due):
             self._work.update(agent, updates, self._pace)
-            backlog.done(updates)
+            backlog.record_updates(updates)
             self.save(at_most_every_s=_SAVE_S)
         if rows.closed > agent.handled:
             self._offer()
@@ -308,7 +308,7 @@ class LearnerProcess:
         self._settled = rows.settled
         self._heartbeat.beat()
         if slots is not None and self._notifies_agent:
-            self.agent.written(slots)
+            self.agent.on_write(slots)
         return rows
 
     def save(self, at_most_every_s: float = 0.0) -> None:

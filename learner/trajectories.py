@@ -62,7 +62,7 @@ class Trajectories:
         """(S, capacity): slot of the successor, -1 if it is not stored; kept up to date."""
         return self._after
 
-    def written(self, trial: int, slots: Slots, keys: NDArray[np.int64]) -> None:
+    def on_write(self, trial: int, slots: Slots, keys: NDArray[np.int64]) -> None:
         """Register new experiences in ``slots`` (k,), in order, repetitions allowed, after all of them are stored.
 
         ``keys`` (k,) come from ``keys_of``, or increase by one within an episode; -1 marks an experience without

@@ -18,7 +18,7 @@ class ExitCode(enum.IntEnum):
     SAFETY = 5
     """Safety trip."""
     INCOMPLETE = 6
-    """The run ended, but data are missing (``whole`` in ``summary.json``)."""
+    """The run ended, but data are missing (section ``whole`` of ``summary.json``)."""
     INTERNAL = 70
     INTERRUPTED = 130
 

@@ -38,7 +38,7 @@ def describe_lease(config: RunConfig) -> str:
     held = f"safe within {lease_ns(config) * 1e-9:.3g} s of the last command"
     device = config.device
     if device.driver is UNSET:
-        return f"{held}: the device itself sees to it, even if this machine fails"
+        return f"{held}: the device enforces this, even if this machine fails"
     watchdog_s = device.driver.watchdog_s
     if watchdog_s is None:
         return f"{held} while the driver runs; no watchdog: the rig does not become safe once the driver has stopped"
@@ -67,7 +67,7 @@ def driver_findings(config: RunConfig) -> Iterator[Finding]:
             yield ("device", "attended"), message
         if watchdog_s < _MIN_FEEDINGS * period_s:
             message = (
-                f"{watchdog_s:g} s are less than {_MIN_FEEDINGS} periods of {period_s:g} s, and it is fed once in each"
+                f"{watchdog_s:g} s is less than {_MIN_FEEDINGS} periods of {period_s:g} s; it is fed once per period"
             )
             yield ("device", "driver", "watchdog_s"), f"{message}, at device.driver.watchdog_s"
     elif device.attended is not True:

@@ -120,7 +120,7 @@ def add_file(group: str, name: str, file: PythonFile) -> None:
         raise ValueError(f"{_entries(group)[name].package} registers '{name}' in {group}: choose another name")
     previous = _files[group].setdefault(name, file)
     if previous.identity != file.identity:
-        raise ValueError(f"'{name}' is already the name of {previous}: choose another one")
+        raise ValueError(f"'{name}' is already the name of {previous}: choose another name")
 
 
 def names(group: str) -> tuple[str, ...]:
@@ -195,9 +195,11 @@ def is_third_party(plugin: object) -> bool:
 def describe_exception(error: BaseException) -> str:
     """Format an exception: type, message, and line of third-party code, or the raising line if none was involved."""
     steps = list(traceback.walk_tb(error.__traceback__))
-    foreign = [step for step in steps if str(step[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES]
+    third_party = [
+        step for step in steps if str(step[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES
+    ]
     text = " ".join(str(error).split())
-    frame, line = (foreign or steps)[-1]
+    frame, line = (third_party or steps)[-1]
     file = frame.f_code.co_filename
     has_location = isinstance(error, SyntaxError) or file.startswith("<")  # its message contains the location, if any
     return f"{type(error).__name__}{f': {text}' if text else ''}" + (

@@ -236,7 +236,7 @@ class ScalarReward(Protocol):
         previous: Sequence[float] | None = None,
         /,
     ) -> float:
-        """``previous`` (m,): output in force at s, by default the safe one; the other arguments are those of
+        """``previous`` (m,): output in force at s, by default the safe output; the other arguments are those of
         ``Form``."""
 
 

@@ -70,8 +70,8 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     if config.rate_hz >= MIN_RATE_HZ and (lease_s := config.rig.lease_periods / config.rate_hz) > _MAX_LEASE_S:
         yield (
             ("rig", "lease_periods"),
-            f"the device would hold the last command of a dead host for {lease_s:g} s, at most {_MAX_LEASE_S:g} s, "
-            "at rig.lease_periods",
+            f"the device would hold the last command of a dead host for {lease_s:g} s; the maximum is "
+            f"{_MAX_LEASE_S:g} s, at rig.lease_periods",
         )
     limit_problems = [*limit_findings(config)]
     yield from limit_problems or _start_findings(config)

@@ -30,8 +30,8 @@ class Measure(NamedTuple):
     """Title of an axis."""
     scale: str
     """Meaning of its values, shown in brackets."""
-    form: str
-    """Number format."""
+    number_format: str
+    """Number format, such as ``.2f``."""
 
 
 _NORMALIZED_MEASURE: Final = Measure("normalized", "normalised reward", "0 random, 1 reference", ".2f")
@@ -90,7 +90,7 @@ def lowest_cut_off_reward(task: Task, random_reward: float) -> float:
 
 
 def _common_ends(task: Task) -> list[float]:
-    """Return the rewards that every end gives, from the form and from terms."""
+    """Return the rewards that every end gives, from the standard form and from terms."""
     terms = [term.reward for term in (task.reward.terms or {}).values() if isinstance(term, Terminal)]
     return terms if task.reward.terminal is UNSET else [task.reward.terminal, *terms]
 

@@ -312,8 +312,8 @@ def conditions_of(task: Task, rig: Rig, watch: Watch | None) -> Iterator[tuple[f
     """Yield reward and test of each named condition."""
     for name, termination in (task.terminations or {}).items():
         condition = termination.build_scalar(rig)
-        foreign = watch is not None and registry.is_third_party(termination)
-        if watch is not None and foreign:
+        third_party = watch is not None and registry.is_third_party(termination)
+        if watch is not None and third_party:
             condition = watch(f"the termination '{name}'", condition)
         yield termination.reward, condition
 

@@ -36,9 +36,9 @@ def socket_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def no_pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hide matplotlib from the runs that a test starts, because the final picture takes a second each."""
-    folder = tmp_path_factory.mktemp("no-pictures")
+def no_plots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hide matplotlib from the runs that a test starts, because the final plot takes a second each."""
+    folder = tmp_path_factory.mktemp("no-plots")
     (folder / "matplotlib.py").write_text("raise ImportError('left out')\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)

@@ -65,7 +65,7 @@ def beginning_findings(config: RunConfig) -> Iterator[Finding]:
         if learner.selected.batch_steps:
             yield (
                 _SEED_PATH,
-                f"{learner.algorithm} learns from batches of its own policies: leave it out, at {'.'.join(_SEED_PATH)}",
+                f"{learner.algorithm} learns from batches of its own policies: omit it, at {'.'.join(_SEED_PATH)}",
             )
         else:
             yield from _mismatch_findings(_SEED_PATH, seeds.path, config)
@@ -82,7 +82,7 @@ def start_findings(config: RunConfig) -> Iterator[Finding]:
     if learner_settings(config.learner).start is not None:
         yield (
             _START_PATH,
-            f"only the local learner of a run begins with networks: leave it out, at {'.'.join(_START_PATH)}",
+            f"only the local learner of a run begins with networks: omit it, at {'.'.join(_START_PATH)}",
         )
 
 
@@ -165,8 +165,8 @@ def _capacity_problem(config: RunConfig) -> str | None:
     if _seed_capacity(config) is None or _seed_capacity(config):
         return None
     run_length = config.episodes * episode_steps(config.task, config.rate_hz)
-    needed = f"FULL keeps all of the run's {run_length} experiences, and {capacity_of(config)} fit"
-    return f"{needed}: give selection.capacity room for the seeds, or leave it out"
+    needed = f"FULL keeps all {run_length} experiences of the run, and {capacity_of(config)} fit"
+    return f"{needed}: give selection.capacity room for the seeds, or omit it"
 
 
 def _seed_capacity(config: RunConfig) -> int | None:
@@ -231,7 +231,7 @@ def _verify_checksum(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: A
 
 
 def _run_identity(folder: Path) -> str:
-    """Identity of the run behind a run's folder or an export."""
+    """Identity of the run that a run folder or an export holds."""
     meta = read_fields(folder / "meta.json") or {"run": read_fields(folder / "provenance.json").get("run_id")}
     return str(meta.get("run") or "")
 

@@ -14,7 +14,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.promise import promise_of
 from onrig.tools.load import explain, load_for_rig, print_warning
 from onrig.tools.run_description import describe_run
-from onrig.tools.terminal import complain, file_problem, picture_problem, reason
+from onrig.tools.terminal import complain, file_problem, plot_problem, reason
 
 
 class CheckedRun(NamedTuple):
@@ -37,7 +37,7 @@ def check(name: str, overrides: Sequence[str] = ()) -> CheckedRun:
 
 def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
     """Check a configuration, and print its tables if ``in_detail``; returns the exit code."""
-    if problem := file_problem("plot", plot) or picture_problem("plot", plot):
+    if problem := file_problem("plot", plot) or plot_problem("plot", plot):
         return complain("check", problem)
     spec = _experiment_path(name)
     if spec is not None:
@@ -93,11 +93,11 @@ def _check_experiment(name: str, path: Path, *, for_run: object) -> int:
 
 
 def _draw(config: RunConfig, path: Path) -> int:
-    from onrig.tools.explain_picture import plot_explanation
+    from onrig.tools.explain_plot import plot_explanation
 
     try:
         drawn = plot_explanation(config, path)
     except Exception as error:  # matplotlib's exceptions have no common base
         return complain("check", f"--plot: '{path}' cannot be written: {reason(error)}")
-    print(f"\nsee {path}" if drawn else "\nno picture: this needs matplotlib (pip install 'onrig[viz]')")
+    print(f"\nsee {path}" if drawn else "\nno plot: this needs matplotlib (pip install 'onrig[viz]')")
     return ExitCode.OK

@@ -157,7 +157,7 @@ def _run(verb: str, arguments: list[str]) -> int:
     from onrig.tools.terminal import StreamLost, complain, printable_streams
 
     os.umask(os.umask(0o022) | 0o022)  # files of runs and verbs are at most readable by others
-    # Pictures go to files. A notebook's backend may not exist in this environment, and then matplotlib cannot be
+    # Plots are written to files. A notebook's backend may not exist in this environment, and then matplotlib cannot be
     # imported.
     os.environ["MPLBACKEND"] = "agg"
     try:

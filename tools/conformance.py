@@ -70,7 +70,7 @@ class _OpenLine:
 
 
 class _ConnectedDevice:
-    """Connection to a device, with the actions of a person if one assists."""
+    """Connection to a device, including the manual steps if an operator assists."""
 
     by_hand = True
 
@@ -161,7 +161,7 @@ def examine(
             rig = rig or rig_of(open_line, time)
             hello = DeviceSession(open_line, rig, time).connect()
             if confirm is not None and not confirm(rig):
-                return complain("conformance", "not confirmed; nothing was driven", ExitCode.PREFLIGHT)
+                return complain("conformance", "not confirmed; nothing was moved", ExitCode.PREFLIGHT)
             return _examine(open_line, rig, hello, selection)
     except (LinkError, DeviceMismatch, RequestRefused, WireError) as error:
         return complain("conformance", f"{line.address}: {error}", ExitCode.HARDWARE)

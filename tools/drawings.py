@@ -13,7 +13,7 @@ from onrig.runtime.config.registered import build_registered
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.fallback import Hold
 from onrig.runtime.safety.plant_box import Sketch
-from onrig.runtime.view.drawing import Drawing, Picture, Point, Scene, Shape, ViewOptions, signal_of
+from onrig.runtime.view.drawing import Drawing, DrawingData, Point, Scene, Shape, ViewOptions, signal_of
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.drawing_parts import (
     TRAIL_DURATION_S,
@@ -163,14 +163,14 @@ def _axis(name: str, unit: str, low: float, high: float) -> str:
 class Bars(Drawing, frozen=True, tag="bars"):
     """Each observation and each actuator as a bar."""
 
-    def picture(self, config: RunConfig) -> Picture:
+    def page_data(self, config: RunConfig) -> DrawingData:
         """Only the kind."""
         return {"kind": "bars"}
 
 
-def drawing_of(config: RunConfig) -> Picture:
-    """Return the picture of a rig for pages and terminals; constant over a run."""
-    return chosen_drawing(config).picture(config)
+def drawing_of(config: RunConfig) -> DrawingData:
+    """Return the data of a rig's drawing for pages and terminals; constant over a run."""
+    return chosen_drawing(config).page_data(config)
 
 
 def chosen_drawing(config: RunConfig) -> Drawing:

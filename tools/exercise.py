@@ -17,7 +17,7 @@ from onrig.runtime.config.problem import Finding, NodePath, collect_findings, fo
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.exercise_task import task_findings
-from onrig.tools.foreign import chosen_plugins
+from onrig.tools.plugins import chosen_plugins
 
 _STRATEGY_PATH: Final = ("selection", "strategy")
 

@@ -60,7 +60,7 @@ _PAGE: Final = Template("""\
 
 Before the first step: the names, units, resolutions and limits in `rig.yaml` are those of your firmware (the run
 compares them and refuses any difference; $source), the e-stop cuts the power without any software, the mechanics
-are free to move, and nobody is within reach.
+are free to move, and no one is within reach.
 
 The shield's promise for this rig is, in one word, **$word**: $promise. `check`, the page and
 reports show the same word; Onrig's `runtime/SAFETY.md` states what each word assumes.

@@ -44,7 +44,7 @@ Count = Annotated[int, Value("N")]
 Web = Annotated[str, Value("PORT", alone="")]
 Experiment = Annotated[str, Value("SPEC", complete="experiment")]
 Seconds = Annotated[float, Value("S")]
-Trust = Annotated[bool, Value("", "Trust the Python files named in a foreign configuration.")]
+Trust = Annotated[bool, Value("", "Trust the Python files named in a configuration from someone else.")]
 Seed = Annotated[int, Value("N", "Random seed.")]
 Overrides = Annotated[
     tuple[str, ...], Value("a.b=c", "Override a value of the configuration; may be repeated (see onrig settings).")
@@ -141,7 +141,7 @@ def one_line(doc: str) -> str:
 
 
 def plain(doc: str) -> str:
-    """Format a docstring for a terminal, without code marks."""
+    """Strip the backticks from a docstring for a terminal."""
     return doc.replace("`", "")
 
 

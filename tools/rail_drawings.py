@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from onrig.hw.bounds import AboveZero
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.view.drawing import Drawing, Picture, Scene, Shape, signal_of
+from onrig.runtime.view.drawing import Drawing, DrawingData, Scene, Shape, signal_of
 from onrig.tools.drawing_parts import (
     TRAIL_DURATION_S,
     box,
@@ -178,7 +178,7 @@ class Track(Drawing, frozen=True, tag="track"):
             ),
         )  # fmt: skip
 
-    def picture(self, config: RunConfig) -> Picture:
+    def page_data(self, config: RunConfig) -> DrawingData:
         """The scene, and its data for a terminal of three lines."""
         low, high, walled = self._track(config)
         actuators = [a.name for a in config.rig.actuators]
@@ -192,7 +192,7 @@ class Track(Drawing, frozen=True, tag="track"):
             "target": goal.value if goal is not None and goal.by is None else None,
             "magnets": [{"at": x, "actuator": actuator} for x, actuator in magnets],
         }
-        return {**super().picture(config), "track": track}
+        return {**super().page_data(config), "track": track}
 
     def _track(self, config: RunConfig) -> tuple[float, float, bool]:
         """Positions of both ends, and whether they are walls."""

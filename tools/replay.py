@@ -14,7 +14,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.completeness import ItemCount
 from onrig.tools.damage import LOG_PATTERNS, POLICY_PATTERNS, exit_code_with_damage, print_damage
-from onrig.tools.foreign import plugin_difference, third_party_plugins
+from onrig.tools.plugins import plugin_difference, third_party_plugins
 from onrig.tools.progress import progress_for
 from onrig.tools.replaying.verification import OtherEvaluator, Verification
 from onrig.tools.terminal import Table, complain, reason

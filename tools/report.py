@@ -92,16 +92,16 @@ def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path
     from onrig.tools.reports.run.charts import draw_learning_curve
     from onrig.tools.reports.run.report import report_run
 
-    picture = draw_or_report(
+    plot = draw_or_report(
         "learning_curve.png", lambda: draw_learning_curve(folder, config), lambda line: complain("report", line)
     )
     try:
         page = report_run(folder, config, out, damage)
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
-    if picture is not None:
-        print(f"\nsee {picture}")
-    print(f"{'' if picture is not None else chr(10)}see {page}")
+    if plot is not None:
+        print(f"\nsee {plot}")
+    print(f"{'' if plot is not None else chr(10)}see {page}")
     return exit_code_with_damage(ExitCode.OK, damage)
 
 
@@ -192,7 +192,7 @@ def _episode_rows(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tup
         return
     last, measure = train.score[-20:], measure_of(config.task)
     raw = config.task.normalization is None
-    form = measure.form if raw else ".3f"
+    form = measure.number_format if raw else ".3f"
     yield f"{'return, ' * raw}last 20", f"{np.mean(last):{form}} (training, {measure.scale})"
     best = best_stretch(train)
     if best is not None:

@@ -19,8 +19,8 @@ from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import find_running
 from onrig.runtime.supervise.run_folder import RESUMES_KEY, Resumption, find_executor
 from onrig.tools.beginning import with_resolved_origins
-from onrig.tools.foreign import plugin_difference, third_party_plugins
 from onrig.tools.load import load_for_rig, replace_device, sections
+from onrig.tools.plugins import plugin_difference, third_party_plugins
 
 _ORPHAN_TIMEOUT_S: Final = 30.0
 """Time for the orphaned processes of a killed supervisor to save their data and exit."""

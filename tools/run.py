@@ -177,8 +177,8 @@ def _conclude(folder: Path, config: RunConfig) -> None:
                 else ""
             )
             print(f"{name}: {text}{period}")
-    picture = draw_or_report("learning_curve.png", lambda: draw_learning_curve(folder, config), _print_line)
-    print(f"see {picture or folder}")
+    plot = draw_or_report("learning_curve.png", lambda: draw_learning_curve(folder, config), _print_line)
+    print(f"see {plot or folder}")
     _show_post_mortems(folder, config)
 
 
@@ -193,7 +193,7 @@ def _show_post_mortems(folder: Path, config: RunConfig) -> None:
     paths = find_post_mortems(folder)
     if not paths:
         return
-    from onrig.tools.reports.run.fault_picture import draw_last_post_mortem
+    from onrig.tools.reports.run.fault_plot import draw_last_post_mortem
 
     draw_or_report("the post-mortem", lambda: draw_last_post_mortem(folder, config), _print_line)
     print(f"{len(paths)} post-mortem{'s' if len(paths) > 1 else ''}, the last one in {paths[-1]}")

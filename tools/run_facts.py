@@ -87,7 +87,7 @@ class RunFacts(NamedTuple):
 
     def score_of(self, value: float | None) -> str:
         """Format a performance."""
-        return "–" if value is None or not math.isfinite(value) else f"{value:{self.measure.form}}"
+        return "–" if value is None or not math.isfinite(value) else f"{value:{self.measure.number_format}}"
 
     def words(self) -> dict[str, str]:
         """Text of each known fact by name, in the order of tables."""

@@ -31,8 +31,8 @@ from onrig.runtime.supervise.run_folder import (
 )
 from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.beginning import read_beginning
-from onrig.tools.foreign import plugin_records, third_party_plugins
 from onrig.tools.load import load_for_rig, print_warning
+from onrig.tools.plugins import plugin_records, third_party_plugins
 from onrig.tools.ports import missing_port_problem, persistent_name, wrong_port_problem
 from onrig.tools.resumption import CannotResume, prepare_resumption
 from onrig.tools.run_facts import RunFacts, facts_from_progress

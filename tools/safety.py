@@ -13,7 +13,7 @@ from onrig.sim.plants.registry import simulated
 from onrig.tools.load import explain, load
 from onrig.tools.progress import show_progress
 from onrig.tools.reports.style import RED, new_figure, save, title
-from onrig.tools.terminal import complain, file_problem, picture_problem, reason
+from onrig.tools.terminal import complain, file_problem, plot_problem, reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
 
 def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
     """Draw the safe sets into a file; returns the exit code."""
-    if problem := file_problem("plot", path) or picture_problem("plot", path):
+    if problem := file_problem("plot", path) or plot_problem("plot", path):
         return complain("safety", problem)
     configs = _load_predicting(names, overrides)
     if isinstance(configs, int):
@@ -59,7 +59,7 @@ def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
     try:
         draw_safe_set(configs, path)
     except ImportError:
-        return complain("safety", "a picture needs matplotlib: pip install 'onrig[viz]'")
+        return complain("safety", "a plot needs matplotlib: pip install 'onrig[viz]'")
     except Exception as error:  # matplotlib's exceptions have no common base
         return complain("safety", f"--plot: '{path}' cannot be written: {reason(error)}")
     print(f"drawn: {path}")

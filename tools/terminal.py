@@ -22,7 +22,7 @@ from onrig.runtime.printable import printable_lines
 
 T = TypeVar("T")
 
-PICTURE_SUFFIXES: Final = (".png", ".svg", ".pdf")
+PLOT_SUFFIXES: Final = (".png", ".svg", ".pdf")
 
 
 class StreamLost(Exception):
@@ -146,15 +146,15 @@ class VerbParser(argparse.ArgumentParser):
         return "--set" in self._option_string_actions
 
 
-def picture_problem(option: str, path: Path | None) -> str | None:
-    """Message for an unsupported suffix of a picture file, or None."""
-    if path is None or path.suffix.lower() in PICTURE_SUFFIXES:
+def plot_problem(option: str, path: Path | None) -> str | None:
+    """Message for an unsupported suffix of a plot file, or None."""
+    if path is None or path.suffix.lower() in PLOT_SUFFIXES:
         return None
-    return f"--{option}: expected a file that ends in {', '.join(PICTURE_SUFFIXES)}, got '{path}'"
+    return f"--{option}: expected a file that ends in {', '.join(PLOT_SUFFIXES)}, got '{path}'"
 
 
 def draw_or_report(name: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
-    """Draw a picture of a result; a failure is reported to ``say`` in one line and has no other effect.
+    """Draw a plot of a result; a failure is reported to ``say`` in one line and has no other effect.
 
     Returns None, without a message, if matplotlib is missing.
     """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(?<!!)\[((?:[^\]\[]|\[[^\]]*\])+)\]\(((?!https?:|#|mailto:)[^)#\s]+)(#[^)\s]*)?\)")
 """A link to a file of the repository."""
-_PICTURES = {".png", ".svg"}
+_IMAGES = {".png", ".svg"}
 
 project = "Onrig"
 author = "The Onrig maintainers"
@@ -45,12 +45,12 @@ def _navigation() -> str:
 
 
 def _prepare(app: Sphinx, page: str, source: list[str]) -> None:
-    """Add the navigation, and name code where a page links to it: the site holds pages and pictures only."""
+    """Add the navigation, and name code where a page links to it: the site holds pages and images only."""
     folder = (_ROOT / page).parent
 
     def named(match: re.Match[str]) -> str:
         text, target = match[1], (folder / match[2]).resolve()
-        if target.suffix == ".md" or target.suffix in _PICTURES:
+        if target.suffix == ".md" or target.suffix in _IMAGES:
             return match[0]
         if (target / "README.md").is_file():
             return f"[{text}]({match[2].rstrip('/')}/README.md)"

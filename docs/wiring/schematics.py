@@ -1,6 +1,6 @@
 """The schematics of both rigs on a Raspberry Pi Pico, drawn from the pins of ``hw/firmware/rigs/*.h``.
 
-python docs/wiring/schematics.py        # writes pendulum.svg and magman.svg beside this file; needs schemdraw
+python docs/wiring/schematics.py        # writes pendulum.svg and magman.svg next to this file; needs schemdraw
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def magman() -> schemdraw.Drawing:
 
 
 def main() -> None:
-    """Write both pictures."""
+    """Write both schematics."""
     for name, drawing in (("pendulum", pendulum()), ("magman", magman())):
         drawing.save(str(HERE / f"{name}.svg"))
 

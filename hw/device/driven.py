@@ -100,8 +100,8 @@ class DrivenDevice(ProtocolDevice):
         self._update_output(offset_us)
         return replies
 
-    def link_lost(self, offset_us: int = 0) -> None:
-        super().link_lost(offset_us)
+    def on_link_loss(self, offset_us: int = 0) -> None:
+        super().on_link_loss(offset_us)
         self._update_output(offset_us)
 
     def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:

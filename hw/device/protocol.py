@@ -147,7 +147,7 @@ class ProtocolDevice:
             return [m.encode_hello(self.hello())]
         return []
 
-    def link_lost(self, offset_us: int = 0) -> None:
+    def on_link_loss(self, offset_us: int = 0) -> None:
         """Handle a connection closed by the host: an armed device goes safe at once and latches the lost-lease
         fault."""
         if self.armed:

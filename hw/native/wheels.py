@@ -1,8 +1,8 @@
 """Wheels for x86-64 and aarch64 with the C library inside, built and tested: ``python hw/native/wheels.py``.
 
 Zig's C compiler (``pip install ziglang``) builds both for glibc 2.17, so that each serves every Python 3 on every Linux
-with glibc since 2013.  The wheel for this machine's architecture is tested in a fresh environment, the other one under
-QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is configured for.
+with glibc since 2013.  The wheel for this machine's architecture is tested in a fresh environment, the foreign one
+under QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is configured for.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Acer(ReferAlgorithm):
     ) -> None:
         """Initialise one trial from each of ``streams`` (policy, value, advantage, then the actions of updates)."""
         state, n, m, hidden = Layout(), n_observations, n_actions, config.hidden
-        self._acer = config
+        self._acer_config = config
         self._policy, self._average = (
             Mlp(state, name, (n, *hidden, m), activation=softsign) for name in ("policy", "average")
         )
@@ -170,12 +170,12 @@ class Acer(ReferAlgorithm):
         with tape.section(_LAST):
             for adam, total in zip(self._adams, sums, strict=True):
                 adam.step(tape, total, annealing)
-            polyak_average(tape, self._average.group, self._policy.group, self._acer.tau)
-            polyak_average(tape, self._average_std, self._std, self._acer.tau)
+            polyak_average(tape, self._average.group, self._policy.group, self._acer_config.tau)
+            polyak_average(tape, self._average_std, self._std, self._acer_config.tau)
 
     def _policy_step(self, chunk: _Chunk, sampled: Array, advantage: Array, rho: Array) -> list[Array]:
         """Ascent direction of means and standard deviations, (rows, m) each, within the trust region."""
-        c, fields, tape = self._acer.truncation, chunk.fields, sampled.tape
+        c, fields, tape = self._acer_config.truncation, chunk.fields, sampled.tape
         mean, std = chunk.mean.detached(), chunk.std.detached()
         ratio = importance_ratio(
             log_density(sampled, mean, std), log_density(sampled, fields["acted_mean"], fields["acted_std"])
@@ -189,7 +189,7 @@ class Acer(ReferAlgorithm):
         average, average_std = self._average(chunk.x), softplus(tape.read(self._average_std.fields[0]))
         spread = square(average_std) + square(average - mean)
         k = [(mean - average) / square(std), 1.0 / std - spread / (square(std) * std)]
-        return project_step(g, k, self._acer.divergence)
+        return project_step(g, k, self._acer_config.divergence)
 
     def _pack(self, batches: Minibatches) -> None:
         """No-op: an update takes segments from the memory."""
@@ -198,7 +198,7 @@ class Acer(ReferAlgorithm):
         assert self._memory is not None
         assert batches.slots is not None
         slots = batches.slots[k]
-        segments = self._memory.around(slots, self._acer.segment)
+        segments = self._memory.around(slots, self._acer_config.segment)
         weight = np.ones(slots.shape) if batches.weights is None else batches.weights[k]
         steps = lay_out(segments, slots, weight, self._chunk_steps)
         ends = self._end_values(segments.last)
@@ -228,9 +228,9 @@ class Acer(ReferAlgorithm):
         batch = self._memory.gather(steps.slots)
         behaviour = batch.behaviour
         assert behaviour is not None
-        noise = np.zeros((*steps.slots.shape, 1 + self._acer.samples, self._m))
+        noise = np.zeros((*steps.slots.shape, 1 + self._acer_config.samples, self._m))
         for trial_noise, stream, n in zip(noise, self._streams, steps.present.sum(axis=1).tolist(), strict=True):
-            trial_noise[:n] = stream.standard_normal((1 + self._acer.samples, n, self._m)).swapaxes(0, 1)
+            trial_noise[:n] = stream.standard_normal((1 + self._acer_config.samples, n, self._m)).swapaxes(0, 1)
         self._chunks.begin(self.trials, steps.slots.shape[1], self.executor.dtype)
         self._chunks.write(
             observation=batch.observation,

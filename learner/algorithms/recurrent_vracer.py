@@ -35,12 +35,12 @@ class RecurrentVracer(Vracer):
     hidden_width: int
 
     def _lay_out(self, state: Layout, n: int, outputs: int) -> Lstm:
-        recurrent = self._vracer.recurrent
+        recurrent = self._vracer_config.recurrent
         assert recurrent is not UNSET
         self._start, self._window = recurrent.start, recurrent.window
         self._cells = Lstm(state, "network", n, recurrent.units, outputs)
         self.hidden_width, self._n = self._cells.hidden_width, n
-        self._extra_fields = {"window": (self._vracer.batch, self._width)}
+        self._extra_fields = {"window": (self._vracer_config.batch, self._width)}
         return self._cells
 
     def _draw(self, row: Values, stream: np.random.Generator) -> None:

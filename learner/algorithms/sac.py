@@ -26,7 +26,7 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, PolicyContract
 
 _HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
-_DELAYED: Final = 1
+_DELAYED_SECTION: Final = 1
 """Section of the tape that runs in every ``delay``-th update."""
 
 
@@ -96,7 +96,7 @@ class Sac(TracedAlgorithm):
         td = [target - value for value in values]
         descend(tape, (weight * total([square(error) for error in td])).mean(), self._critic_adams)
 
-        with tape.section(_DELAYED if self.config.resolved.delay > 1 else 0):
+        with tape.section(_DELAYED_SECTION if self.config.resolved.delay > 1 else 0):
             pi, log_pi = self._act(s, fields["noise"], trains=True)
             pair = concatenate(s, pi)
             descend(tape, (alpha * log_pi - critics.actor_value(pair, randomness)).mean(), [self._actor_adam])
@@ -123,7 +123,7 @@ class Sac(TracedAlgorithm):
         records.set("noise", noise)
         for name, chances in self._critics.draw_fields(numbers).items():
             records.set(name, chances.swapaxes(0, 1))
-        self._run(self.rows, rows, self.sections_due(K, _DELAYED, config.resolved.delay))
+        self._run(self.rows, rows, self.sections_due(K, _DELAYED_SECTION, config.resolved.delay))
         self.updates += K
         td = np.stack([records.get(name) for name in self._errors])
         return Signals(td.mean(axis=0), np.abs(td).max(axis=0), records.get("target"))

@@ -20,7 +20,7 @@ from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
-_DELAYED: Final = 1
+_DELAYED_SECTION: Final = 1
 """Section of the tape that runs in every ``delay``-th update."""
 
 
@@ -82,10 +82,10 @@ class Td3(TracedAlgorithm):
         for name, value in (("td1", td[0]), ("td2", td[1]), ("target", target)):
             tape.output(self._records.fields[name], value)
 
-        with tape.section(_DELAYED):
+        with tape.section(_DELAYED_SECTION):
             pair = concatenate(s, tanh(self._actor(s)))
             descend(tape, -self._critics[0](pair).mean(), self._adams[2:])
-        with tape.section(_DELAYED if config.targets == "delayed" else 0):
+        with tape.section(_DELAYED_SECTION if config.targets == "delayed" else 0):
             for target_net, net in self._pairs:
                 polyak_average(tape, target_net.group, net.group, config.tau)
 
@@ -98,7 +98,7 @@ class Td3(TracedAlgorithm):
         K = rows.shape[1]
         noise = self.normals(K, config.batch, self._m).swapaxes(0, 1) * config.target_noise
         records.set("noise", np.clip(noise, -config.noise_clip, config.noise_clip))
-        self._run(self.rows, rows, self.sections_due(K, _DELAYED, config.delay))
+        self._run(self.rows, rows, self.sections_due(K, _DELAYED_SECTION, config.delay))
         self.updates += K
         twin = np.stack((records.get("td1"), records.get("td2")))
         return Signals(twin.mean(axis=0), np.abs(twin).max(axis=0), records.get("target"))

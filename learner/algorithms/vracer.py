@@ -63,7 +63,7 @@ class Vracer(ReferMinibatchAlgorithm):
     ) -> None:
         """Initialise one trial from each of ``streams``."""
         state, n, m, B = Layout(), n_observations, n_actions, config.batch
-        self._vracer = config
+        self._vracer_config = config
         self._head = HEADS.get(config.advantage)
         self._network = self._lay_out(state, n, 1 + m + (0 if self._head is None else self._head.outputs(m)))
         self._std = common_std(state, m)
@@ -79,7 +79,7 @@ class Vracer(ReferMinibatchAlgorithm):
 
     def _lay_out(self, state: Layout, n: int, outputs: int) -> Mlp | Lstm:
         """Lay out the network without the standard deviation."""
-        self._mlp = Mlp(state, "network", (n, *self._vracer.hidden, outputs), activation=softsign)
+        self._mlp = Mlp(state, "network", (n, *self._vracer_config.hidden, outputs), activation=softsign)
         return self._mlp
 
     def _draw(self, row: Values, stream: np.random.Generator) -> None:
@@ -161,7 +161,7 @@ class Vracer(ReferMinibatchAlgorithm):
         if self._head is not None:
             self._advantages[index] = record[:, 0, self._records.fields["advantage"].slice]
         self._value_ends(batches, k, slots)
-        if (self.updates + 1) % self._vracer.retrace_every == 0:
+        if (self.updates + 1) % self._vracer_config.retrace_every == 0:
             for s in range(self.trials):
                 self._retrace(s)
         return outputs

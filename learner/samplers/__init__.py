@@ -129,15 +129,15 @@ class Sampler(Protocol):
         """Set the training episode whose updates come next (schedules over episodes)."""
         return
 
-    def written(self, slots: NDArray[np.int64]) -> None:
-        """Notify of new experiences in these slots, in insertion order; slots fill from 0 upwards."""
+    def on_write(self, slots: NDArray[np.int64]) -> None:
+        """Called with the slots of new experiences, in insertion order; slots fill from 0 upwards."""
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Receive the signals (n,) of slots (n,) that were just replayed."""
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        """Called with the signals (n,) of slots (n,) that were just replayed."""
         return
 
-    def episode_closed(self, episode_return: float) -> None:
-        """Notify of a training episode's undiscounted return, raw units, before the updates; NaN if unknown."""
+    def on_episode_end(self, episode_return: float) -> None:
+        """Called with a training episode's undiscounted return, raw units, before its updates; NaN if unknown."""
         return
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
@@ -152,7 +152,7 @@ class Sampler(Protocol):
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``; the next draws are then the same."""
 
-    def learned(self) -> State:
+    def learned_state(self) -> State:
         """Return the learned part of ``state()`` that is independent of slots, and so remains valid with another
         memory."""
         return {}

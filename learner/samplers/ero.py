@@ -102,8 +102,8 @@ class Ero(MultiTrialSampler):
         self._features: Final = Features(self._view, self._trials, setting.capacity)
         self._nets: Final = InclusionNets(settings, [stream for _, _, _, stream in spawned])
 
-    def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        self._features.written(slots)
+    def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
+        self._features.on_write(slots)
         for new, own in zip(self._new, slots, strict=True):
             new[own] = True
         self._any_new = True
@@ -141,10 +141,10 @@ class Ero(MultiTrialSampler):
             return self._minibatch_draws[trial].below(int(self._features.stored[trial]), self._batch)
         return included.find(self._minibatch_draws[trial].below(count, self._batch).astype(np.float64) + 0.5)
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Redraw the inclusion of the experiences in an update."""
         (drawn,) = slots
-        self._features.updated(drawn, signals)
+        self._features.on_update(drawn, signals)
         probabilities = self._nets.probabilities(self._inputs(drawn))[..., 0].astype(np.float64)
         for trial, own in enumerate(drawn):
             self._draw_inclusions(trial, own, probabilities[trial])
@@ -175,7 +175,7 @@ class Ero(MultiTrialSampler):
 
     def state(self) -> State:
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
-        state |= self.learned() | {"new": self._new.copy()}
+        state |= self.learned_state() | {"new": self._new.copy()}
         for trial in range(self._trials):
             for name, uniform in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
                 state |= {f"{name}{trial}/{k}": v for k, v in uniform[trial].state().items()}
@@ -183,7 +183,7 @@ class Ero(MultiTrialSampler):
         state["coins"] = stack_stream_words(self._inclusion_streams)
         return state
 
-    def learned(self) -> State:
+    def learned_state(self) -> State:
         return {f"nets/{k}": v for k, v in self._nets.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:

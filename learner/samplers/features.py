@@ -48,7 +48,7 @@ class Features:
         """Number of features in ``full``: 2 n + m + 4."""
         return 2 * self._n + self._view.actions + 4
 
-    def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
+    def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
         for trial, own in enumerate(slots):
             self.td[trial, own] = self.target[trial, own] = 1.0
             self.stored[trial] = max(self.stored[trial], int(own.max(initial=-1)) + 1)
@@ -65,7 +65,7 @@ class Features:
             self._std[trial] = np.where(std > 1e-6 * (1.0 + np.abs(mean)), std, 1.0)
         self._known[mask] = True
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Store finite TD errors and targets, if provided, for slots (S, n)."""
         at = (self._trial, slots)
         for column, values in ((self.td, signals.td), (self.target, signals.target)):

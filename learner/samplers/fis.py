@@ -84,18 +84,18 @@ class Fis:
         self._episode = episode
         self._sampler.begin_episode(episode)
 
-    def written(self, slots: NDArray[np.int64]) -> None:
+    def on_write(self, slots: NDArray[np.int64]) -> None:
         """Reset the replay counts of rewritten slots."""
         if len(slots):
             self._counts[slots] = 0
             self._stored = max(self._stored, int(slots.max()) + 1)
-        self._sampler.written(slots)
+        self._sampler.on_write(slots)
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        self._sampler.updated(slots, signals)
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        self._sampler.on_update(slots, signals)
 
-    def episode_closed(self, episode_return: float) -> None:
-        self._sampler.episode_closed(episode_return)
+    def on_episode_end(self, episode_return: float) -> None:
+        self._sampler.on_episode_end(episode_return)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` weighted minibatches, (updates, batch).
@@ -129,8 +129,8 @@ class Fis:
         }
         return own | {f"within/{name}": value for name, value in self._sampler.state().items()}
 
-    def learned(self) -> State:
-        return {f"within/{name}": value for name, value in self._sampler.learned().items()}
+    def learned_state(self) -> State:
+        return {f"within/{name}": value for name, value in self._sampler.learned_state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``; the next draws are then the same.

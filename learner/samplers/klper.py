@@ -84,8 +84,8 @@ class Klper(Sampler):
             setting.options.sampler_section(KlperSettings).variance,
         )
 
-    def written(self, slots: NDArray[np.int64]) -> None:
-        self._uniform.written(slots)
+    def on_write(self, slots: NDArray[np.int64]) -> None:
+        self._uniform.on_write(slots)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw one minibatch, slots (1, batch), without weights.

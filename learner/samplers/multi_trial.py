@@ -42,7 +42,7 @@ class MultiTrialSampler:
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next."""
 
-    def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
+    def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
         """Record the slots of each trial with new experiences, in order."""
         raise NotImplementedError
 
@@ -53,10 +53,10 @@ class MultiTrialSampler:
         """
         raise NotImplementedError
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         raise NotImplementedError
 
-    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+    def on_episode_end(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
         """Learn from the returns (S,) of the trials whose training episode ended (S,)."""
         gain = np.where(ended, returns - self._previous, np.nan)
         self._previous = np.where(ended, returns, self._previous)
@@ -75,7 +75,7 @@ class MultiTrialSampler:
     def state(self) -> State:
         return {"previous": self._previous.copy()}
 
-    def learned(self) -> State:
+    def learned_state(self) -> State:
         raise NotImplementedError
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -94,15 +94,15 @@ class SingleTrialSampler:
     def begin_episode(self, episode: int) -> None:
         self.sampler.begin_episode(episode)
 
-    def written(self, slots: NDArray[np.int64]) -> None:
-        self.sampler.written([slots])
+    def on_write(self, slots: NDArray[np.int64]) -> None:
+        self.sampler.on_write([slots])
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         fields = (None if field is None else field[None, None] for field in signals)
-        self.sampler.updated(slots[None, None], Signals(*fields))  # type: ignore[arg-type]
+        self.sampler.on_update(slots[None, None], Signals(*fields))  # type: ignore[arg-type]
 
-    def episode_closed(self, episode_return: float) -> None:
-        self.sampler.episode_closed(np.array([episode_return]), np.ones(1, np.bool_))
+    def on_episode_end(self, episode_return: float) -> None:
+        self.sampler.on_episode_end(np.array([episode_return]), np.ones(1, np.bool_))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw one minibatch, slots (1, batch); raises ValueError for more than one, and for a size other than the
@@ -115,8 +115,8 @@ class SingleTrialSampler:
     def state(self) -> State:
         return self.sampler.state()
 
-    def learned(self) -> State:
-        return self.sampler.learned()
+    def learned_state(self) -> State:
+        return self.sampler.learned_state()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self.sampler.restore(state)

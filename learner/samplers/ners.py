@@ -188,11 +188,11 @@ class Ners(MultiTrialSampler):
         for sampler in self._samplers:
             sampler.begin_episode(episode)
 
-    def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
+    def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
         """Set the score of new experiences to 1.0."""
-        self._features.written(slots)
+        self._features.on_write(slots)
         for sampler, replayed, own in zip(self._samplers, self._replayed, slots, strict=True):
-            sampler.written(own)
+            sampler.on_write(own)
             replayed[own] = False
 
     def draw(self, updates: int) -> Draw:
@@ -206,12 +206,12 @@ class Ners(MultiTrialSampler):
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Rescore the experiences of an update; raises ValueError if the algorithm provides no targets."""
         if signals.target is None:
             raise ValueError("NERS needs targets, which the algorithm does not provide")
         (drawn,) = slots
-        self._features.updated(drawn, signals)
+        self._features.on_update(drawn, signals)
         scores = self._nets.scores(self._features_of(drawn))
         for sampler, replayed, own, score in zip(self._samplers, self._replayed, drawn, scores, strict=True):
             sampler.prioritise(own, np.maximum(score, MIN_SCORE))
@@ -244,14 +244,14 @@ class Ners(MultiTrialSampler):
 
     def state(self) -> State:
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
-        state |= self.learned()
+        state |= self.learned_state()
         for trial, sampler in enumerate(self._samplers):
             state |= {f"law{trial}/{k}": v for k, v in sampler.state().items()}
         state["replayed"] = self._replayed.copy()
         state["choices"] = stack_stream_words(self._permutation_streams)
         return state
 
-    def learned(self) -> State:
+    def learned_state(self) -> State:
         return {f"nets/{k}": v for k, v in self._nets.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:

@@ -28,7 +28,7 @@ class _Part(NamedTuple):
 class Prior(Sampler):
     """Draws from two parts of the memory, each with its own sampler: prior experiences, then those of this run.
 
-    Importance weights are those within each part.  While a part holds less than its share, the other one fills the
+    Importance weights are those within each part.  While a part holds less than its share, the other part fills the
     minibatch.
     """
 
@@ -62,23 +62,23 @@ class Prior(Sampler):
         for part in self._parts:
             part.sampler.begin_episode(episode)
 
-    def written(self, slots: NDArray[np.int64]) -> None:
+    def on_write(self, slots: NDArray[np.int64]) -> None:
         for i, part in enumerate(self._parts):
             own = slots[part.mask(slots)] - part.first
             if len(own):
-                part.sampler.written(own)
+                part.sampler.on_write(own)
                 self._stored[i] = max(self._stored[i], int(own.max()) + 1)
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         for part in self._parts:
             own = part.mask(slots)
             if own.any():
                 of_part = (None if field is None else field[own] for field in signals)
-                part.sampler.updated(slots[own] - part.first, Signals(*of_part))  # type: ignore[arg-type]
+                part.sampler.on_update(slots[own] - part.first, Signals(*of_part))  # type: ignore[arg-type]
 
-    def episode_closed(self, episode_return: float) -> None:
+    def on_episode_end(self, episode_return: float) -> None:
         for part in self._parts:
-            part.sampler.episode_closed(episode_return)
+            part.sampler.on_episode_end(episode_return)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches, prior experiences first, (updates, batch).
@@ -108,5 +108,7 @@ class Prior(Sampler):
             part.sampler.restore(sub_state(state, f"{part.name}/"))
         self._stored = state["stored"].tolist()
 
-    def learned(self) -> State:
-        return {f"{part.name}/{name}": value for part in self._parts for name, value in part.sampler.learned().items()}
+    def learned_state(self) -> State:
+        return {
+            f"{part.name}/{name}": value for part in self._parts for name, value in part.sampler.learned_state().items()
+        }

@@ -105,13 +105,13 @@ class ProportionalPer(Sampler):
         self._episode = episode
         self._drawn = max(self._drawn, (episode - 1) * self._updates_per_episode)
 
-    def written(self, slots: NDArray[np.int64]) -> None:
+    def on_write(self, slots: NDArray[np.int64]) -> None:
         """Set new experiences to the largest priority so far."""
         if len(slots):
             self._tree.put(slots, np.full(len(slots), self._largest))
             self._stored = max(self._stored, int(slots.max()) + 1)
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Set priorities from |TD errors|; a non-finite one leaves its slot unchanged."""
         self.prioritise(slots, signals.priority)
 

@@ -61,12 +61,12 @@ class RankDraws:
         self.episode = episode
         self._segments_valid = False
 
-    def written(self, memory: int, slots: NDArray[np.int64]) -> None:
+    def on_write(self, memory: int, slots: NDArray[np.int64]) -> None:
         """Rank a memory's new experiences first until they are replayed."""
         self.orders.per_memory[memory].renew(slots, 0)
         self._segments_valid = False
 
-    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
+    def on_update(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
         """Rank slots (updates, S, n) by |TD error|; NaN leaves the rank of a slot unchanged."""
         self.orders.rank(slots, td)
 
@@ -132,11 +132,11 @@ class RankPer(Sampler):
     def begin_episode(self, episode: int) -> None:
         self._draws.begin_episode(episode)
 
-    def written(self, slots: NDArray[np.int64]) -> None:
+    def on_write(self, slots: NDArray[np.int64]) -> None:
         """Rank new experiences first until they are replayed."""
-        self._draws.written(0, slots)
+        self._draws.on_write(0, slots)
 
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+    def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Rank slots by |TD error|; NaN leaves the rank of a slot unchanged."""
         self._order.rank(slots, signals.priority, largest_first=True, keep_nan_rank=True)
 

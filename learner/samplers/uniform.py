@@ -87,7 +87,7 @@ class Uniform(Sampler):
         """Build the sampler; all weights are 1."""
         return cls(stream)
 
-    def written(self, slots: NDArray[np.int64]) -> None:
+    def on_write(self, slots: NDArray[np.int64]) -> None:
         if len(slots):
             self._stored = max(self._stored, int(slots.max()) + 1)
 

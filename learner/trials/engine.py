@@ -32,7 +32,7 @@ from onrig.learner.trials.learning import Learning, OnPolicyLearning, Replay, Up
 from onrig.learner.trials.memories import Memories
 from onrig.learner.trials.replay_measures import ReplayMeasures
 from onrig.learner.trials.rows import MemoryContents, contents_for
-from onrig.learner.trials.step_run import SHIELD, StepRun, step_problems, takes_noise
+from onrig.learner.trials.step_run import SHIELD_COUNTS, StepRun, step_problems, takes_noise
 from onrig.learner.trials.supported import space_problems, trials_problems
 from onrig.learner.trials.synthetic import SyntheticExperiences
 from onrig.learner.trials.worlds import Bools, World, episode_returns
@@ -65,7 +65,7 @@ class Scores(NamedTuple):
     replayed: NDArray[np.float64] | None = None
     """(S, k) measures of ``onrig.learner.trials.step_run.REPLAYED``, NaN without any; None in worlds of episodes."""
     shield: NDArray[np.float64] | None = None
-    """(S, 2) counts of ``onrig.learner.trials.step_run.SHIELD``; None in worlds of episodes, which have no
+    """(S, 2) counts of ``onrig.learner.trials.step_run.SHIELD_COUNTS``; None in worlds of episodes, which have no
     shield."""
 
 
@@ -114,7 +114,7 @@ class Trials:
         self._closed = np.zeros((2, S))
         """Sum and number of the returns of closed training episodes."""
         self._diverged = np.zeros(S, np.bool_)
-        self._shield = np.zeros((S, len(SHIELD)))
+        self._shield = np.zeros((S, len(SHIELD_COUNTS)))
 
     @property
     def memories(self) -> Memories:

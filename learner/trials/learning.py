@@ -28,7 +28,8 @@ class Learning(Protocol):
         ...
 
     def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
-        """Record the end of training episodes ``which`` (S, K), with the returns of all in raw units."""
+        """Record that the training episodes selected by ``which`` (S, K) have ended; ``returns`` holds every episode's
+        return in raw units."""
         ...
 
     def learn_if_due(self, steps: int) -> None:
@@ -123,7 +124,7 @@ class Replay:
         return rows
 
     def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
-        self.memories.episode_closed(returns[:, 0], which[:, 0])
+        self.memories.on_episode_end(returns[:, 0], which[:, 0])
 
     def learn_if_due(self, steps: int) -> None:
         """Learn if updates are due and the memories hold enough experiences."""
@@ -145,7 +146,7 @@ class Replay:
             if measures is not None:
                 measures.score_minibatches(minibatches)
             signals = self._algorithm.update(minibatches)
-            memories.updated(signals)
+            memories.on_update(signals)
             if measures is not None:
                 measures.add_signals(signals)
             if noise is not None:

@@ -34,13 +34,14 @@ class _KeeperFeedback:
 
     def __init__(self, strategy: Strategy, keepers: Sequence[Keeper]) -> None:
         self._keepers = keepers
-        self._kinds = tuple(signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals)
+        required = strategy.keeper.required_signals
+        self._required_signals = tuple(signal for signal in FEEDBACK.values() if signal in required)
         self._pending: list[tuple[Slots, NDArray[np.float32]]] = []
 
     def add(self, slots: Slots, signals: Signals) -> None:
         """Add the signals of the minibatches drawn in ``slots`` (K, S, B)."""
-        if self._kinds:
-            self._pending.append((slots, np.array([signals.of(kind) for kind in self._kinds], np.float32)))
+        if self._required_signals:
+            self._pending.append((slots, np.array([signals.of(kind) for kind in self._required_signals], np.float32)))
 
     def send(self) -> None:
         """Pass all signals since the last call to the keepers."""
@@ -50,11 +51,11 @@ class _KeeperFeedback:
         values = np.concatenate([each for _, each in self._pending], axis=1)
         self._pending.clear()
         for trial, keeper in enumerate(self._keepers):
-            for kind, signal in enumerate(self._kinds):
+            for kind, signal in enumerate(self._required_signals):
                 trial_values = values[kind, :, trial].reshape(-1)
                 # Feedback from a diverged trial is NaN and ignored.
                 finite = np.isfinite(trial_values)
-                keeper.learned(signal, slots[:, trial].reshape(-1)[finite], trial_values[finite])
+                keeper.on_feedback(signal, slots[:, trial].reshape(-1)[finite], trial_values[finite])
 
 
 class Memories:
@@ -124,17 +125,17 @@ class Memories:
             for i, (exploration, episode) in enumerate(zip(prior.exploration.tolist(), episodes, strict=True)):
                 slot = keeper.place()
                 if slot >= 0:
-                    keeper.written(slot, exploration, episode)
+                    keeper.on_write(slot, exploration, episode)
                     self.rows[trial, slot] = rows[i]
                     self._created_at_step[trial, slot] = _BEFORE_ALL_STEPS
                     self._stored[trial] = max(self._stored[trial], slot + 1)
                     if self._trajectories is not None:
-                        self._trajectories.written(trial, np.array([slot]), keys[[i]])
+                        self._trajectories.on_write(trial, np.array([slot]), keys[[i]])
                 slots.append(slot)
             placed = np.array(slots, np.int64)
             written.append(placed[placed >= 0])
-            self.notes.written(trial, written[-1])
-        self._sampling.written(written)
+            self.notes.on_write(trial, written[-1])
+        self._sampling.on_write(written)
 
     @property
     def ready(self) -> bool:
@@ -152,7 +153,7 @@ class Memories:
         """Set the samplers' training episode, or environment step for trials that advance step by step."""
         self._sampling.begin_episode(episode)
 
-    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+    def on_episode_end(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
         """Pass the returns (S,) of trials whose training episode ended (S,) to the samplers.
 
         Returns are undiscounted, in raw units.  Call it before the updates after the episode.
@@ -160,7 +161,7 @@ class Memories:
         self._next_key += ended
         for trial in np.flatnonzero(ended).tolist():
             self._episode[trial] += 1
-        self._sampling.episode_closed(returns, ended)
+        self._sampling.on_episode_end(returns, ended)
 
     def insert(self, measured: Rows, altered: AlteredEpisode | None = None) -> None:
         """Offer T steps (S, T, width) of every trial to its keeper, in order."""
@@ -175,8 +176,8 @@ class Memories:
             written = [self._insert_steps(trial, rows, before) for trial, rows in enumerate(measured)]
         self._next_key += measured.shape[1]
         for trial, slots in enumerate(written):
-            self.notes.written(trial, slots)
-        self._sampling.written(written)
+            self.notes.on_write(trial, slots)
+        self._sampling.on_write(written)
 
     def _insert_step(self, rows: Rows, before: int) -> list[Slots]:
         """Insert one step of every trial, (S, width)."""
@@ -193,7 +194,7 @@ class Memories:
         written = [np.array([slot] if slot >= 0 else [], np.int64) for slot in slots]
         if self._trajectories is not None:
             for trial in trials.tolist():
-                self._trajectories.written(trial, written[trial], self._next_key[[trial]])
+                self._trajectories.on_write(trial, written[trial], self._next_key[[trial]])
         return written
 
     def _insert_steps(self, trial: int, rows: Rows, before: int) -> Slots:
@@ -210,7 +211,7 @@ class Memories:
         self._created_at_step[trial, slots] = before + steps
         self._stored[trial] = max(self._stored[trial], slots.max(initial=-1) + 1)
         if self._trajectories is not None:
-            self._trajectories.written(trial, slots, self._next_key[trial] + steps)
+            self._trajectories.on_write(trial, slots, self._next_key[trial] + steps)
         return written
 
     def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
@@ -224,7 +225,7 @@ class Memories:
         keeper = self._keepers[trial]
         slot = keeper.place()
         if slot >= 0:
-            keeper.written(slot, exploration, self._episode[trial])
+            keeper.on_write(slot, exploration, self._episode[trial])
         return slot
 
     def _insert_altered(self, trial: int, measured: Rows, altered: AlteredEpisode) -> Slots:
@@ -248,7 +249,7 @@ class Memories:
                 rows[slot] = measured[i]
             if renewed or not synthetic[slot]:
                 self._created_at_step[trial, slot] = self.offered - len(measured) + i
-            keeper.written(slot, float(rows[slot, exploration_column]), episode)
+            keeper.on_write(slot, float(rows[slot, exploration_column]), episode)
         placed = np.array(slots, np.int64)
         return placed[placed >= 0]
 
@@ -332,7 +333,7 @@ class Memories:
         age: NDArray[np.float64] = created / max(self._contents.setting.steps, 1)
         return age
 
-    def updated(self, signals: Signals) -> None:
+    def on_update(self, signals: Signals) -> None:
         """Pass the signals of the last drawn minibatches to samplers and keepers."""
-        self._sampling.updated(self.slots, signals)
+        self._sampling.on_update(self.slots, signals)
         self._keeper_feedback.add(self.slots, signals)

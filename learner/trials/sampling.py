@@ -38,7 +38,7 @@ class Sampling(Protocol):
         """Set the training episode (schedules over episodes)."""
         return
 
-    def written(self, slots: Sequence[Slots]) -> None:
+    def on_write(self, slots: Sequence[Slots]) -> None:
         """Receive the slots with new experiences of each trial, in order."""
         ...
 
@@ -46,11 +46,11 @@ class Sampling(Protocol):
         """Choose minibatches: slots (updates, S, batch), weights of the same shape or None."""
         ...
 
-    def updated(self, slots: Slots, signals: Signals) -> None:
+    def on_update(self, slots: Slots, signals: Signals) -> None:
         """Receive the signals of the last draw, slots (updates, S, batch)."""
         return
 
-    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+    def on_episode_end(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
         """Receive the returns (S,) of trials whose training episode ended (S,), before the updates after it."""
         return
 
@@ -67,9 +67,9 @@ class SeparateSampling:
         for sampler in self._samplers:
             sampler.begin_episode(episode)
 
-    def written(self, slots: Sequence[Slots]) -> None:
+    def on_write(self, slots: Sequence[Slots]) -> None:
         for sampler, trial_slots in zip(self._samplers, slots, strict=True):
-            sampler.written(trial_slots)
+            sampler.on_write(trial_slots)
 
     def draw(self, updates: int) -> Draw:
         draws = [sampler.draw(self._batch, updates) for sampler in self._samplers]
@@ -77,15 +77,15 @@ class SeparateSampling:
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(slots, np.stack(weights, axis=1) if weights else None)
 
-    def updated(self, slots: Slots, signals: Signals) -> None:
+    def on_update(self, slots: Slots, signals: Signals) -> None:
         if not self.required_signals:
             return
         for trial, sampler in enumerate(self._samplers):
-            sampler.updated(slots[:, trial].reshape(-1), signals.of_trial(trial))
+            sampler.on_update(slots[:, trial].reshape(-1), signals.of_trial(trial))
 
-    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+    def on_episode_end(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
         for trial in np.flatnonzero(ended).tolist():
-            self._samplers[trial].episode_closed(float(returns[trial]))
+            self._samplers[trial].on_episode_end(float(returns[trial]))
 
 
 class KlperSampling(Sampling):
@@ -99,8 +99,8 @@ class KlperSampling(Sampling):
         self._view: Final = view
         self._variance: Final = variance
 
-    def written(self, slots: Sequence[Slots]) -> None:
-        self._uniform.written(slots)
+    def on_write(self, slots: Sequence[Slots]) -> None:
+        self._uniform.on_write(slots)
 
     def draw(self, updates: int) -> Draw:
         """Draw one minibatch for each trial; raises ValueError for more, since policies change between minibatches."""
@@ -125,11 +125,11 @@ class RankPerSampling(Sampling):
         for fis, _ in self._fis:
             fis.begin_episode(episode)
 
-    def written(self, slots: Sequence[Slots]) -> None:
+    def on_write(self, slots: Sequence[Slots]) -> None:
         for trial, trial_slots in enumerate(slots):
-            self._per.written(trial, trial_slots)
+            self._per.on_write(trial, trial_slots)
         for (fis, _), trial_slots in zip(self._fis, slots, strict=False):
-            fis.written(trial_slots)
+            fis.on_write(trial_slots)
 
     def draw(self, updates: int) -> Draw:
         """Draw one minibatch for each trial; raises ValueError for more, since draws depend on the last errors."""
@@ -144,8 +144,8 @@ class RankPerSampling(Sampling):
             trial_slots[:] = fis.draw(self._batch).weights
         return Draw(draw.slots, weights)
 
-    def updated(self, slots: Slots, signals: Signals) -> None:
-        self._per.updated(slots, signals.priority)
+    def on_update(self, slots: Slots, signals: Signals) -> None:
+        self._per.on_update(slots, signals.priority)
 
 
 class PresetSlots:
@@ -160,13 +160,13 @@ class PresetSlots:
     def begin_episode(self, episode: int) -> None:
         """Do nothing."""
 
-    def written(self, slots: Slots) -> None:
+    def on_write(self, slots: Slots) -> None:
         """Do nothing."""
 
-    def updated(self, slots: Slots, signals: Signals) -> None:
+    def on_update(self, slots: Slots, signals: Signals) -> None:
         """Do nothing."""
 
-    def episode_closed(self, episode_return: float) -> None:
+    def on_episode_end(self, episode_return: float) -> None:
         """Do nothing."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
@@ -178,7 +178,7 @@ class PresetSlots:
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Do nothing: the state is empty."""
 
-    def learned(self) -> State:
+    def learned_state(self) -> State:
         return {}
 
 

@@ -45,7 +45,7 @@ REPLAYED: Final = (
 """Measures between evaluations: mean |TD error|, mean target (units of the scaled reward) and KLPER's score of the
 minibatches; KLPER's score of batches of stored experiences by origin; and ``DIVERGENCES``."""
 
-SHIELD: Final = ("interventions", "trips")
+SHIELD_COUNTS: Final = ("interventions", "trips")
 """Counts between evaluations: training steps in which a shield changed the action, and in which it switched to its
 fallback."""
 

@@ -47,7 +47,7 @@ class Actor(Protocol):
     def is_over(self, state: State, terminated: bool) -> bool:
         """Whether the episode ends with this frame."""
 
-    def closed(self, step: Step, completed: Step | None) -> None:
+    def on_episode_end(self, step: Step, completed: Step | None) -> None:
         """Take the last record of an episode, and the one that it completes."""
 
 
@@ -77,7 +77,7 @@ class ByPolicies:
         step.flags |= switch.marks()
         self._tick.ask(step, switch.active, switch.policy_id)
 
-    def closed(self, step: Step, completed: Step | None) -> None:
+    def on_episode_end(self, step: Step, completed: Step | None) -> None:
         """As Actor; unused."""
 
 
@@ -192,6 +192,6 @@ class ByTrainer:
         """As Actor: also where the trainer is silent, or wants another episode."""
         return self._tick.is_over(state, terminated) or self._silent or self._wants_episode()
 
-    def closed(self, step: Step, completed: Step | None) -> None:
+    def on_episode_end(self, step: Step, completed: Step | None) -> None:
         """As Actor."""
         self._samples.send(step, completed, over=True)

@@ -80,9 +80,9 @@ class Arming:
         """Apply an event and execute its actions, except RESET and END, which belong to the loop."""
         for action in self.machine.apply(event, fault, detail):
             if action is Action.ARM:
-                self.confirmation.arming()
+                self.confirmation.withdraw()
                 self._session.arm()
-                self.confirmation.armed()
+                self.confirmation.on_armed()
             elif action is Action.DISARM:
                 self._disarm()
             elif action is Action.CLEAR_FAULT:
@@ -126,7 +126,7 @@ class Arming:
     def _latched_frame(self) -> Frame | None:
         return latched_frame(self._session, self._pace.request_frame, self._config.wall_period_ns)
 
-    def leave(self) -> None:
+    def end_run(self) -> None:
         """End the run by the shortest path from the current state."""
         if self.state is State.DISCONNECTED:
             return

@@ -73,7 +73,7 @@ class RateCheck:
 
 
 class FrozenCheck:
-    """Detector of sensors that do not change by more than a count although the commands must have moved the rig.
+    """Detector of sensors that do not change by more than a count although the commands should have moved the rig.
 
     A decoder that has lost one of its two lines dithers by one count.
     """

@@ -233,7 +233,7 @@ class FrameSource:
         self._last_received_ns = received_ns
         return state
 
-    def finished(self) -> None:
+    def on_tick_end(self) -> None:
         """Record the end of the loop's work for the last frame."""
         self.busy_until_ns = time.monotonic_ns()
         # After the tick, because reading the CPU clock is a system call.

@@ -68,7 +68,7 @@ class Homing:
             if pause is not None:
                 spent += 1
                 if spent == _RESETS:
-                    detail = f"{_RESETS} resets in a row spent a budget: {pause.cause}; {pause.hint}"
+                    detail = f"{_RESETS} resets in a row used up a budget: {pause.cause}; {pause.hint}"
                     self._arming.take(Event.TRIP, FaultName.RESET_FAILED, detail)
                     raise Halted(FaultName.RESET_FAILED, detail)
             elif is_there:
@@ -96,7 +96,7 @@ class Homing:
                 step.t_send_ns = time.monotonic_ns()
                 step.tick_ns = step.t_send_ns - received_ns
                 self._board[Word.TICK] = step.tick + 1
-                frames.finished()
+                frames.on_tick_end()
             frames.account(step, state, answer.completed)
             if answer.completed is not None:
                 self._push(answer.completed)

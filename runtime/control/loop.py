@@ -114,7 +114,7 @@ class ControlLoop:
                 self._evaluate(episode)
             arming.take(Event.COMPLETED)
         except Stopped:
-            arming.leave()
+            arming.end_run()
             raise
         except LinkError as error:
             arming.take(Event.LINK_LOST, link_fault(error), str(error))
@@ -275,7 +275,7 @@ class ControlLoop:
             if self._slack.follows(t7 - t1) and frames.punctual:
                 self.arming.reports.send(1)
                 self._switch.prepare_until(t0 + self._period_ns)
-            frames.finished()
+            frames.on_tick_end()
 
     def _command(self, state: State, answer: Answer) -> None:
         try:
@@ -288,7 +288,7 @@ class ControlLoop:
         """Close the episode at the step in force when the connection closed."""
         step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
         self._pace.push(step)
-        self._actor.closed(step, None)
+        self._actor.on_episode_end(step, None)
         self._board[Word.ROWS] += 1
 
     def _close(self, state: State, answer: Answer) -> None:
@@ -307,7 +307,7 @@ class ControlLoop:
             self._mark_closing(step)
             step.tick_ns = time.monotonic_ns() - received_ns
             self._pace.push(step)
-            self._actor.closed(step, answer.completed)
+            self._actor.on_episode_end(step, answer.completed)
             self._board[Word.ROWS] += 1
 
     def _conclude(self, state: State) -> None:

@@ -65,7 +65,7 @@ class KeptPosition:
     """Position of the running loop, stored after each episode, from which a run resumes after a crash."""
 
     def __init__(self, store: Latest | None) -> None:
-        """``store``: where to store it (None: nowhere)."""
+        """``store``: where to store it (None: do not store it)."""
         self.store = store
         self.at: tuple[int, bool] | None = None
         """Episode, and whether its evaluation is complete; None until it is known."""

@@ -123,16 +123,16 @@ class Confirmation:
 
     def restart(self) -> None:
         """Discard the frames so far, since their numbers restart after a reboot of the device."""
-        self.arming()
+        self.withdraw()
         self._armed_at = self._shown = None
 
-    def arming(self) -> None:
+    def withdraw(self) -> None:
         """Withdraw the confirmation: the device is about to be armed."""
         self._board[Word.SAFE_NS] = 0
         self._board[Word.SAFE_SINCE_NS] = 0
         self._output.reset()
 
-    def armed(self) -> None:
+    def on_armed(self) -> None:
         """Record the answer to ARM: frames received so far were sampled before it and confirm nothing."""
         self._armed_at = self._session.last_frame
 

@@ -49,7 +49,7 @@ class PolicyPorts:
         ``step.explored`` the action with noise (SI units); both are NaN if the policy fails, or if its ports contradict
         each other: a draw moved by noise further than its deviation would evade the amplitude.
         """
-        # After a swap or a rollback the state belongs to another policy, or predates ticks of another one.
+        # After a swap or a rollback the state belongs to another policy, or predates ticks of another policy.
         if policy is not self._asked or step.tick != self._last + 1:
             self._asked = policy
             self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)

@@ -52,7 +52,7 @@ def enter_realtime(settings: RealTime) -> list[str]:
         try:
             os.sched_setaffinity(0, {cpu})
         except (OSError, ValueError, AttributeError) as error:
-            warnings.append(f"CPU {cpu} is not available ({error}); running on any")
+            warnings.append(f"CPU {cpu} is not available ({error}); not pinning the process")
     if settings.priority > 0:
         try:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(settings.priority))

@@ -42,7 +42,7 @@ class Tick:
     ) -> None:
         """``clock`` (ns) measures third-party code; without it, as in virtual time, durations are not checked."""
         rig = config.rig
-        guard = Guard(self._foreign_failed, budget_ns(config.period_us), clock)
+        guard = Guard(self._on_third_party_failure, budget_ns(config.period_us), clock)
 
         def watch(name: str, test: ScalarTest) -> ScalarTest:
             return guard.wrap(name, test, False)
@@ -217,7 +217,7 @@ class Tick:
         step.reward = self._reward(observation, step.applied, terminated)
         return terminated
 
-    def _foreign_failed(self, detail: str) -> None:
+    def _on_third_party_failure(self, detail: str) -> None:
         """Record a failure of third-party code, which ends the episode at this frame."""
         if self.contradiction is None:
             self.contradiction = Contradiction(FaultName.TICK_CODE_FAILED, detail)

@@ -34,7 +34,7 @@ class Withdrawal:
 
     def apply(self) -> None:
         """Pause, or cut the exploration back, if the promise was withdrawn.  Raises Stopped, Halted."""
-        if self._reacted or not self._board[Word.WITHDRAWN]:
+        if self._reacted or not self._board[Word.PROMISE_WITHDRAWN]:
             return
         self._reacted = True
         if self._reaction == "reduce":

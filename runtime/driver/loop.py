@@ -41,7 +41,7 @@ class DriverLoop:
         data = self._line.read(due_ns - now)
         offset_us = (self._now_ns() - self._sampled_ns) // 1000
         if self._line.hung_up and self._connected:
-            device.link_lost(offset_us)
+            device.on_link_loss(offset_us)
         self._connected = not self._line.hung_up
         if not period_ns:
             device.poll_estop()

@@ -18,7 +18,7 @@ import msgspec
 LINK_VERSION: Final = 7
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
-"""Limit on a header, which may hold a rig's whole configuration."""
+"""Limit on a header, which may hold a rig's complete configuration."""
 MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024 + 64 * 1024
 """Limit on a frame to the rig: the largest admissible policy, and some margin."""
@@ -62,7 +62,7 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
 
 
 class Ancestor(msgspec.Struct, frozen=True):
-    """Memory from which another one was restored through checkpoints."""
+    """Earlier memory from whose checkpoint a memory was restored."""
 
     memory: bytes
     """Its token."""
@@ -200,7 +200,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """Detachment of the learner; another one may take the push role."""
+    """Detachment of the learner; another learner may take the push role."""
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="ok"):

@@ -148,7 +148,7 @@ def end_reason(connection: PendingConnection, now_s: float, last_poll_s: float, 
         and connection.bytes_in_flight
         and last_poll_s - connection.oldest_frame_s > INCOMPLETE_MESSAGE_TIMEOUT_S
     ):
-        return "a message that is never completed"
+        return "an incomplete message"
     return None
 
 

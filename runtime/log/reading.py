@@ -152,7 +152,7 @@ def _read_newest(path: Path, messages: StepMessages, maximum: int) -> Records:
             if _read_summary(file) is not None:
                 for schema, _, message in make_reader(file).iter_messages(STEPS, reverse=True):
                     if schema is None or schema.data != expected:
-                        raise LogDamagedError(f"{path}: its steps are laid out by another version, or for another rig")
+                        raise LogDamagedError(f"{path}: its steps have the layout of another version or rig")
                     newest.append(message.data)
                     if len(newest) >= maximum:
                         break

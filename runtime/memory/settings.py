@@ -137,7 +137,7 @@ def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator
     except ValueError as error:
         yield "strategy", str(error)
         return
-    needed = f"FULL keeps all of the run's {run_length} experiences"
+    needed = f"FULL keeps all {run_length} experiences of the run"
     if budget is not None:
         try:
             fit = _fitting_capacity(selection, budget, layout)

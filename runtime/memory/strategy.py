@@ -38,13 +38,13 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     corrections: ClassVar[tuple[str, ...]] = ()
     """Suffixes allowed after a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
     parameter: ClassVar[Parameter | None] = None
-    """Number in parentheses behind its name; None if it takes none."""
+    """Number in parentheses after its name; None if it takes none."""
     required_signals: ClassVar[frozenset[Signal]] = frozenset()
     """Requirements on the learner's algorithm other than the TD error."""
     bytes_per_slot: ClassVar[float] = 0.0
     """Maximum bytes that the learner needs for it per experience, apart from a fixed overhead."""
     contains_sampling: ClassVar[bool] = False
-    """Whether it contains another sampling, in brackets behind its name."""
+    """Whether it contains another sampling, in brackets after its name."""
     can_be_contained: ClassVar[bool] = True
     """Whether another sampling can contain it: its draws can have any size, and do not depend on the policy."""
     keeps_seeds: ClassVar[bool] = False
@@ -55,7 +55,7 @@ def keeper_class(name: str) -> type[Keeper]:
     """Return the class of a retention's keeper; raises KeyError if the name is unknown, ValueError if it is broken."""
     keeper: type[Keeper] = registry.load(registry.RETENTIONS, name)
     if getattr(keeper, "name", None) != name:
-        raise ValueError(f"'{name}' of {registry.RETENTIONS} has another name: {getattr(keeper, 'name', None)!r}")
+        raise ValueError(f"the retention registered as '{name}' calls itself {getattr(keeper, 'name', None)!r}")
     return keeper
 
 
@@ -77,7 +77,7 @@ class SamplingParts(NamedTuple):
     correction: str = ""
     argument: float | None = None
     contained: str = ""
-    """Sampling that it draws by; empty for most."""
+    """Inner sampling; empty for most."""
 
     @property
     def each(self) -> Iterator[SamplingParts]:
@@ -182,16 +182,18 @@ def parse_sampling(sampling: str) -> SamplingParts:
 
 
 def _parse_contained(name: str, known: type[Sampling], text: str | None) -> str:
-    """Return the sampling within another one; raises ValueError."""
+    """Return the inner sampling; raises ValueError."""
     if not known.contains_sampling:
         if text is not None:
-            raise ValueError(f"{name} draws by no other sampling, got '[{text}]'")
+            raise ValueError(f"{name} takes no inner sampling, got '[{text}]'")
         return ""
     if text is None:
-        raise ValueError(f"{name} draws by another sampling, such as {name}(0.5)[Uniform]")
+        raise ValueError(f"{name} needs an inner sampling in brackets, such as {name}(0.5)[Uniform]")
     parts = parse_sampling(text)
     if not sampling_class(parts.name).can_be_contained:
-        raise ValueError(f"{name} cannot contain {parts.name}, which only draws complete minibatches: use another one")
+        raise ValueError(
+            f"{name} cannot contain {parts.name}, which only draws complete minibatches: use another sampling"
+        )
     return str(parts)
 
 

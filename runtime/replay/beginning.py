@@ -112,7 +112,7 @@ def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Warn, loop_
     except OSError as error:
         if loop_running:  # for example a full disk; retried
             raise
-        raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
+        raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run was not resumed") from None
 
 
 def files_at(upkeep: Upkeep) -> dict[str, Extent]:

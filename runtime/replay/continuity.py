@@ -1,7 +1,7 @@
 """Continuity between replay processes: the state with which one starts and that it leaves to the next.
 
 There are four kinds of start.  A new run has no state.  A resumed run first returns to its last position and reports
-that to the loop (:mod:`onrig.runtime.replay.recovery`).  A process that replaces another one next to a running loop
+that to the loop (:mod:`onrig.runtime.replay.recovery`).  A process that replaces an earlier one next to a running loop
 restores the checkpoint and reads the records still in the ring again; in lockstep it first cuts the run's files back to
 the checkpoint, like a resumed run, so that everything after it is repeated bit for bit.
 """
@@ -194,8 +194,9 @@ class Continuity:
             self._written_at = self._repetition.resume(recovery.start.episode)
         if recovery.durations is not None:
             figures.restore_durations(recovery.durations)
-        figures.follow(recovery.rows, recovery.unrecorded, recovery.in_memory)
-        self._newer_than_checkpoint += sum(row.steps + 1 for row in recovery.unrecorded) - recovery.in_memory
+        figures.follow(recovery.rows, recovery.unrecorded, recovery.n_checkpointed_records)
+        self._newer_than_checkpoint += sum(row.steps + 1 for row in recovery.unrecorded)
+        self._newer_than_checkpoint -= recovery.n_checkpointed_records
         requests.feed.closed = recovery.start.episode
         self._parts.policies.reserve_ids(max((row.policy_id for row in recovery.rows), default=0))
         policy = self._parts.policies.reinstate()
@@ -231,7 +232,7 @@ class Continuity:
     def _note_collected(self, written: bool) -> None:
         """Mark what a collected checkpoint covers, which need not be collected again: writing it is retried."""
         if written:
-            self._parts.policies.synced(self._unsynced_policies)
+            self._parts.policies.mark_synced(self._unsynced_policies)
             self._new_names = False
 
     def close(self) -> None:
@@ -250,8 +251,8 @@ class Continuity:
         parts.rows.flush()
         if parts.rows.waiting or parts.policies.waiting:
             raise CheckpointError(
-                f"{self._folder}: {parts.rows.waiting} rows and {parts.policies.waiting} policies wait for room on the "
-                "disk; no checkpoint is written before them"
+                f"{self._folder}: {parts.rows.waiting} rows and {parts.policies.waiting} policies are waiting for "
+                "disk space; no checkpoint is written before them"
             )
         next_seq = parts.ring.taken
         log = self._log.account()

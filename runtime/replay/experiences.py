@@ -80,7 +80,7 @@ class Memory:
                     steps[i],
                     behaviours[i],
                 )
-                keeper.written(slot, explorations[i], episodes[i])
+                keeper.on_write(slot, explorations[i], episodes[i])
         self.offered += len(rewards)
 
     def seed(self, t: Transitions) -> None:
@@ -117,7 +117,7 @@ class Memory:
             int(t.step[i]),
             t.behaviour[i],
         )
-        self.keeper.written(slot, exploration, int(t.episode[i]))
+        self.keeper.on_write(slot, exploration, int(t.episode[i]))
 
     def _write_again(self, slot: int, offered: int) -> None:
         """Rewrite the slot unchanged; the keeper requires a write, with the episode of the ``offered`` experience.
@@ -140,7 +140,7 @@ class Memory:
             int(storage.step[slot]),
             storage.behaviour[slot],
         )
-        self.keeper.written(slot, exploration, offered)
+        self.keeper.on_write(slot, exploration, offered)
 
     def take_feedback(
         self, signal: Signal, slots: Slots, generations: NDArray[np.uint32], values: NDArray[np.float32]
@@ -152,6 +152,6 @@ class Memory:
         current = self.storage.is_current(slots, generations)
         good = current & np.isfinite(values)
         self.stale_errors += int(np.count_nonzero(~current))
-        self.keeper.learned(signal, slots[good], values[good])
+        self.keeper.on_feedback(signal, slots[good], values[good])
         if self.on_errors is not None and signal is Signal.TD_ERROR:
             self.on_errors(slots[good], generations[good], values[good])

@@ -1,4 +1,4 @@
-"""Memory limit of the replay process; beyond it the process ends, and its supervisor starts another one.
+"""Memory limit of the replay process; beyond it the process ends, and its supervisor starts a new one.
 
 TCP peers are limited by ``onrig.runtime.link.acceptor``.  The socket in the rig's folder has no such limit: a process
 that can open it runs as the rig's user and could kill the replay process anyway, but it must not exhaust the machine's

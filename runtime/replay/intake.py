@@ -53,12 +53,12 @@ class Intake:
         tick_events: TickEvents,
         telemetry: Telemetry | None,
         *,
-        told: int,
+        first_unreported: int,
         first_unlogged: int,
     ) -> None:
         self._parts, self._timing, self._log = parts, timing, log
         self._tick_events, self._telemetry = tick_events, telemetry
-        self.told: Final = told
+        self.first_unreported: Final = first_unreported
         """Number of the first record not yet reported."""
         self.first_unlogged: Final = first_unlogged
         """Number of the first record not yet logged by a previous process."""
@@ -68,16 +68,16 @@ class Intake:
         parts = self._parts
         parts.memory.insert(parts.builder.add(records))
         parts.figures.add(records)
-        untold = since(records, self.told)
-        parts.watch.follow(records[: len(records) - len(untold)], told=True, ruled=False)
-        parts.watch.add(untold)
+        new = since(records, self.first_unreported)
+        parts.watch.follow(records[: len(records) - len(new)], reported=True, ruled=False)
+        parts.watch.add(new)
         parts.policies.follow(records, parts.ring.dropped)
         self._timing.add(records)
         self.log(records)
-        if len(untold):
-            self._tick_events.add(untold)
+        if len(new):
+            self._tick_events.add(new)
             if self._telemetry is not None:
-                self._telemetry.add(untold)
+                self._telemetry.add(new)
         first_unlogged = since(records, self.first_unlogged)
         for row in parts.accounts.add(records):
             parts.rows.append(row)

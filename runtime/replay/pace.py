@@ -49,8 +49,8 @@ class Pace(Protocol):
     def pause_ms(self, now_s: float) -> int:
         """Return how long to wait for a learner's request if there is nothing else to do."""
 
-    def note_pause(self, *, heard: bool) -> None:
-        """Record the end of a pause; ``heard``: whether a request ended it."""
+    def note_pause(self, *, by_request: bool) -> None:
+        """Record the end of a pause; ``by_request``: whether a request ended it."""
 
     def conclude(self, now_s: float) -> None:
         """Write the checkpoint that is due, and let the loop continue if it waits."""
@@ -90,7 +90,7 @@ class RealTime:
         left_s = self._next_s - now_s
         return max(_MIN_PAUSE_MS, round(1e3 * (left_s if left_s > 0.0 else _READ_INTERVAL_S)))
 
-    def note_pause(self, *, heard: bool) -> None:
+    def note_pause(self, *, by_request: bool) -> None:
         """Do nothing: pauses do not depend on requests."""
 
     def conclude(self, now_s: float) -> None:
@@ -140,8 +140,8 @@ class Lockstep:
         """Return the pause, doubled while nothing arrives."""
         return self._pause_ms
 
-    def note_pause(self, *, heard: bool) -> None:
-        self._pause_ms = _MIN_PAUSE_MS if heard else min(2 * self._pause_ms, _MAX_PAUSE_MS)
+    def note_pause(self, *, by_request: bool) -> None:
+        self._pause_ms = _MIN_PAUSE_MS if by_request else min(2 * self._pause_ms, _MAX_PAUSE_MS)
 
     def conclude(self, now_s: float) -> None:
         """Open the barrier after an episode that all have concluded, once its checkpoint is on disk."""

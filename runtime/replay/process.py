@@ -93,7 +93,7 @@ class ReplayProcess:
         if beginning.upkeep.restored is None and config.selection.seeds is not None:
             memory.seed(read_seeds(run_folder))
         self.took_over: Final = beginning.start.took_over
-        """Whether this process replaces another one next to the same loop."""
+        """Whether this process replaces an earlier one next to the same loop."""
         self.begins: Final = beginning.is_first
         """Whether this process starts the run from the beginning."""
         self.recovery: Final = beginning.recovery
@@ -106,7 +106,7 @@ class ReplayProcess:
             self._board[Word.ROWS_BEFORE] = self._parts.rows.count
         self._telemetry = open_telemetry(shm, layout, memory.storage, self._process_figures, lockstep=config.lockstep)
         if self._telemetry is not None:
-            memory.on_errors = self._telemetry.replayed
+            memory.on_errors = self._telemetry.on_replay
         self._continuity = Continuity(config, run_folder, beginning, self._parts, self._log, self._events.write)
         self.policy: Final = self._continuity.begin(self.recovery)
         """Id of the policy with which a resumed run continues; 0 without one."""
@@ -155,12 +155,12 @@ class ReplayProcess:
             self._log,
             TickEvents(self._events.write),
             self._telemetry,
-            told=board[Word.TAKEN],
+            first_unreported=board[Word.TAKEN],
             first_unlogged=board[Word.LOGGED],
         )
         if context is not None:
             intake.log(context)
-            parts.watch.follow(context, told=True, ruled=True)
+            parts.watch.follow(context, reported=True, ruled=True)
         feed = parts.requests.feed
         feed.closed = max(feed.closed, closed_before(parts.ring, board[Word.CLOSED]))
         return intake
@@ -197,7 +197,7 @@ class ReplayProcess:
                 self._parts.promise.add(records)
             self._parts.ring.take(len(records))
             self._warn_if_full()
-            self._board[Word.TAKEN] = max(self._parts.ring.taken, self._intake.told)
+            self._board[Word.TAKEN] = max(self._parts.ring.taken, self._intake.first_unreported)
         self._serve()
         if self._parts.requests.succession.replaced:
             self._replace_learner()
@@ -258,7 +258,7 @@ class ReplayProcess:
 
     def idle(self) -> None:
         """Wait briefly for a request; the ring is polled."""
-        self._pace.note_pause(heard=self._server.wait(self._pace.pause_ms(time.monotonic())))
+        self._pace.note_pause(by_request=self._server.wait(self._pace.pause_ms(time.monotonic())))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class ReplayProcess:
         self._report_progress()
         self._log.close()
         active = self._board[Word.POLICY]
-        withdrawn = {"promise_withdrawn": True} if self._board[Word.WITHDRAWN] else {}
+        withdrawn = {"promise_withdrawn": True} if self._board[Word.PROMISE_WITHDRAWN] else {}
         summary = withdrawn | summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
         account = self._continuity.account(self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS])
         listed = read_list(self._folder)

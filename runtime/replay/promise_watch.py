@@ -40,7 +40,7 @@ class StepCheck(Protocol):
         all steps)."""
 
 
-class SlidingTest:
+class SlidingWindowTest:
     """Sequential test over episodes."""
 
     def __init__(self, claimed: float) -> None:
@@ -88,7 +88,7 @@ class PromiseWatch:
     ) -> None:
         """``claimed``: permitted share of unexplained steps in an episode; ``withdrawn``: already withdrawn."""
         self._word, self._check, self._event, self._withdraw = promise.basis, check, event, withdraw
-        self._test = SlidingTest(claimed)
+        self._test = SlidingWindowTest(claimed)
         self._waiting: list[NDArray[np.void]] = []
         self._n_waiting = self._outside = self._steps = 0
         self.withdrawn = withdrawn
@@ -134,7 +134,7 @@ class PromiseWatch:
         records = np.concatenate(self._waiting)
         try:
             outside, steps = self._check.count(records)
-        except Exception as error:  # the plant may be foreign code
+        except Exception as error:  # the plant may be third-party code
             self._event("promise_unchecked", reason=describe_exception(error))
             self.unchecked = True
             return
@@ -182,6 +182,6 @@ def watch_promise(
         claimed_share(config.limits.predicted),
         check,
         event,
-        lambda: board.__setitem__(BoardWord.WITHDRAWN, 1),
-        withdrawn=bool(board[BoardWord.WITHDRAWN]),
+        lambda: board.__setitem__(BoardWord.PROMISE_WITHDRAWN, 1),
+        withdrawn=bool(board[BoardWord.PROMISE_WITHDRAWN]),
     )

@@ -64,7 +64,7 @@ class Recovery(NamedTuple):
     durations: Durations | None
     cut: Mapping[str, int]
     """Amount cut: rows, policies, bytes of a broken row."""
-    in_memory: int = 0
+    n_checkpointed_records: int = 0
     """Number of records of the ``unrecorded`` episodes included in the checkpoint."""
 
     @property
@@ -138,8 +138,8 @@ def recover(
     durations = point.durations if point is not None else None
     start = loop if lockstep else _after(loop, filed, unrecorded, RolledBack(folder / "policies"))
     opened = {(sums.episode, sums.kind): sums.steps for sums in (point.opened if point is not None else ())}
-    in_memory = sum(opened.get((row.episode, _KINDS[row.kind]), 0) for row in unrecorded)
-    return Recovery(start, rows, unrecorded, durations, cut, in_memory)
+    n_checkpointed_records = sum(opened.get((row.episode, _KINDS[row.kind]), 0) for row in unrecorded)
+    return Recovery(start, rows, unrecorded, durations, cut, n_checkpointed_records)
 
 
 def _decoded_point(folder: Path, note: bytes) -> Point:

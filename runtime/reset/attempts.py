@@ -1,7 +1,7 @@
 """One reset: a limited number of attempts, each with a timeout, and rests in between.
 
-Pure and in device time, hence identical in tests, in lockstep and on a rig. It ends within ``attempts * (timeout_s +
-rest_s)``.
+The logic is pure and uses only device time, so it behaves identically in tests, in lockstep and on a rig. It ends
+within ``attempts * (timeout_s + rest_s)``.
 """
 
 from __future__ import annotations

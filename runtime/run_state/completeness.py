@@ -175,7 +175,7 @@ def judge(account: Account, contents: FolderContents) -> Completeness:
     n_missing = account.unread + account.dropped + account.lost + account.newer
     reasons = (
         (account.dropped, "found the ring full"),
-        (account.lost, "died with a replay process"),
+        (account.lost, "were lost with a replay process"),
         (account.newer, "were newer than the checkpoint when the run was killed"),
         (account.unread, "were not read"),
     )

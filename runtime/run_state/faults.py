@@ -126,7 +126,7 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         Rearm.NEVER,
     ),
     FaultName.SENSORS_FROZEN: FaultEntry(
-        "the sensors are frozen although the commands must have moved the rig",
+        "the sensor readings are frozen although the commands should have moved the rig",
         "check the sensors, their cables and whether the rig is blocked, then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
@@ -144,7 +144,7 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         Rearm.NEVER,
     ),
     FaultName.LINK_CLOSED: FaultEntry(
-        "the link to the device is closed or takes no requests",
+        "the link to the device is closed or accepts no requests",
         "check its power and its cable, then start again",
         ExitCode.HARDWARE,
         Rearm.NEVER,
@@ -193,7 +193,7 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
     ),
     FaultName.RESET_LIMIT: FaultEntry(
         "a reset drove the rig beyond the reset's own limits",
-        "find what moved it; then lower task.reset.effort or widen task.reset.limits",
+        "find out what moved it; then lower task.reset.effort or widen task.reset.limits",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
@@ -222,13 +222,13 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         Rearm.NEVER,
     ),
     FaultName.LOOP_HUNG: FaultEntry(
-        "the control process has stopped making ticks",
-        "find what stopped it; the run ends if it does not recover",
+        "the control process has stopped ticking",
+        "find out what stopped it; the run ends if it does not recover",
         ExitCode.INTERNAL,
         Rearm.NEVER,
     ),
     FaultName.LEARNER_GONE: FaultEntry(
-        "the learner is gone and is not restarted; the run cannot continue without it",
+        "the learner exited and will not be restarted; the run cannot continue without it",
         "see stderr.log",
         ExitCode.INTERNAL,
         Rearm.NEVER,

@@ -62,7 +62,7 @@ class FolderBusy(Exception):
 
 
 def try_lock(fd: int) -> bool:
-    """Lock an open file or folder against other processes, without waiting; False while another one holds it.
+    """Lock an open file or folder against other processes, without waiting; False while another process holds it.
 
     The kernel releases the lock when the descriptor is closed.  A file system or a machine without such locks counts as
     free.
@@ -96,7 +96,7 @@ def claim(folder: Path, timeout_s: float) -> int:
 def lock_folder(folder: Path) -> int:
     """Lock a folder against every other `onrig run`, for as long as the returned descriptor is open.
 
-    Raises FolderBusy if another one holds it, OSError if the folder is not writable by this user alone.
+    Raises FolderBusy if another process holds it, OSError if the folder is not writable by this user alone.
     """
     check_folder(folder)
     # A file that is never replaced.

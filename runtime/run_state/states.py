@@ -118,7 +118,7 @@ MOVES: Final[dict[State, dict[Event, Move]]] = {
         E.AT_START: Move(S.RUNNING),
         E.SHIELD_ACTS: Move(S.RESETTING),
         E.SHIELD_RELEASES: Move(S.RESETTING),
-        E.PAUSE: Move(S.PAUSED, (A.DISARM,)),  # the reset has spent a budget
+        E.PAUSE: Move(S.PAUSED, (A.DISARM,)),  # the reset has used up a budget
         E.STOP: _LEAVE_MOVE,
     },
     S.RUNNING: {

@@ -131,7 +131,7 @@ def _actuator_findings(run: _Run) -> Iterator[Finding]:
         elif not low <= a.safe <= high:
             yield path, f"the safe output {a.safe:g} {a.unit} is outside [{low:g}, {high:g}]"
         elif ceil(low / a.resolution - _COUNT_TOLERANCE) > floor(high / a.resolution + _COUNT_TOLERANCE):
-            yield path, f"[{low:g}, {high:g}] contains no whole count of {a.resolution:g} {a.unit}"
+            yield path, f"[{low:g}, {high:g}] contains no multiple of the resolution, {a.resolution:g} {a.unit}"
     yield from _change_findings(run, "rate", limits.rate_per_s, "s", 1)
     yield from _change_findings(run, "jerk", limits.jerk_per_s2, "s^2", 2)
 

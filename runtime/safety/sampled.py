@@ -37,7 +37,7 @@ class SampledBox(
     table: str
     """File of the barrier, next to the configuration; `onrig safety CONFIG --barrier` computes it."""
     place: str
-    """Observation of a position or angle, for pictures."""
+    """Observation of a position or angle, for plots."""
     velocity: str
     """Its rate."""
     uncertainty: dict[str, Interval]

@@ -69,7 +69,7 @@ class Word(enum.IntEnum):
     STOP_NOW_OUTSIDE = 23
     """``onrig stop --now``: 1 once requested.  A separate word, so that a simultaneous gentle stop cannot undo it."""
 
-    WITHDRAWN = 24
+    PROMISE_WITHDRAWN = 24
     """replay: 1 once the rig's own data have contradicted the shield's promise."""
 
     LIFE = 30

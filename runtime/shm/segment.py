@@ -79,7 +79,7 @@ class Segment:
         if magic != _MAGIC or version != _VERSION:
             raise SegmentError(f"{path}: not an Onrig segment of version {_VERSION}")
         if digest != _schema_hash(schema):
-            raise SegmentError(f"{path}: laid out for another schema")
+            raise SegmentError(f"{path}: has the layout of another schema")
         if size != HEADER_BYTES + body_bytes:
             raise SegmentError(f"{path}: {size} bytes instead of {HEADER_BYTES + body_bytes}")
         return cls(path, mapping)

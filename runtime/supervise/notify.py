@@ -65,7 +65,7 @@ def watchdog_interval_s(environment: MutableMapping[str, str], pid: int) -> floa
 def status_line(state: int, episode: int, missed: int, *, is_hung: bool) -> str:
     """Return one line on a run for ``systemctl status``; ``state``: an ``onrig.runtime.run_state.states.State``."""
     if is_hung:
-        return f"HUNG: the control process makes no ticks (episode {episode}); only its device's lease guards it"
+        return f"HUNG: the control process has stopped ticking (episode {episode}); only the device's lease guards it"
     known = {s.value: s.name.lower() for s in State}
     texts = {State.PAUSED: "paused, disarmed", State.FAULT: "fault latched, disarmed: `onrig resume` once it is clear"}
     named = {s.value: text for s, text in texts.items()}.get(state, known.get(state, str(state)))

@@ -101,7 +101,7 @@ class Requests:
         """Why a run that was stopped ended."""
         reasons = {
             LIVE_VIEW: "stopped from the live view",
-            TRAINER: "the program that acted has ended",
+            TRAINER: "the program that chose the actions has ended",
             "onrig stop": "stopped by `onrig stop`",
         }
         return reasons.get(self.source, "interrupted")

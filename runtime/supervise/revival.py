@@ -71,7 +71,7 @@ class RestartableProcess:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the process has ended and is not restarted."""
+        """Whether the process has exited and will not be restarted."""
         return self.n_starts > 0 and self.child is None and self._restart_due_s is None
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class RestartableProcess:
         else:
             self._resource_failures = 0
         if wait_s is None:
-            self._warn(f"{self.name} ended with code {code} and is not restarted; the loop continues without it")
+            self._warn(f"{self.name} exited with code {code} and will not be restarted; the loop continues without it")
             return
         self._warn(f"{self.name} ended with code {code}; restarted" + (f" in {wait_s:g} s" if wait_s else ""))
         self._restart_due_s = now_s + wait_s

@@ -212,16 +212,16 @@ class Supervisor:
                 return ExitCode.INTERNAL, loss
 
     def _fatal_loss(self) -> str | None:
-        """Return why the run cannot continue without a process that is not restarted; None if it can."""
+        """Return why the run cannot continue without a process that will not be restarted; None if it can."""
         # In lockstep no barrier would open; in real time the loop needs the learner only for its first policy.
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
         reason = self._reports.errors[-1] if self._reports.errors else "see stderr.log"
         if self.process_group.learner.abandoned and self._board[Word.ENDED] == 0:
             self._reports.latch(FaultName.LEARNER_GONE, reason)
-            return f"the learner has ended and is not restarted: {reason}"
+            return f"the learner exited and will not be restarted: {reason}"
         if self.process_group.replay.abandoned:
-            return f"the replay process has ended and is not restarted: {reason}"
+            return f"the replay process exited and will not be restarted: {reason}"
         return None
 
     def _notify_service(self) -> None:
@@ -242,7 +242,7 @@ class Supervisor:
             self._reports.latch(FaultName.LOOP_HUNG, "without commands its device's lease expires")
         elif verdict is Verdict.RECOVERED:
             self._reports.fault = None
-            self._reports.warn("the control process is making ticks again")
+            self._reports.warn("the control process is ticking again")
         return verdict is Verdict.EXPIRED
 
     def _poll_operator(self) -> None:

@@ -18,7 +18,7 @@ from onrig.runtime.run_config import RunConfig
 
 Point = tuple[float, float]
 """(x, y), x to the right, y upwards, in a unit chosen by the drawing."""
-Picture = dict[str, object]
+DrawingData = dict[str, object]
 """Data of a page's drawing: ``kind``, and the shapes of its scene with indices into observations and actuators."""
 
 
@@ -93,7 +93,7 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         """Return the rig's shapes; signals are observations and actuators, by name."""
         raise NotImplementedError
 
-    def picture(self, config: RunConfig) -> Picture:
+    def page_data(self, config: RunConfig) -> DrawingData:
         """Return the data of a page's drawing; raises ValueError if a signal is missing."""
         scene = self.scene(config)
         signals = [*(o.name for o in config.rig.signals), *(a.name for a in config.rig.actuators)]

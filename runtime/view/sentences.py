@@ -115,8 +115,8 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
         case "promise_withdrawn":
             share, claimed = (100 * float(str(fields.get(key) or 0)) for key in ("share", "claimed"))
             beyond = f"in {fields.get('episodes')} of the last {fields.get('of')} episodes"
-            told = f"more than {claimed:.2g} % of the steps {beyond} fit none of its plants, {share:.2g} % in the last"
-            return Sentence("safety", "bad", f"the promise '{fields.get('promise')}' is withdrawn: {told}")
+            seen = f"more than {claimed:.2g} % of the steps {beyond} fit none of its plants, {share:.2g} % in the last"
+            return Sentence("safety", "bad", f"the promise '{fields.get('promise')}' is withdrawn: {seen}")
         case "policy_refused":
             # A policy refused early has no number.
             return Sentence(

@@ -102,7 +102,7 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
                 plant.varied({name: end})
         except KeyError:
             known = ", ".join(sorted({p.name for p in plant.parameters()}))
-            yield "uncertainty", f"the plant has no parameter '{name}' (there are: {known})"
+            yield "uncertainty", f"the plant has no parameter '{name}' (known: {known})"
         except ValueError as error:
             yield "uncertainty", str(error)
 

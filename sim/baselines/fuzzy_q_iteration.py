@@ -223,8 +223,8 @@ def look_ahead(model: TaskModel, solution: Solution, state: Values, gamma: float
     return best
 
 
-def interpolated(solution: Solution, state: Values) -> Values:
-    """Action (m,) interpolated between the best discrete ones at the nodes around a state (Busoniu et al. 2010)."""
+def interpolate_action(solution: Solution, state: Values) -> Values:
+    """Interpolate the action (m,) between the best discrete ones at the nodes around a state (Busoniu et al. 2010)."""
     index, weight = solution.partition.memberships(state[None])
     node_actions = solution.actions[np.argmax(solution.theta[index[0]], axis=1)]
     action: Values = weight[0] @ node_actions
@@ -244,7 +244,7 @@ def mean_rewards(model: TaskModel, solution: Solution, gamma: float = GAMMA) -> 
     def episode(*, ahead: bool) -> float:
         state, total = model.start, 0.0
         for _ in range(model.steps):
-            action = look_ahead(model, solution, state, gamma) if ahead else interpolated(solution, state)
+            action = look_ahead(model, solution, state, gamma) if ahead else interpolate_action(solution, state)
             following, reward = model.advance(state[None], action[None])
             state, total = following[0], total + float(reward[0])
         return total / model.steps

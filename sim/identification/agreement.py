@@ -77,7 +77,7 @@ class Agreement(NamedTuple):
     scatter: float
     """Standard deviation of the windows' residuals (unit of the position)."""
     outliers: float
-    """Share of windows that contradict the others."""
+    """Share of windows that contradict the majority."""
     windows: int
     """Number of windows."""
 

@@ -1,4 +1,4 @@
-"""Fitted model: a plant with unknown parameters behind sensors and actuators of unknown sign and zero."""
+"""Fitted model: a plant with unknown parameters, with sensors and actuators of unknown sign and zero."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ZERO_TOLERANCE: Final = 0.02
 STEP_TOLERANCE: Final = 0.02
 """Largest step between readings, as a share of the half-range."""
 _OUTLIERS: Final = 0.1
-"""Maximum share of windows that may contradict the others."""
+"""Maximum share of windows that may contradict the majority."""
 _TOUCHED: Final = 4
 """Number of windows that may do so in a recording of any length, such as at a wall."""
 
@@ -113,8 +113,8 @@ def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, overall: Agreement) 
     lag = overall.lag_s.scaled(1.0 / period_s)
     if lag.beyond(-LAG_TOLERANCE, LAG_TOLERANCE):
         yield (
-            f"{velocity.name} is {lag.value:.2f} ({lag.low:.2f} to {lag.high:.2f}) periods later than {place.name} (at "
-            f"most {LAG_TOLERANCE:g}): sample both at the same time, with a shorter filter"
+            f"{velocity.name} lags {place.name} by {lag.value:.2f} periods ({lag.low:.2f} to {lag.high:.2f}; limit "
+            f"{LAG_TOLERANCE:g}): sample both at the same time, or shorten the filter"
         )
     max_zero = ZERO_TOLERANCE * (sensor_half_range(rig, velocity.name) or np.inf)
     zeros = [overall.zero, *(part.zero for part in pair.parts if part is not None)]

@@ -100,7 +100,7 @@ def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, 
 
 
 def apply_backlash(xp: Maths[V], backlash: V | float, before: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-    """Action behind a gear's play of width ``backlash`` that has passed ``before`` so far (the play operator).
+    """Action after a gear's play of width ``backlash`` that has passed ``before`` so far (the play operator).
 
     It follows the action at a distance of half the width, and holds its value while the action crosses the gap.
     """

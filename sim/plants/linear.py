@@ -68,7 +68,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         for field, names in used_names.items():
             for name in names:
                 if name not in self.states:
-                    raise ValueError(f"{field}: '{name}' is not a state (there are: {', '.join(self.states)})")
+                    raise ValueError(f"{field}: '{name}' is not a state (known: {', '.join(self.states)})")
         for name, (low, high) in (self.walls or {}).items():
             if not low < high:
                 raise ValueError(f"walls: expected the lower end first for {name}, got {low:g} and {high:g}")

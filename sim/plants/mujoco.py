@@ -66,7 +66,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         known = (*solver.states, *solver.sensors, *solver.actuators)
         for name in self.names:
             if name not in known:
-                raise ValueError(f"names: the model has no '{name}' (there are: {', '.join(known)})")
+                raise ValueError(f"names: the model has no '{name}' (known: {', '.join(known)})")
         everything = (*self.state_names, *self._actuators)
         for name in everything:
             if everything.count(name) > 1:
@@ -77,7 +77,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         ):
             for name in chosen:
                 if name not in names:
-                    raise ValueError(f"{field}: the model has no '{name}' (there are: {', '.join(names)})")
+                    raise ValueError(f"{field}: the model has no '{name}' (known: {', '.join(names)})")
 
     @property
     def _solver(self) -> _Solver:
@@ -261,7 +261,7 @@ class _Solver:
             if suffix is not None and sensor.name:
                 yield sensor.name, joints[int(sensor.objid[0])] + suffix
 
-    def _set(self, state: Array, action: Array, at: list[int], factors: tuple[float, ...]) -> None:
+    def _set_state(self, state: Array, action: Array, at: list[int], factors: tuple[float, ...]) -> None:
         m, d = self.model, self._data
         if factors != self._factors:
             mass, damping, friction, gain = self._factors = factors
@@ -282,7 +282,7 @@ class _Solver:
 
     def rates(self, state: Array, action: Array, at: list[int], h: float, factors: tuple[float, ...]) -> Array:
         """Velocities and accelerations (2 n,)."""
-        self._set(state, action, at, factors)
+        self._set_state(state, action, at, factors)
         self._mujoco.mj_forward(self.model, self._data)
         return np.concatenate([self._data.qvel, self._data.qacc])
 
@@ -290,7 +290,7 @@ class _Solver:
         """State (2 n,) after ``h`` seconds; NaN if the solver diverges."""
         if h <= 0.0:
             return state
-        self._set(state, action, at, factors)
+        self._set_state(state, action, at, factors)
         steps = max(1, math.ceil(h / self._timestep_s - _ROUNDING))
         self.model.opt.timestep = h / steps
         self._mujoco.mj_step(self.model, self._data, steps)

@@ -3,7 +3,7 @@
 A plant is one file of this package: a frozen struct that derives from :class:`Plant`.  Its fields are its parameters,
 in YAML under ``device.twin.plant``; each has a unit and bounds.  A field may hold an array over trials, so
 that one step advances many different plants (:meth:`Plant.varied`).  Only ``state_names``, ``n_actions`` and
-``derivative`` are required; the rest is used by the shield's test campaigns and the pictures.
+``derivative`` are required; the rest is used by the shield's test campaigns and the plots.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Adversaries(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A curve in a picture of a safe set."""
+    """A curve in the plot of a safe set."""
 
     x: Array
     y: Array
@@ -256,7 +256,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
-        """The safe set as a picture."""
+        """Plot of the safe set."""
         raise _needs_family(cls)
 
     def sketch(self, rig: Rig) -> Sketch | None:

@@ -140,7 +140,7 @@ class TwinLoop:
         while not self._stop_requested():
             data = line.read(_IDLE_NS)
             if line.hung_up and connected:
-                device.link_lost()
+                device.on_link_loss()
             connected = not line.hung_up
             self._apply_injected_faults(0)
             for body in self._incoming(data, 0):
@@ -175,7 +175,7 @@ class TwinLoop:
             data = line.read(due_ns - now)
             offset_us = int((now_ns() - sampled_ns) * scale) // 1000
             if line.hung_up and connected:
-                device.link_lost(offset_us)
+                device.on_link_loss(offset_us)
             connected = not line.hung_up
             self._apply_injected_faults(offset_us)
             for body in self._incoming(data, now_ns()):

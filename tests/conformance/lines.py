@@ -100,7 +100,7 @@ class Carried:
             while self._ends.device.read(_SOON_NS):
                 pass
             return
-        self._device.link_lost()
+        self._device.on_link_loss()
 
     def close(self) -> None:
         self._ends.host.close()

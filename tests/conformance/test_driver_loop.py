@@ -30,7 +30,7 @@ class Driven:
         self.driver.lost = dead
 
     def hang_up(self, host: Host) -> Host:
-        self.device.link_lost()
+        self.device.on_link_loss()
         return host
 
     def reboot(self) -> None:

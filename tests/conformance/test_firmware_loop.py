@@ -32,7 +32,7 @@ class Firmware:
         self.device.kill_sensors(dead=dead)
 
     def hang_up(self, host: Host) -> Host:
-        self.device.link_lost()
+        self.device.on_link_loss()
         return host
 
     def reboot(self) -> None:

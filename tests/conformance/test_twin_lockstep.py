@@ -43,7 +43,7 @@ class Twin:
         self.device.sensors_dead = dead
 
     def hang_up(self, host: Host) -> Host:
-        self.device.link_lost()
+        self.device.on_link_loss()
         return host
 
     def reboot(self) -> None:

@@ -20,7 +20,7 @@ CONFIG is a path, a folder that holds its `run.yaml`, or the name of a shipped r
 Exit codes: 0 ok · 2 usage or configuration · 3 preflight failed · 4 hardware or link · 5 safety trip · 6 ended, data
 incomplete · 70 internal · 130 interrupted.
 
-`--trust` trusts the Python files named in a run folder or a foreign configuration
+`--trust` trusts the Python files named in a run folder or in a configuration from someone else
 ([extending](extending.md#what-runs-and-what-is-checked)). Attack, endurance test, fault matrix and the comparisons of
 learners need a checkout: [tests/lab](../tests/lab/README.md).
 """

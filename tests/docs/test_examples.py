@@ -66,9 +66,9 @@ def test_it_runs_to_the_end_replays_bit_for_bit_and_is_reported(
 
 
 def test_it_is_drawn(example: Path) -> None:
-    picture = drawing_of(load("run.yaml"))
-    assert picture["kind"] == {"motor": "wheel", "inverted-double-pendulum": "shapes"}.get(example.name, example.name)
-    assert msgspec.json.encode(picture)
+    data = drawing_of(load("run.yaml"))
+    assert data["kind"] == {"motor": "wheel", "inverted-double-pendulum": "shapes"}.get(example.name, example.name)
+    assert msgspec.json.encode(data)
 
 
 def test_its_readme_says_how_far_it_learned(example: Path) -> None:

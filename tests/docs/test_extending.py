@@ -114,7 +114,7 @@ def files(tmp_path: Path) -> Lab:
     return Lab(written(tmp_path / "files", [*PIECES, "lab.yaml"]), None)
 
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+pytestmark = pytest.mark.usefixtures("no_plots")
 
 
 def test_the_page_has_a_piece_of_each_kind() -> None:

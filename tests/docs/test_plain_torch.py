@@ -12,7 +12,7 @@ import pytest
 from tests.docs.commands import ROOT
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("no_pictures")
+pytestmark = pytest.mark.usefixtures("no_plots")
 BLOCKS = dict(
     re.findall(
         r"^```\w+\n# (\S+)\n(.*?)^```",

@@ -19,7 +19,7 @@ from typing import Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.load import explain, load_for_rig
-from onrig.tools.terminal import VerbParser, draw_or_report, file_problem, picture_problem
+from onrig.tools.terminal import VerbParser, draw_or_report, file_problem, plot_problem
 from tests.lab.command import add_overrides, complain, execute, program
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
             print(f"{fault.at_s:8.1f} s  {fault.kind:<17}  {fault.lasts_s:5.2f} s  {fault.amount:.3g}")
         return ExitCode.OK
     if problem := (
-        file_problem("json", args.json) or file_problem("plot", args.plot) or picture_problem("plot", args.plot)
+        file_problem("json", args.json) or file_problem("plot", args.plot) or plot_problem("plot", args.plot)
     ):
         return complain("soak", problem)
     from tests.lab.endurance.soak_rig import settings_for

@@ -61,7 +61,7 @@ def test_recorded_pieces_are_not_repeated_and_decide_the_exit_code(
     assert "models 0: a row is missing" in capsys.readouterr().out
 
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+pytestmark = pytest.mark.usefixtures("no_plots")
 
 QUICK_CAMPAIGNS = {campaign.name: campaign for campaign in campaigns(0, QUICK)}
 _LOCKSTEP = QUICK_CAMPAIGNS["kills-lockstep"]

@@ -43,7 +43,7 @@ def test_the_file_holds_plan_ledger_series_and_checks(tmp_path: Path) -> None:
     assert len(read["processes"][0]["private_mb"]) == 30
 
 
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
+def test_the_plot_is_drawn(tmp_path: Path) -> None:
     assert draw_soak(tmp_path / "soak.png", balanced(), gauges(), 2.0)
     assert (tmp_path / "soak.png").stat().st_size > 10_000
 

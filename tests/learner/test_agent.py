@@ -40,7 +40,7 @@ def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, stored: int = CAPACITY
     for slot in range(stored):
         x = rng.uniform(-1, 1, 6).tolist()
         mirror.storage.insert(slot, x[:2], x[2:3], -100 * x[5], x[3:5])
-    made.written(np.arange(stored))
+    made.on_write(np.arange(stored))
     return made
 
 
@@ -130,7 +130,7 @@ def test_policies_of_the_hidden_pendulum_fit_it_and_no_other(name: str) -> None:
         x = rng.uniform(-1, 1, 9)
         mirror.storage.insert(slot, x[:4], x[4:5], -1.0, x[5:], behaviour=np.ones(mirror.storage.layout.n_behaviour))
     a = Agent(config, settings, mirror)
-    a.written(np.arange(CAPACITY))
+    a.on_write(np.arange(CAPACITY))
     assert all(np.isfinite(piece.values).all() for piece in a.learn(2))
     assert isinstance(judge(a.export("run"), config), Admitted)
     told = judge(a.export("run"), msgspec.structs.replace(config, task=RUN.task))
@@ -254,11 +254,11 @@ def test_what_a_sampler_has_learned_is_kept_where_it_starts_over(strategy: str) 
     for episode in range(1, 4):
         a.begin_episode(episode, float(episode))
         learned(a, 20)
-    before, fresh = a._sampler.learned(), agent(strategy)._sampler.learned()
+    before, fresh = a._sampler.learned_state(), agent(strategy)._sampler.learned_state()
     assert any((before[name] != fresh[name]).any() for name in before)
     a.join(b"another", {b"one": CAPACITY - 1})
     assert a.sampler_was_reset
-    after = a._sampler.learned()
+    after = a._sampler.learned_state()
     assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
     a.catch_up()
     learned(a, 5)
@@ -276,7 +276,7 @@ def test_networks_of_a_state_that_does_not_fit_a_memory_that_has_grown_are_kept(
     grown = Agent(config, settings, Mirror(2 * CAPACITY, Layout(2, 1), cyclic=True))
     assert grown.restore(tmp_path / "learner.npz")
     assert grown.sampler_was_reset
-    before, after = first._sampler.learned(), grown._sampler.learned()
+    before, after = first._sampler.learned_state(), grown._sampler.learned_state()
     assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
 
 

@@ -20,7 +20,7 @@ def test_every_update_is_owed_once(each: float, steps: list[int]) -> None:
         inserted += fresh
         backlog.take(inserted)
         while updates := backlog.due:
-            backlog.done(updates)
+            backlog.record_updates(updates)
             done += updates
     assert done == pytest.approx(each * inserted, abs=1 + 1e-6)
     assert done <= each * inserted + 1e-6
@@ -40,7 +40,7 @@ def test_experiences_that_wait_are_bounded_and_what_is_beyond_is_said_once() -> 
 def test_a_memory_that_shrank_owes_nothing() -> None:
     backlog = Backlog(2.0, 100, silent)
     backlog.take(10)
-    backlog.done(20)
+    backlog.record_updates(20)
     backlog.take(4)
     assert backlog.due == 0
     backlog.take(5)

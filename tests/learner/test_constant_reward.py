@@ -294,7 +294,7 @@ def test_values_on_a_rig(name: str, case: str, monkeypatch: pytest.MonkeyPatch) 
     readings = Readings(agent._algorithm, probes_of(case)[None], monkeypatch)
     memory.insert(builder.add(recorded(case, steps, config, np.random.default_rng(0))))
     rows = storage.rows(storage.changed_since(0)).astype("<u4").tobytes()
-    agent.written(mirror.apply(rows, storage.inserted))
+    agent.on_write(mirror.apply(rows, storage.inserted))
     if selected.batch_steps:
         agent.learn_from_batches(lambda: None)
     else:

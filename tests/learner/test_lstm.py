@@ -132,7 +132,7 @@ def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_what_i
     keys = np.concatenate((np.arange(30), 100 + np.arange(10)))  # two episodes
     keys[5] = -1  # overwritten since by something else
     slots = np.random.default_rng(2).permutation(40)
-    trajectories.written(0, slots, keys)
+    trajectories.on_write(0, slots, keys)
     drawn = slots[[[0, 4, 6, 29, 30, 39]]]
     chain = trajectories.before(drawn, W)
     assert chain.present.sum(axis=-1).tolist() == [[1, 5, 1, 16, 1, 10]]

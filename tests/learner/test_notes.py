@@ -10,9 +10,9 @@ def test_a_rewritten_slot_starts_anew_in_every_column_of_its_trial() -> None:
     notes = Notes(2, 6)
     ratio, far = notes.column("ratio", 1.0), notes.column("far", False, np.bool_)
     wide = notes.column("wide", 0.5, shape=(3,))
-    notes.written(0, np.array([0, 1, 2]))
+    notes.on_write(0, np.array([0, 1, 2]))
     ratio[:], far[:], wide[:] = 3.0, True, 3.0
-    notes.written(0, np.array([1, 3, 1]))
+    notes.on_write(0, np.array([1, 3, 1]))
     assert ratio.tolist() == [[3, 1, 3, 1, 3, 3], [3] * 6]
     assert far[0].tolist() == [True, False, True, False, True, True]
     assert wide.sum(axis=2).tolist() == [[9, 1.5, 9, 1.5, 9, 9], [9] * 6]
@@ -25,7 +25,7 @@ def test_a_rewritten_slot_starts_anew_in_every_column_of_its_trial() -> None:
 def test_a_restored_one_has_the_same_columns_and_one_that_does_not_fit_changes_nothing() -> None:
     notes, other = Notes(1, 4), Notes(1, 4)
     columns = [n.column("ratio", 1.0) for n in (notes, other)]
-    notes.written(0, np.array([0, 1]))
+    notes.on_write(0, np.array([0, 1]))
     columns[0][0, :2] = 0.25, 7.0
     other.restore(notes.state())
     assert columns[1].tolist() == columns[0].tolist()

@@ -40,7 +40,7 @@ class Filled:
             if slot >= 0:
                 state = 1000.0 * episode + 100.0 * attempt + step
                 self.storage.insert(slot, [state], [0.0], 0.0, [state + 1], episode=episode, step=step)
-                self._keeper.written(slot, float(self._rng.random()), episode)
+                self._keeper.on_write(slot, float(self._rng.random()), episode)
                 slots.append(slot)
             if n % at_once == at_once - 1 and not late:
                 self._tell(slots)
@@ -51,11 +51,11 @@ class Filled:
             self._tell(slots[first : first + at_once])
         stored = self.storage.stored
         if stored:
-            self._keeper.learned(Signal.TD_ERROR, np.arange(stored), self._rng.random(stored, np.float32))
+            self._keeper.on_feedback(Signal.TD_ERROR, np.arange(stored), self._rng.random(stored, np.float32))
 
     def _tell(self, slots: list[int]) -> None:
         at = np.array(slots, np.int64)
-        self.trajectories.written(0, at, keys_of(self.storage.episode[at], self.storage.step[at]))
+        self.trajectories.on_write(0, at, keys_of(self.storage.episode[at], self.storage.step[at]))
 
     def searched(self, slot: int, n: int, ahead: int = 1) -> list[int]:
         """The chain from a slot on, found by looking through everything."""
@@ -108,7 +108,7 @@ def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
 
 def test_segments_of_a_long_episode_follow_one_another_from_its_start() -> None:
     trajectories = Trajectories(1, 12, lambda trial, first, second: first >= 0)
-    trajectories.written(0, np.arange(12), np.arange(12))
+    trajectories.on_write(0, np.arange(12), np.arange(12))
     segments = trajectories.around(np.arange(12)[None], 5)
     assert segments.slots[0, :, 0].tolist() == [0] * 5 + [5] * 5 + [10] * 2
     assert segments.present.sum(axis=2)[0].tolist() == [5] * 10 + [2] * 2
@@ -131,8 +131,8 @@ def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt()
 
 def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
     trajectories = Trajectories(2, 4, lambda trial, first, second: np.ones(len(first), np.bool_))
-    trajectories.written(0, np.array([2, 0, 1]), np.array([5, 6, -1]))
-    trajectories.written(1, np.array([2, 3]), np.array([6, 7]))
+    trajectories.on_write(0, np.array([2, 0, 1]), np.array([5, 6, -1]))
+    trajectories.on_write(1, np.array([2, 3]), np.array([6, 7]))
     chains = trajectories.follow(np.array([[[2, 0], [2, 1]]]), 2)
     assert chains.slots.tolist() == [[[[2, 0], [0, 0]], [[2, 3], [1, 1]]]]
     assert chains.present.tolist() == [[[[True, True], [True, False]], [[True, True], [True, False]]]]
@@ -142,7 +142,7 @@ def test_they_stay_within_the_bytes_that_they_state() -> None:
     capacity = 22_000  # of those, about the worst: the table of the slots has just grown
     tracemalloc.start()
     trajectories = Trajectories(1, capacity, lambda trial, first, second: np.ones(len(first), np.bool_))
-    trajectories.written(0, np.arange(capacity), keys_of(np.full(capacity, 7), np.arange(capacity)))
+    trajectories.on_write(0, np.arange(capacity), keys_of(np.full(capacity, 7), np.arange(capacity)))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert 0.5 * BYTES_PER_SLOT * capacity < held <= BYTES_PER_SLOT * capacity

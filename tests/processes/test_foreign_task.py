@@ -58,7 +58,7 @@ def run(folder: Path, **task: Any) -> tuple[int, str, dict[str, Any]]:
     return done.returncode, done.stderr, json.loads((folder / "run" / "summary.json").read_text())
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_plots")
 def test_a_reward_term_ends_the_replay_process(tmp_path: Path) -> None:
     code, said, summary = run(tmp_path, reward={"terms": {"mine": {"kind": "later"}}})
     assert code == ExitCode.INTERNAL
@@ -67,7 +67,7 @@ def test_a_reward_term_ends_the_replay_process(tmp_path: Path) -> None:
     assert summary["actuators"].startswith("safe")
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_plots")
 def test_a_termination_is_a_fault_of_its_own(tmp_path: Path) -> None:
     code, said, summary = run(tmp_path, terminations={"mine": {"kind": "later"}})
     assert code == ExitCode.SAFETY

@@ -40,5 +40,5 @@ def test_a_lockstep_run_whose_learner_is_gone_for_good_ends_at_once(tmp_path: Pa
             last.kill(signal.SIGSEGV)
             last.wait()
         assert run.ended() == ExitCode.INTERNAL
-        assert str(run.summary()["exit_reason"]).startswith("the learner has ended and is not restarted")
+        assert str(run.summary()["exit_reason"]).startswith("the learner exited and will not be restarted")
         assert not run.leftover_paths()

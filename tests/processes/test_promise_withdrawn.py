@@ -26,7 +26,7 @@ def test_a_promise_that_the_rig_contradicts_pauses_the_run_until_a_person_re_arm
         settings = (*LOCKSTEP, "learner.updates_per_episode=1", f"episodes={2 * WINDOW}")
         with Run(tmp_path / "run", "pendulum", *settings, port=str(port)) as run:
             run.until(lambda: run.word(Word.STATE) == State.PAUSED, "the promise to be withdrawn")
-            assert run.word(Word.WITHDRAWN) == 1
+            assert run.word(Word.PROMISE_WITHDRAWN) == 1
             assert run.word(Word.EPISODE) <= WINDOW
             run.until(lambda: onrig("resume", str(run.folder)).returncode == ExitCode.OK, "it to be resumed")
             assert run.ended() == ExitCode.OK

@@ -59,7 +59,7 @@ def written(folder: Path, task: dict[str, Any]) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_plots")
 def test_it_is_checked_run_and_replayed_and_pays_what_its_formulas_say(tmp_path: Path) -> None:
     path, folder = written(tmp_path, TASK), tmp_path / "run"
     for arguments in (("check", path), ("run", path, "--run-dir", folder)):

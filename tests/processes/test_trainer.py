@@ -99,7 +99,7 @@ def test_a_trainer_that_ends_leaves_a_safe_device_and_a_complete_folder(how: str
         summary = rig.over()
     assert rig.word(Word.SAFE_NS) > 0, "a frame has shown the safe output in force"
     assert str(summary["actuators"]).startswith("safe")
-    reasons = {"closes": "completed", "SIGKILL": "the program that acted has ended"}
+    reasons = {"closes": "completed", "SIGKILL": "the program that chose the actions has ended"}
     assert summary["exit_reason"] == reasons.get(how, "interrupted")
     assert summary["whole"]["complete"]  # type: ignore[index]
 

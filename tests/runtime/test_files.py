@@ -236,7 +236,7 @@ _OPENED_OTHERWISE: Final = {
     "tools/machine.py": "/proc and /sys",
     "tools/policy_renewal.py": "a file that it makes",
     "tools/ports.py": "/proc",
-    "tools/reports/experiment.py": "pictures that it has just drawn",
+    "tools/reports/experiment.py": "plots that it has just drawn",
     "tools/reports/style.py": "our own page",
     "tools/first_rig.py": "shipped configurations",
     "tools/web/live_view.py": "a file that it appends to, in a folder that was checked",

@@ -36,7 +36,7 @@ def found(config: RunConfig) -> Mapping[str, str]:
 def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -> None:
     assert (
         describe_lease(CONFIG)
-        == "safe within 0.12 s of the last command: the device itself sees to it, even if this machine fails"
+        == "safe within 0.12 s of the last command: the device enforces this, even if this machine fails"
     )
     assert longest_hold_ns(CONFIG) == 120_000_000
     assert not found(CONFIG)
@@ -75,7 +75,7 @@ def test_nobody_attends_a_service() -> None:
             "device.attended",
             "only a driver without a watchdog needs this",
         ),
-        (driven(0.03), "device.driver.watchdog_s", "0.03 s are less than 2 periods of 0.02 s"),
+        (driven(0.03), "device.driver.watchdog_s", "0.03 s is less than 2 periods of 0.02 s"),
         (driven(pace="lockstep"), "device.pace", "a driver controls hardware: expected real time"),
         (
             driven(driver=Bench(watchdog_s=1.0, period_min_us=50_000)),

@@ -11,8 +11,8 @@ from onrig.runtime.rewards import Distance, Effort, RewardTerm, TermFailed, Tran
 from onrig.runtime.scoring import early_end
 from onrig.runtime.task import Reward, Task, batched_reward, compile_form, compile_reward
 from onrig.runtime.task_checks import task_problems
-from tests.runtime.foreign import Term
 from tests.runtime.samples import PENDULUM
+from tests.runtime.third_party import Term
 
 RIG, TASK = PENDULUM.rig, PENDULUM.task
 

@@ -69,7 +69,7 @@ CASES = {
         "resolution: «-1»",
         "expected at least 1e-18, got -1 at rig.sensors[0].resolution",
     ),
-    "sensor": (ANGLE, "«{name: tilt, unit: rad, low: -3.2", "no sensor 'tilt' (there are: angle, velocity)"),
+    "sensor": (ANGLE, "«{name: tilt, unit: rad, low: -3.2", "no sensor 'tilt' (known: angle, velocity)"),
     "task": ("start: {angle: 0.0", "start: {angel: «0.0»", "no observation 'angel'"),
     "task range": ("{random_reward: -163.5", "«{random_reward: 0", "random_reward < reference_reward"),
     "rate": ("rate_hz: 50", "rate_hz: «0.01»", "expected 0.1 to 10000, got 0.01 at rate_hz"),
@@ -102,7 +102,7 @@ CASES = {
         "unknown sampling 'Uni' (did you mean 'Uniform'?); known retentions: Expl(ALPHA), FIFO",
     ),
     "capacity": ('"FULL[Uniform]"', '"FIFO[Uniform]"\n  capacity: «0»', "at least 1, got 0 at selection.capacity"),
-    "full": ('"FULL[Uniform]"', '"FULL[Uniform]"\n  capacity: «99999»', "all of the run's 100000 experiences"),
+    "full": ('"FULL[Uniform]"', '"FULL[Uniform]"\n  capacity: «99999»', "all 100000 experiences of the run"),
     "two capacities": (
         '"FULL[Uniform]"',
         '"FIFO[Uniform]"\n  capacity: 9\n  capacity_bytes: «9000»',
@@ -117,7 +117,7 @@ CASES = {
     "bytes of full": (
         '"FULL[Uniform]"',
         '"FULL[Uniform]"\n  capacity_bytes: «3999999»',
-        "the run's 100000 experiences, but 3999999 bytes hold only 99999 at selection.capacity_bytes",
+        "100000 experiences of the run, but 3999999 bytes hold only 99999 at selection.capacity_bytes",
     ),
     "bytes beyond slots": (
         '"FULL[Uniform]"',

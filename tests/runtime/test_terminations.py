@@ -15,8 +15,8 @@ from onrig.runtime.run_state.faults import FAULTS, FaultName, Rearm
 from onrig.runtime.task import batched_termination, compile_termination
 from onrig.runtime.task_checks import task_problems
 from onrig.runtime.terminations import Outside, Termination
-from tests.runtime.foreign import Condition, Form
 from tests.runtime.samples import PENDULUM, state
+from tests.runtime.third_party import Condition, Form
 
 RIG = PENDULUM.rig
 

@@ -15,7 +15,7 @@ from onrig.runtime.safety.promise import promise_of
 from onrig.tools.cli import main
 from onrig.tools.explain import device_seconds, mean_replays, release_bounds, tables
 from onrig.tools.explain_exploration import sample_points
-from onrig.tools.limits_picture import limit_bars
+from onrig.tools.limits_plot import limit_bars
 from onrig.tools.load import load
 from onrig.tools.terminal import Table
 
@@ -147,7 +147,7 @@ def test_the_explanation_gives_limits_schedules_sizes_and_times(
         " wall clock 6 min 40 s without resets and waits",
     ):
         assert figures in out
-    assert list(tmp_path.iterdir()) == [], "a picture only where it is asked for"
+    assert list(tmp_path.iterdir()) == [], "a plot only on request"
 
 
 def test_in_lockstep_no_time_on_the_wall_clock_is_promised() -> None:
@@ -157,17 +157,17 @@ def test_in_lockstep_no_time_on_the_wall_clock_is_promised() -> None:
 
 
 @pytest.mark.parametrize("overrides", [["exploration={process: none}"], ["episodes=1"], ["limits={}"]])
-def test_the_picture_goes_where_it_is_told_whatever_there_is_to_draw(
+def test_the_plot_is_written_to_the_given_path_whatever_it_shows(
     overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    picture = tmp_path / "picture.png"
-    assert main(["check", "magman", "--plot", str(picture), *(f"--set={o}" for o in overrides)]) == 0
-    assert picture.read_bytes().startswith(PNG)
-    assert f"see {picture}" in capsys.readouterr().out
+    plot = tmp_path / "plot.png"
+    assert main(["check", "magman", "--plot", str(plot), *(f"--set={o}" for o in overrides)]) == 0
+    assert plot.read_bytes().startswith(PNG)
+    assert f"see {plot}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("file", ["nowhere/picture.png", "picture.xyz"])
-def test_a_picture_that_cannot_be_written_is_a_usage_error(
+@pytest.mark.parametrize("file", ["nowhere/plot.png", "plot.xyz"])
+def test_a_plot_that_cannot_be_written_is_a_usage_error(
     file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", "pendulum", "--plot", str(tmp_path / file)]) == 2
@@ -177,12 +177,12 @@ def test_a_picture_that_cannot_be_written_is_a_usage_error(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_matplotlib_the_tables_come_and_the_picture_does_not(
+def test_without_matplotlib_the_tables_are_printed_and_nothing_is_plotted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["check", "pendulum", "--plot", "picture.png"]) == 0
+    assert main(["check", "pendulum", "--plot", "plot.png"]) == 0
     out = capsys.readouterr().out
     assert "replay ratio" in out
     assert "pip install 'onrig[viz]'" in out

@@ -39,12 +39,12 @@ def test_check_imports_neither_torch_nor_what_a_running_rig_needs() -> None:
     assert "numpy" in there, "the list of modules is not what it should be"
 
 
-def test_a_back_end_that_is_not_installed_costs_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_back_end_does_not_prevent_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a notebook sets it for the commands that it starts."""
     monkeypatch.setenv("MPLBACKEND", "module://onrig_nowhere.backend")
-    picture = tmp_path / "picture.png"
-    assert "matplotlib" in packages_after(["check", "pendulum", "--plot", str(picture)])
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    plot = tmp_path / "plot.png"
+    assert "matplotlib" in packages_after(["check", "pendulum", "--plot", str(plot)])
+    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

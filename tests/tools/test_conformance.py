@@ -189,7 +189,7 @@ def test_nothing_is_driven_that_a_person_does_not_confirm(
     assert code == ExitCode.PREFLIGHT
     told = capsys.readouterr()
     assert "voltage: -0.6 to 0.6 V (safe: 0)" in told.out
-    assert "not confirmed; nothing was driven" in told.err
+    assert "not confirmed; nothing was moved" in told.err
 
 
 @pytest.fixture

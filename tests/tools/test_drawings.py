@@ -37,7 +37,7 @@ def drawing_of(settings: Settings) -> Drawing:
 
 def mark(config: RunConfig, settings: Settings, *observation: float) -> tuple[float, float]:
     """Where the part is that moves."""
-    sketch = msgspec.convert(drawing_of(settings).picture(config), Sketch)
+    sketch = msgspec.convert(drawing_of(settings).page_data(config), Sketch)
     scene = drawing_of(settings).scene(config)
     [at] = [
         i
@@ -54,9 +54,9 @@ def state(config: RunConfig, *observation: float) -> Now:
 
 @pytest.mark.parametrize(("config", "settings"), KINDS, ids=[str(s["kind"]) for _, s in KINDS])
 def test_a_drawing_is_a_scene_of_known_signals_inside_its_bounds(config: RunConfig, settings: Settings) -> None:
-    picture = drawing_of(settings).picture(config)
-    assert picture["kind"] == settings["kind"]
-    assert msgspec.json.decode(msgspec.json.encode(picture))["shapes"]
+    data = drawing_of(settings).page_data(config)
+    assert data["kind"] == settings["kind"]
+    assert msgspec.json.decode(msgspec.json.encode(data))["shapes"]
     scene = drawing_of(settings).scene(config)
     for shape in scene.shapes:
         if shape.form == "text" or shape.slid_by or shape.moved_by:  # a word may stand at the side
@@ -64,7 +64,7 @@ def test_a_drawing_is_a_scene_of_known_signals_inside_its_bounds(config: RunConf
         for x, y in shape.points:
             assert scene.low[0] <= x <= scene.high[0], shape
             assert scene.low[1] <= y <= scene.high[1], shape
-    rows = rig_rows(config.rig, msgspec.convert(picture, Sketch), state(config, 0.0, 0.0), 60, 9)
+    rows = rig_rows(config.rig, msgspec.convert(data, Sketch), state(config, 0.0, 0.0), 60, 9)
     assert any(row.strip() for row in rows)
 
 
@@ -102,7 +102,7 @@ def test_a_wheel_in_degrees_turns_as_far_as_one_in_radians() -> None:
 def test_a_signal_that_the_rig_does_not_have_is_named() -> None:
     for settings in (SLIDER, {**POLE, "angle": "tilt"}, {**PHASE, "y": "speed"}):
         with pytest.raises(ValueError, match=r"has no signal '(position|tilt|speed)' to draw"):
-            drawing_of(settings).picture(PENDULUM)
+            drawing_of(settings).page_data(PENDULUM)
 
 
 def test_a_target_that_episodes_draw_moves_with_its_signal() -> None:
@@ -125,7 +125,7 @@ def test_a_target_of_a_distance_is_drawn() -> None:
     assert aim.points[0] == (0.03, 0.0)
 
 
-def test_shapes_of_its_own_are_all_in_the_picture() -> None:
+def test_shapes_of_its_own_are_all_in_the_drawing() -> None:
     arm = {
         "form": "line",
         "points": [[0.0, 0.0], [1.0, 0.0]],
@@ -136,4 +136,4 @@ def test_shapes_of_its_own_are_all_in_the_picture() -> None:
     assert scene.high == pytest.approx((1.15, 1.15), abs=0.02)
     arm["motions"] = [{"by": "tilt", "turn": 1.0}]
     with pytest.raises(ValueError, match="has no signal 'tilt' to draw"):
-        drawing_of({"kind": "shapes", "shapes": [arm]}).picture(PENDULUM)
+        drawing_of({"kind": "shapes", "shapes": [arm]}).page_data(PENDULUM)

@@ -12,8 +12,8 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.terminations import ExpressionTermination
 from onrig.tools import exercise_task
 from onrig.tools.exercise_task import task_findings
-from tests.runtime.foreign import Condition, Course, Form, Home, Noise, Term
 from tests.runtime.samples import PENDULUM
+from tests.runtime.third_party import Condition, Course, Form, Home, Noise, Term
 
 WITHIN = {"angle": 0.1}
 
@@ -43,7 +43,7 @@ def test_sound_pieces_pass() -> None:
 
 
 BROKEN = [
-    ("raises", r"raises KeyError: 'table' \(.*foreign\.py, line \d+\)"),
+    ("raises", r"raises KeyError: 'table' \(.*third_party\.py, line \d+\)"),
     ("infinite", "gives inf at the observation "),
     ("random", "returns different results for the same input"),
     ("whole", r"returns values of shape \(9, 2\) for 9 observations"),

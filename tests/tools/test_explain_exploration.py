@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.explain_exploration import exploration_tables, sample_points
-from onrig.tools.explain_picture import exploration_rows, plot_explanation
+from onrig.tools.explain_plot import exploration_rows, plot_explanation
 from onrig.tools.load import load
 
 GATED = (
@@ -79,7 +79,7 @@ def test_a_schedule_over_seconds_is_shown_over_the_training_time_of_the_run() ->
         ("magman", GATED, [1, 1, 3]),
     ],
 )
-def test_the_picture_shows_what_there_is(name: str, exploration: str, panels: list[int], tmp_path: Path) -> None:
+def test_the_plot_shows_what_there_is(name: str, exploration: str, panels: list[int], tmp_path: Path) -> None:
     config = load(name, [f"exploration={exploration}"])
     assert [len(row.panels) for row in exploration_rows(config)] == panels
-    assert plot_explanation(config, tmp_path / "picture.png")
+    assert plot_explanation(config, tmp_path / "plot.png")

@@ -48,7 +48,7 @@ def test_an_interrupt_after_the_end_of_the_run_changes_nothing(
     assert "data complete: 3 rows" in capsys.readouterr().out
 
 
-def test_a_picture_that_cannot_be_drawn_costs_a_line_and_no_result(
+def test_a_plot_that_cannot_be_drawn_costs_a_line_and_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(folder: Path, config: RunConfig) -> None:

@@ -203,7 +203,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert len(err.strip().splitlines()) == 1
 
 
-def test_the_picture_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plot_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     assert main(["safety", "pendulum", "magman", "--plot", str(tmp_path / "set.png")]) == ExitCode.OK
     assert (tmp_path / "set.png").stat().st_size > 10_000

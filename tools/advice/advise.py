@@ -37,8 +37,8 @@ from onrig.tools.experiments.options import ExperimentOptions, check_cluster, wo
 from onrig.tools.experiments.runner import AT_ONCE, at_once_of, missing_units, new_display, run_units, split
 from onrig.tools.experiments.store import CELLS, META, SPEC, write_atomically, write_cells
 from onrig.tools.experiments.workers import Workers
-from onrig.tools.foreign import third_party_plugins
 from onrig.tools.load import explain, load_for_rig
+from onrig.tools.plugins import third_party_plugins
 from onrig.tools.terminal import complain
 
 PLAN: Final = "race.json"

@@ -30,7 +30,7 @@ PAGE: Final = "advice.html"
 _END_REASONS: Final = {
     "one left": "all others are worse, settled",
     "alone": "its closest rivals are worse, settled",
-    "equal": "all that are left are equal for practice",
+    "equal": "all that are left are practically equal",
     "budget": "the budget is used up",
     "pairs": "no more plants are drawn",
     "": "stopped before the end of the budget",

@@ -12,7 +12,7 @@ import numpy as np
 
 from onrig.learner.trials.measures import normalized_curves
 from onrig.learner.trials.objectives import Values, finite
-from onrig.learner.trials.step_run import SHIELD
+from onrig.learner.trials.step_run import SHIELD_COUNTS
 from onrig.learner.trials.worlds.factory import run_of_world
 from onrig.runtime.config.document import find_config, override, parse_document, shipped_names
 from onrig.runtime.config.problem import ConfigError
@@ -144,7 +144,7 @@ def trips_beyond(folder: Path, entry: Entry, pairs: int) -> str | None:
     budgets, trials = entry.config.exploration.budgets, read_trials(folder, entry.cell)
     if trials.shield is None:
         return None
-    trips = trials.shield[trials.seeds < pairs, SHIELD.index("trips")].sum(axis=1)
+    trips = trials.shield[trials.seeds < pairs, SHIELD_COUNTS.index("trips")].sum(axis=1)
     hours = entry.cell.config.steps / entry.config.rate_hz / 3600.0
     quotas: tuple[tuple[str, Quota, float], ...] = (("session", budgets.session, 1.0), ("hour", budgets.hour, hours))
     for span, quota, length in quotas:

@@ -1,4 +1,4 @@
-"""``cyclictest`` of rt-tests, the standard test of wake-up latency: command line and output parser."""
+"""``cyclictest`` from rt-tests, the standard wake-up latency test: command line and output parser."""
 
 from __future__ import annotations
 

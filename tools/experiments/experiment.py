@@ -39,9 +39,9 @@ from onrig.tools.experiments.runner import (
 )
 from onrig.tools.experiments.spec import SpecFile, load_spec
 from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, finite_trials, read_trials, select_cells
-from onrig.tools.foreign import third_party_plugins
 from onrig.tools.load import explain
 from onrig.tools.machine import Machine
+from onrig.tools.plugins import third_party_plugins
 from onrig.tools.quantity import duration
 from onrig.tools.terminal import StreamLost, complain, warn_missing_library
 

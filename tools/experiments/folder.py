@@ -30,7 +30,7 @@ from onrig.tools.experiments.store import (
     write_atomically,
     write_cells,
 )
-from onrig.tools.foreign import Plugin, plugin_difference, plugin_records, third_party_plugins
+from onrig.tools.plugins import Plugin, plugin_difference, plugin_records, third_party_plugins
 
 RUNS: Final = Path("runs")
 _RESUMED: Final = "resumed"

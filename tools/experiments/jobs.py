@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.native import Executor, difference_here, executor
 from onrig.learner.settings import LearnerSettings, learner_settings
-from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
+from onrig.learner.trials.step_run import REPLAYED, SHIELD_COUNTS, StepRun
 from onrig.runtime.config.pieces import register_resolved
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import cell_id
@@ -195,7 +195,7 @@ def trials_of(trials: Sequence[TrialResult]) -> list[Trial]:
             np.frombuffer(result.evaluation),
             None if result.batch_noise is None else np.frombuffer(result.batch_noise),
             None if result.replayed is None else np.frombuffer(result.replayed).reshape(len(REPLAYED), -1),
-            None if result.shield is None else np.frombuffer(result.shield).reshape(len(SHIELD), -1),
+            None if result.shield is None else np.frombuffer(result.shield).reshape(len(SHIELD_COUNTS), -1),
         )
         for result in trials
     ]

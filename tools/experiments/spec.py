@@ -103,14 +103,16 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
             problem_at(document, (length,), f"expected at least 1, got {getattr(spec, length)} at {length}")
         )
     if getattr(spec, other):
-        told = "trials in a world are as long as 'steps'" if in_world else "trials of a run are as long as 'episodes'"
-        problems.append(problem_at(document, (other,), f"{told} at {other}", at_key=True))
+        problem = (
+            "trials in a world are as long as 'steps'" if in_world else "trials of a run are as long as 'episodes'"
+        )
+        problems.append(problem_at(document, (other,), f"{problem} at {other}", at_key=True))
     if not in_world and ("evaluation",) in document.marks:
-        told = "trials of a run are evaluated once per episode"
-        problems.append(problem_at(document, ("evaluation",), f"{told} at evaluation", at_key=True))
+        problem = "trials of a run are evaluated once per episode"
+        problems.append(problem_at(document, ("evaluation",), f"{problem} at evaluation", at_key=True))
     if in_world and spec.figures:
-        told = "figures of de Bruin et al. 2018 apply to runs; a report of worlds draws all available ones"
-        problems.append(problem_at(document, ("figures",), f"{told} at figures", at_key=True))
+        problem = "figures of de Bruin et al. 2018 apply to runs; a report of worlds draws all available ones"
+        problems.append(problem_at(document, ("figures",), f"{problem} at figures", at_key=True))
     if not 0 <= spec.first_seed <= _MAX_SEED - MAX_TRIALS:
         message = f"expected 0 to 2^63 - {MAX_TRIALS + 1}, got {spec.first_seed} at first_seed"
         problems.append(problem_at(document, ("first_seed",), message))

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
+from onrig.learner.trials.step_run import REPLAYED, SHIELD_COUNTS, StepRun
 from onrig.runtime.config.pieces import register_resolved
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file
@@ -96,7 +96,7 @@ class Trial(NamedTuple):
     replayed: NDArray[np.float64] | None = None
     """(k, E) quantities of ``REPLAYED`` before each evaluation; only in a world."""
     shield: NDArray[np.float64] | None = None
-    """(k, E) quantities of ``SHIELD`` before each evaluation; only in a world."""
+    """(k, E) quantities of ``SHIELD_COUNTS`` before each evaluation; only in a world."""
 
 
 class CellTrials(NamedTuple):
@@ -175,7 +175,7 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
         known = [values for trial in complete.values() if (values := getattr(trial, name)) is not None]
         return np.array(known) if known and len(known) == len(complete) else None
 
-    unknown = np.full((len(SHIELD), cell.points), np.nan)
+    unknown = np.full((len(SHIELD_COUNTS), cell.points), np.nan)
     counts = [unknown if trial.shield is None else trial.shield for trial in complete.values()]
     return CellTrials(
         np.array(list(complete), dtype=np.int64),

@@ -73,7 +73,7 @@ def excite(experiment: Experiment, drive: Drive) -> tuple[list[Step], Identifica
     for piece, part in enumerate((*brief[GENTLE:], *parts[GENTLE:]), 2):
         steps += drive([part], piece)
         driven_s += part.duration_s
-        if driven_s >= _MIN_DRIVEN_S and (found := _narrow_result(experiment, steps, experiment.until)) is not None:
+        if driven_s >= _MIN_DRIVEN_S and (found := _result_if_narrow(experiment, steps, experiment.until)) is not None:
             return steps, found
     return steps, None
 
@@ -99,7 +99,7 @@ def _check_signs(experiment: Experiment, steps: Sequence[Step]) -> bool:
     return connection.certain
 
 
-def _narrow_result(experiment: Experiment, steps: Sequence[Step], width: float) -> Identification | None:
+def _result_if_narrow(experiment: Experiment, steps: Sequence[Step], width: float) -> Identification | None:
     """Return a result with 95 % half-widths of the plant's parameters of at most ``width`` times their values, and with
     a plant that the shield can predict; None if the steps do not suffice."""
     config, plant = experiment.config, experiment.plant

@@ -240,7 +240,7 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
     if missing is not None:
         raise Failure(f"{address}: {missing}", ExitCode.HARDWARE)
     if not confirm(_describe_experiment(experiment, address)):
-        raise Failure("not confirmed; nothing was driven", ExitCode.PREFLIGHT)
+        raise Failure("not confirmed; nothing was moved", ExitCode.PREFLIGHT)
     try:
         with open_device_line(config) as opened, contextlib.closing(opened.open()) as transport:
             session = DeviceSession(transport, config.rig, time)

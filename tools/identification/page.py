@@ -17,7 +17,7 @@ from onrig.sim.twin.options import ZERO
 from onrig.tools.quantity import axis_label, format_estimate
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Warnings
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.reports.style import INK, Picture, inline_picture, new_figure, page_colour, title
+from onrig.tools.reports.style import INK, Plot, inline_plot, new_figure, page_colour, title
 from onrig.tools.terminal import draw_or_report
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _STRONG: Final = 0.6
 
 
 def identification_page(result: Result, found: Identification, rig: Rig) -> Page:
-    """Build the page, without pictures if matplotlib is missing."""
+    """Build the page, without plots if matplotlib is missing."""
     inverted = [name for name, sign in result.signs.items() if sign < 0]
     notes = [f"{', '.join(inverted)}: reversed with respect to the rig's description."] if inverted else []
     drawers = (
@@ -82,7 +82,7 @@ def _span(found: Identification) -> str:
     return f"{found.windows.periods * found.windows.period_s:g} s"
 
 
-def _windows_chart(found: Identification, rig: Rig) -> Picture:
+def _windows_chart(found: Identification, rig: Rig) -> Plot:
     """Draw measured and predicted signals, window by window."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 1, 2.1 * n)
@@ -99,10 +99,10 @@ def _windows_chart(found: Identification, rig: Rig) -> Picture:
         axes.set_xticks([])
     panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
     caption = f"{len(shown)} windows of {span_s:g} s, evenly chosen; each has its own initial state."
-    return inline_picture(figure, "Measured and predicted", caption, "measured and predicted readings")
+    return inline_plot(figure, "Measured and predicted", caption, "measured and predicted readings")
 
 
-def _residuals_chart(found: Identification, rig: Rig) -> Picture:
+def _residuals_chart(found: Identification, rig: Rig) -> Plot:
     """Draw distribution and autocorrelation of the residuals."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 2, 2.3 * n)
@@ -123,7 +123,7 @@ def _residuals_chart(found: Identification, rig: Rig) -> Picture:
         "White noise has a normal distribution (orange) and almost no autocorrelation. Persistent correlation "
         "indicates an effect that the model lacks."
     )
-    return inline_picture(figure, "Residuals", caption, "distribution and autocorrelation of the residuals")
+    return inline_plot(figure, "Residuals", caption, "distribution and autocorrelation of the residuals")
 
 
 def _histogram(axes: Axes, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
@@ -132,7 +132,7 @@ def _histogram(axes: Axes, values: np.ndarray[tuple[int, ...], np.dtype[np.float
     axes.plot(x, np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi), color=page_colour("second"), lw=1.2)
 
 
-def _correlation_chart(result: Result) -> Picture:
+def _correlation_chart(result: Result) -> Plot:
     covariance = np.array(result.covariance)
     scale = np.sqrt(np.diag(covariance))
     scale[scale == 0] = 1.0
@@ -148,7 +148,7 @@ def _correlation_chart(result: Result) -> Picture:
         colour = "white" if abs(correlation[i, j]) > _STRONG else "black"  # white on dark colours
         axes.text(j, i, f"{correlation[i, j]:+.2f}", ha="center", va="center", fontsize=8, color=colour)
     caption = "To sample plants, draw all parameters together, from the file's samples or covariance."
-    return inline_picture(figure, "Correlation of the errors", caption, "correlation matrix of the parameters")
+    return inline_plot(figure, "Correlation of the errors", caption, "correlation matrix of the parameters")
 
 
 def write_page(result: Result, found: Identification, rig: Rig, path: Path) -> None:

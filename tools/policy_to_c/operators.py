@@ -282,7 +282,7 @@ def _number(call: Call, name: str, default: float) -> float:
 
 
 def _comment(call: Call) -> str:
-    """Describe a node; its name is foreign text."""
+    """Describe a node; its name is untrusted text."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "_.:-") else "_" for c in call.node.outputs[0][:40])
     return f"{call.node.op_type} -> {name}"
 

@@ -191,12 +191,12 @@ def _listed(signals: Sequence[Signal]) -> str:
 
 
 def _comment(text: str) -> str:
-    """Make foreign text fit for a comment."""
+    """Make untrusted text safe for a comment."""
     return one_line(text).replace("*/", "* /").replace("/*", "/ *")
 
 
 def _string(text: str) -> str:
-    """C string of foreign text, in ASCII."""
+    """C string of untrusted text, in ASCII."""
     return '"' + "".join(c if c in _PLAIN else f"\\{ord(c):03o}" for c in text.encode().decode("latin-1")) + '"'
 
 

@@ -178,7 +178,7 @@ def _compatible(key: tuple[Value, ...], group: tuple[Value, ...]) -> bool:
 
 
 def _drawing_sampling(strategy: Strategy) -> str:
-    """Name of the sampling that draws, within another one where there is one."""
+    """Name of the innermost sampling."""
     *_, part = parse_sampling(strategy.sampling).each
     return part.name
 

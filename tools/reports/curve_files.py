@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.step_run import REPLAYED, SHIELD
+from onrig.learner.trials.step_run import REPLAYED, SHIELD_COUNTS
 from onrig.tools.experiments.store import AnyCell, WorldCell, read_trials, write_atomically
 
 CURVES_FOLDER: Final = "curves"
@@ -19,7 +19,7 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
 
     A row is an episode, or in a world an evaluation with its number of steps.  Columns are the trials' evaluations, by
     seed, then their training: mean raw rewards per step, or in a world mean returns; then the measures of replay
-    (``REPLAYED``) and the shield's counts (``SHIELD``) before each evaluation.
+    (``REPLAYED``) and the shield's counts (``SHIELD_COUNTS``) before each evaluation.
     """
     (folder / CURVES_FOLDER).mkdir(exist_ok=True)
     for cell in cells:
@@ -29,7 +29,7 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
         in_world = isinstance(cell, WorldCell)
         interval = cell.config.evaluation.every if isinstance(cell, WorldCell) else 1
         columns, kinds = [trials.evaluation, trials.train], ["evaluation", "training"]
-        for names, measures in ((REPLAYED, trials.replayed), (SHIELD, trials.shield)):
+        for names, measures in ((REPLAYED, trials.replayed), (SHIELD_COUNTS, trials.shield)):
             if measures is not None:
                 columns.extend(measures.swapaxes(0, 1))
                 kinds.extend(names)

@@ -23,7 +23,7 @@ from onrig.tools.reports.style import (
     RISE,
     Label,
     Look,
-    Picture,
+    Plot,
     band_alpha,
     direct_labels,
     draw_yardsticks,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SMOOTHING_WINDOW: Final = 20
 """Number of averaged episodes, which makes lines distinguishable."""
 _MAX_POINTS: Final = 240
-_PANELS_PER_PICTURE: Final = 6
+_PANELS_PER_FIGURE: Final = 6
 _MAX_LINES: Final = 6
 """Maximum number of strategies in a panel before it is split by sampling or retention."""
 _MIN_SHOWN: Final = -0.5
@@ -63,12 +63,12 @@ class Panel(NamedTuple):
     lines: list[Line]
 
 
-def draw_curves(results: Sequence[Result], folder: Path) -> list[Picture]:
-    """Draw every cell, with six panels per picture.  Raises OSError, and ImportError without matplotlib."""
-    pictures = _pictures(list(_panels(results)), folder, 3, "Learning curves")
+def draw_curves(results: Sequence[Result], folder: Path) -> list[Plot]:
+    """Draw every cell, with six panels per figure.  Raises OSError, and ImportError without matplotlib."""
+    plots = _draw_pages(list(_panels(results)), folder, 3, "Learning curves")
     if networks := list(_network_panels(results)):
-        pictures += _pictures(networks, folder, 19, "Learning curves by network size")
-    return pictures
+        plots += _draw_pages(networks, folder, 19, "Learning curves by network size")
+    return plots
 
 
 def _panels(results: Sequence[Result]) -> Iterator[Panel]:
@@ -149,15 +149,15 @@ def _strategy_lines(members: Sequence[Result]) -> list[Line]:
     return lines
 
 
-def _pictures(panels: Sequence[Panel], folder: Path, number: int, heading: str) -> list[Picture]:
-    pictures = []
-    pages = [panels[i : i + _PANELS_PER_PICTURE] for i in range(0, len(panels), _PANELS_PER_PICTURE)]
+def _draw_pages(panels: Sequence[Panel], folder: Path, number: int, heading: str) -> list[Plot]:
+    plots = []
+    pages = [panels[i : i + _PANELS_PER_FIGURE] for i in range(0, len(panels), _PANELS_PER_FIGURE)]
     for page, selected in enumerate(pages, 1):
         end = f"-{page}" if len(pages) > 1 else ""
         path = folder / f"figure-{number:02d}-learning-curves{end}.png"
         name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
-        pictures.append(Picture(name, _caption(selected), number=number, path=_draw(selected, path)))
-    return pictures
+        plots.append(Plot(name, _caption(selected), number=number, path=_draw(selected, path)))
+    return plots
 
 
 def _draw(panels: Sequence[Panel], path: Path) -> Path:
@@ -229,24 +229,24 @@ TITLES: Final = {
     14: "Strategies with sensor and actuator noise",
     15: "Importance sampling with sensor and actuator noise",
 }
-_GROUPS_PER_PICTURE: Final = 4
+_GROUPS_PER_FIGURE: Final = 4
 _MIN_SWEEP: Final = 3
 """Minimum number of exponents of a family that is drawn as a sweep in another figure."""
 
 
-def draw_dots(results: Sequence[Result], folder: Path) -> list[Picture]:
+def draw_dots(results: Sequence[Result], folder: Path) -> list[Plot]:
     """Draw every group of at least two strategies.  Raises OSError, and ImportError without matplotlib."""
-    pictures = []
+    plots = []
     for number, groups_of_figure in sorted(group_by_figure(results).items()):
         pages = [
-            groups_of_figure[i : i + _GROUPS_PER_PICTURE] for i in range(0, len(groups_of_figure), _GROUPS_PER_PICTURE)
+            groups_of_figure[i : i + _GROUPS_PER_FIGURE] for i in range(0, len(groups_of_figure), _GROUPS_PER_FIGURE)
         ]
         for page, on_page in enumerate(pages, 1):
             end = f"-{page}" if len(pages) > 1 else ""
             path = _draw_dots(on_page, folder / f"figure-{number:02d}-strategies{end}.png")
             name = f"{TITLES[number]} ({page} of {len(pages)})" if len(pages) > 1 else TITLES[number]
-            pictures.append(Picture(name, _dots_caption(on_page), number=number, path=path))
-    return pictures
+            plots.append(Plot(name, _dots_caption(on_page), number=number, path=path))
+    return plots
 
 
 def group_by_figure(results: Sequence[Result]) -> dict[int, list[Group]]:

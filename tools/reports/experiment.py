@@ -29,7 +29,7 @@ from onrig.tools.reports.results import (
 )
 from onrig.tools.reports.scores import score_run, scores_sheets
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.reports.style import Picture, no_pictures_reason
+from onrig.tools.reports.style import Plot, no_plots_reason
 from onrig.tools.reports.sweeps import draw_sweeps
 from onrig.tools.reports.tables import ESTIMATES_NOTE, baselines, cells_sheet, claims, differences_sheet, noise_sheets
 from onrig.tools.reports.worlds import content_of
@@ -60,7 +60,7 @@ _TABLE_6: Final = "table-6"
 
 
 def report_experiment(folder: Path, pages: Path | None = None) -> int:
-    """Report an experiment, into ``pages`` also as Markdown with pictures and the trials; returns the exit code."""
+    """Report an experiment, into ``pages`` also as Markdown with plots and the trials; returns the exit code."""
     try:
         spec, cells = read_spec(folder), read_cells(folder)
         source = folder if pages is None else _archive_trials(folder, pages / DATA / spec.name, cells)
@@ -79,8 +79,8 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     try:
         (folder / FIGURES_FOLDER).mkdir(exist_ok=True)
         if experiment is not None:
-            pictures, warnings = _draw_pictures(folder / FIGURES_FOLDER, experiment)
-            content = _content(experiment, pictures, [*_result_warnings(experiment), *warnings], costs)
+            plots, warnings = _draw_plots(folder / FIGURES_FOLDER, experiment)
+            content = _content(experiment, plots, [*_result_warnings(experiment), *warnings], costs)
         else:
             world_content = content_of(source, folder / FIGURES_FOLDER, spec, in_world)
             if world_content is None:
@@ -117,11 +117,11 @@ def _revisions(folder: Path) -> str:
 
 
 def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Path:
-    """Write ``NAME.md``, and its pictures as ``NAME-....png``."""
+    """Write ``NAME.md``, and its plots as ``NAME-....png``."""
     pages.mkdir(parents=True, exist_ok=True)
-    files = {picture: f"{name}-{picture.path.name}" for picture in content.pictures}
-    for picture, file in files.items():
-        write_atomically(pages / file, picture.path.read_bytes())
+    files = {plot: f"{name}-{plot.path.name}" for plot in content.plots}
+    for plot, file in files.items():
+        write_atomically(pages / file, plot.path.read_bytes())
     page = pages / f"{name}.md"
     sources = (
         f"The trials are in [{DATA}/{name}]({DATA}/{name}). The first command regenerates this page from them; the "
@@ -146,23 +146,23 @@ def _write_report(folder: Path, content: Findings, cells: list[AnyCell]) -> None
     write_curves(folder, cells)
 
 
-def _draw_pictures(folder: Path, experiment: Experiment) -> tuple[list[Picture], list[str]]:
-    """Draw all pictures, by number; returns them and notes on missing ones that the spec names."""
+def _draw_plots(folder: Path, experiment: Experiment) -> tuple[list[Plot], list[str]]:
+    """Draw all plots, by number; returns them and notes on missing ones that the spec names."""
     results = experiment.results
-    if reason := no_pictures_reason():
+    if reason := no_plots_reason():
         return [], [reason]
     notes: list[str] = []
-    pictures: list[Picture] = []
+    plots: list[Plot] = []
     for kind, draw in (("Curves", draw_curves), ("Dots", draw_dots), ("Sweeps", draw_sweeps)):
-        pictures += draw_or_report(kind, partial(draw, results, folder), notes.append) or []
-    present = {picture.path for picture in pictures}
+        plots += draw_or_report(kind, partial(draw, results, folder), notes.append) or []
+    present = {plot.path for plot in plots}
     for path in folder.glob("figure-*.png"):
         if path not in present:  # from an earlier report
             path.unlink()
-    pictures.sort(key=lambda picture: picture.number)
-    present_numbers = {picture.number for picture in pictures}
+    plots.sort(key=lambda plot: plot.number)
+    present_numbers = {plot.number for plot in plots}
     has_noise = any(r.noise is not None for r in results)
-    return pictures, [*notes, *missing_figures(experiment.spec.figures, present_numbers, has_noise=has_noise)]
+    return plots, [*notes, *missing_figures(experiment.spec.figures, present_numbers, has_noise=has_noise)]
 
 
 def missing_figures(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
@@ -206,9 +206,7 @@ def _result_warnings(experiment: Experiment) -> list[str]:
     return lines
 
 
-def _content(
-    experiment: Experiment, pictures: list[Picture], warnings: list[str], costs: Mapping[str, Cost]
-) -> Findings:
+def _content(experiment: Experiment, plots: list[Plot], warnings: list[str], costs: Mapping[str, Cost]) -> Findings:
     spec, results = experiment.spec, experiment.results
     first, others = compare_with_baseline(results), compare_with_plainer_sampling(results)
     sheets: list[Sheet] = []
@@ -229,7 +227,7 @@ def _content(
         f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
         f"{describe_common([r.setting for r in results])}. {ESTIMATES_NOTE}"
     )
-    return Findings(spec.title or spec.name, lead, warnings, claims(first), pictures, sheets)
+    return Findings(spec.title or spec.name, lead, warnings, claims(first), plots, sheets)
 
 
 def _read_text(path: Path) -> str:

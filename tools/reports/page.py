@@ -1,4 +1,4 @@
-"""Reports as Markdown, and as one self-contained HTML file without scripts, with inlined pictures.
+"""Reports as Markdown, and as one self-contained HTML file without scripts, with inlined plots.
 
 A page consists of a title and its parts, in order; its colours are those of the live page.
 """
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, anchor, escape, heading, prose
-from onrig.tools.reports.style import Picture, palette
+from onrig.tools.reports.style import Plot, palette
 
 _CONTENT_SECURITY_POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE: Final = """
@@ -70,7 +70,7 @@ class Page(NamedTuple):
     footer: str = ""
 
     def html(self) -> str:
-        """The complete file; raises OSError if a picture cannot be read."""
+        """The complete file; raises OSError if a plot cannot be read."""
         head = (f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{prose(self.lead)}</p>')
         foot = f"<footer>{escape(self.footer)}</footer>" if self.footer else ""
         body = (*head, *(part.html() for part in self.parts), foot)
@@ -161,27 +161,26 @@ def _claim(line: str) -> str:
 
 
 class Figures(NamedTuple):
-    """Pictures with their captions."""
+    """Plots with their captions."""
 
-    pictures: Sequence[Picture]
-    names: Mapping[Picture, str] = MappingProxyType({})
-    """File names next to a Markdown page; pictures without one are omitted from it."""
+    plots: Sequence[Plot]
+    names: Mapping[Plot, str] = MappingProxyType({})
+    """File names next to a Markdown page; plots without one are omitted from it."""
 
     def html(self) -> str:
-        return "\n".join((heading("Figures"), *map(_figure, self.pictures))) if self.pictures else ""
+        return "\n".join((heading("Figures"), *map(_figure, self.plots))) if self.plots else ""
 
     def markdown(self) -> str:
         return "\n".join(
-            f"## {picture.title}\n\n![{picture.title}]({file})\n\n{picture.caption}\n"
-            for picture, file in self.names.items()
+            f"## {plot.title}\n\n![{plot.title}]({file})\n\n{plot.caption}\n" for plot, file in self.names.items()
         )
 
 
-def _figure(picture: Picture) -> str:
-    alt = escape(picture.alt or picture.title)
+def _figure(plot: Plot) -> str:
+    alt = escape(plot.alt or plot.title)
     return (
-        f'<figure><h3>{escape(picture.heading)}</h3><img alt="{alt}" src="{picture.uri}">'
-        f"<figcaption>{prose(picture.caption)}</figcaption></figure>"
+        f'<figure><h3>{escape(plot.heading)}</h3><img alt="{alt}" src="{plot.uri}">'
+        f"<figcaption>{prose(plot.caption)}</figcaption></figure>"
     )
 
 
@@ -191,12 +190,12 @@ class Incident(NamedTuple):
     name: str
     cause: str
     hint: str
-    picture_uri: str | None
+    plot_uri: str | None
     files: str
 
 
 class Incidents(NamedTuple):
-    """Faults, with the first and the last unfolded."""
+    """Faults; the first and the last are expanded."""
 
     heading: str
     note: str
@@ -209,11 +208,11 @@ class Incidents(NamedTuple):
 
 
 def _incident(incident: Incident, *, is_open: bool) -> str:
-    uri = incident.picture_uri
-    picture = f'<figure><img alt="last moments" src="{uri}"></figure>' if uri else ""
+    uri = incident.plot_uri
+    plot = f'<figure><img alt="last moments" src="{uri}"></figure>' if uri else ""
     return (
         f"<details{' open' if is_open else ''}><summary>{escape(incident.name)}</summary>"
-        f'<p>{prose(incident.cause)}</p><p class="note">{prose(incident.hint)}</p>{picture}'
+        f'<p>{prose(incident.cause)}</p><p class="note">{prose(incident.hint)}</p>{plot}'
         f'<p class="note">{escape(incident.files)}</p></details>'
     )
 

@@ -35,7 +35,7 @@ from onrig.tools.experiments.store import Cell, CellTrials, finite_trials, read_
 from onrig.tools.reports.conditions import Setting, describe_conditions, group_by_axes, settings, varying_conditions
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Source, Warnings
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.reports.style import Picture
+from onrig.tools.reports.style import Plot
 
 BASELINE: Final = "FIFO[Uniform]"
 """Default method of de Bruin et al. 2018, with which others are compared if it is present."""
@@ -73,16 +73,16 @@ class Findings(NamedTuple):
     warnings: Sequence[str]
     claims: Mapping[str, Sequence[str]]
     """Sentences by their conditions."""
-    pictures: Sequence[Picture]
+    plots: Sequence[Plot]
     sheets: Sequence[Sheet]
 
-    def page(self, *sources: Source, files: Mapping[Picture, str] = MappingProxyType({})) -> Page:
-        """Build the page, with sources at its end; ``files``: names of the pictures next to a Markdown page."""
+    def page(self, *sources: Source, files: Mapping[Plot, str] = MappingProxyType({})) -> Page:
+        """Build the page, with sources at its end; ``files``: names of the plots next to a Markdown page."""
         claims = [Claims("At a glance", self.claims)] if self.claims else []
         parts: tuple[Part, ...] = (
             Warnings(self.warnings),
             *claims,
-            Figures(self.pictures, files),
+            Figures(self.plots, files),
             *self.sheets,
             *sources,
         )

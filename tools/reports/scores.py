@@ -138,7 +138,7 @@ def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> She
             *rise_cells,
         )
         rows.append((one.group, one.name, *scores, *equal_compute, f"{memory_bytes(one.cell) / 1e3:.0f}"))
-    compute_heads = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
+    compute_heads = ("update, ms", "compute, s", "steps at equal compute", "final there", "area there")
     measures = ("trials", "updates", "final", "lowest", "area", f"{LEVEL} at", "reached")
     heads = ("task", "cell", *measures, *compute_heads, "memory, kB")
     notes = (_SCORES_NOTE, _COMPUTE_NOTE) if any(row[-2] for row in rows) else (_SCORES_NOTE,)

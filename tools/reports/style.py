@@ -99,21 +99,21 @@ def band_alpha(bands: int) -> float:
 
 
 _EXPONENT: Final = re.compile(r"\(.*\)")
-NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
+NO_PLOTS: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
 
 
-def no_pictures_reason() -> str | None:
+def no_plots_reason() -> str | None:
     """Note on a page if nothing can be drawn; None if matplotlib works."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        return NO_PICTURES
+        return NO_PLOTS
     except Exception as error:  # a back end named in the environment that this environment does not have
         return f"No figures: matplotlib cannot be imported: {reason(error)}."
     return None
 
 
-class Picture(NamedTuple):
+class Plot(NamedTuple):
     """A drawn figure, inlined as SVG or in a PNG file."""
 
     title: str
@@ -216,14 +216,14 @@ def apply_style(axes: Axes) -> Axes:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the picture in the format of its suffix, without dates, so that the same results give the same file.
+    """Write a figure in the format of its suffix, without dates, so that the same results give the same file.
 
     Raises OSError, and ValueError for an unknown suffix.
     """
-    picture, form = io.BytesIO(), path.suffix.lower().removeprefix(".") or "png"
+    data, form = io.BytesIO(), path.suffix.lower().removeprefix(".") or "png"
     undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    figure.savefig(picture, dpi=DPI, format=form, metadata=undated.get(form))
-    replace_own_file(path, picture.getbuffer())
+    figure.savefig(data, dpi=DPI, format=form, metadata=undated.get(form))
+    replace_own_file(path, data.getbuffer())
     return path
 
 
@@ -291,8 +291,8 @@ def graded_axis(axes: Axes, values: Sequence[float]) -> None:
     axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
 
 
-def inline_picture(figure: Figure, title: str, caption: str, alt: str) -> Picture:
-    """Picture of a figure as SVG in a data URI; the same figure gives the same text."""
+def inline_plot(figure: Figure, title: str, caption: str, alt: str) -> Plot:
+    """Plot with a figure as SVG in a data URI; the same figure gives the same text."""
     from matplotlib import rc_context
 
     _lay_out(figure)
@@ -300,7 +300,7 @@ def inline_picture(figure: Figure, title: str, caption: str, alt: str) -> Pictur
     with rc_context({"svg.hashsalt": "onrig", "svg.fonttype": "path"}):
         figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
     uri = f"data:image/svg+xml;base64,{base64.b64encode(text.getvalue().encode()).decode()}"
-    return Picture(title, caption, alt, svg=uri)
+    return Plot(title, caption, alt, svg=uri)
 
 
 def _lay_out(figure: Figure) -> None:

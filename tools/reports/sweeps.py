@@ -1,4 +1,4 @@
-"""Pictures of the three measures over a swept parameter: figures 5, 7 to 11, 20 and 21 of de Bruin et al. 2018."""
+"""Plots of the three measures over a swept parameter: figures 5, 7 to 11, 20 and 21 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onrig.tools.reports.style import (
     INK,
     Label,
     Look,
-    Picture,
+    Plot,
     band_alpha,
     direct_labels,
     format_trial_counts,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MIN_POINTS: Final = 3
 """Minimum number of swept values of a line in a figure."""
 _MAX_LINES: Final = 6
-_ROWS_PER_PICTURE: Final = 4
+_ROWS_PER_FIGURE: Final = 4
 _LINE_AXES: Final = ("strategy", "algorithm", "capacity", "synthetic", "kept", "discount", "network")
 _RISE_LABEL: Final = "rise time 0.8\n(episodes)"
 
@@ -71,22 +71,22 @@ SWEEPS: Final = (
 )
 
 
-def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Picture]:
+def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Plot]:
     """Draw each sweep in the grid.  Raises OSError, and ImportError without matplotlib."""
-    pictures = []
+    plots = []
     for sweep in SWEEPS:
         lines = lines_of(sweep, results)
         if not lines:
             continue
         number, heading = figure_number(sweep, lines)
         panels = _panels(lines)
-        pages = [panels[i : i + _ROWS_PER_PICTURE] for i in range(0, len(panels), _ROWS_PER_PICTURE)]
+        pages = [panels[i : i + _ROWS_PER_FIGURE] for i in range(0, len(panels), _ROWS_PER_FIGURE)]
         for page, selected in enumerate(pages, 1):
             end = f"-{page}" if len(pages) > 1 else ""
             path = _draw(sweep, selected, folder / f"figure-{number:02d}-{sweep.slug}{end}.png")
             name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
-            pictures.append(Picture(name, _caption(selected), number=number, path=path))
-    return pictures
+            plots.append(Plot(name, _caption(selected), number=number, path=path))
+    return plots
 
 
 def lines_of(sweep: Sweep, results: Sequence[Result]) -> list[Line]:

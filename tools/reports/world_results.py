@@ -31,7 +31,7 @@ class WorldResult(NamedTuple):
     replayed: Values | None
     """(T, k, P) measures ``REPLAYED``."""
     shield: Values | None
-    """(T, k, P) counts ``SHIELD``."""
+    """(T, k, P) counts ``SHIELD_COUNTS``."""
 
     @property
     def area(self) -> Values:

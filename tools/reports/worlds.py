@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from onrig.learner.trials.intervals import holm, matching_rows, median_bounds, paired_difference
 from onrig.learner.trials.measures import final_mean
-from onrig.learner.trials.step_run import DIVERGENCES, ORIGINS, READINGS, SHIELD
+from onrig.learner.trials.step_run import DIVERGENCES, ORIGINS, READINGS, SHIELD_COUNTS
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.runtime.memory.strategy import parse_sampling
 from onrig.tools.experiments.cost import read_costs
@@ -22,9 +22,9 @@ from onrig.tools.quantity import format_estimate
 from onrig.tools.reports.results import Findings, warn_of_few
 from onrig.tools.reports.scores import score_world, scores_sheets
 from onrig.tools.reports.sheet import Sheet, without_empty
-from onrig.tools.reports.style import Picture, no_pictures_reason
+from onrig.tools.reports.style import Plot, no_plots_reason
 from onrig.tools.reports.tables import ESTIMATES_NOTE, TEST_NOTE, difference_mark
-from onrig.tools.reports.world_pictures import STEPS_LABEL, draw_capacities, draw_world, looks_of
+from onrig.tools.reports.world_plots import STEPS_LABEL, draw_capacities, draw_world, looks_of
 from onrig.tools.reports.world_results import (
     WorldResult,
     describe_cell,
@@ -76,15 +76,15 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     warnings += warn_of_few(min(len(result.seeds) for result in usable))
     has_scores = any(map(_has_scores, usable))
     worlds = group_by_world(usable)
-    pictures: list[Picture] = []
-    if reason := no_pictures_reason():
+    plots: list[Plot] = []
+    if reason := no_plots_reason():
         warnings.append(reason)
     else:
-        pictures = draw_or_report("Capacities", lambda: draw_capacities(figures, usable), warnings.append) or []
+        plots = draw_or_report("Capacities", lambda: draw_capacities(figures, usable), warnings.append) or []
         looks = looks_of(worlds)
         for world, members in worlds.items():
             draw = partial(draw_world, figures, world, members, looks, scores=has_scores)
-            pictures += draw_or_report(world, draw, warnings.append) or []
+            plots += draw_or_report(world, draw, warnings.append) or []
     sheets = [cells_sheet(usable)]
     differences = differences_sheet(usable)
     if differences.rows:
@@ -113,7 +113,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS_LABEL}, an evaluation of "
         f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. {ESTIMATES_NOTE}"
     )
-    return Findings(spec.title or spec.name, lead, warnings, {}, pictures, sheets)
+    return Findings(spec.title or spec.name, lead, warnings, {}, plots, sheets)
 
 
 def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -215,7 +215,7 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
             rows.append((world, describe_cell(result, members), str(np.count_nonzero(counted)), *cells))
-    heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD for part in ("", ", last tenth")))
+    heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD_COUNTS for part in ("", ", last tenth")))
     return Sheet("Shield", 2, heads, tuple(rows), (_SHIELD_NOTE,))
 
 

@@ -51,7 +51,7 @@ LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
 _VARYING_SHARE: Final = 0.3
 """Share of episodes whose plant varies in every period, within the guarantee."""
 _AT_REST_SHARE: Final = 0.3
-_EXPOSED_SHARE: Final = 0.5
+_SMALL_MARGIN_DEATH_SHARE: Final = 0.5
 """Share of episodes in which the host dies after a command with a small margin, if any."""
 _MAX_SMALL_MARGIN: Final = 0.1
 """Margin that counts as small."""
@@ -80,34 +80,41 @@ class Death:
 
     def __init__(self, frames: int, rng: random.Random) -> None:
         self._first, self._last = rng.randint(1, frames), frames
-        self._exposed = rng.random() < _EXPOSED_SHARE
+        self._at_small_margin = rng.random() < _SMALL_MARGIN_DEATH_SHARE
 
     def occurs(self, frame: int, margin: float) -> bool:
         """Return whether the host dies after answering this frame."""
-        return frame >= self._first and (not self._exposed or margin < _MAX_SMALL_MARGIN or frame >= self._last)
+        return frame >= self._first and (not self._at_small_margin or margin < _MAX_SMALL_MARGIN or frame >= self._last)
 
 
 class Lane:
     """One episode: its tick, its policy and the command in force (counts)."""
 
-    def __init__(self, tick: Tick, law: Law, name: str, loss: float, death: Death, rng: random.Random) -> None:
-        self.name, self.loss, self.death, self.rng = name, loss, death, rng
+    def __init__(
+        self, tick: Tick, law: Law, name: str, loss_probability: float, death: Death, rng: random.Random
+    ) -> None:
+        self.name, self.loss_probability, self.death, self.rng = name, loss_probability, death, rng
         self.before = self.command = self._safe = tick.safe_counts
         self.unanswered = 0
         """Number of periods since the last command."""
-        self.alive, self.fallen = True, False
+        self.alive, self.lease_expired = True, False
         tick.begin(1, Kind.TRAIN, [])
         self.answer_to = begin_episode(tick, policy_act(tick, cast(PolicySession, Adversary(law)), 1), ends=never)
 
     def loses_frame(self, frame: int, lease_periods: int) -> bool:
         """Return whether a frame is lost; counts the periods of the lease."""
-        lost = frame > 1 and self.unanswered < lease_periods - 1 and self.loss and self.rng.random() < self.loss
+        lost = (
+            frame > 1
+            and self.unanswered < lease_periods - 1
+            and self.loss_probability
+            and self.rng.random() < self.loss_probability
+        )
         if self.alive and not lost:
             self.unanswered = 0
             return False
         self.unanswered += 1
         if self.unanswered > lease_periods:
-            self.fallen, self.before, self.command = True, self._safe, self._safe
+            self.lease_expired, self.before, self.command = True, self._safe, self._safe
         return True
 
 
@@ -210,7 +217,7 @@ def _run_lanes(
             if "dead_band" in box.varying:
                 dead_bands = np.where(changing, draw_dead_bands(max_dead_band, n, rng), dead_bands)
             moving = moving.varied({"dead_band": dead_bands})
-        fallen = np.array([lane.fallen for lane in lanes])
+        fallen = np.array([lane.lease_expired for lane in lanes])
         driven, max_speed = actuation.advance(moving, state, before, command, fallen)
         released = fallen & config.rig.releases
         if released.any():

@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
         return sum(tally.breaches for tally in self.campaign.values())
 
 
-def hostile_laws(prediction: Prediction, config: RunConfig) -> dict[str, Callable[[random.Random], Law]]:
+def adversarial_policies(prediction: Prediction, config: RunConfig) -> dict[str, Callable[[random.Random], Law]]:
     """Factories of policies that know the table and push towards its smallest margin."""
     rig, ranges = config.rig, config.limits.setting(config.rig, config.period_us * 1e-6).ranges
     ends = [ranges[a.name] for a in rig.actuators]
@@ -104,7 +104,7 @@ def run_sampled(
     """
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
     prediction, setup = box.prediction(setting), SharedSetup.of(config, box)
-    laws, ticks = hostile_laws(prediction, config), [Tick(config) for _ in range(min(N_LANES, episodes))]
+    laws, ticks = adversarial_policies(prediction, config), [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in laws}
     names, done, outside = list(laws), 0, []
     residuals = OneStep(config, box)
@@ -222,7 +222,7 @@ class _Batch:
         setup, start = self._setup, state
         parts = [(self._plant, before, delays, 1), (self._plant, command, setup.period_s - delays, N_SUBSTEPS)]
         state, margins = self._along(parts, start)
-        released = np.array([lane.fallen for lane in self._lanes]) & setup.releases
+        released = np.array([lane.lease_expired for lane in self._lanes]) & setup.releases
         if released.any():
             released_plant = self._plant.released(np.where(np.arange(len(released)) % 2, 1.0, 0.0))
             coasting, other = self._along(

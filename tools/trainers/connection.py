@@ -115,7 +115,7 @@ class LearnerLink:
     def __init__(self, client: LinkClient, role: Role) -> None:
         """Attach to the rig; raises LearnerMismatchError, LinkClosed, RequestRejected."""
         self._client, self._lock = client, threading.Lock()
-        self.config = _config_of(client)
+        self.config = _fetch_config(client)
         """Configuration of the rig's run."""
         self._rulings: list[Ruling] = []
         self._link = Attachment(self.config, client, role, on_ruling=self._rulings.append)
@@ -250,7 +250,7 @@ class LearnerLink:
                     continue
 
 
-def _config_of(client: LinkClient) -> RunConfig:
+def _fetch_config(client: LinkClient) -> RunConfig:
     attached, _ = client.ask(Attach(LINK_VERSION, os.urandom(16), "watch", b""))
     if not isinstance(attached, Attached):
         raise LearnerMismatchError("the rig sent an unexpected reply to attach")

@@ -27,8 +27,8 @@ from onrig.runtime.run_config import MAX_EPISODES, RunConfig, record_layout
 from onrig.runtime.run_loading import resolved_text
 from onrig.runtime.shm.exchange import Sample
 from onrig.runtime.supervise.run_folder import fresh_folder, write_run_folder
-from onrig.tools.foreign import plugin_records, third_party_plugins
 from onrig.tools.load import load_for_rig
+from onrig.tools.plugins import plugin_records, third_party_plugins
 from onrig.tools.trainers.rig import RigProcess, RunEnded
 from onrig.tools.trainers.spaces import action_space, observation_space
 
@@ -120,7 +120,7 @@ class _Units:
 
 
 class RigEnv(gymnasium.Env[Observation, Action]):
-    """An episode is one of the task, on the device, behind the shield, recorded in a run folder.
+    """An episode is one of the task, on the device, protected by the shield and recorded in a run folder.
 
     Observation (n,) and action (m,) are float32, normalised by the rig's ranges unless ``si``; actions beyond them are
     limited by the shield.  ``reward`` is the task's, in raw units.
@@ -166,7 +166,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         """
         super().reset(seed=seed)
         if self._closed:
-            raise RunEnded("the environment is closed: make another one")
+            raise RunEnded("the environment is closed: make a new one")
         timeout_s = float((options or {}).get("timeout_s", self._reset_timeout_s))
         if self._rig is None:
             self._rig = self._start()
@@ -214,7 +214,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         return self._units.actuators.normalise(np.asarray(si)).astype(np.float32)
 
     def render(self) -> Any:
-        """Picture (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
+        """Rendered frame (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
         if self.render_mode is None:
             return None
         if self._screen is None:

@@ -1,4 +1,4 @@
-"""Run behind an environment: start, exchange of actions and samples, end."""
+"""The run that backs an environment: start, exchange of actions and samples, end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from onrig.tools.trainers.host import ENDED
 
 _START_S: Final = 90.0
 """Time for device, replay process and loop to start."""
-_END_S: Final = 30.0
+_STOP_TIMEOUT_S: Final = 30.0
 _POLL_NS: Final = 20_000_000
 _EXTRA_RECORDS: Final = 64
 """Maximum number of records that the loop has written since the current sample."""
@@ -41,7 +41,7 @@ def _finish(child: Child) -> None:
     """Stop the run of an environment that was not closed, at once."""
     if child.poll() is None:
         os.kill(child.pid, signal.SIGQUIT)
-    child.end(_END_S, send_sigterm=False)
+    child.end(_STOP_TIMEOUT_S, send_sigterm=False)
     child.close()
 
 
@@ -159,7 +159,7 @@ class RigProcess:
         if self._child.poll() is None:
             self._send(NO_TICK, (), closes=True)
             with contextlib.suppress(RunEnded):
-                limit = time.monotonic() + _END_S
+                limit = time.monotonic() + _STOP_TIMEOUT_S
                 while True:
                     self._check(limit, "end")
                     time.sleep(0.01)

@@ -47,7 +47,7 @@ class Screen:
         self._axes = self._figure.add_axes((0.0, 0.0, 1.0, 1.0))
 
     def show(self, step: Step | None) -> Frame | None:
-        """Draw the state of a step; returns the picture (h, w, 3), or None with a window."""
+        """Draw the state of a step; returns the rendered frame (h, w, 3), or None with a window."""
         values = self._values(step)
         axes = self._axes
         axes.clear()

@@ -42,7 +42,7 @@ class Options:
 def main(options: Options) -> int:
     """Race; returns the exit code."""
     if options.minutes is not None and options.trials is not None:
-        return complain("advise", "a budget is either of --minutes or of --trials: leave out one")
+        return complain("advise", "a budget is given by either --minutes or --trials: drop one")
     if options.minutes is not None and not 0.0 < options.minutes <= 1e6:
         return complain("advise", f"--minutes: expected more than 0, got {options.minutes:g}")
     from onrig.tools.advice.advise import AdviseOptions, show_advice

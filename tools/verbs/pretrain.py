@@ -40,7 +40,7 @@ def main(options: Options) -> int:
     if options.resume is not None and (
         options.config or options.out or options.set or options.minutes or options.episodes
     ):
-        return complain("pretrain", "--resume takes everything from the folder: leave out the other arguments")
+        return complain("pretrain", "--resume takes everything from the folder: drop the other arguments")
     if options.minutes is not None and not options.minutes > 0:
         return complain("pretrain", f"--minutes: expected more than 0, got {options.minutes:g}")
     if options.episodes is not None and options.episodes < 1:

@@ -24,7 +24,7 @@ class Options:
     tensorboard: Folder | None = None
     """Write TensorBoard event files to DIR instead of the page."""
     pages: Folder | None = None
-    """Also write the page of an experiment to DIR: NAME.md and its pictures."""
+    """Also write the page of an experiment to DIR: NAME.md and its figures."""
     trust: Trust = False
 
 

@@ -20,7 +20,7 @@ class Options:
     """Arguments of the verb."""
 
     config: tuple[Config, ...]
-    """Path or shipped name of a configuration; several are drawn in one picture."""
+    """Path or shipped name of a configuration; several are shown in one plot."""
     _: KW_ONLY
     episodes: Count = 100_000
     """Episodes through the tick's core."""

@@ -122,7 +122,7 @@ def learning(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
     low, high = min(0.0, *scores, 0.0), 1.0
     if s.config.task.normalization is None:
         low, high = min(scores, default=0.0), max(scores, default=1.0)
-    chart_width, form = width - 12, measure_of(s.config.task).form
+    chart_width, form = width - 12, measure_of(s.config.task).number_format
     rows = [
         f"train  {_mean(s.train, form)} {sparkline(s.train, chart_width, low, high, unicode=unicode)}",
         f"eval   {_mean(s.evaluation, form)} {sparkline(s.evaluation, chart_width, low, high, unicode=unicode)}",

@@ -98,7 +98,7 @@ class Watcher:
             (self._train if episode.kind == "train" else self._evaluation).append(episode.score)
         self._events += [line for e in view.events() if (line := event_line(e)) is not None]
         tick, policy, figures = view.word(Word.TICK), view.word(Word.POLICY), live.figures()
-        actuators, withdrawn = _actuators(live.actuators), bool(view.word(Word.WITHDRAWN))
+        actuators, withdrawn = _actuators(live.actuators), bool(view.word(Word.PROMISE_WITHDRAWN))
         return Snapshot(
             view.config,
             view.folder,

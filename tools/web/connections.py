@@ -208,7 +208,7 @@ class BoundedServer(ThreadingHTTPServer):
         self._slots: Slots[socket.socket] = Slots()
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Serve a connection in its own thread; when full, close another one or reject this one."""
+        """Serve a connection in its own thread; when full, close an older connection or reject this one."""
         if not isinstance(request, socket.socket):
             raise TypeError("a stream socket was expected")
         with self._lock:

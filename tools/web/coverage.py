@@ -1,4 +1,4 @@
-"""Picture of the memory, packed for a page: experiences as coloured points over the policy as a surface."""
+"""Plot of the memory, packed for a page: experiences as coloured points over the policy as a surface."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POSITION_SCALE: Final = 8192
 """Packed value of one normalised unit; int16 then covers -4 to 4."""
 _MIN_TD: Final = 1e-6
 _MAX_CHECKPOINT_BYTES: Final = 128 << 20
-"""Largest memory that is read from a checkpoint for a picture."""
+"""Largest memory that is read from a checkpoint for a plot."""
 COLUMNS: Final = 56
 ROWS: Final = 44
 _CACHED_SURFACES: Final = 8

@@ -89,7 +89,7 @@ class _ViewProcess:
             if code is None:
                 continue
             pause_s = self._restarts.next_delay_s(time.monotonic() - self._child.started_s)
-            self._log_exit(code, "restarted" if pause_s is not None else f"given up; try onrig {self._view.name}")
+            self._log_exit(code, "restarted" if pause_s is not None else f"gave up; try onrig {self._view.name}")
             if pause_s is None or _readable(stop_fd, pause_s):
                 break
             self._child.close()

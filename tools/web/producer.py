@@ -131,7 +131,7 @@ class Producer:
             figures = live.figures()
             if figures is not None:
                 view = self._view
-                withdrawn = bool(view.word(Word.WITHDRAWN))
+                withdrawn = bool(view.word(Word.PROMISE_WITHDRAWN))
                 live_facts = facts_from_counters(view.config, figures, view.word(Word.POLICY), withdrawn=withdrawn)
                 facts = self._evaluated(live_facts)
                 yield self._remember(Message("figures", {**figures_message(figures), "words": facts.words()}))

@@ -21,7 +21,7 @@ def main(config="pendulum", steps=20_000, pace="lockstep", folder=None):
     for k in range(steps):
         action = agent.act(observation, noise=0.3) if k >= FIRST else env.action_space.sample()
         after, reward, terminated, truncated, info = env.step(action)
-        # Learn from what the rig did, not from what was asked: the shield acts, and commands come late.
+        # Learn from the applied action: the shield may change a command, and commands take effect late.
         applied = env.normalised_action(info["applied"])
         for array, row in zip(memory, (observation, applied, reward, after, terminated), strict=True):
             array[k] = row

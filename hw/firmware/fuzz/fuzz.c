@@ -345,7 +345,7 @@ static void check(const struct bench *bench) {
     demand(!onrig_device_awaits_sample(device) || device->period_us > 0, "awaits a sample it cannot take");
 }
 
-/* The policy's turn, sometimes over several inputs. */
+/* Run the policy; an evaluation may span several fuzz inputs. */
 static void evaluate(struct bench *bench) {
     struct onrig_device *device = &bench->device;
     if (bench->thinks && chance(3)) {

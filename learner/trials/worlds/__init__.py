@@ -56,7 +56,7 @@ class Spaces(NamedTuple):
     horizon: int
     """Number of steps after which an episode is truncated."""
     image: tuple[int, int] | None = None
-    """Rows and columns of a frame, if observations are numbers of frames (``frames``)."""
+    """Height and width of a frame in pixels, if observations are frame indices (``frames``)."""
 
 
 class Actor(NamedTuple):

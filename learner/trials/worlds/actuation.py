@@ -74,7 +74,7 @@ class DelayLine:
         periods = np.minimum(periods, horizon)  # a longer delay exceeds the episode
         whole = np.floor(periods + 1e-9)
         self._whole_periods: Final = whole.astype(np.int64)
-        """Number of whole periods of delay."""
+        """Number of complete periods of delay."""
         self._rest_s: Final = np.maximum(periods - whole, 0.0) * period_s
         self._delays: Final = bool(self._whole_periods.any() or self._rest_s.any())
         self._commands: Final = np.zeros((int(self._whole_periods.max(initial=0)) + 2, actors, instruments.m))

@@ -79,11 +79,11 @@ class ThinnedKeeper(Keeper):
         self.refused += slot == REJECTED
         return slot
 
-    def written(self, slot: int, exploration: float, episode: int) -> None:
-        self._keeper.written(slot, exploration, episode)
+    def on_write(self, slot: int, exploration: float, episode: int) -> None:
+        self._keeper.on_write(slot, exploration, episode)
 
-    def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        self._keeper.learned(signal, slots, values)
+    def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+        self._keeper.on_feedback(signal, slots, values)
 
     def state(self) -> Arrays:
         """Return the keeper's state, the count of dropped experiences, and the position in the random stream."""

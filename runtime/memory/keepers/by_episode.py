@@ -80,8 +80,8 @@ class _EpisodeRecords:
 class ByEpisode(Keeper):
     """Evicts the episode with the smallest key: the rank of its mean, then its age.
 
-    Bounds: ``place`` and ``written`` take constant time, except for the choice of the next episode to evict, which
-    reads the keys of all stored episodes once (8 bytes each); ``learned`` takes time proportional to its values.
+    Bounds: ``place`` and ``on_write`` take constant time, except for the choice of the next episode to evict, which
+    reads the keys of all stored episodes once (8 bytes each); ``on_feedback`` takes time proportional to its values.
     """
 
     signal: ClassVar[Signal]
@@ -90,7 +90,7 @@ class ByEpisode(Keeper):
     evicts_largest: ClassVar[bool] = True
     bytes_per_slot = 36.0
     checkpoint_bytes_per_slot = 24.0
-    holds = "its episodes and what the learner said of them"
+    holds = "its episodes and the learner's feedback on them"
 
     def __init__(self, capacity: int, rng: np.random.Generator) -> None:
         super().__init__(capacity, rng)
@@ -157,7 +157,7 @@ class ByEpisode(Keeper):
         records.total[record] -= int(self._integers(self._value_np[slot : slot + 1])[0])
         return slot
 
-    def written(self, slot: int, exploration: float, episode: int) -> None:
+    def on_write(self, slot: int, exploration: float, episode: int) -> None:
         """Append the experience to its episode."""
         if episode != self._episode or self._current == _NO_RECORD:
             self._begin_episode(episode)
@@ -191,7 +191,7 @@ class ByEpisode(Keeper):
         terms: NDArray[np.float64] = np.abs(values)
         return terms
 
-    def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+    def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Replace the value of each experience by its latest one."""
         if signal is not self.signal:
             return

@@ -5,7 +5,7 @@ A keeper does not receive the experiences themselves.  For each one offered, the
     slot = keeper.place()
     if slot >= 0:
         storage.insert(slot, ...)
-        keeper.written(slot, exploration, episode)
+        keeper.on_write(slot, exploration, episode)
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Keeper:
         """Return the slot for the next experience, or ``REJECTED``; the slot must be written before the next call."""
         raise NotImplementedError
 
-    def written(self, slot: int, exploration: float, episode: int) -> None:
+    def on_write(self, slot: int, exploration: float, episode: int) -> None:
         """Record a new experience with this exploration magnitude in the ``slot`` returned by ``place``.
 
         ``episode`` is equal for consecutive experiences of an episode, and differs for those of the next.
@@ -129,11 +129,11 @@ class Keeper:
         for magnitude in exploration.tolist():
             slot = self.place()
             if slot >= 0:
-                self.written(slot, magnitude, episode)
+                self.on_write(slot, magnitude, episode)
             slots.append(slot)
         return np.array(slots, np.int64)
 
-    def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+    def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Record the learner's latest ``values`` for ``slots`` (same length), in order, repetitions allowed.
 
         The caller drops values of experiences overwritten since (``Storage.is_current``).  Raises ValueError for a NaN

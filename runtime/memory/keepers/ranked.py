@@ -128,11 +128,11 @@ class TdError(RankedKeeper):
     name = "TDE"
     required_signals = frozenset({Signal.TD_ERROR})
 
-    def written(self, slot: int, exploration: float, episode: int) -> None:
+    def on_write(self, slot: int, exploration: float, episode: int) -> None:
         """Rank a new experience highest until it is replayed."""
         self._order.insert(slot, INFINITY_BITS)
 
-    def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+    def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Rank by the latest |TD error|."""
         if signal is Signal.TD_ERROR:
             self._order.rank(slots, values)
@@ -150,7 +150,7 @@ class Exploration(RankedKeeper):
         self._value: Final = value.data.cast("B").cast("f")
         self._bits: Final = value.data.cast("B").cast("I")
 
-    def written(self, slot: int, exploration: float, episode: int) -> None:
+    def on_write(self, slot: int, exploration: float, episode: int) -> None:
         """Rank by the exploration magnitude; NaN ranks lowest."""
         self._value[0] = abs(exploration)
         bits = self._bits[0]

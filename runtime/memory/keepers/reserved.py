@@ -12,7 +12,7 @@ from onrig.runtime.memory.layout import Slots
 
 
 class ReservedKeeper(Keeper):
-    """The first ``reserved`` experiences keep the first slots; a keeper decides on the others, behind them.
+    """The first ``reserved`` experiences keep the first slots; a keeper manages the slots after them.
 
     The name in its state is that of the keeper.
     """
@@ -37,13 +37,13 @@ class ReservedKeeper(Keeper):
         self.refused = self._keeper.refused
         return slot if slot == REJECTED else self._reserved + slot
 
-    def written(self, slot: int, exploration: float, episode: int) -> None:
+    def on_write(self, slot: int, exploration: float, episode: int) -> None:
         if slot >= self._reserved:
-            self._keeper.written(slot - self._reserved, exploration, episode)
+            self._keeper.on_write(slot - self._reserved, exploration, episode)
 
-    def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+    def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         is_managed = slots >= self._reserved
-        self._keeper.learned(signal, slots[is_managed] - self._reserved, values[is_managed])
+        self._keeper.on_feedback(signal, slots[is_managed] - self._reserved, values[is_managed])
 
     def state(self) -> Arrays:
         """Return the keeper's state, for all slots, and the number of reserved slots, all and filled."""

@@ -128,7 +128,7 @@ class Telemetry:
         if self._n_waiting >= _TALLY_RECORDS:
             self._tally()
 
-    def replayed(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
+    def on_replay(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
         """Record the |TD errors| of current experiences."""
         self._td_errors.note(slots, generations, abs_td)
 

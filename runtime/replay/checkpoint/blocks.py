@@ -98,4 +98,4 @@ def read(name: str, data: memoryview, crc: int) -> Iterator[StoredBlock]:
         yield StoredBlock(kind, table, entries, payload, start)
         offset = start + length
     if chain != crc:
-        raise CorruptionError(f"{name}: not the content that its manifest names")
+        raise CorruptionError(f"{name}: its content differs from its manifest")

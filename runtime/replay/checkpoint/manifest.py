@@ -181,5 +181,5 @@ def read_manifest(folder: Path, number: int) -> Manifest:
     except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptionError(f"{name}: {error}") from None
     if manifest.number != number or not all(_SEGMENT.fullmatch(s.name) for s in (*manifest.rows, *manifest.order)):
-        raise CorruptionError(f"{name}: not a manifest of that number")
+        raise CorruptionError(f"{name}: its number differs from its name")
     return manifest

@@ -20,7 +20,7 @@ ADMISSIONS_PER_S: Final = 1.0
 class AdmissionRate(Protocol):
     """Rate limit on checks of policies."""
 
-    def ticked(self, ticks: int) -> None:
+    def on_ticks(self, ticks: int) -> None:
         """Count further step records."""
 
     def take(self, closed: int) -> bool:
@@ -39,7 +39,7 @@ class PerSecond:
         self._ticks = False
         self._filled_s = clock_s()
 
-    def ticked(self, ticks: int) -> None:
+    def on_ticks(self, ticks: int) -> None:
         self._ticks = self._ticks or ticks > 0
         self._accumulate(ticks / self._rate_hz)
 
@@ -67,7 +67,7 @@ class PerBarrier:
     def __init__(self) -> None:
         self._last_check = -1
 
-    def ticked(self, ticks: int) -> None:
+    def on_ticks(self, ticks: int) -> None:
         """Do nothing: ticks do not count."""
 
     def take(self, closed: int) -> bool:

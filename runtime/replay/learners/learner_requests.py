@@ -42,7 +42,7 @@ from onrig.runtime.replay.learners.succession import Succession
 from onrig.runtime.run_config import RunConfig
 
 _ANCESTORS: Final = 64
-"""Maximum number of earlier memories that are remembered."""
+"""Maximum number of ancestors kept in the lineage."""
 
 
 class RunIdentity(NamedTuple):
@@ -97,12 +97,13 @@ class LearnerRequests:
         now_s = time.monotonic()
         if isinstance(request, Attach):
             return self._attach(ticket, request, now_s)
-        if not self.peers.heard(ticket, now_s):
-            return Answer(Refused("attach first: this connection, or this memory, is a new one", UNKNOWN))
+        if not self.peers.on_message(ticket, now_s):
+            return Answer(Refused("attach first: this connection or this memory is new", UNKNOWN))
         lease = self.peers.lease
         if not isinstance(request, Pull | Leave) and not lease.held_by(ticket.peer):
             who = lease.holder
-            return Answer(Refused(f"another learner pushes ({who})" if who else "no learner pushes; attach to", LEASE))
+            reason = f"another learner pushes ({who})" if who else "no learner holds the push role; attach to take it"
+            return Answer(Refused(reason, LEASE))
         match request:
             case Leave():
                 self.peers.leave(ticket.peer)

@@ -55,7 +55,7 @@ class Lease:
         """Whether this session holds the lease, on any connection."""
         return self._holder is not None and (self._holder.session, self._holder.key) == (session, key)
 
-    def heard(self, peer: bytes, now_s: float) -> None:
+    def on_message(self, peer: bytes, now_s: float) -> None:
         """Record a message from a peer."""
         if self._holder is not None and self._holder.peer == peer:
             self._holder.last_message_s = now_s

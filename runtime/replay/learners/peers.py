@@ -51,13 +51,13 @@ class Peers:
             self.last_message_ns = round(now_s * 1e9)
         return holder
 
-    def heard(self, ticket: Ticket, now_s: float) -> bool:
+    def on_message(self, ticket: Ticket, now_s: float) -> bool:
         """Record a message; return whether its connection has attached."""
         peer = self._peers.get(ticket.peer)
         if peer is None:
             return False
         peer.last_message_s = now_s
-        self.lease.heard(ticket.peer, now_s)
+        self.lease.on_message(ticket.peer, now_s)
         if self.lease.held_by(ticket.peer):
             self.last_message_ns = round(now_s * 1e9)
         return True

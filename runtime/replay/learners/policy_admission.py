@@ -247,7 +247,7 @@ class PolicyAdmission:
         """Record which policies acted in the next records (dtype ``RecordLayout.dtype``); ``dropped`` were lost so
         far."""
         if self._rate is not None:
-            self._rate.ticked(len(records))
+            self._rate.on_ticks(len(records))
         if dropped != self._dropped:
             self._dropped = dropped
             self._folder.keep_all()
@@ -271,9 +271,9 @@ class PolicyAdmission:
         """Policy files not yet covered by a checkpoint."""
         return [self._folder.path(policy_id) for policy_id in self._folder.unsynced()]
 
-    def synced(self, paths: list[Path]) -> None:
+    def mark_synced(self, paths: list[Path]) -> None:
         """Mark these files as covered by a checkpoint."""
-        self._folder.synced(int(path.stem) for path in paths)
+        self._folder.mark_synced(int(path.stem) for path in paths)
 
     @property
     def waiting(self) -> int:

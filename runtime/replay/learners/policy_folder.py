@@ -66,7 +66,7 @@ class PolicyFolder:
         return self.root / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
-        """Read a policy; raises OSError, also if its content differs from what was filed."""
+        """Read a policy; raises OSError, also if its content differs from the filed one."""
         waiting = self._unfiled.get(policy_id)
         if waiting is not None:
             return waiting
@@ -171,7 +171,7 @@ class PolicyFolder:
         """List the existing policies that no checkpoint covers yet."""
         return [*self._unsynced]
 
-    def synced(self, policy_ids: Iterable[int]) -> None:
+    def mark_synced(self, policy_ids: Iterable[int]) -> None:
         """Mark these policies as covered by a checkpoint."""
         for policy_id in policy_ids:
             self._unsynced.pop(policy_id, None)

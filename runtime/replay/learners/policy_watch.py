@@ -51,10 +51,10 @@ class PolicyWatch:
         """Device time for which the policy has acted since it became active."""
         return self.age_ticks / self._rate_hz
 
-    def follow(self, records: NDArray[np.void], *, told: bool, ruled: bool) -> None:
-        """Process records that a previous process read: their events were ``told`` then, and their verdicts
+    def follow(self, records: NDArray[np.void], *, reported: bool, ruled: bool) -> None:
+        """Process records that a previous process read: their events were ``reported`` then, and their verdicts
         ``ruled``."""
-        self._reports_events, self._applies_verdicts = not told, not ruled
+        self._reports_events, self._applies_verdicts = not reported, not ruled
         self.add(records)
         self._reports_events = self._applies_verdicts = True
 

@@ -87,7 +87,7 @@ class FirmwareLoop:
     def kill_sensors(self, *, dead: bool) -> None:
         self._library.onrig_loop_sensors_dead(self._loop, dead)
 
-    def link_lost(self) -> None:
+    def on_link_loss(self) -> None:
         self._library.onrig_loop_link_lost(self._loop, self.now_us)
 
     def fail(self) -> None:

@@ -154,7 +154,7 @@ class HitTarget:
         if now_s - self._sampled_s >= _SAMPLE_S:
             self._sampled_s = now_s
             processes = self._rig.processes()
-            if "control" in processes:  # otherwise the run is over, and its supervisor is drawing pictures
+            if "control" in processes:  # otherwise the run is over, and its supervisor is drawing plots
                 self.gauges.sample(now_s, processes)
 
     def _pid_of(self, role: Role) -> int | None:

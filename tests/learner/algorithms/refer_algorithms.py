@@ -57,7 +57,7 @@ class Memory:
         self.trajectories = Trajectories(trials, CAPACITY, lambda trial, first, second: first >= 0)
         for trial in range(trials):
             steps = np.arange(CAPACITY)
-            self.trajectories.written(trial, steps, steps + steps // EPISODE)
+            self.trajectories.on_write(trial, steps, steps + steps // EPISODE)
         self.after = self.trajectories.after
         self.notes = Notes(trials, CAPACITY)
         self.window = WINDOW
@@ -86,7 +86,7 @@ class Memory:
     def fill(self) -> None:
         """Tell that all slots were written."""
         for trial in range(len(self.reward)):
-            self.notes.written(trial, np.arange(CAPACITY))
+            self.notes.on_write(trial, np.arange(CAPACITY))
 
     def draws(self, updates: int, batch: int, *, only: int | None = None) -> Minibatches:
         """Minibatches (K, S, B), or the one of these with this number, the same in a trial whatever is beside it."""

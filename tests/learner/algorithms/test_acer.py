@@ -110,7 +110,7 @@ def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whateve
 def test_every_gradient_is_that_of_the_paper(m: int) -> None:
     """One update, with segments of several lengths, and weights."""
     memory = Memory(1, m=m)
-    memory.trajectories.written(0, np.array([3]), np.array([-1]))  # a gap: a segment of three steps, one of one
+    memory.trajectories.on_write(0, np.array([3]), np.array([-1]))  # a gap: a segment of three steps, one of one
     acer = _acer(memory)
     acer.update(memory.draws(12, 6))
     batches = replace(memory.draws(1, 6), weights=np.array([[[0.5, 1.0, 2.0, 1.0, 0.7, 0.3]]]))

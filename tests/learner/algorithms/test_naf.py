@@ -51,7 +51,7 @@ def test_beta_scales_the_gradient_of_the_mean_or_all_of_it() -> None:
         memory = Memory(1)
         naf = _naf(memory, {"standardise": False, "far_share": 0.0}, beta_on=beta_on, lr=1e-2)
         memory.drawn[:] = memory.mean  # near; the policy's distance alone pulls at the hidden layers
-        memory.notes.written(0, np.arange(0))
+        memory.notes.on_write(0, np.arange(0))
         before = naf._network.layers(naf.rows[0])[-1]
         naf.update(memory.draws(1, 8))
         after = naf._network.layers(naf.rows[0])[-1]

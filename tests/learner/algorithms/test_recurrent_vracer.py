@@ -78,8 +78,8 @@ def test_what_was_remembered_before_an_experience_stays_until_its_slot_is_rewrit
     vracer.update(memory.draws(3, 8))
     assert np.array_equal(memory.notes.state()["before"], noted)
     # Slots 4 to 6 of the first trial are the first three steps of another episode now: a gap in the old one.
-    memory.trajectories.written(0, np.array([4, 5, 6]), 1000 + np.arange(3))
-    memory.notes.written(0, np.array([4, 5, 6]))
+    memory.trajectories.on_write(0, np.array([4, 5, 6]), 1000 + np.arange(3))
+    memory.notes.on_write(0, np.array([4, 5, 6]))
     vracer.update(memory.draws(1, 8))
     again = memory.notes.state()["before"]
     changed = (again != noted).any(axis=-1)

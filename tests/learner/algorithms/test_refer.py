@@ -20,7 +20,7 @@ def _refer(trials: int = 1, **changes: Any) -> tuple[Refer, Notes]:
     notes = Notes(trials, CAPACITY)
     refer = Refer(ReferSettings(**changes), BATCH, notes)
     for trial in range(trials):
-        notes.written(trial, np.arange(CAPACITY))
+        notes.on_write(trial, np.arange(CAPACITY))
     return refer, notes
 
 
@@ -93,7 +93,7 @@ def test_the_share_of_far_experiences_is_that_of_the_stored_bits_at_any_time() -
         far[slots] = (ratios <= 1.0 / cut) | (ratios >= cut)
         if k % 3 == 0:
             fresh = rng.integers(0, CAPACITY, 4)
-            notes.written(0, fresh)
+            notes.on_write(0, fresh)
             far[fresh] = False
         assert refer.far_share[0] == np.count_nonzero(far) / CAPACITY
     assert 0.0 < refer.far_share[0] < 1.0

@@ -52,7 +52,7 @@ def test_a_new_experience_leads_to_the_value_of_where_it_ends_until_the_next_loo
     vracer.update(batches)
     before = _column(memory, "q_ret")
     memory.reward[0, 29] = 50.0
-    memory.notes.written(0, np.array([29]))
+    memory.notes.on_write(0, np.array([29]))
     vracer.update(batches)
     end = _values(vracer, memory.next_observation)[0, 29]
     q_ret = _column(memory, "q_ret")[0]

@@ -29,7 +29,7 @@ def replayed(ero: Ero, updates: int, seed: int = 0) -> list[list[int]]:
     drawn = []
     for update in range(updates):
         slots = ero.draw(1).slots
-        ero.updated(slots, Signals(RNG(seed + update).standard_normal(slots.shape)))
+        ero.on_update(slots, Signals(RNG(seed + update).standard_normal(slots.shape)))
         drawn.append(slots[0, 0].tolist())
     return drawn
 
@@ -40,7 +40,7 @@ def members(ero: Ero, trial: int = 0) -> NDArray[np.bool_]:
 
 def test_half_of_the_new_experiences_are_in_and_minibatches_are_uniform_draws_from_those() -> None:
     ero = sampler()
-    ero.written([np.arange(CAPACITY)])
+    ero.on_write([np.arange(CAPACITY)])
     ero.draw(1)
     included = np.flatnonzero(members(ero))
     assert 18 <= len(included) <= 42
@@ -54,7 +54,7 @@ def test_half_of_the_new_experiences_are_in_and_minibatches_are_uniform_draws_fr
 
 def test_all_are_drawn_from_while_fewer_than_a_minibatch_are_in() -> None:
     ero = sampler()
-    ero.written([np.arange(20)])
+    ero.on_write([np.arange(20)])
     ero.draw(1)
     ero._included[0].load(np.r_[np.ones(BATCH - 1), np.zeros(CAPACITY - BATCH + 1)])
     assert {slot for slots in (ero.draw(1).slots[0, 0].tolist() for _ in range(100)) for slot in slots} == {*range(20)}
@@ -62,7 +62,7 @@ def test_all_are_drawn_from_while_fewer_than_a_minibatch_are_in() -> None:
 
 def test_only_the_coins_of_what_was_replayed_or_rewritten_are_tossed_again() -> None:
     ero = sampler()
-    ero.written([np.arange(CAPACITY)])
+    ero.on_write([np.arange(CAPACITY)])
     ero.draw(1)
     tossed: set[int] = set()
     for update in range(30):
@@ -76,16 +76,16 @@ def test_only_the_coins_of_what_was_replayed_or_rewritten_are_tossed_again() -> 
 
 def test_how_writes_are_bunched_makes_no_difference() -> None:
     at_once, in_pieces = sampler(), sampler()
-    at_once.written([np.arange(30)])
+    at_once.on_write([np.arange(30)])
     for piece in (np.arange(20), np.array([4, 7]), np.arange(18, 30)):
-        in_pieces.written([piece])
+        in_pieces.on_write([piece])
     assert replayed(at_once, 5) == replayed(in_pieces, 5)
     assert at_once.draw(1).slots.tolist() == in_pieces.draw(1).slots.tolist()
 
 
 def test_a_gain_makes_the_present_choice_likelier() -> None:
     ero = sampler()
-    ero.written([np.arange(CAPACITY)])
+    ero.on_write([np.arange(CAPACITY)])
     replayed(ero, 3)
     slots = np.arange(CAPACITY)[None]
     included = members(ero)[None]
@@ -96,17 +96,17 @@ def test_a_gain_makes_the_present_choice_likelier() -> None:
 
     for total, sign in ((0.0, 0), (3.0, 1), (3.0, 0), (1.0, -1)):
         before = likelihood()
-        ero.episode_closed(np.array([total]), np.ones(1, np.bool_))
+        ero.on_episode_end(np.array([total]), np.ones(1, np.bool_))
         assert np.sign(likelihood() - before) == sign
 
 
 def test_only_trials_whose_episode_ended_are_stepped() -> None:
     ero = sampler(2)
-    ero.written([np.arange(CAPACITY)] * 2)
+    ero.on_write([np.arange(CAPACITY)] * 2)
     ero.draw(1)
-    ero.episode_closed(np.zeros(2), np.ones(2, np.bool_))
+    ero.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
     before = ero.state()
-    ero.episode_closed(np.ones(2), np.array([False, True]))
+    ero.on_episode_end(np.ones(2), np.array([False, True]))
     after = ero.state()
     names = [name for name in before if name.startswith("nets/")]
     assert [any((before[name][s] != after[name][s]).any() for name in names) for s in range(2)] == [False, True]
@@ -144,13 +144,13 @@ def test_steps_are_those_of_torch_and_of_each_trial_alone() -> None:
 
 def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
     def after(ero: Ero) -> list[list[int]]:
-        ero.episode_closed(np.ones(1), np.ones(1, np.bool_))
-        ero.written([np.arange(5)])
+        ero.on_episode_end(np.ones(1), np.ones(1, np.bool_))
+        ero.on_write([np.arange(5)])
         return replayed(ero, 5, seed=20)
 
     first, second = sampler(), sampler()
-    first.written([np.arange(CAPACITY)])
-    first.episode_closed(np.zeros(1), np.ones(1, np.bool_))
+    first.on_write([np.arange(CAPACITY)])
+    first.on_episode_end(np.zeros(1), np.ones(1, np.bool_))
     replayed(first, 4)
     state = first.state()
     expected = after(first)
@@ -160,7 +160,7 @@ def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
 
 def test_too_few_experiences_and_more_than_one_update_ahead_are_refused() -> None:
     ero = sampler()
-    ero.written([np.arange(BATCH - 1)])
+    ero.on_write([np.arange(BATCH - 1)])
     with pytest.raises(ValueError, match="from the 7 stored"):
         ero.draw(1)
     with pytest.raises(ValueError, match="expected 1 minibatch per draw"):

@@ -12,10 +12,10 @@ RNG = np.random.default_rng
 def test_experiences_are_standardised_by_the_memory_and_the_learner_s_columns_squashed_once() -> None:
     view = looking_at(RNG(0).uniform(-1, 1, (2, 300, 2)), observations=3)
     features = Features(view, 2, 300)
-    features.written([np.arange(300), np.arange(40)])
+    features.on_write([np.arange(300), np.arange(40)])
     slots = np.array([[4, 9, 2], [3, 1, 7]])
     td, target = RNG(2).standard_normal((2, 1, 2, 2))
-    features.updated(slots[:, :2], Signals(td, target=target))
+    features.on_update(slots[:, :2], Signals(td, target=target))
     features.standardise(np.array([True, False]))  # the other one's when they are first needed
 
     stored = view.gather(slots)
@@ -35,7 +35,7 @@ def test_experiences_are_standardised_by_the_memory_and_the_learner_s_columns_sq
         np.testing.assert_array_equal(features.reduced(slots)[trial], x[:, [5, 9, 10]])
 
     before = features.full(slots)
-    features.written([np.array([4]), np.arange(40, 300)])
+    features.on_write([np.array([4]), np.arange(40, 300)])
     after = features.full(slots)
     assert after[0, 0, 10] == after[0, 0, 11] == np.float32(np.tanh(np.float32(1.0)))
     np.testing.assert_array_equal(after[1], before[1])  # until the episode ends
@@ -47,6 +47,6 @@ def test_what_never_varies_is_no_division_by_zero() -> None:
     view = looking_at(np.zeros((1, 20, 1)))
     constant = view._replace(gather=lambda slots: view.gather(np.zeros_like(slots)))
     features = Features(constant, 1, 20)
-    features.written([np.arange(10)])
+    features.on_write([np.arange(10)])
     x = features.full(np.arange(5)[None])
     assert np.abs(x[..., :4]).max() < 1e-6

@@ -19,7 +19,7 @@ def _fis(stored: int, capacity: int, seed: int = 0, beta: LinearSchedule = CONST
     stream = np.random.default_rng(seed)
     within: Sampler = RankPer(capacity, stream) if per else Uniform(stream)
     sampler = Fis(within, capacity, beta=beta, replays=8.0)
-    sampler.written(np.arange(stored))
+    sampler.on_write(np.arange(stored))
     return sampler
 
 
@@ -73,7 +73,7 @@ def test_a_rewritten_slot_counts_from_the_beginning() -> None:
     sampler = _fis(16, 16)
     for _ in range(40):
         worn = sampler.draw(16)
-    sampler.written(np.array([3]))
+    sampler.on_write(np.array([3]))
     fresh = sampler.draw(16)
     assert worn.weights is not None
     assert fresh.weights is not None
@@ -83,7 +83,7 @@ def test_a_rewritten_slot_counts_from_the_beginning() -> None:
 
 def test_slots_are_those_of_the_sampler_within() -> None:
     plain = Uniform(np.random.default_rng(4))
-    plain.written(np.arange(300))
+    plain.on_write(np.arange(300))
     assert np.array_equal(_fis(300, 300, seed=4).draw(16, 20).slots, plain.draw(16, 20).slots)
 
 
@@ -96,7 +96,7 @@ def test_feedback_is_that_of_the_sampler_within() -> None:
 def test_a_restored_sampler_makes_the_same_next_draws(per: bool) -> None:
     one, other = _fis(400, 500, 1, LinearSchedule(0.5, 1.0, 5), per), _fis(20, 500, 2, LinearSchedule(0.5, 1.0, 5), per)
     one.begin_episode(3)
-    one.updated(one.draw(16, 30).slots[0], Signals(np.arange(16.0)))
+    one.on_update(one.draw(16, 30).slots[0], Signals(np.arange(16.0)))
     other.restore({name: array.copy() for name, array in one.state().items()})
     for i in range(200):
         a, b = one.draw(16), other.draw(16)
@@ -105,8 +105,8 @@ def test_a_restored_sampler_makes_the_same_next_draws(per: bool) -> None:
         assert b.weights is not None
         assert np.array_equal(a.weights, b.weights)
         for sampler in (one, other):
-            sampler.updated(a.slots[0], Signals(a.slots[0] - 100.0))
-            sampler.written(np.array([i]))
+            sampler.on_update(a.slots[0], Signals(a.slots[0] - 100.0))
+            sampler.on_write(np.array([i]))
 
 
 def test_a_state_of_another_capacity_is_refused() -> None:

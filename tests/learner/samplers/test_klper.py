@@ -78,14 +78,14 @@ def test_sign_and_order_do_not_matter_and_equal_differences_are_no_trouble() -> 
 def built(candidates: int, actions: NDArray[np.float64], seed: int = 0) -> Klper:
     setting = Setting(len(actions), 16, 10, view=looking_at(actions[None]))
     klper = Klper.build(setting._replace(argument=float(candidates)), RNG(seed), weighted=False)
-    klper.written(np.arange(len(actions)))
+    klper.on_write(np.arange(len(actions)))
     return klper
 
 
 def test_the_candidate_with_the_smallest_score_is_replayed() -> None:
     actions = RNG(6).standard_normal((500, 2)) * RNG(7).uniform(0, 1, (500, 1))
     klper, same, view = built(4, actions), Uniform(RNG(0)), looking_at(actions[None])
-    same.written(np.arange(500))
+    same.on_write(np.arange(500))
     policy_distance = view.policy(view.gather(np.arange(500)[None]).observation)[0] - actions
     chosen, offered = [], []
     for _ in range(50):
@@ -101,7 +101,7 @@ def test_the_candidate_with_the_smallest_score_is_replayed() -> None:
 
 def test_one_candidate_is_a_uniform_draw() -> None:
     klper, same = built(1, RNG(8).standard_normal((100, 1))), Uniform(RNG(0))
-    same.written(np.arange(100))
+    same.on_write(np.arange(100))
     for _ in range(20):
         assert klper.draw(16).slots.tolist() == same.draw(16).slots.tolist()
 

@@ -45,7 +45,7 @@ def replayed(ners: Ners, trials: int, updates: int, seed: int = 0) -> list[NDArr
     drawn = []
     for update in range(updates):
         slots = ners.draw(1).slots
-        ners.updated(slots, signals(trials, seed + update))
+        ners.on_update(slots, signals(trials, seed + update))
         drawn.append(slots[0])
     return drawn
 
@@ -175,7 +175,7 @@ def test_a_gain_raises_the_scores_of_what_was_replayed_and_a_loss_lowers_them(ga
 
 def test_draws_follow_the_law_and_weights_correct_for_it() -> None:
     ners = sampler(updates=200)
-    ners.written([np.arange(CAPACITY)])
+    ners.on_write([np.arange(CAPACITY)])
     assert priorities(ners).tolist() == [1.0] * CAPACITY
     betas = []
     for k in range(200):
@@ -199,7 +199,7 @@ def test_draws_follow_the_law_and_weights_correct_for_it() -> None:
 
 def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> None:
     ners = sampler()
-    ners.written([np.arange(CAPACITY)])
+    ners.on_write([np.arange(CAPACITY)])
     (drawn,) = replayed(ners, 1, 1)
     others = np.setdiff1d(np.arange(CAPACITY), drawn[0])
     now = priorities(ners)
@@ -210,7 +210,7 @@ def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> 
     np.testing.assert_allclose(now[drawn[0]], scores**SMALL.alpha, rtol=1e-6)
     features = ners._features
     assert set(np.flatnonzero(features.td[0] != 1.0).tolist()) == set(drawn[0].tolist())
-    ners.written([drawn[0][:2]])
+    ners.on_write([drawn[0][:2]])
     assert (priorities(ners)[drawn[0][:2]] == 1.0).all()
     assert features.td[0, drawn[0][0]] == features.target[0, drawn[0][0]] == 1.0
     assert not ners.state()["replayed"][0, drawn[0][:2]].any()
@@ -218,12 +218,12 @@ def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> 
 
 def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_one_before() -> None:
     ners = sampler()
-    ners.written([np.arange(CAPACITY)])
+    ners.on_write([np.arange(CAPACITY)])
     start = parameters(ners)
 
     def closed(total: float) -> bool:
         before = sub_state(ners.state(), "nets/")
-        ners.episode_closed(np.array([total]), np.ones(1, np.bool_))
+        ners.on_episode_end(np.array([total]), np.ones(1, np.bool_))
         after = sub_state(ners.state(), "nets/")
         return any(not np.array_equal(after[name], value) for name, value in before.items())
 
@@ -242,21 +242,21 @@ def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_one_
     replayed(ners, 1, 3)
     assert not closed(4.0)  # by now there are moments that would go on
     replayed(ners, 1, 3)
-    ners.written([np.arange(CAPACITY)])
+    ners.on_write([np.arange(CAPACITY)])
     assert not closed(9.0)  # everything replayed has been overwritten
 
 
 @pytest.mark.parametrize("gain", [-2.0, 2.0])
 def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse_one_lower(gain: float) -> None:
     ners, alone = sampler(), nets()
-    ners.written([np.arange(CAPACITY)])
-    ners.episode_closed(np.zeros(1), np.ones(1, np.bool_))
+    ners.on_write([np.arange(CAPACITY)])
+    ners.on_episode_end(np.zeros(1), np.ones(1, np.bool_))
     slots = np.unique(replayed(ners, 1, 2))[None]
     assert BATCH < slots.size < SMALL.sample < CAPACITY
     features = ners._features_of(slots)
     alone.restore(sub_state(ners.state(), "nets/"))
     before = np.log(ners._nets.scores(features)).mean()
-    ners.episode_closed(np.array([gain]), np.ones(1, np.bool_))
+    ners.on_episode_end(np.array([gain]), np.ones(1, np.bool_))
     assert np.sign(np.log(ners._nets.scores(features)).mean() - before) == np.sign(gain)
     padded = np.zeros((1, SMALL.sample, features.shape[2]), features.dtype)
     padded[:, : slots.size] = features
@@ -269,12 +269,12 @@ def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse
 def test_only_trials_whose_episode_ended_are_stepped() -> None:
     ners, alone = sampler(3), sampler(3)
     for one in (ners, alone):
-        one.written([np.arange(CAPACITY)] * 3)
-        one.episode_closed(np.zeros(3), np.ones(3, np.bool_))
+        one.on_write([np.arange(CAPACITY)] * 3)
+        one.on_episode_end(np.zeros(3), np.ones(3, np.bool_))
         replayed(one, 3, 2)
     before = parameters(ners)
-    ners.episode_closed(np.array([1.0, 2.0, 3.0]), np.array([False, True, False]))
-    alone.episode_closed(np.array([1.0, 2.0, 3.0]), np.ones(3, np.bool_))
+    ners.on_episode_end(np.array([1.0, 2.0, 3.0]), np.array([False, True, False]))
+    alone.on_episode_end(np.array([1.0, 2.0, 3.0]), np.ones(3, np.bool_))
     changed = (parameters(ners) != before).any(axis=1)
     assert changed.tolist() == [False, True, False]
     assert np.array_equal(parameters(ners)[1], parameters(alone)[1])
@@ -283,9 +283,9 @@ def test_only_trials_whose_episode_ended_are_stepped() -> None:
 
 def test_an_update_that_diverged_leaves_the_scores_as_they_were() -> None:
     ners = sampler()
-    ners.written([np.arange(CAPACITY)])
+    ners.on_write([np.arange(CAPACITY)])
     slots = ners.draw(1).slots
-    ners.updated(slots, Signals(np.full((1, 1, BATCH), np.nan), target=np.full((1, 1, BATCH), np.inf)))
+    ners.on_update(slots, Signals(np.full((1, 1, BATCH), np.nan), target=np.full((1, 1, BATCH), np.inf)))
     assert np.isfinite(priorities(ners)).all()
     assert (ners._features.td == 1.0).all()
 
@@ -293,15 +293,15 @@ def test_an_update_that_diverged_leaves_the_scores_as_they_were() -> None:
 def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
     def after(ners: Ners) -> list[list[int]]:
         slots = replayed(ners, 1, 3, seed=9)
-        ners.episode_closed(np.array([8.0]), np.ones(1, np.bool_))
-        ners.written([np.arange(5)])
+        ners.on_episode_end(np.array([8.0]), np.ones(1, np.bool_))
+        ners.on_write([np.arange(5)])
         return [drawn[0].tolist() for drawn in slots + replayed(ners, 1, 5, seed=20)]
 
     first, second = sampler(), sampler()
-    first.written([np.arange(CAPACITY)])
-    first.episode_closed(np.zeros(1), np.ones(1, np.bool_))
+    first.on_write([np.arange(CAPACITY)])
+    first.on_episode_end(np.zeros(1), np.ones(1, np.bool_))
     replayed(first, 1, 4)
-    first.episode_closed(np.ones(1), np.ones(1, np.bool_))
+    first.on_episode_end(np.ones(1), np.ones(1, np.bool_))
     replayed(first, 1, 2)
     state = first.state()
     expected = after(first)
@@ -316,15 +316,15 @@ def test_how_writes_are_bunched_makes_no_difference() -> None:
     """A rig's learner hears of the writes of an episode at no fixed times, each slot once at a time."""
     at_once, in_pieces = sampler(), sampler()
     for ners in (at_once, in_pieces):
-        ners.written([np.arange(20)])
-        ners.episode_closed(np.zeros(1), np.ones(1, np.bool_))
+        ners.on_write([np.arange(20)])
+        ners.on_episode_end(np.zeros(1), np.ones(1, np.bool_))
         replayed(ners, 1, 3)
-    at_once.written([np.r_[np.arange(20, 30), 4, 5]])
+    at_once.on_write([np.r_[np.arange(20, 30), 4, 5]])
     for piece in (np.arange(20, 25), np.array([4]), np.r_[np.arange(25, 30), 4], np.array([5])):
-        in_pieces.written([piece])
+        in_pieces.on_write([piece])
     score = []
     for ners in (at_once, in_pieces):
-        ners.episode_closed(np.ones(1), np.ones(1, np.bool_))
+        ners.on_episode_end(np.ones(1), np.ones(1, np.bool_))
         score.append([slots[0].tolist() for slots in replayed(ners, 1, 5, seed=30)])
     assert score[0] == score[1]
     assert np.array_equal(parameters(at_once), parameters(in_pieces))
@@ -334,9 +334,9 @@ def test_what_it_needs_is_told() -> None:
     with pytest.raises(ValueError, match="NERS needs access to experiences and a policy"):
         Ners(Setting(CAPACITY, BATCH, 10), [RNG(0)])
     ners = sampler()
-    ners.written([np.arange(CAPACITY)])
+    ners.on_write([np.arange(CAPACITY)])
     slots = ners.draw(1).slots
     with pytest.raises(ValueError, match="needs targets, which the algorithm does not provide"):
-        ners.updated(slots, Signals(np.ones((1, 1, BATCH))))
+        ners.on_update(slots, Signals(np.ones((1, 1, BATCH))))
     with pytest.raises(ValueError, match="expected 1 minibatch per draw"):
         ners.draw(2)

@@ -17,7 +17,7 @@ def _prior(inside: str, share: float = 0.5, seed: int = 0, **changes: Any) -> Sa
     setting = Setting(CAPACITY, BATCH, 10, reserved=RESERVED, updates=100, steps=1000)._replace(**changes)
     sampler = sampler_for(parse_strategy(f"FIFO[Prior({share})[{inside}]]"), np.random.default_rng(seed), setting)
     sampler.begin_episode(3)
-    sampler.written(np.arange(RESERVED))
+    sampler.on_write(np.arange(RESERVED))
     return sampler
 
 
@@ -30,19 +30,19 @@ def _prior_share(draw: Draw) -> list[int]:
 @pytest.mark.parametrize("inside", INSIDE)
 def test_each_minibatch_holds_its_share_of_prior_experiences(inside: str) -> None:
     sampler = _prior(inside, 0.25)
-    sampler.written(np.arange(RESERVED, 70))
+    sampler.on_write(np.arange(RESERVED, 70))
     for _ in range(3):
         draw = sampler.draw(BATCH)
         assert _prior_share(draw) == [4]
         assert draw.slots.shape == (1, BATCH)
         assert draw.slots.max() < 70
         assert (draw.weights is None) == ("+" not in inside)
-        sampler.updated(draw.slots[0], Signals(np.random.default_rng(1).standard_normal(BATCH)))
+        sampler.on_update(draw.slots[0], Signals(np.random.default_rng(1).standard_normal(BATCH)))
 
 
 def test_draws_of_uniform_sampling_are_uniform_within_each_part() -> None:
     sampler = _prior("Uniform")
-    sampler.written(np.arange(RESERVED, CAPACITY))
+    sampler.on_write(np.arange(RESERVED, CAPACITY))
     counts = np.bincount(sampler.draw(BATCH, 4000).slots.reshape(-1), minlength=CAPACITY)
     for part in (counts[:RESERVED], counts[RESERVED:]):
         assert part.sum() == 4000 * 8
@@ -53,17 +53,17 @@ def test_draws_of_uniform_sampling_are_uniform_within_each_part() -> None:
 def test_a_part_that_holds_less_than_its_share_is_filled_up_by_the_other() -> None:
     sampler = _prior("Uniform")
     assert _prior_share(sampler.draw(BATCH, 2)) == [BATCH, BATCH]
-    sampler.written(np.arange(RESERVED, RESERVED + 3))
+    sampler.on_write(np.arange(RESERVED, RESERVED + 3))
     assert _prior_share(sampler.draw(BATCH)) == [BATCH - 3]
-    sampler.written(np.arange(RESERVED + 3, CAPACITY))
+    sampler.on_write(np.arange(RESERVED + 3, CAPACITY))
     assert _prior_share(sampler.draw(BATCH)) == [8]
     few = sampler_for(
         parse_strategy("FIFO[Prior(0.5)[Uniform]]"), np.random.default_rng(0), Setting(CAPACITY, BATCH, 10, reserved=5)
     )
-    few.written(np.arange(5))
+    few.on_write(np.arange(5))
     with pytest.raises(ValueError, match="cannot draw"):
         few.draw(BATCH)
-    few.written(np.arange(5, 50))
+    few.on_write(np.arange(5, 50))
     assert (few.draw(BATCH).slots < 5).sum() == 5
 
 
@@ -74,11 +74,11 @@ def test_priorities_and_importance_weights_are_those_within_a_part() -> None:
         setting = Setting(capacity, BATCH // 2, 10, updates=100, steps=1000)
         sampler = sampler_for(parse_strategy("FIFO[PropPER+IS]"), stream, setting)
         sampler.begin_episode(3)
-        sampler.written(np.arange(written))
+        sampler.on_write(np.arange(written))
         return sampler
 
     sampler = _prior("PropPER+IS")
-    sampler.written(np.arange(RESERVED, 90))
+    sampler.on_write(np.arange(RESERVED, 90))
     parts = [(0, alone(RESERVED, RESERVED, 0)), (RESERVED, alone(CAPACITY - RESERVED, 90 - RESERVED, RESERVED))]
     rng = np.random.default_rng(4)
     for _ in range(5):
@@ -89,15 +89,15 @@ def test_priorities_and_importance_weights_are_those_within_a_part() -> None:
             assert own.weights is not None
             assert draw.slots[0, of].tolist() == (first + own.slots[0]).tolist()
             assert draw.weights[0, of].tolist() == own.weights[0].tolist()
-            part.updated(own.slots[0], Signals(td[of]))
-        sampler.updated(draw.slots[0], Signals(td))
+            part.on_update(own.slots[0], Signals(td[of]))
+        sampler.on_update(draw.slots[0], Signals(td))
 
 
 def test_rewritten_slots_of_the_run_stay_its_own() -> None:
     sampler = _prior("PropPER")
-    sampler.written(np.arange(RESERVED, CAPACITY))
-    sampler.updated(np.arange(CAPACITY), Signals(np.full(CAPACITY, 1e-6)))
-    sampler.written(np.array([RESERVED + 7]))
+    sampler.on_write(np.arange(RESERVED, CAPACITY))
+    sampler.on_update(np.arange(CAPACITY), Signals(np.full(CAPACITY, 1e-6)))
+    sampler.on_write(np.array([RESERVED + 7]))
     draw = sampler.draw(BATCH, 20).slots
     assert (draw < RESERVED).sum() == 20 * 8
     assert (draw[:, 8:] == RESERVED + 7).mean() > 0.9  # a new experience has the largest priority
@@ -106,19 +106,19 @@ def test_rewritten_slots_of_the_run_stay_its_own() -> None:
 @pytest.mark.parametrize("inside", INSIDE)
 def test_a_restored_sampler_draws_the_same(inside: str) -> None:
     sampler, other = _prior(inside, seed=1), _prior(inside, seed=2)
-    sampler.written(np.arange(RESERVED, 60))
-    sampler.updated(sampler.draw(BATCH).slots[0], Signals(np.arange(16.0)))
+    sampler.on_write(np.arange(RESERVED, 60))
+    sampler.on_update(sampler.draw(BATCH).slots[0], Signals(np.arange(16.0)))
     other.restore({name: np.array(value) for name, value in sampler.state().items()})
     for _ in range(3):
         drawn, again = sampler.draw(BATCH), other.draw(BATCH)
         assert np.array_equal(drawn.slots, again.slots)
         assert np.array_equal(drawn.weights, again.weights)  # type: ignore[arg-type]
         for each in (sampler, other):
-            each.updated(drawn.slots[0], Signals(np.arange(16.0)))
+            each.on_update(drawn.slots[0], Signals(np.arange(16.0)))
 
 
 def test_without_prior_experiences_it_is_the_sampling_within() -> None:
     bare = sampler_for(parse_strategy("FIFO[Uniform]"), np.random.default_rng(0), Setting(CAPACITY, BATCH, 10))
     sampler = _prior("Uniform", reserved=0)
-    bare.written(np.arange(RESERVED))
+    bare.on_write(np.arange(RESERVED))
     assert np.array_equal(sampler.draw(BATCH, 3).slots, bare.draw(BATCH, 3).slots)

@@ -17,7 +17,7 @@ ONE = LinearSchedule(1.0, 1.0, 1)
 
 def _per(stored: int, capacity: int | None = None, seed: int = 0, **options: object) -> ProportionalPer:
     per = ProportionalPer(capacity or stored, np.random.default_rng(seed), **options)  # type: ignore[arg-type]
-    per.written(np.arange(stored))
+    per.on_write(np.arange(stored))
     return per
 
 
@@ -34,7 +34,7 @@ def test_it_is_a_sampler_that_wants_feedback() -> None:
 def test_draws_follow_the_priorities(stored: int, batch: int, updates: int) -> None:
     per = _per(stored, alpha=0.6, epsilon=0.01)
     td = np.random.default_rng(1).standard_normal(stored)
-    per.updated(np.arange(stored), Signals(td))
+    per.on_update(np.arange(stored), Signals(td))
     counts = np.bincount(per.draw(batch, updates).slots.ravel(), minlength=stored)
     law = (np.abs(td) + 0.01) ** 0.6
     # One draw per share: the counts vary less than independent ones, most where few slots share much.
@@ -48,9 +48,9 @@ def test_the_law_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_ov
     options = LearnerSettings(prop_per=ProportionalSettings("oh2021"))
     setting = Setting(50, 10, 4, updates=40, learner=options)
     per = sampler_for(Strategy("FIFO", "PropPER+IS"), np.random.default_rng(0), setting)
-    per.written(np.arange(50))
+    per.on_write(np.arange(50))
     td = np.random.default_rng(1).standard_normal(50)
-    per.updated(np.arange(50), Signals(td))
+    per.on_update(np.arange(50), Signals(td))
     share = np.abs(td) + 1e-6
     share = share**0.5 / (share**0.5).sum()
     for k in range(40):
@@ -79,10 +79,10 @@ def test_each_share_of_the_total_gives_one_draw() -> None:
 def test_new_experiences_get_the_largest_priority_so_far() -> None:
     per = _per(4, capacity=6, alpha=1.0, epsilon=0.0)
     assert per.state()["priorities"].tolist() == [1, 1, 1, 1, 0, 0]
-    per.updated(np.array([0, 1]), Signals(np.array([-5.0, 0.5])))
-    per.written(np.array([4]))
-    per.updated(np.array([0]), Signals(np.array([0.25])))
-    per.written(np.array([1]))
+    per.on_update(np.array([0, 1]), Signals(np.array([-5.0, 0.5])))
+    per.on_write(np.array([4]))
+    per.on_update(np.array([0]), Signals(np.array([0.25])))
+    per.on_write(np.array([1]))
     assert per.state()["priorities"].tolist() == [0.25, 5, 1, 1, 5, 0]
 
 
@@ -92,7 +92,7 @@ def test_slots_not_written_are_never_drawn() -> None:
 
 def test_errors_that_are_not_finite_leave_the_priority() -> None:
     per = _per(3, alpha=1.0, epsilon=0.0)
-    per.updated(np.arange(3), Signals(np.array([np.nan, 0.5, np.inf])))
+    per.on_update(np.arange(3), Signals(np.array([np.nan, 0.5, np.inf])))
     assert per.state()["priorities"].tolist() == [1.0, 0.5, 1.0]
 
 
@@ -105,7 +105,7 @@ def test_too_small_a_memory_is_refused() -> None:
 def test_weights_undo_the_law(scale: Scale) -> None:
     per = _per(1000, capacity=3000, beta=ONE, scale=scale, alpha=1.0, epsilon=0.1)
     td = np.random.default_rng(2).exponential(size=1000)
-    per.updated(np.arange(1000), Signals(td))
+    per.on_update(np.arange(1000), Signals(td))
     draw = per.draw(16, 5)
     assert draw.weights is not None
     law = (td + 0.1) / (td + 0.1).sum()
@@ -120,7 +120,7 @@ def test_weights_undo_the_law(scale: Scale) -> None:
 
 def test_beta_follows_its_schedule() -> None:
     per = _per(100, beta=LinearSchedule(0.4, 1.0, 4), scale=Scale.NONE)
-    per.updated(np.arange(100), Signals(np.arange(100.0)))
+    per.on_update(np.arange(100), Signals(np.arange(100.0)))
     states = per.state()
     by_episode = []
     for episode in (1, 4):
@@ -137,7 +137,7 @@ def test_a_restored_sampler_makes_the_same_next_thousand_draws() -> None:
     one, other = _per(700, 1000, 1, beta=ONE), _per(20, 1000, 2, beta=ONE)
     rng = np.random.default_rng(3)
     for _ in range(50):
-        one.updated(one.draw(16).slots[0], Signals(5 * rng.standard_normal(16)))
+        one.on_update(one.draw(16).slots[0], Signals(5 * rng.standard_normal(16)))
     other.restore({name: array.copy() for name, array in one.state().items()})
     for i in range(1000):
         a, b = one.draw(16), other.draw(16)
@@ -147,8 +147,8 @@ def test_a_restored_sampler_makes_the_same_next_thousand_draws() -> None:
         assert np.array_equal(a.weights, b.weights)
         td = rng.standard_normal(16)
         for sampler in (one, other):
-            sampler.updated(a.slots[0], Signals(td))
-            sampler.written(np.array([i % 1000]))
+            sampler.on_update(a.slots[0], Signals(td))
+            sampler.on_write(np.array([i % 1000]))
 
 
 def test_a_state_of_another_capacity_is_refused() -> None:

@@ -15,7 +15,7 @@ from tests.runtime.replay.chi_square import follows
 
 def _per(stored: int, capacity: int | None = None, seed: int = 0, **options: object) -> RankPer:
     per = RankPer(capacity or stored, np.random.default_rng(seed), **options)  # type: ignore[arg-type]
-    per.written(np.arange(stored))
+    per.on_write(np.arange(stored))
     return per
 
 
@@ -52,7 +52,7 @@ def test_rank_per_is_a_sampler_that_wants_feedback() -> None:
 def test_ranks_are_drawn_uniformly_from_each_segment(stored: int, batch: int, updates: int) -> None:
     per = _per(stored)
     errors = np.random.default_rng(1).permutation(stored).astype(np.float32) + 1
-    per.updated(np.arange(stored), Signals(errors * np.where(np.arange(stored) % 2, -1, 1)))
+    per.on_update(np.arange(stored), Signals(errors * np.where(np.arange(stored) % 2, -1, 1)))
     ranks = stored - errors[per.draw(batch, updates).slots].astype(np.int64)  # 0 is the largest error
     ends = segment_ends(_cumulative(stored), stored, batch)
     assert np.array_equal(np.searchsorted(ends, ranks, "right"), np.broadcast_to(np.arange(batch), ranks.shape))
@@ -70,16 +70,16 @@ def test_the_rank_law_is_met_up_to_the_segments() -> None:
 
 def test_the_unseen_come_first_the_oldest_before_the_others() -> None:
     per = _per(6, capacity=8, alpha=60.0)
-    per.updated(np.array([0, 3]), Signals(np.array([1e30, -2.0])))
-    per.written(np.array([7, 1]))
+    per.on_update(np.array([0, 3]), Signals(np.array([1e30, -2.0])))
+    per.on_write(np.array([7, 1]))
     # Six segments of one rank, then the rest: the first slot of each row is rank 1, and so on.
     assert per.draw(7).slots[0].tolist() == [2, 4, 5, 7, 1, 0, 3]
 
 
 def test_a_rewritten_slot_is_unseen_again() -> None:
     per = _per(4, alpha=60.0)
-    per.updated(np.arange(4), Signals(np.array([4.0, 3.0, 2.0, 1.0])))
-    per.written(np.array([3]))
+    per.on_update(np.arange(4), Signals(np.array([4.0, 3.0, 2.0, 1.0])))
+    per.on_write(np.array([3]))
     assert per.draw(4).slots[0].tolist() == [3, 0, 1, 2]
 
 
@@ -95,8 +95,8 @@ def test_too_small_a_memory_is_refused() -> None:
 
 def test_errors_that_are_no_numbers_leave_the_rank_and_the_last_of_two_counts() -> None:
     per = _per(4, alpha=60.0)
-    per.updated(np.arange(4), Signals(np.array([4.0, 3.0, 2.0, 1.0])))
-    per.updated(np.array([0, 1, 1, 2]), Signals(np.array([np.nan, 9.0, 0.5, np.nan])))
+    per.on_update(np.arange(4), Signals(np.array([4.0, 3.0, 2.0, 1.0])))
+    per.on_update(np.array([0, 1, 1, 2]), Signals(np.array([np.nan, 9.0, 0.5, np.nan])))
     assert per.draw(4).slots[0].tolist() == [0, 2, 3, 1]
 
 
@@ -146,13 +146,13 @@ def test_any_stream_draws_what_a_sorted_list_draws(events: list[tuple[str, list[
             for slot in which:
                 memory[slot] = (-np.inf, clock)
                 clock += 1
-            per.written(np.array(which, np.int64))
+            per.on_write(np.array(which, np.int64))
         elif kind == "updated":
             slots = [s for s in which if s in memory]
             values = errors.integers(-3, 4, size=len(slots)).astype(np.float64)
             for slot, value in zip(slots, values.tolist(), strict=True):
                 memory[slot] = (-abs(value), memory[slot][1])
-            per.updated(np.array(slots, np.int64), Signals(values))
+            per.on_update(np.array(slots, np.int64), Signals(values))
         else:
             order = sorted(memory, key=memory.__getitem__)
             ends = segment_ends(_cumulative(40), len(order), 4)
@@ -175,7 +175,7 @@ def test_a_restored_sampler_makes_the_same_next_thousand_draws() -> None:
     rng = np.random.default_rng(3)
     one.begin_episode(4)
     for _ in range(50):
-        one.updated(one.draw(16).slots[0], Signals(rng.standard_normal(16)))
+        one.on_update(one.draw(16).slots[0], Signals(rng.standard_normal(16)))
     other.restore({name: array.copy() for name, array in one.state().items()})
     for i in range(1000):
         a, b = one.draw(16), other.draw(16)
@@ -185,5 +185,5 @@ def test_a_restored_sampler_makes_the_same_next_thousand_draws() -> None:
         assert np.array_equal(a.weights, b.weights)
         td = rng.standard_normal(16)
         for sampler in (one, other):
-            sampler.updated(a.slots[0], Signals(td))
-            sampler.written(np.array([i % 1000]))
+            sampler.on_update(a.slots[0], Signals(td))
+            sampler.on_write(np.array([i % 1000]))

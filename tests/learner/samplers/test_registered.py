@@ -25,12 +25,12 @@ def setting(capacity: int) -> Setting:
 def test_every_known_sampling_draws(sampling: str) -> None:
     sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), setting(100))
     sampler.begin_episode(1)
-    sampler.written(np.arange(50))
+    sampler.on_write(np.arange(50))
     draw = sampler.draw(16)
     assert draw.slots.shape == (1, 16)
     assert (draw.weights is None) == ("+" not in sampling and sampling != "NERS")
-    sampler.updated(draw.slots[0], Signals(np.ones(16), target=np.ones(16)))
-    sampler.episode_closed(1.0)
+    sampler.on_update(draw.slots[0], Signals(np.ones(16), target=np.ones(16)))
+    sampler.on_episode_end(1.0)
     assert bool(sampler.required_signals) == ("Uniform" not in sampling)
 
 
@@ -41,8 +41,8 @@ def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None
         given = plain if per_alpha is None else plain._replace(learner=LearnerSettings(per_alpha=per_alpha))
         sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), given)
         sampler.begin_episode(1)
-        sampler.written(np.arange(100))
-        sampler.updated(np.arange(100), Signals(np.arange(100.0)))
+        sampler.on_write(np.arange(100))
+        sampler.on_update(np.arange(100), Signals(np.arange(100.0)))
         slots: list[int] = sampler.draw(16, 20).slots.reshape(-1).tolist()
         return slots
 
@@ -88,8 +88,8 @@ def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
     sampler = sampler_for(Strategy("FIFO", name), np.random.default_rng(0), fixed)
     for first in range(0, capacity, 20_000):
         slots = np.arange(first, first + 20_000)
-        sampler.written(slots)
-        sampler.updated(slots[::40], Signals(rng.random(500), target=rng.random(500)))
+        sampler.on_write(slots)
+        sampler.on_update(slots[::40], Signals(rng.random(500), target=rng.random(500)))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held <= capacity * parse_sampling(name).bytes_per_slot + 1_000_000

@@ -16,7 +16,7 @@ from onrig.learner.samplers.uniform import Uniform
 
 def _uniform(stored: int, seed: int = 0) -> Uniform:
     sampler = Uniform(np.random.default_rng(seed))
-    sampler.written(np.arange(stored))
+    sampler.on_write(np.arange(stored))
     return sampler
 
 
@@ -71,15 +71,15 @@ def test_draws_at_once_equal_single_draws_and_are_distinct(stored: int, share: f
 
 def test_new_slots_are_drawn_once_written() -> None:
     sampler = _uniform(16)
-    sampler.written(np.array([16, 17]))
-    sampler.written(np.array([3]))
-    sampler.written(np.array([], dtype=np.int64))
+    sampler.on_write(np.array([16, 17]))
+    sampler.on_write(np.array([3]))
+    sampler.on_write(np.array([], dtype=np.int64))
     assert set(sampler.draw(16, 50).slots.ravel().tolist()) == set(range(18))
 
 
 def test_td_errors_do_not_matter() -> None:
     one, other = _uniform(100), _uniform(100)
-    other.updated(np.array([1, 2]), Signals(np.array([9.0, 9.0])))
+    other.on_update(np.array([1, 2]), Signals(np.array([9.0, 9.0])))
     assert np.array_equal(one.draw(16).slots, other.draw(16).slots)
 
 
@@ -122,7 +122,7 @@ def test_the_library_draws_and_repairs_as_the_reference_does(
         patch.setattr(uniform, "_draw_distinct", lambda: None)
         theirs = Uniform(np.random.default_rng(seed))
     for sampler in (ours, theirs):
-        sampler.written(np.arange(stored))
+        sampler.on_write(np.arange(stored))
     for i, (batch, updates) in enumerate(draws):
         assert np.array_equal(ours.draw(batch, updates).slots, theirs.draw(batch, updates).slots)
         for name, value in ours.state().items():

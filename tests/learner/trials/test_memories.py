@@ -79,15 +79,15 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
                 np.stack([may_overwrite, may_overwrite]),
             )
         ours.insert(np.stack([_rows(other), _rows(measured)]), altered)
-        ours.episode_closed(np.zeros(2), np.ones(2, np.bool_))
+        ours.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
         minibatches, _ = ours.draw(5)
         td = rng.standard_normal((5, 2, 16)).astype(np.float32)
         signals = Signals(td, far=np.abs(td).round().clip(0, 1), kl=td**2)
         slots = ours.slots[:, 1].reshape(-1)
         assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
-        ours.updated(signals)
+        ours.on_update(signals)
         for signal in FEEDBACK.values():
-            theirs.keeper.learned(signal, slots, signals.of(signal)[:, 1].reshape(-1).astype(np.float32))
+            theirs.keeper.on_feedback(signal, slots, signals.of(signal)[:, 1].reshape(-1).astype(np.float32))
     stored = theirs.storage.stored
     floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
     assert (ours.rows[1, :stored] == floats).all()
@@ -141,7 +141,7 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
         rows = theirs.storage.rows(theirs.storage.changed_since(seen))
         mirror.apply(rows.astype("<u4").tobytes(), theirs.storage.inserted)
         ours.insert(np.stack([_rows(measured)] * 2), None)
-        ours.episode_closed(np.zeros(2), np.ones(2, np.bool_))
+        ours.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
     drawn, _ = ours.draw(3)
     wanted, _ = mirror.gather(Draw(ours.slots[:, 1], None))
     if recurrent:
@@ -175,18 +175,18 @@ def test_memories_that_begin_with_prior_experiences_are_as_a_rig_s(strategy: str
         measured, other = _transitions(rng, none, episode), _transitions(rng, none)
         theirs.insert(measured)
         ours.insert(np.stack([_rows(other), _rows(measured)]))
-        ours.episode_closed(np.zeros(2), np.ones(2, np.bool_))
+        ours.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
         storage = theirs.storage
         rows = storage.rows(storage.changed_since(mirror.storage.inserted)).astype("<u4").tobytes()
-        agent.written(mirror.apply(rows, storage.inserted))
+        agent.on_write(mirror.apply(rows, storage.inserted))
         ours.draw(1)
         drawn, td = agent._sampler.draw(16).slots, rng.standard_normal((1, 2, 16)).astype(np.float32)
         assert ours.slots[:, 1].tolist() == drawn.tolist()
-        ours.updated(Signals(td))
-        agent._sampler.updated(drawn[0], Signals(td[0, 1]))
+        ours.on_update(Signals(td))
+        agent._sampler.on_update(drawn[0], Signals(td[0, 1]))
         for signal in FEEDBACK.values():
             if signal in theirs.strategy.keeper.required_signals:
-                theirs.keeper.learned(signal, drawn[0], np.abs(td[0, 1]))
+                theirs.keeper.on_feedback(signal, drawn[0], np.abs(td[0, 1]))
     stored = theirs.storage.stored
     floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
     assert (ours.rows[1, :stored] == floats).all()

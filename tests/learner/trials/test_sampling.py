@@ -67,33 +67,33 @@ def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds:
     for episode in range(1, (10 if sampling in ("NERS", "ERO") else EPISODES) + 1):
         written = [_written(rng, n) for n in stored]
         stored = [max(n, int(slots.max()) + 1) for n, slots in zip(stored, written, strict=True)]
-        ours.written(written)
+        ours.on_write(written)
         ended, returns = rng.random(len(seeds)) < 0.8, rng.integers(0, 4, len(seeds)).astype(np.float64)
-        ours.episode_closed(returns, ended)
+        ours.on_episode_end(returns, ended)
         ours.begin_episode(episode)
         for sampler, slots, total, closes in zip(theirs, written, returns, ended, strict=True):
-            sampler.written(slots)
+            sampler.on_write(slots)
             if closes:
-                sampler.episode_closed(float(total))
+                sampler.on_episode_end(float(total))
             sampler.begin_episode(episode)
         for _ in range(15):
             drawn = ours.draw(1)
             errors = np.stack([_errors(rng) for _ in seeds])
-            ours.updated(drawn.slots, Signals(errors[None], target=0.5 - errors[None]))
+            ours.on_update(drawn.slots, Signals(errors[None], target=0.5 - errors[None]))
             for trial, sampler in enumerate(theirs):
                 expected = sampler.draw(BATCH)
                 assert (drawn.slots[:, trial] == expected.slots).all()
                 assert (drawn.weights is None) == (expected.weights is None)
                 if drawn.weights is not None and expected.weights is not None:
                     assert (drawn.weights[:, trial] == expected.weights).all()
-                sampler.updated(expected.slots[0], Signals(errors[trial], target=0.5 - errors[trial]))
+                sampler.on_update(expected.slots[0], Signals(errors[trial], target=0.5 - errors[trial]))
 
 
 def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:
     ours = _sampling("PER", [4], batch=16)
     theirs = sampler_for(parse_strategy("FIFO[PER]"), stream(4, Role.SAMPLER), Setting(CAPACITY, 16, EPISODES))
-    ours.written([np.arange(100)])
-    theirs.written(np.arange(100))
+    ours.on_write([np.arange(100)])
+    theirs.on_write(np.arange(100))
     for _ in range(600):
         assert (ours.draw(1).slots[0, 0] == theirs.draw(16).slots[0]).all()
 
@@ -103,7 +103,7 @@ def test_too_few_experiences_and_too_small_a_memory_are_told(sampling: str) -> N
     with pytest.raises(ValueError, match="is smaller than a minibatch of 8"):
         _sampling(sampling, [0], capacity=7)
     ours = _sampling(sampling, [0, 1])
-    ours.written([np.arange(7), np.arange(9)])
+    ours.on_write([np.arange(7), np.arange(9)])
     ours.begin_episode(1)
     with pytest.raises(ValueError, match="from the 7 stored"):
         ours.draw(1)
@@ -111,6 +111,6 @@ def test_too_few_experiences_and_too_small_a_memory_are_told(sampling: str) -> N
 
 def test_rank_based_draws_are_asked_for_one_by_one() -> None:
     ours = _sampling("PER", [0])
-    ours.written([np.arange(20)])
+    ours.on_write([np.arange(20)])
     with pytest.raises(ValueError, match="previous update"):
         ours.draw(2)

@@ -159,7 +159,7 @@ def test_one_name_for_two_files_is_refused(write: Write, tmp_path: Path) -> None
     with_plugins(named(), Path())
     with_plugins(named("copy.py:Mine"), Path())  # the same content elsewhere is the same piece
     assert re.search(
-        r"'Mine' is already the name of \S+/mine\.py:Mine: choose another one", said(named("other.py:Mine"))
+        r"'Mine' is already the name of \S+/mine\.py:Mine: choose another name", said(named("other.py:Mine"))
     )
 
 

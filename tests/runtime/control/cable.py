@@ -36,7 +36,7 @@ class Cable:
     ) -> None:
         self._device, self._clock, self.looks = device, clock, looks
         self.plugged_in, self.pulls, self.now_s = True, 0, 0.0
-        self.meanwhile: Callable[[], None] = device.link_lost
+        self.meanwhile: Callable[[], None] = device.on_link_loss
         """What happens at the device while the line is closed."""
         virtual = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._pass)
         monkeypatch.setattr(connection, "time", virtual)

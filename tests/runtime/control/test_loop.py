@@ -251,7 +251,7 @@ def test_a_stop_while_a_fault_waits_for_a_person_is_obeyed(paced: Bench) -> None
 def test_a_lost_lease_is_rearmed_by_the_run_a_bounded_number_of_times(paced: Bench) -> None:
     config = msgspec.structs.replace(paced.config, episodes=1000)
     paced.loop._config = config
-    paced.ring.at_push = lambda n: paced.device.link_lost() if n % 5 == 0 else None
+    paced.ring.at_push = lambda n: paced.device.on_link_loss() if n % 5 == 0 else None
     with pytest.raises(Halted, match="too many device faults") as halted:
         paced.loop.run()
     assert halted.value.fault is FaultName.DEVICE_LEASE
@@ -307,7 +307,7 @@ def test_in_lockstep_a_fault_that_no_frame_has_told_of_yet_is_found_when_arming(
         if not refused:
             refused.append(True)
             bench.device.armed = True
-            bench.device.link_lost()
+            bench.device.on_link_loss()
         arm()
 
     bench.session.arm = arm_late  # type: ignore[method-assign]
@@ -317,7 +317,7 @@ def test_in_lockstep_a_fault_that_no_frame_has_told_of_yet_is_found_when_arming(
 
 
 def test_an_estop_during_the_recovery_from_a_lost_lease_waits_for_a_person(paced: Bench) -> None:
-    paced.ring.at_push = lambda n: paced.device.link_lost() if n == 10 else None
+    paced.ring.at_push = lambda n: paced.device.on_link_loss() if n == 10 else None
     clear, session = paced.session.clear_fault, paced.session
     cleared: list[bool] = []
 
@@ -559,7 +559,9 @@ def test_a_run_ends_where_resets_alone_spend_a_budget_again_and_again(
     hour = "exploration={process: none, budgets: {hour: {driven_s: 0.9}}}"
     bench = Bench(tmp_path, monkeypatch, hour, "task.reset.hold_s=1.0", lockstep=False, reset=False)
     bench.wait_virtually(monkeypatch)
-    with pytest.raises(Halted, match=r"3 resets in a row spent a budget: .* used at exploration.budgets.hour.driven_s"):
+    with pytest.raises(
+        Halted, match=r"3 resets in a row used up a budget: .* used at exploration.budgets.hour.driven_s"
+    ):
         bench.loop.run()
     paused = ["episode:resetting", "pause:paused", "resume:ready"]
     assert bench.moves == ["connected:ready", *paused * 2, "episode:resetting", "trip:fault"]
@@ -573,7 +575,7 @@ def test_a_reset_that_a_fault_ends_on_a_spent_budget_is_made_again_after_the_pau
     hour = "exploration={process: none, budgets: {hour: {driven_s: 1.2}}}"
     bench = Bench(tmp_path, monkeypatch, hour, "episodes=1", lockstep=False, reset=False)
     bench.wait_virtually(monkeypatch)
-    bench.ring.at_push = lambda n: bench.device.link_lost() if n == 70 else None
+    bench.ring.at_push = lambda n: bench.device.on_link_loss() if n == 70 else None
     bench.loop.run()
     moves = ["episode:resetting", "trip:fault", "rearm:ready", "pause:paused", "resume:ready", "episode:resetting"]
     assert bench.moves[: 1 + len(moves)] == ["connected:ready", *moves]

@@ -103,15 +103,15 @@ def test_the_first_and_the_newest_frame_that_show_it_are_kept(bench: Bench) -> N
 
 def test_arming_takes_the_word_back_before_the_device_can_know_of_it(bench: Bench) -> None:
     bench.receive(7, SAFE)
-    bench.confirmation.arming()
+    bench.confirmation.withdraw()
     assert bench.board[Word.SAFE_NS] == bench.board[Word.SAFE_SINCE_NS] == 0
 
 
 @pytest.mark.rules("H202")
 def test_a_frame_sampled_before_the_device_was_armed_confirms_nothing_after_it(bench: Bench) -> None:
-    bench.confirmation.arming()
+    bench.confirmation.withdraw()
     bench.session.last_frame = 8
-    bench.confirmation.armed()
+    bench.confirmation.on_armed()
     bench.confirmation.take(state_of(8)._replace(status=SAFE, u_start=(0,), u_end=(0,)))
     assert bench.board[Word.SAFE_NS] == 0
     assert bench.receive(9, SAFE) == (9, 9)

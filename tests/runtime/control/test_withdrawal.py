@@ -45,12 +45,12 @@ def test_a_real_device_pauses_unless_told_otherwise(reaction: str | None, port: 
 
 
 def test_it_pauses_once_until_a_person_re_arms() -> None:
-    board: dict[Word, int] = {Word.WITHDRAWN: 0}
+    board: dict[Word, int] = {Word.PROMISE_WITHDRAWN: 0}
     stands, config = Stands(), configured(None, port=True)
     withdrawal = Withdrawal(config, cast(Any, board), cast(Any, stands), Explorer(config))
     withdrawal.apply()
     assert not stands.causes
-    board[Word.WITHDRAWN] = 1
+    board[Word.PROMISE_WITHDRAWN] = 1
     withdrawal.apply()
     withdrawal.apply()
     assert stands.causes == [CAUSE]
@@ -59,7 +59,7 @@ def test_it_pauses_once_until_a_person_re_arms() -> None:
 def test_it_goes_on_with_a_tenth_of_the_exploration() -> None:
     config = configured("reduce")
     explorer, stands = Explorer(config), Stands()
-    withdrawal = Withdrawal(config, cast(Any, {Word.WITHDRAWN: 1}), cast(Any, stands), explorer)
+    withdrawal = Withdrawal(config, cast(Any, {Word.PROMISE_WITHDRAWN: 1}), cast(Any, stands), explorer)
     explorer.begin_episode(Kind.TRAIN, 1)
     (before,) = explorer.amplitude(1.0)
     explorer.end_episode()

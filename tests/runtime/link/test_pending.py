@@ -53,7 +53,7 @@ def test_a_message_without_end_leaves_its_sender_no_room_and_then_no_connection(
     )
     assert (
         end_reason(connection, 99.0, 10.1 + INCOMPLETE_MESSAGE_TIMEOUT_S, connection.bytes_in_flight)
-        == "a message that is never completed"
+        == "an incomplete message"
     )
     connection.add_received([4 * MIB] * 3, 0, 99.0)
     assert may_read(connection, connection.bytes_in_flight)

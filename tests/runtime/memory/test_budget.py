@@ -44,10 +44,10 @@ def test_storage_and_keeper_never_hold_more_than_the_budget(
         for i, exploration in enumerate(rng.random(capacity // 2 + 1).tolist()):
             slot = keeper.place()
             if slot >= 0:
-                keeper.written(slot, exploration, i // 3)
+                keeper.on_write(slot, exploration, i // 3)
         slots = rng.permutation(min(capacity // 3, 500))
         for signal in Signal:
-            keeper.learned(signal, slots, rng.random(len(slots), np.float32) ** 8)
+            keeper.on_feedback(signal, slots, rng.random(len(slots), np.float32) ** 8)
         assert storage.nbytes + keeper.nbytes <= budget
 
 

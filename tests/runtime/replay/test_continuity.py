@@ -82,7 +82,7 @@ class Policies:
     def settle(self) -> None:
         self.settled += 1
 
-    def synced(self, paths: list[Path]) -> None:
+    def mark_synced(self, paths: list[Path]) -> None:
         self.unsynced = [path for path in self.unsynced if path not in paths]
 
 
@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
 
     monkeypatch.setattr(beginning, "recover", cannot)
     upkeep: Any = Upkeep()
-    with pytest.raises(CheckpointError, match=r"episodes\.csv: Permission denied; the run is not resumed"):
+    with pytest.raises(CheckpointError, match=r"episodes\.csv: Permission denied; the run was not resumed"):
         recovered(tmp_path, upkeep, lockstep=True, warn=print)
 
 
@@ -289,7 +289,7 @@ def test_a_new_run_has_nothing_to_go_on_from(tmp_path: Path) -> None:
 def test_no_checkpoint_is_written_before_the_rows_it_counts(tmp_path: Path) -> None:
     of = parts(LoopState(4), room=False)
     ending, _, _ = made(tmp_path, of)
-    with pytest.raises(CheckpointError, match="3 rows and 0 policies wait for room"):
+    with pytest.raises(CheckpointError, match="3 rows and 0 policies are waiting for disk space"):
         ending.close()
 
 
@@ -303,7 +303,7 @@ def recovery(episode: int) -> Any:
         durations=None,
         rows=[SimpleNamespace(policy_id=n) for n in (3, 21, 20)],
         unrecorded=NEWER,
-        in_memory=7,
+        n_checkpointed_records=7,
         cut={"rows": 1, "policies": 2, "bytes": 3},
     )
 

@@ -87,7 +87,7 @@ def test_td_errors_of_experiences_that_were_rewritten_are_counted_and_left_out()
     memory = Memory(config("TDE(1.0)[Uniform]", 4))
     memory.insert(transitions(4))
     seen: list[tuple[list[int], list[float]]] = []
-    memory.keeper.learned = lambda signal, slots, values: seen.append((slots.tolist(), values.tolist()))  # type: ignore[method-assign]
+    memory.keeper.on_feedback = lambda signal, slots, values: seen.append((slots.tolist(), values.tolist()))  # type: ignore[method-assign]
     errors(memory, [0, 1, 3], [1, 1, 1], [0.5, 1.5, 2.5])
     errors(memory, [0, 1, -1, 4, 2**40], [1, 2, 1, 1, 1], [0.25, 9.0, 9.0, 9.0, 9.0])
     assert seen == [([0, 1, 3], [0.5, 1.5, 2.5]), ([0], [0.25])]

@@ -115,7 +115,7 @@ def test_in_lockstep_every_record_is_due_and_the_pause_doubles_while_nothing_com
     paced.note_read(5.0)
     assert paced.due(1, now_s=5.0)
     pauses = []
-    for heard in (False, False, False, False, True, False):
+    for by_request in (False, False, False, False, True, False):
         pauses.append(paced.pause_ms(5.0))
-        paced.note_pause(heard=heard)
+        paced.note_pause(by_request=by_request)
     assert pauses == [1, 2, 4, 8, 8, 1]

@@ -13,7 +13,7 @@ from onrig.runtime.replay.promise_watch import (
     NEEDED,
     WINDOW,
     PromiseWatch,
-    SlidingTest,
+    SlidingWindowTest,
     claimed_share,
     false_alarm_rate,
 )
@@ -120,7 +120,7 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
     rate, rng = 0.01, np.random.default_rng(0)
     alarms = 0
     for _ in range(2000):
-        test = SlidingTest(0.0)
+        test = SlidingWindowTest(0.0)
         alarms += max([test.add(int(exceeded), 20) for exceeded in rng.random(WINDOW) < rate])
     assert alarms / 2000 <= false_alarm_rate(rate) == pytest.approx(0.0333, abs=1e-4)
 

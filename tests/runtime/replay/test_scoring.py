@@ -12,8 +12,8 @@ from onrig.runtime.rewards import Distance, RewardTerm, TermFailed
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-from tests.runtime.foreign import Term
 from tests.runtime.samples import PENDULUM, Records, episode
+from tests.runtime.third_party import Term
 
 LAYOUT = record_layout(PENDULUM)
 

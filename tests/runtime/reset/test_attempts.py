@@ -13,8 +13,8 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.magman import Magman
 from onrig.sim.plants.pendulum import Pendulum
-from tests.runtime.foreign import Home
 from tests.runtime.samples import MAGMAN, PENDULUM
+from tests.runtime.third_party import Home
 
 PERIOD_S = 0.02
 PENDULUM_START, MAGMAN_START = (middle_of(config.task.start) for config in (PENDULUM, MAGMAN))

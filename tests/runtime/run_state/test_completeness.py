@@ -40,7 +40,7 @@ def test_a_run_that_has_everything_is_complete() -> None:
     [
         ({"rows": 5}, "rows: 3 of 5 are not in episodes.csv"),
         ({"dropped": 7}, "experiences: 7 step records are missing (7 found the ring full)"),
-        ({"lost": 3, "unread": 4}, "7 step records are missing (3 died with a replay process, 4 were not read)"),
+        ({"lost": 3, "unread": 4}, "7 step records are missing (3 were lost with a replay process, 4 were not read)"),
         ({"rows": 1}, "rows: episodes.csv has 1 rows more than closed episodes"),
         ({"newer": 26}, "26 step records are missing (26 were newer than the checkpoint when the run was killed)"),
         ({"is_covered": False}, "the last checkpoint of the memory could not be written"),

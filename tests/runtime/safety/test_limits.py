@@ -124,7 +124,7 @@ def test_a_range_without_a_whole_count_is_refused() -> None:
         rig=msgspec.structs.replace(PENDULUM.rig, actuators=(actuator,)),
         limits=Limits(range={actuator.name: (0.1, 0.4)}),
     )
-    assert any("contains no whole count of 0.5 V" in message for _, message in limit_findings(run))
+    assert any("contains no multiple of the resolution, 0.5 V" in message for _, message in limit_findings(run))
 
 
 def test_a_brake_that_rests_at_an_end_of_its_range_is_refused_for_fallback_and_reset() -> None:

@@ -62,7 +62,7 @@ class LiveRun:
             self.shm, self.layout, self.memory.storage, lambda: self.standing, lockstep=self.config.lockstep
         )
         assert telemetry is not None
-        self.memory.on_errors = telemetry.replayed
+        self.memory.on_errors = telemetry.on_replay
         return telemetry
 
     def __enter__(self) -> LiveRun:
@@ -90,7 +90,7 @@ class LiveRun:
             slot = self.memory.keeper.place()
             pair: NDArray[np.float32] = rng.uniform(-1, 1, 2).astype(np.float32)
             storage.insert(slot, pair, pair[:1], -1.0, pair, 0, 7, float(rng.random()))
-            self.memory.keeper.written(slot, 0.0, 1)
+            self.memory.keeper.on_write(slot, 0.0, 1)
 
 
 def _flat(values: Iterable[object]) -> Iterable[float]:

@@ -19,7 +19,7 @@ from onrig.sim.baselines.fuzzy_q_iteration import (
     Partition,
     dense_axis,
     discrete_actions,
-    interpolated,
+    interpolate_action,
     mean_rewards,
     partition_for,
     periodic_axis,
@@ -132,7 +132,7 @@ def test_at_a_node_the_interpolated_policy_takes_the_best_action_of_that_node() 
     nodes = solution.partition.nodes()
     for k in (0, 50, len(nodes) - 1):
         best = solution.actions[np.argmax(solution.theta[k])]
-        assert interpolated(solution, nodes[k]) == pytest.approx(best, abs=1e-9)
+        assert interpolate_action(solution, nodes[k]) == pytest.approx(best, abs=1e-9)
 
 
 PARTITION = partition_for(PENDULUM, (8, 7))

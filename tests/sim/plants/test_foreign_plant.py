@@ -196,7 +196,7 @@ def run_untrained(site: Path, *overrides: str) -> subprocess.CompletedProcess[st
     return onrig(site, "run", "cartpole.yaml", "--run-dir", "run", *settings)
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_plots")
 def test_a_cart_pole_with_cosines_runs(site: Path) -> None:
     checked = onrig(site, "check", "cartpole.yaml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -224,7 +224,7 @@ def test_an_error_in_its_code_is_what_the_user_reads(site: Path, verb: str, kind
         assert re.search(r"cartpole\.py, line \d+\)$", line)
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_plots")
 def test_an_error_in_mid_run_is_its_end_and_no_broken_cable(site: Path) -> None:
     done = run_untrained(site, "device.pace={scaled: 20}", "device.twin.plant.kind=later")
     assert done.returncode == 70, done.stdout + done.stderr

@@ -89,9 +89,9 @@ def test_what_fits_no_frame_is_refused_by_name(tmp_path: Path, old: str, new: st
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("names", {"cart": "x"}, r"names: the model has no 'cart' \(there are: slide, hinge, slide_velocity"),
+        ("names", {"cart": "x"}, r"names: the model has no 'cart' \(known: slide, hinge, slide_velocity"),
         ("names", {"slide": "angle"}, "names: 'angle' is used twice"),
-        ("actions", ("pull",), r"actions: the model has no 'pull' \(there are: push\)"),
+        ("actions", ("pull",), r"actions: the model has no 'pull' \(known: push\)"),
         ("wrap", ("turn",), "wrap: the model has no 'turn'"),
         ("sha256", "0" * 64, "has changed since this configuration was resolved"),
         ("model", "/nowhere.xml", "model: /nowhere.xml: No such file"),

@@ -469,7 +469,7 @@ def test_after_a_hello_the_same_request_acts_anew() -> None:
     bench.device.handle(m.encode_request(m.Request(2, Op.DISARM)))
     bench.device.handle(body)
     assert bench.device.armed
-    bench.device.link_lost()
+    bench.device.on_link_loss()
     bench.device.handle(bytes([MessageType.HELLO_REQUEST]))
     (reply,) = bench.device.handle(body)
     assert m.decode_response(reply).result == Result.NOT_NOW
@@ -479,7 +479,7 @@ def test_a_lost_link_is_a_fault_at_once() -> None:
     bench = Bench().ready(lease=3)
     bench.command(10_000)
     bench.sample()
-    bench.device.link_lost(6_000)
+    bench.device.on_link_loss(6_000)
     s = bench.sample()
     assert (s.status, s.fault) == (Status.FAULT | Status.SAFE, Fault.LEASE)
     assert (s.tau_us, s.u_end) == (6_000, (0,))
@@ -488,7 +488,7 @@ def test_a_lost_link_is_a_fault_at_once() -> None:
 def test_a_lost_link_means_nothing_to_a_disarmed_device() -> None:
     bench = Bench()
     bench.configure()
-    bench.device.link_lost()
+    bench.device.on_link_loss()
     assert bench.sample().fault == Fault.NONE
 
 

@@ -21,7 +21,7 @@ SETTINGS: Final = (
 def start(folder: Path, *settings: str, config: str = "pendulum") -> subprocess.Popen[str]:
     """Start a small run, which keeps all of its experiences."""
     words = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
-    hidden = folder.parent / "no-pictures"
+    hidden = folder.parent / "no-plots"
     hidden.mkdir(exist_ok=True)
     (hidden / "matplotlib.py").write_text("raise ImportError('left out')\n")
     path = os.pathsep.join(filter(None, (str(hidden), os.environ.get("PYTHONPATH"))))

@@ -311,7 +311,7 @@ def test_a_long_list_of_misses_is_cut_and_says_so() -> None:
     assert "30 more" in lines[-1]
 
 
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
+def test_the_plot_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from onrig.tools.bench.loop.report import plot
 

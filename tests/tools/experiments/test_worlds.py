@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
+from onrig.learner.trials.step_run import REPLAYED, SHIELD_COUNTS, StepRun
 from onrig.runtime.config.document import find_config
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
@@ -85,7 +85,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         ("random_steps: 10", "random_steps: -1", "7:17: expected 0 or more, got -1 at random_steps"),
         ("FIFO[Uniform]", "FIFO[Unifrom]", "13:23: unknown sampling 'Unifrom'"),
         ("set: {algorithm: td3}", "set: {algorithm: td3, network: small}", "learner.td3.network, which does not exist"),
-        ("FIFO[Uniform]", "FULL[Uniform]", "13:74: FULL keeps all of the run's 40 experiences; 30 are too few"),
+        ("FIFO[Uniform]", "FULL[Uniform]", "13:74: FULL keeps all 40 experiences of the run; 30 are too few"),
         ("levels: 2", "levels: 3", "15:47: 'CartPole-v1' has 2 discrete actions, got 3 at learner.dqn.levels"),
         (
             "algorithm: dqn",
@@ -134,7 +134,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     assert names == ["replayed-Pendulum-v1.png", "returns-Pendulum-v1.png"]
     (path,) = (tmp_path / "curves").glob(f"*{cells[0].id}.csv")
     head, *rows = csv.reader(path.read_text().splitlines())
-    kinds = ("evaluation", "training", *REPLAYED, *SHIELD)
+    kinds = ("evaluation", "training", *REPLAYED, *SHIELD_COUNTS)
     assert head == ["step", *(f"{kind} {seed}" for kind in kinds for seed in range(3))]
     evaluation = read_trials(tmp_path, cells[0]).evaluation
     assert [[float(row[1 + seed]) for row in rows] for seed in range(3)] == evaluation.tolist()

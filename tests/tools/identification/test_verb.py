@@ -132,7 +132,7 @@ def test_a_device_is_driven_only_when_somebody_says_yes(
     told = capsys.readouterr()
     assert "voltage: -3 to 3 V" in told.out
     assert "velocity within -15 to 15" in told.out
-    assert "nothing was driven" in told.err
+    assert "nothing was moved" in told.err
     os.close(there)
     os.close(other)
 

@@ -1,4 +1,4 @@
-"""Scores at equal experience and at equal computing, and the bytes of memories."""
+"""Scores at equal experience and at equal compute, and the bytes of memories."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     costs = {c.id: Cost(0.0, s, 0.0, 1) for c, s in zip(cells, (1e-3, 2e-3, 0.05), strict=True)}
     sheet = scores_sheet([one for one in scored if one is not None], costs)
     found = [dict(zip(sheet.heads, row, strict=True)) for row in sheet.rows]
-    assert [row["steps at equal computing"] for row in found] == ["100 %", "20 %", "100 %"]
+    assert [row["steps at equal compute"] for row in found] == ["100 %", "20 %", "100 %"]
     assert [row["updates"] for row in found] == ["500", "1000", "5"]
-    assert [row["computing, s"] for row in found] == ["0.5", "2.0", "0.2"]
+    assert [row["compute, s"] for row in found] == ["0.5", "2.0", "0.2"]
     assert [row["final"] for row in found] == ["0.950 [0.900, 1.000]"] * 3
     assert [row["lowest"] for row in found] == ["0.900"] * 3
     assert [row["0.8 at"] for row in found] == ["900 [800, 900]"] * 3

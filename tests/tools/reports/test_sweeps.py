@@ -92,4 +92,4 @@ def test_networks_are_compared_where_nothing_else_differs(
 ) -> None:
     monkeypatch.setattr(style, "DPI", 20)
     found = results(tmp_path, [cell("pendulum", strategy=FIFO), cell("pendulum", other, strategy=FIFO)])
-    assert [picture.number for picture in draw_curves(found, tmp_path)] == figures
+    assert [plot.number for plot in draw_curves(found, tmp_path)] == figures

@@ -18,14 +18,14 @@ from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
 from onrig.tools.reports import style
-from onrig.tools.reports.world_pictures import draw_capacities, looks_of
+from onrig.tools.reports.world_plots import draw_capacities, looks_of
 from onrig.tools.reports.world_results import WorldResult, size_by_rule
 from tests.tools.experiments.specs import written
 
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures of few pixels: none is looked at here."""
+    """Plots of few pixels: their content is not checked here."""
     monkeypatch.setattr(style, "DPI", 20)
 
 
@@ -108,7 +108,7 @@ def test_the_distance_from_the_policies_that_acted_is_that_of_the_end_where_it_i
     assert re.search(r"FULL\S+ \| 5 \| 0.7000 \[0.5000, 0.9000\] \| 0.100 \[0.100, 0.100\] \|", tables)
 
 
-def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_has_all_plots_next_to_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pages = folder / "docs" / "pages"
     revisions = [{"git_revision": name * 10, "git_dirty": name == "0123"} for name in ("abcd", "abcd", "0123")]
     (folder / "meta.json").write_bytes(msgspec.json.encode({**revisions[0], "resumed": revisions[1:]}))
@@ -142,7 +142,7 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
     assert [cell.split()[0] for cell in row.split(" | ")] == ["225.0", "100.0", "10.0", "0.0"]
 
 
-def test_what_is_not_known_of_any_cell_makes_no_picture(tmp_path: Path) -> None:
+def test_a_measure_that_no_cell_has_is_not_plotted(tmp_path: Path) -> None:
     cells = list(cells_of(load_spec(written(tmp_path, SPEC, "spec.yaml")), lambda config, settings: []))
     write_cells(tmp_path, cells)
     for seed in range(2):

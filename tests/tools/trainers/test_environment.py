@@ -153,7 +153,7 @@ def test_stable_baselines_finds_nothing_wrong(env: RigEnv) -> None:
     checker.check_env(env, warn=True)
 
 
-def test_pictures_of_the_rig(tmp_path: Path) -> None:
+def test_renders_of_the_rig(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     env = onrig.make("pendulum", overrides=SETTINGS, run_dir=tmp_path / "run", render_mode="rgb_array")
     env.reset()

@@ -46,7 +46,7 @@ def test_it_is_stopped_by_a_signal_and_what_nobody_confirms_is_told(
     assert main(["stop", *options]) == ExitCode.HARDWARE
     assert older.wait() == 0
     said = capsys.readouterr()
-    assert "laid out for another schema; the stop was requested by a signal instead" in said.out
+    assert "has the layout of another schema; the stop was requested by a signal instead" in said.out
     assert "actuators unconfirmed" in said.err
 
 
@@ -56,7 +56,7 @@ def test_it_is_not_resumed_and_not_taken_for_ended(
     Segment.create(tmp_path / "board", 64, "an older board").close()
     monkeypatch.setattr(active_runs, "running_rigs", lambda: [Running(1, tmp_path, tmp_path)])
     assert main(["resume", str(tmp_path)]) == ExitCode.PREFLIGHT
-    assert "laid out for another schema" in capsys.readouterr().err
+    assert "has the layout of another schema" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):

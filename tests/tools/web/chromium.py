@@ -1,4 +1,4 @@
-"""A headless Chromium on a pair of pipes (DevTools protocol), for the page's tests and pictures; nothing listens."""
+"""A headless Chromium on a pair of pipes (DevTools protocol), for the page's tests and screenshots; nothing listens."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Browser:
         while (left := limit - time.monotonic()) > 0:
             self._received(left)
 
-    def picture(self, path: Path, *, whole: bool = False) -> None:
+    def screenshot(self, path: Path, *, whole: bool = False) -> None:
         """Save a PNG of the window, or of the whole page."""
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(str(answer["data"])))

@@ -1,4 +1,4 @@
-"""Pictures of the live page for the docs: ``python -m tests.tools.web.screenshots OUT``.
+"""Screenshots of the live page for the docs: ``python -m tests.tools.web.screenshots OUT``.
 
 Runs the shipped twins in lockstep, waits until they have learned something, opens the page in a headless Chromium,
 and ends each run by the page's own STOP button.
@@ -25,7 +25,7 @@ _COLOURS: Final = 256
 
 
 class Shot(NamedTuple):
-    """One picture."""
+    """One screenshot."""
 
     name: str
     config: str
@@ -50,8 +50,8 @@ SHOTS: Final = (
 def main(arguments: list[str]) -> int:
     """Take them all; returns the exit code."""
     p = argparse.ArgumentParser(prog="python -m tests.tools.web.screenshots", description=__doc__)
-    p.add_argument("out", type=Path, metavar="OUT", help="folder for the pictures")
-    p.add_argument("--episodes", type=int, help="training episodes before the pictures (default: 300 and 150)")
+    p.add_argument("out", type=Path, metavar="OUT", help="folder for the screenshots")
+    p.add_argument("--episodes", type=int, help="training episodes before the screenshots (default: 300 and 150)")
     p.add_argument("--only", choices=sorted(_EPISODES), help="one of the twins alone")
     args = p.parse_args(arguments)
     path = find_chromium()
@@ -107,7 +107,7 @@ def _take(path: str, url: str, out: Path, config: str, episodes: int) -> None:
             browser.until("document.getElementById('rig-note').textContent.startsWith('evaluation')")
             browser.listen(2.4)  # in the middle of an episode played back
             file = out / f"{shot.name}.png"
-            browser.picture(file, whole=shot.whole)
+            browser.screenshot(file, whole=shot.whole)
             _shrink(file)
             print(f"{file}: {file.stat().st_size // 1000} kB", flush=True)
         browser.value("document.getElementById('stop').click()")

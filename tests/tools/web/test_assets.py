@@ -53,7 +53,7 @@ def test_every_import_and_every_element_that_is_asked_for_is_there() -> None:
             continue
         text = source.read_text()
         assert set(re.findall(r'from "\./([^"]+)"', text)) <= names
-        wanted = re.findall(r'(?:getElementById\(|\$\(|new Picture\(|new TimePlot\(|say\(|show\()"([^"]+)"', text)
+        wanted = re.findall(r'(?:getElementById\(|\$\(|new CanvasView\(|new TimePlot\(|say\(|show\()"([^"]+)"', text)
         assert {w for w in wanted if " " not in w} <= ids, source.name
 
 

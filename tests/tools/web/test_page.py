@@ -90,7 +90,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
-def test_all_pictures_are_filled_and_nothing_is_complained_of(
+def test_all_drawings_are_filled_without_errors(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser, width: int, dark: bool
 ) -> None:
     browser.show(run[1], width=width, height=900, dark=dark, mobile=width < 600)
@@ -120,7 +120,7 @@ def test_all_pictures_are_filled_and_nothing_is_complained_of(
     assert browser.problems == []
 
 
-def test_number_picture_and_mark_show_the_same_record_in_every_frame(
+def test_number_drawing_and_mark_show_the_same_record_in_every_frame(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     browser.show(run[1], width=1280, height=900, dark=True)
@@ -135,7 +135,7 @@ def test_number_picture_and_mark_show_the_same_record_in_every_frame(
         assert abs(math.remainder(number - marked, math.tau)) < 0.0051
 
 
-def test_what_arrives_between_two_pictures_waits_for_the_next(
+def test_data_between_two_frames_wait_for_the_next(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     browser.show(run[1], width=1280, height=900, dark=True)

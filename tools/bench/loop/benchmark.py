@@ -283,7 +283,7 @@ def _conclude(report: LoopReport, results: Sequence[RateResults], args: Request)
     ]
     parts.append(checks_table(report.checks))
     conclude(report, parts, args.json)
-    if (picture := args.plot) is not None:
+    if (path := args.plot) is not None:
         from onrig.tools.bench.loop.report import plot
 
-        draw_or_report(str(picture), lambda: plot(results, picture), lambda line: complain("bench loop", line))
+        draw_or_report(str(path), lambda: plot(results, path), lambda line: complain("bench loop", line))

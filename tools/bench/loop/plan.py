@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import plant_delay_s_of
-from onrig.tools.terminal import file_problem, picture_problem
+from onrig.tools.terminal import file_problem, plot_problem
 
 CONFIG: Final = "pendulum-hardware"
 RATES_HZ: Final = (200.0, 500.0, 1000.0)
@@ -76,7 +76,7 @@ def problem_of(args: Request) -> str | None:
     for option, path in (("json", args.json), ("plot", args.plot)):
         if missing := file_problem(option, path):
             return missing
-    if problem := picture_problem("plot", args.plot):
+    if problem := plot_problem("plot", args.plot):
         return problem
     if args.plot is not None and find_spec("matplotlib") is None:
         return "--plot: matplotlib is not installed (pip install 'onrig[viz]')"

@@ -1,4 +1,4 @@
-"""Rows, checks, JSON, tables and picture of ``onrig bench loop``."""
+"""Rows, checks, JSON, tables and plot of ``onrig bench loop``."""
 
 from __future__ import annotations
 

@@ -269,10 +269,10 @@ def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[s
 def _peer_cell(
     figures: Figures, case: Case, shape: Shape, capacity: int, peer: str, ours: float, marked: Marked
 ) -> str:
-    theirs = figures.get(FigureKey(case.beside or case.name, shape, capacity, peer))
+    theirs = figures.get(FigureKey(case.compared_with or case.name, shape, capacity, peer))
     if theirs is None:
         return ""
-    kind = next(c.peer for c in CASES if c.name == (case.beside or case.name))
+    kind = next(c.peer for c in CASES if c.name == (case.compared_with or case.name))
     mark = "!" if (peer, kind) in marked else ""
     return f"{format_number(theirs.all.p50)}{mark} ({theirs.all.p50 / ours:.1f}x)"
 

@@ -32,7 +32,7 @@ class Case(msgspec.Struct, frozen=True):
     """Transitions per sample."""
     after_update: bool = False
     """Whether an untimed update precedes each call."""
-    beside: str | None = None
+    compared_with: str | None = None
     """Case whose peers are shown for comparison if this one has none."""
 
     def kind(self, package: str) -> str | None:
@@ -44,9 +44,9 @@ def _uniform() -> tuple[Case, ...]:
     fifo = "FIFO[Uniform]"
     return (
         Case("insert FIFO", Operation.INSERT, fifo, "Uniform"),
-        Case("insert FULL", Operation.INSERT, "FULL[Uniform]", None, beside="insert FIFO"),
-        Case("insert Resv", Operation.INSERT, "Resv[Uniform]", None, beside="insert FIFO"),
-        Case("insert MinError", Operation.INSERT, "MinError[Uniform]", None, beside="insert FIFO"),
+        Case("insert FULL", Operation.INSERT, "FULL[Uniform]", None, compared_with="insert FIFO"),
+        Case("insert Resv", Operation.INSERT, "Resv[Uniform]", None, compared_with="insert FIFO"),
+        Case("insert MinError", Operation.INSERT, "MinError[Uniform]", None, compared_with="insert FIFO"),
         *(Case(f"sample {n} Uniform", Operation.SAMPLE, fifo, "Uniform", n) for n in SIZES),
         Case("cycle FIFO[Uniform]", Operation.CYCLE, fifo, "Uniform"),
     )
@@ -56,23 +56,23 @@ def _prioritised() -> tuple[Case, ...]:
     rank, proportional, tde, expl = "FIFO[PER]", "FIFO[PropPER+IS]", "TDE(1.0)[PER]", "Expl(1.0)[PER]"
     per = [
         Case("insert PropPER", Operation.INSERT_DRAWABLE, proportional, "PER"),
-        Case("insert PER", Operation.INSERT_DRAWABLE, rank, None, beside="insert PropPER"),
-        Case("insert TDE(1.0)", Operation.INSERT, tde, None, beside="insert PropPER"),
-        Case("insert Expl(1.0)", Operation.INSERT, expl, None, beside="insert PropPER"),
+        Case("insert PER", Operation.INSERT_DRAWABLE, rank, None, compared_with="insert PropPER"),
+        Case("insert TDE(1.0)", Operation.INSERT, tde, None, compared_with="insert PropPER"),
+        Case("insert Expl(1.0)", Operation.INSERT, expl, None, compared_with="insert PropPER"),
     ]
     for n in SIZES:
         like = f"sample {n} PropPER"
         per.append(Case(like, Operation.SAMPLE, proportional, "PER", n, after_update=True))
-        per.append(Case(f"sample {n} PER", Operation.SAMPLE, rank, None, n, after_update=True, beside=like))
+        per.append(Case(f"sample {n} PER", Operation.SAMPLE, rank, None, n, after_update=True, compared_with=like))
     return (
         *per,
         Case("update 16 PropPER", Operation.UPDATE, proportional, "PER"),
-        Case("update 16 PER", Operation.UPDATE, rank, None, beside="update 16 PropPER"),
-        Case("update 16 TDE(1.0)", Operation.UPDATE, tde, None, beside="update 16 PropPER"),
+        Case("update 16 PER", Operation.UPDATE, rank, None, compared_with="update 16 PropPER"),
+        Case("update 16 TDE(1.0)", Operation.UPDATE, tde, None, compared_with="update 16 PropPER"),
         Case("cycle FIFO[PropPER+IS]", Operation.CYCLE, proportional, "PER"),
-        Case("cycle FIFO[PER]", Operation.CYCLE, rank, None, beside="cycle FIFO[PropPER+IS]"),
-        Case("cycle TDE(1.0)[PER]", Operation.CYCLE, tde, None, beside="cycle FIFO[PropPER+IS]"),
-        Case("cycle Expl(1.0)[PER]", Operation.CYCLE, expl, None, beside="cycle FIFO[PropPER+IS]"),
+        Case("cycle FIFO[PER]", Operation.CYCLE, rank, None, compared_with="cycle FIFO[PropPER+IS]"),
+        Case("cycle TDE(1.0)[PER]", Operation.CYCLE, tde, None, compared_with="cycle FIFO[PropPER+IS]"),
+        Case("cycle Expl(1.0)[PER]", Operation.CYCLE, expl, None, compared_with="cycle FIFO[PropPER+IS]"),
     )
 
 

@@ -49,11 +49,11 @@ class _Onrig(Buffer):
         self._capacity = capacity
         self._batches = {size: Batch(self._storage.layout, size) for size in (16, 64, 256)}
         # Bound once, like local names in the rig's loops.
-        self._place, self._written, self._store = self._keeper.place, self._keeper.written, self._storage.insert
+        self._place, self._written, self._store = self._keeper.place, self._keeper.on_write, self._storage.insert
         self._draw, self._gather = self._sampler.draw, self._storage.gather
         # Errors go to the rig's keeper if it uses them, else to the learner's sampler.
         listens = Signal.TD_ERROR in strategy.keeper.required_signals
-        self._take_errors = partial(self._keeper.learned, Signal.TD_ERROR) if listens else self._notify_sampler
+        self._take_errors = partial(self._keeper.on_feedback, Signal.TD_ERROR) if listens else self._notify_sampler
         self._arguments: list[_Row] = []
         self._slots: list[NDArray[np.int64]] = []
         self._td: list[Floats] = []
@@ -72,15 +72,15 @@ class _Onrig(Buffer):
         self._storage.write_rows(_export_rows(self._storage.layout, slots, self._storage.inserted, t))
         for step, exploration in enumerate(t.exploration.tolist()):
             self._written(self._place(), exploration, (stored + step) // INSERTS)
-        self._sampler.written(slots)
+        self._sampler.on_write(slots)
         if self._resv and stored + n == self._capacity:
             self._first_state = self._keeper.state()
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
         for first in range(0, len(slots), _CHUNK):
             some, errors = slots[first : first + _CHUNK], td[first : first + _CHUNK]
-            self._sampler.updated(some, Signals(errors))
-            self._keeper.learned(Signal.TD_ERROR, some, errors)
+            self._sampler.on_update(some, Signals(errors))
+            self._keeper.on_feedback(Signal.TD_ERROR, some, errors)
 
     def law(self, td: Floats) -> NDArray[np.float64]:
         if self._sampling == "Uniform":
@@ -119,7 +119,7 @@ class _Onrig(Buffer):
 
     def insert_drawable(self, i: int) -> object:
         slot = self._insert(self._arguments[i])
-        self._sampler.written(np.array([slot]))
+        self._sampler.on_write(np.array([slot]))
         return slot
 
     def sample(self, size: int) -> object:
@@ -131,19 +131,19 @@ class _Onrig(Buffer):
         self._take_errors(self._slots[i], self._td[i])
 
     def _notify_sampler(self, slots: NDArray[np.int64], td: Floats) -> None:
-        self._sampler.updated(slots, Signals(td))
+        self._sampler.on_update(slots, Signals(td))
 
     def learn(self, i: int) -> None:
         draw = self._draw(BATCH)
         slots = draw.slots.reshape(-1)
         self._gather(slots, self._batches[BATCH]).terminated()
         td = self._td[i]
-        self._sampler.updated(slots, Signals(td))
-        self._keeper.learned(Signal.TD_ERROR, slots, td)
+        self._sampler.on_update(slots, Signals(td))
+        self._keeper.on_feedback(Signal.TD_ERROR, slots, td)
 
     def cycle(self, i: int) -> None:
         slots = [self._insert(self._arguments[j % POOL]) for j in range(i * INSERTS, (i + 1) * INSERTS)]
-        self._sampler.written(np.array([slot for slot in slots if slot >= 0]))
+        self._sampler.on_write(np.array([slot for slot in slots if slot >= 0]))
         for j in range(UPDATES):
             self.learn(j)
 

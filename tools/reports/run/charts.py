@@ -23,9 +23,9 @@ from onrig.tools.reports.style import (
     PALETTE,
     RED,
     RULE_COLOURS,
-    Picture,
+    Plot,
     draw_yardsticks,
-    inline_picture,
+    inline_plot,
     new_figure,
     page_colour,
     put_legend_outside,
@@ -78,7 +78,7 @@ def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
     return save(figure, folder / "learning_curve.png")
 
 
-def episodes_chart(m: RunFiles) -> Picture | None:
+def episodes_chart(m: RunFiles) -> Plot | None:
     """Draw performance, exploration, interventions by rule and missed ticks by cause; None without a finished
     episode."""
     if not len(m.train["episode"]):
@@ -110,7 +110,7 @@ def episodes_chart(m: RunFiles) -> Picture | None:
         "exploration after a training episode and are not used for learning. Exploration is the mean distance of the "
         "explored action from the policy's, in normalised units."
     )
-    return inline_picture(figure, "Episode by episode", caption, "learning curve, exploration, interventions, misses")
+    return inline_plot(figure, "Episode by episode", caption, "learning curve, exploration, interventions, misses")
 
 
 def _share_episodes(panels: Sequence[Axes], m: RunFiles, heights: Sequence[float]) -> None:
@@ -200,7 +200,7 @@ def _stacked(
     axes.set_ylim(0.0, max(1.0, 1.1 * float(base.max(initial=0.0))))
 
 
-def policies_chart(m: RunFiles) -> Picture | None:
+def policies_chart(m: RunFiles) -> Plot | None:
     """Draw the policies over time with their verdicts; None without any policy."""
     events = m.events_of_kind(*VERDICTS)
     if not events or not m.events:
@@ -229,14 +229,14 @@ def policies_chart(m: RunFiles) -> Picture | None:
         "Policies offered by the learner. Admitted: contract, operators, finite and bounded outputs and speed passed "
         "the checks, so that the loop may use it. Refused and rolled back: the reason is in the table below."
     )
-    return inline_picture(figure, "Policies", caption, "policies over time by verdict")
+    return inline_plot(figure, "Policies", caption, "policies over time by verdict")
 
 
 def _policy(event: Event) -> float:
     return to_number(event.fields.get("policy"))
 
 
-def timing_chart(m: RunFiles) -> Picture | None:
+def timing_chart(m: RunFiles) -> Plot | None:
     """Draw histograms over logarithmic time, one above the other; None if nothing was timed."""
     names = [n for n in ("lateness", "tick", *STAGES) if n in m.timing]
     if not names:
@@ -274,4 +274,4 @@ def timing_chart(m: RunFiles) -> Picture | None:
     )
     if m.config.lockstep:
         caption += " In lockstep no tick is late: these are durations of work under the ordinary scheduler."
-    return inline_picture(figure, "Where the time of a tick went", caption, "histograms of tick stages and lateness")
+    return inline_plot(figure, "Where the time of a tick went", caption, "histograms of tick stages and lateness")

@@ -48,7 +48,7 @@ def pretraining_sheet(m: RunFiles) -> Sheet | None:
     plants = f"{to_number(expected['plants']):.0f} plants drawn from the identification, none of them learned on"
     note = (
         f"Range over {plants}: it contains the rig's score with a probability of 95 % if its plant is like them. "
-        f"Up to {to_number(expected['tolerance']):.2g} beyond it is put down to what the run has learned meanwhile."
+        f"Up to {to_number(expected['tolerance']):.2g} beyond it is attributed to what the run has learned meanwhile."
     )
     return Sheet("Pretraining", 2, ("", measure.title), rows, (note,))
 

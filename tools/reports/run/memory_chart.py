@@ -1,4 +1,4 @@
-"""Picture of the memory's contents over the policy, after figure 4 of de Bruin et al. 2018."""
+"""Plot of the memory's contents over the policy, after figure 4 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.hw.rig import Actuator, Observation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.run_view import RunView
 from onrig.tools.quantity import axis_label, unit_text
-from onrig.tools.reports.style import INK, Picture, inline_picture, new_figure, surface_colours, title
+from onrig.tools.reports.style import INK, Plot, inline_plot, new_figure, surface_colours, title
 from onrig.tools.web.coverage import surface_actions
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _rest(config: RunConfig, observation: Observation) -> float:
     return config.task.reward.target.get(observation.name, 0.5 * (observation.low + observation.high))
 
 
-def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | None) -> Picture:
+def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | None) -> Plot:
     """Draw the experiences twice, coloured by age and by exploration."""
     single = surface is not None and surface.action.shape[0] == 1
     figure, [[left, right]] = new_figure(1, 2, 4.3, sharey="row")
@@ -160,10 +160,10 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
     )
     if single and surface is not None:
         caption += f" Background: the action of policy {surface.policy_id} ({_range(config, 0)}){_held(surface)}."
-    return inline_picture(figure, "Content of the memory", caption, "experiences in the state space")
+    return inline_plot(figure, "Content of the memory", caption, "experiences in the state space")
 
 
-def surfaces_chart(config: RunConfig, surface: Surface) -> Picture:
+def surfaces_chart(config: RunConfig, surface: Surface) -> Plot:
     """Draw only the policy, with one panel for each actuator."""
     n = min(surface.action.shape[0], 4)
     figure, [panels] = new_figure(1, n, 3.0 if n > 1 else 3.6, sharey="row")
@@ -173,7 +173,7 @@ def surfaces_chart(config: RunConfig, surface: Surface) -> Picture:
         axes.set_xlabel(config.signals[0].name, fontsize=9.5)
     panels[0].set_ylabel(config.signals[1].name, fontsize=9.5)
     caption = f"Action of policy {surface.policy_id} before exploration and shield{_held(surface)}."
-    return inline_picture(figure, "The policy", caption, "policy surface")
+    return inline_plot(figure, "The policy", caption, "policy surface")
 
 
 def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure: Figure | None = None) -> None:

@@ -1,4 +1,4 @@
-"""``onrig report`` of a run's folder: pictures of its post-mortems, and the page."""
+"""``onrig report`` of a run's folder: plots of its post-mortems, and the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from onrig.tools.reports.page import (
 )
 from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
 from onrig.tools.reports.run.expectations import advice_sheet, pretraining_sheet
-from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems, read_last_moments
+from onrig.tools.reports.run.fault_plot import PLOT_FILE, draw_post_mortems, read_last_moments
 from onrig.tools.reports.run.memory_chart import coverage_chart, read_contents, read_surface, surfaces_chart
 from onrig.tools.reports.run.tables import (
     counts_sheet,
@@ -42,7 +42,7 @@ from onrig.tools.reports.run.tables import (
     tiles,
     warnings,
 )
-from onrig.tools.reports.style import Picture, no_pictures_reason, png_uri
+from onrig.tools.reports.style import Plot, no_plots_reason, png_uri
 from onrig.tools.run_description import describe_run
 from onrig.tools.run_facts import RunFacts, facts_from_files
 from onrig.tools.terminal import draw_or_report
@@ -59,8 +59,8 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
     """
     files = read_run(folder, config)
     notes = [f"Damaged: {line}." for line in damage]
-    charts: list[Picture] = []
-    if reason := no_pictures_reason():
+    charts: list[Plot] = []
+    if reason := no_plots_reason():
         notes.append(reason)
     else:
         draw_or_report("A post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
@@ -73,8 +73,8 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
     return out or folder / PAGE
 
 
-def _charts(m: RunFiles, notes: list[str]) -> list[Picture]:
-    drawers: tuple[Callable[[RunFiles], Picture | None], ...] = (episodes_chart, policies_chart, timing_chart)
+def _charts(m: RunFiles, notes: list[str]) -> list[Plot]:
+    drawers: tuple[Callable[[RunFiles], Plot | None], ...] = (episodes_chart, policies_chart, timing_chart)
     charts = [c for draw in drawers if (c := draw_or_report("A chart", partial(draw, m), notes.append)) is not None]
     active = int(to_number(m.section("policies").get("active")))
     contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
@@ -88,7 +88,7 @@ def _charts(m: RunFiles, notes: list[str]) -> list[Picture]:
     return charts
 
 
-def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
+def _page(m: RunFiles, charts: list[Plot], notes: list[str]) -> Page:
     config, facts = m.config, facts_from_files(m)
     text = ""
     with contextlib.suppress(OSError):
@@ -132,9 +132,9 @@ def _faults(folder: Path) -> list[Incident]:
     incidents = []
     for post_mortem in find_post_mortems(folder):
         moments = read_last_moments(post_mortem)
-        picture: str | None = None
+        plot: str | None = None
         with contextlib.suppress(OSError):
-            picture = png_uri(read_file(post_mortem / PICTURE, MAX_JSON_BYTES))
+            plot = png_uri(read_file(post_mortem / PLOT_FILE, MAX_JSON_BYTES))
         facts = moments.facts
         position = (
             f"episode {facts.get('episode', '?')}, tick {facts.get('tick', '?')}, policy {facts.get('policy', '?')}"
@@ -146,7 +146,7 @@ def _faults(folder: Path) -> list[Incident]:
                 f"{post_mortem.name}: {position}",
                 f"{t}: {facts.get('cause', 'unknown')}{detail}",
                 str(facts.get("hint", "")),
-                picture,
+                plot,
                 f"{post_mortem.relative_to(folder)}: records.csv, frames.jsonl, fault.json",
             )
         )

@@ -1,6 +1,6 @@
 // Entry point of the page: passes the server's messages to the modules that draw.
 
-import { Picture, paintEmpty } from "./theme.js";
+import { CanvasView, paintEmpty } from "./theme.js";
 import { formatOf, short } from "./plot.js";
 import { subscribe } from "./stream.js";
 import { connectStops, disableStops, showActuators } from "./stop.js";
@@ -41,7 +41,7 @@ const handle = {
     $("lease").hidden = !about.lease;
     showPromise();
     page.stage = new Stage();
-    page.rig = new Picture("rig", paintRig);
+    page.rig = new CanvasView("rig", paintRig);
     page.trace = new Trace(about, page.stage, { held: hold });
     page.coverage = new Coverage(about, page.stage);
     page.learning = new Learning(about);
@@ -185,7 +185,7 @@ function animate(ms) {
   drawnMs = ms;
   page.rig.draw();
   page.trace.draw();
-  page.coverage.picture.draw();
+  page.coverage.view.draw();
   const now = page.stage.now();
   if (!now) return;
   showReadouts(now);

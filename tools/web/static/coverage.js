@@ -1,6 +1,6 @@
 // Memory: experiences as points over two of the policy's inputs, on the policy as a surface (de Bruin et al. 2018, figure 4).
 
-import { Picture, colours, onChange, paintEmpty } from "./theme.js";
+import { CanvasView, colours, onChange, paintEmpty } from "./theme.js";
 import { Plot, angleLabel, angleTicks, formatOf, isAngle, short, unitText } from "./plot.js";
 import { UNKNOWN, bytesOf, css, paintScale, surfaceColour, viridis } from "./palette.js";
 
@@ -20,7 +20,7 @@ export class Coverage {
     this.policy = 0;
     this.memory = this.surface = null;
     this.layer = document.createElement("canvas");
-    this.picture = new Picture("coverage", (ctx, w, h) => this.paint(ctx, w, h));
+    this.view = new CanvasView("coverage", (ctx, w, h) => this.paint(ctx, w, h));
     this.addChoices();
     onChange(() => this.redraw());
   }
@@ -91,20 +91,20 @@ export class Coverage {
   redraw() {
     this.stale = true;
     this.paintLegends();
-    this.picture.draw();
+    this.view.draw();
   }
 
   /** Draws surface and points into a separate layer, because the trajectory on top changes every frame. */
   paintLayer() {
-    const { picture } = this;
+    const { view } = this;
     this.stale = false;
-    this.layer.width = picture.canvas.width;
-    this.layer.height = picture.canvas.height;
+    this.layer.width = view.canvas.width;
+    this.layer.height = view.canvas.height;
     const ctx = this.layer.getContext("2d");
-    ctx.setTransform(picture.ratio, 0, 0, picture.ratio, 0, 0);
-    ctx.font = picture.ctx.font;
+    ctx.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
+    ctx.font = view.ctx.font;
     ctx.textBaseline = "middle";
-    const plot = this.plot(ctx, picture.width, picture.height);
+    const plot = this.plot(ctx, view.width, view.height);
     if (this.surface && this.surface.x === this.x && this.surface.y === this.y) this.paintSurface(ctx, plot);
     plot.axes();
     if (this.memory) this.paintPoints(ctx, plot);
@@ -172,12 +172,12 @@ export class Coverage {
     const m = this.memory;
     document.getElementById("memory-note").textContent = m ? `${m.shown.toLocaleString("en")} of ${m.stored.toLocaleString("en")} shown, capacity ${m.capacity.toLocaleString("en")}` : "";
     const range = colour && colour.low !== null ? `, from ${short(colour.low)} to ${short(colour.high)}` : "";
-    this.picture.describe(m ? `${m.stored} experiences in memory over ${this.about.inputs[this.x].name} and ${this.about.inputs[this.y].name}, coloured by ${LEGENDS[this.colour]}${range}` : "The memory is empty");
+    this.view.describe(m ? `${m.stored} experiences in memory over ${this.about.inputs[this.x].name} and ${this.about.inputs[this.y].name}, coloured by ${LEGENDS[this.colour]}${range}` : "The memory is empty");
   }
 
   paint(ctx, width, height) {
-    const { picture } = this;
-    if (this.stale || this.layer.width !== picture.canvas.width || this.layer.height !== picture.canvas.height) this.paintLayer();
+    const { view } = this;
+    if (this.stale || this.layer.width !== view.canvas.width || this.layer.height !== view.canvas.height) this.paintLayer();
     ctx.drawImage(this.layer, 0, 0, width, height);
     const oy = this.about.inputs[this.y];
     ctx.fillStyle = colours.soft;

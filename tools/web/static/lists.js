@@ -1,6 +1,6 @@
 // Verdicts on policies, interventions of the shield, events of the run.
 
-import { Picture, colours, paintEmpty } from "./theme.js";
+import { CanvasView, colours, paintEmpty } from "./theme.js";
 
 const SHOWN = 80, KEPT = 4000;
 const VERDICTS = { admitted: "good", "passed probation": "good", refused: "bad", "rolled back": "warn", "failed probation": "warn" };
@@ -11,8 +11,8 @@ export class Lists {
     this.policies = [];
     this.items = [];
     this.interventions = [];
-    this.strip = new Picture("policy-strip", (ctx, w, h) => this.paintPolicies(ctx, w, h));
-    this.safety = new Picture("safety-strip", (ctx, w, h) => this.paintSafety(ctx, w, h));
+    this.strip = new CanvasView("policy-strip", (ctx, w, h) => this.paintPolicies(ctx, w, h));
+    this.safety = new CanvasView("safety-strip", (ctx, w, h) => this.paintSafety(ctx, w, h));
     this.fill();
   }
 

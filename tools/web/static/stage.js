@@ -1,6 +1,6 @@
 // Motion of the rig over time: live with a short delay, or an episode played back; both can be paused.
 //
-// Picture, numbers, curves and mark all show the record that `advance` selected; samples that arrive in between are
+// Drawing, numbers, curves and mark all show the record that `advance` selected; samples that arrive in between are
 // queued for the next `advance`.
 
 const DELAY_S = 0.15;

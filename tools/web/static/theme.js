@@ -27,7 +27,7 @@ export function onChange(listener) {
 export const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
 /** Canvas that fills its box; `paint(ctx, width, height)` draws in CSS pixels. */
-export class Picture {
+export class CanvasView {
   constructor(id, paint) {
     this.canvas = document.getElementById(id);
     this.ctx = this.canvas.getContext("2d");

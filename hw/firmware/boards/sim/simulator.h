@@ -26,7 +26,7 @@ struct onrig_simulator {
 bool onrig_simulator_start(
     struct onrig_simulator *simulator, const char *rig, float time_scale, uint32_t boot_id, void *line,
     void (*send)(void *line, const uint8_t *wire, size_t n));
-/* The effective time: in lockstep it stands still whatever the clock shows. */
+/* The effective time; in lockstep it is frozen, whatever the clock shows. */
 uint64_t onrig_simulator_now_us(const struct onrig_simulator *simulator, uint64_t now_us);
 /* Process received bytes and, in lockstep, the samples that they trigger. */
 void onrig_simulator_bytes(struct onrig_simulator *simulator, const uint8_t *bytes, size_t n, uint64_t now_us);

@@ -16,12 +16,12 @@ def _offer(keeper: ByEpisode | Fifo, episode: int, steps: int) -> list[int]:
     slots = []
     for _ in range(steps):
         slots.append(keeper.place())
-        keeper.written(slots[-1], 0.0, episode)
+        keeper.on_write(slots[-1], 0.0, episode)
     return slots
 
 
 def _tell(keeper: ByEpisode, slots: list[int], values: list[float]) -> None:
-    keeper.learned(keeper.signal, np.array(slots, np.int64), np.array(values, np.float32))
+    keeper.on_feedback(keeper.signal, np.array(slots, np.int64), np.array(values, np.float32))
 
 
 @pytest.mark.parametrize("kind", KEEPERS)
@@ -123,7 +123,7 @@ def test_any_course_forgets_what_a_plain_list_of_episodes_forgets(
                     else:
                         going = [episodes[-1].pop(0)]
                 assert slot == going.pop(0)
-            keeper.written(slot, 0.0, episode)
+            keeper.on_write(slot, 0.0, episode)
             if not step:
                 episodes = [*filter(None, episodes), []]
             episodes[-1].append(slot)

@@ -23,7 +23,7 @@ def _keeper(retention: str, capacity: int, seed: int = 0, write_probability: flo
 def _offer(keeper: Keeper, exploration: float, episode: int = 1) -> int:
     slot = keeper.place()
     if slot != REJECTED:
-        keeper.written(slot, exploration, episode)
+        keeper.on_write(slot, exploration, episode)
     return slot
 
 
@@ -53,16 +53,16 @@ def test_victims_follow_the_rank_law(retention: str, capacity: int, alpha: float
     keys = np.random.default_rng(1).permutation(capacity).astype(np.float32) + 1
     for key in keys.tolist():
         _offer(keeper, key)
-    keeper.learned(Signal.TD_ERROR, np.arange(capacity), keys)
+    keeper.on_feedback(Signal.TD_ERROR, np.arange(capacity), keys)
     counts = np.zeros(capacity, np.int64)
     for _ in range(10_000):
         # What comes has the key of what goes, so that ranks stay what they are.
         slot = keeper.place()
         key = keys[slot]
         counts[int(key) - 1] += 1
-        keeper.written(slot, float(key), 1)
+        keeper.on_write(slot, float(key), 1)
         if retention == "TDE":
-            keeper.learned(Signal.TD_ERROR, np.array([slot]), keys[slot : slot + 1])
+            keeper.on_feedback(Signal.TD_ERROR, np.array([slot]), keys[slot : slot + 1])
     assert follows(counts, np.arange(1.0, capacity + 1) ** -alpha)
 
 
@@ -74,7 +74,7 @@ def test_ties_go_oldest_first_and_the_unseen_last() -> None:
     tde = TdError(4, np.random.default_rng(0), 60.0)
     for _ in range(4):
         _offer(tde, 0.0)
-    tde.learned(Signal.TD_ERROR, np.array([2, 1]), np.array([3e38, 5.0], np.float32))
+    tde.on_feedback(Signal.TD_ERROR, np.array([2, 1]), np.array([3e38, 5.0], np.float32))
     assert [_offer(tde, 0.0) for _ in range(4)] == [1, 2, 0, 3]
 
 
@@ -82,7 +82,7 @@ def test_the_last_error_of_a_slot_counts() -> None:
     tde = TdError(3, np.random.default_rng(0), 60.0)
     for _ in range(3):
         _offer(tde, 0.0)
-    tde.learned(Signal.TD_ERROR, np.array([0, 1, 0, 2]), np.array([1.0, 2.0, 9.0, 3.0], np.float32))
+    tde.on_feedback(Signal.TD_ERROR, np.array([0, 1, 0, 2]), np.array([1.0, 2.0, 9.0, 3.0], np.float32))
     assert [tde.place() for _ in range(3)] == [1, 2, 0]
 
 
@@ -92,7 +92,7 @@ def test_an_error_that_is_no_number_changes_nothing() -> None:
         _offer(tde, 0.0)
     before = tde.state()["keys"]
     with pytest.raises(ValueError, match="a value is NaN"):
-        tde.learned(Signal.TD_ERROR, np.array([1, 2]), np.array([1.0, np.nan], np.float32))
+        tde.on_feedback(Signal.TD_ERROR, np.array([1, 2]), np.array([1.0, np.nan], np.float32))
     assert np.array_equal(tde.state()["keys"], before)
 
 
@@ -160,7 +160,7 @@ def test_a_restored_keeper_makes_the_same_next_thousand_decisions(
         slot = _offer(keeper, key, i // 9)
         for signal in Signal:
             value = float(key > 0.7) if signal is Signal.FAR else key
-            keeper.learned(signal, slots, np.full(len(slots), value, np.float32))
+            keeper.on_feedback(signal, slots, np.full(len(slots), value, np.float32))
         return slot
 
     written: set[int] = set()
@@ -211,7 +211,7 @@ def test_any_stream_evicts_what_a_naive_list_evicts(
             memory.remove(victim)
         memory.append((key if kind == "Expl" else np.inf, slot))
         at = int(pick.integers(len(memory)))
-        keeper.learned(Signal.TD_ERROR, np.array([memory[at][1]]), np.array([key / 2], np.float32))
+        keeper.on_feedback(Signal.TD_ERROR, np.array([memory[at][1]]), np.array([key / 2], np.float32))
         if kind == "TDE":
             memory[at] = (key / 2, memory[at][1])
 

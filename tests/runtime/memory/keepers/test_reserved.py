@@ -25,7 +25,7 @@ def _offered(keeper: Keeper, count: int, seed: int = 3) -> list[int]:
     for offer in range(count):
         slots.append(keeper.place())
         if slots[-1] >= 0:
-            keeper.written(slots[-1], float(rng.exponential()), offer // 7)
+            keeper.on_write(slots[-1], float(rng.exponential()), offer // 7)
     return slots
 
 
@@ -39,8 +39,8 @@ def test_behind_the_reserved_slots_a_keeper_decides_as_it_does_alone(retention: 
         assert keeper.refused == alone.refused
         slots, values = np.arange(CAPACITY), np.random.default_rng(round_).random(CAPACITY).astype(np.float32)
         for signal in FEEDBACK.values():
-            keeper.learned(signal, slots, values)
-            alone.learned(signal, slots[RESERVED:] - RESERVED, values[RESERVED:])
+            keeper.on_feedback(signal, slots, values)
+            alone.on_feedback(signal, slots[RESERVED:] - RESERVED, values[RESERVED:])
     assert not keeper.cyclic
 
 

@@ -46,13 +46,13 @@ class Fed:
                 if slot >= 0:
                     exploration = round(float(v[0]), 2)  # ties happen
                     self.storage.insert(slot, v[:2], v[2:3], float(v[3]), v[3:], 1, self.steps, exploration)
-                    self.keeper.written(slot, exploration, (self.steps * self._per_step + i) // 7)
+                    self.keeper.on_write(slot, exploration, (self.steps * self._per_step + i) // 7)
             self.offered += self._per_step
             if self.storage.stored:
                 slots = rng.integers(0, self.storage.stored, 16)
                 values_of = rng.random(16, np.float32)
                 for signal in Signal:
-                    self.keeper.learned(signal, slots, values_of.round() if signal is Signal.FAR else values_of)
+                    self.keeper.on_feedback(signal, slots, values_of.round() if signal is Signal.FAR else values_of)
                 self.stale_errors += 1
         return chosen
 

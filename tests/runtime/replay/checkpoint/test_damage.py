@@ -197,7 +197,7 @@ def test_a_segment_of_another_run_is_not_taken_for_this_one(tmp_path: Path, writ
     put(tmp_path / "f", {**files, name: strange})
     got = outcome(tmp_path / "f", "FIFO")
     assert isinstance(got, str)
-    assert f"{name}: not the content that its manifest names" in got
+    assert f"{name}: its content differs from its manifest" in got
 
 
 def test_a_renamed_manifest_is_noticed(tmp_path: Path, written: dict[str, Files]) -> None:
@@ -207,7 +207,7 @@ def test_a_renamed_manifest_is_noticed(tmp_path: Path, written: dict[str, Files]
     restored = restore(tmp_path / "f", fed, fed.identity)
     assert restored is not None
     assert restored.manifest.number == 3
-    assert "manifest-00000009.json: not a manifest of that number" in restored.damaged[0]
+    assert "manifest-00000009.json: its number differs from its name" in restored.damaged[0]
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)

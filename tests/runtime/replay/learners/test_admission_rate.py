@@ -29,7 +29,7 @@ class Clock:
 @pytest.mark.parametrize(("per_s", "at_once"), [(0.5, 1), (1.0, 1), (3.0, 3)])
 def test_a_second_s_worth_is_saved_up_and_no_more(per_s: float, at_once: int) -> None:
     rate = PerSecond(per_s, RATE_HZ, Clock())
-    rate.ticked(10**6)
+    rate.on_ticks(10**6)
     assert [rate.take(0) for _ in range(at_once + 2)] == [True] * at_once + [False] * 2
 
 
@@ -38,7 +38,7 @@ def test_over_time_it_is_as_many_as_stated_however_often_somebody_asks(per_s: fl
     rate, seconds = PerSecond(per_s, RATE_HZ, Clock()), 40
     taken = 0
     for _ in range(round(RATE_HZ * seconds)):
-        rate.ticked(1)
+        rate.on_ticks(1)
         taken += sum(rate.take(0) for _ in range(4))
     assert taken == pytest.approx(per_s * seconds, abs=max(1.0, per_s))
 
@@ -49,10 +49,10 @@ def test_before_the_first_tick_the_clock_counts_and_after_it_ticks_alone() -> No
     assert (rate.take(0), rate.take(0)) == (True, False)
     clock.now_s += 1.0
     assert rate.take(0), "a run whose first policy was refused must not wait for ever"
-    rate.ticked(1)
+    rate.on_ticks(1)
     clock.now_s += 1000.0
     assert not rate.take(0)
-    rate.ticked(round(RATE_HZ))
+    rate.on_ticks(round(RATE_HZ))
     assert rate.take(0)
 
 

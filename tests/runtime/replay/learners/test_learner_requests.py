@@ -401,13 +401,13 @@ def test_a_retention_hears_each_kind_of_feedback_as_itself(tmp_path: Path) -> No
     rig = Rig(tmp_path, "MaxKLDiv[Uniform]", capacity=8)
     rig.attach()
     heard: list[tuple[Signal, list[float]]] = []
-    learned = rig.memory.keeper.learned
+    learned = rig.memory.keeper.on_feedback
 
     def listen(signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         heard.append((signal, values.tolist()))
         learned(signal, slots, values)
 
-    rig.memory.keeper.learned = listen  # type: ignore[method-assign]
+    rig.memory.keeper.on_feedback = listen  # type: ignore[method-assign]
     rig.insert(4)
     slots, generations, values = errors([0, 3], [1, 1], [0.5, 0.25, 2.0, 4.0])
     assert rig.request(Feedback(1, ("td", "kl")), slots, generations, values) == Accepted()

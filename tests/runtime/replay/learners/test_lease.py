@@ -19,8 +19,8 @@ def test_the_first_holds_it_and_the_next_hears_who_and_since_when() -> None:
 def test_silence_counts_from_the_last_sign_of_life() -> None:
     lease = Lease(lambda peer: False)
     lease.request(b"a", "a", A, 0.0)
-    lease.heard(B, SILENT_S)
-    lease.heard(A, 1.0)
+    lease.on_message(B, SILENT_S)
+    lease.on_message(A, 1.0)
     assert lease.request(b"b", "b", B, SILENT_S + 0.5) is not None
     assert lease.request(b"b", "b", B, SILENT_S + 1.5) is None
 
@@ -52,7 +52,7 @@ def test_at_most_one_holds_it_and_nobody_loses_it_while_alive(steps: list[tuple[
         if what == "vanish":
             gone.add(peer)
         elif what == "heard":
-            lease.heard(peer, now_s)
+            lease.on_message(peer, now_s)
             last_message_s[who] = now_s
         elif what == "give up":
             lease.release(peer)

@@ -95,8 +95,8 @@ def test_the_event_says_where_and_who_acts_now_and_the_verdict_why() -> None:
 def test_what_a_process_before_this_one_told_is_not_told_again_and_its_end_is_known() -> None:
     told = Told()
     cut = int(np.flatnonzero(NAN["flags"] & R)[0])
-    told.watch.follow(NAN[cut - 3 : cut - 2], told=True, ruled=True)
-    told.watch.follow(NAN[cut - 2 :], told=True, ruled=False)
+    told.watch.follow(NAN[cut - 3 : cut - 2], reported=True, ruled=True)
+    told.watch.follow(NAN[cut - 2 :], reported=True, ruled=False)
     assert told.events == []
     assert told.verdicts == [(2, "rolled_back", "its output is non-finite")]
     assert told.watch.policy_id == 1

@@ -17,7 +17,7 @@ from onrig.tools.cli import main
 from onrig.tools.reports.run import charts, report, tables
 from onrig.tools.reports.run.expectations import pretraining_sheet
 from onrig.tools.reports.run.report import report_run
-from onrig.tools.reports.style import NO_PICTURES, new_figure
+from onrig.tools.reports.style import NO_PLOTS, new_figure
 from onrig.tools.run_facts import facts_from_files
 from tests.tools.reports.run.folders import (
     EVENTS,
@@ -32,12 +32,12 @@ SVG = "data:image/svg+xml;base64,"
 
 
 class Page(HTMLParser):
-    """Tags in order with their attributes, the text, and the pictures by their alternative texts."""
+    """Tags in order with their attributes, the text, and the plots by their alternative texts."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.tags: list[str] = []
-        self.pictures: dict[str, str] = {}
+        self.plots: dict[str, str] = {}
         self.references: list[str] = []
         self.text = ""
         self.feed(path.read_text())
@@ -47,7 +47,7 @@ class Page(HTMLParser):
         found = {k: v or "" for k, v in attributes}
         self.references += [v for k, v in found.items() if k in ("src", "href")]
         if tag == "img":
-            self.pictures[found["alt"]] = found["src"]
+            self.plots[found["alt"]] = found["src"]
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -65,21 +65,21 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 
 def svg(page: Page, alt: str) -> str:
-    source = page.pictures[alt]
+    source = page.plots[alt]
     assert source.startswith(SVG)
     return base64.b64decode(source[len(SVG) :]).decode()
 
 
-def test_it_has_all_the_pictures(whole: Page) -> None:
-    assert list(whole.pictures) == [
+def test_it_has_all_plots(whole: Page) -> None:
+    assert list(whole.plots) == [
         "learning curve, exploration, interventions, misses",
         "policies over time by verdict",
         "histograms of tick stages and lateness",
         "experiences in the state space",
         "last moments",
     ]
-    assert all(svg(whole, alt).rstrip().endswith("</svg>") for alt in list(whole.pictures)[:4])
-    assert whole.pictures["last moments"].startswith("data:image/png;base64,")
+    assert all(svg(whole, alt).rstrip().endswith("</svg>") for alt in list(whole.plots)[:4])
+    assert whole.plots["last moments"].startswith("data:image/png;base64,")
 
 
 def test_it_needs_nothing_from_anywhere(whole: Page) -> None:
@@ -116,10 +116,10 @@ def test_interventions_and_misses_are_counted_by_what_caused_them(whole: Page) -
         assert row in text.replace(" ", ""), row
 
 
-def test_the_same_run_gives_the_same_pictures(tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_plots(tmp_path: Path) -> None:
     config = write_run(tmp_path)
     pages = [Page(report_run(tmp_path, config, tmp_path / f"{k}.html")) for k in range(2)]
-    assert pages[0].pictures == pages[1].pictures
+    assert pages[0].plots == pages[1].plots
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_same_run_gives_the_same_pictures(tmp_path: Path) -> None:
 def test_whatever_is_missing_or_damaged_there_is_a_page(
     tmp_path: Path, spoilt: str, content: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # quick; the pictures have tests of their own
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # quick; the plots have tests of their own
     config = write_run(tmp_path)
     if (tmp_path / spoilt).exists():
         (tmp_path / spoilt).unlink()
@@ -144,7 +144,7 @@ def test_a_run_of_which_nothing_is_left_has_a_page_with_no_figures(tmp_path: Pat
         if path.name != "config.yaml":
             path.unlink()
     page = Page(report_run(tmp_path, config))
-    assert page.pictures == {}
+    assert page.plots == {}
     assert "unfinished" in page.text
     assert "The memory is not drawn: it has no checkpoint." in page.text
 
@@ -153,8 +153,8 @@ def test_without_matplotlib_the_tables_remain(tmp_path: Path, monkeypatch: pytes
     config = write_run(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = Page(report_run(tmp_path, config))
-    assert NO_PICTURES in page.text
-    assert page.pictures == {}
+    assert NO_PLOTS in page.text
+    assert page.plots == {}
     assert "5 of 1206" in page.text
 
 
@@ -162,7 +162,7 @@ def test_a_checkpoint_of_another_memory_is_said_not_shown(tmp_path: Path) -> Non
     config = write_run(tmp_path)
     write_memory(tmp_path, write_run(tmp_path, "seed=5"))
     page = Page(report_run(tmp_path, config))
-    assert "experiences in the state space" not in page.pictures
+    assert "experiences in the state space" not in page.plots
     assert "of a memory with 5 as its seed" in page.text
 
 
@@ -195,11 +195,11 @@ def test_a_chart_that_cannot_be_drawn_costs_a_line_on_the_page(tmp_path: Path, m
     config = write_run(tmp_path)
     monkeypatch.setattr(report, "timing_chart", fail)
     page = Page(report_run(tmp_path, config))
-    assert page.pictures
+    assert page.plots
     assert "A chart was not drawn: no font" in page.text
 
 
-def test_a_picture_replaces_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plot_replaces_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path)
     (tmp_path / "learning_curve.png").mkdir()
     assert main(["report", str(tmp_path)]) == 0

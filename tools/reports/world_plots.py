@@ -1,4 +1,4 @@
-"""Pictures of an experiment in worlds: curves over environment steps, and performance by size of the memory."""
+"""Plots of an experiment in worlds: curves over environment steps, and performance by size of the memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onrig.tools.reports.style import (
     INK,
     Label,
     Look,
-    Picture,
+    Plot,
     band_alpha,
     direct_labels,
     format_trial_counts,
@@ -49,7 +49,7 @@ def looks_of(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
 
 def draw_world(
     folder: Path, world: str, members: Sequence[WorldResult], looks: Mapping[str, Look], *, scores: bool
-) -> list[Picture]:
+) -> list[Plot]:
     """Draw the cells of one task, with ``scores`` also KLPER's.  Raises OSError, and ImportError without matplotlib."""
     name = world.replace("/", "-")
     trials = format_trial_counts([len(result.seeds) for result in members])
@@ -57,7 +57,7 @@ def draw_world(
         f"Return of the evaluations: median over the trials with its pointwise 95 % interval; {trials} trials per line."
     )
     path = _draw_curves(folder / f"returns-{name}.png", world, members, looks, {"return": [r.returns for r in members]})
-    pictures = [Picture(f"Learning curves, {world}", caption, path=path)]
+    plots = [Plot(f"Learning curves, {world}", caption, path=path)]
     with np.errstate(divide="ignore"):
         panels = {
             "ln |TD error|": [np.log(r.measure("td error")) for r in members],
@@ -72,7 +72,7 @@ def draw_world(
             "above."
         )
         path = _draw_curves(folder / f"replayed-{name}.png", world, members, looks, panels)
-        pictures.append(Picture(f"Replayed experiences, {world}", caption, path=path))
+        plots.append(Plot(f"Replayed experiences, {world}", caption, path=path))
     if scores:
         caption = (
             "Mean score κ of the minibatches between evaluations, as in figures 2 and 4 of Cicek et al. 2021, with "
@@ -80,7 +80,7 @@ def draw_world(
         )
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
         path = _draw_curves(folder / f"scores-{name}.png", world, members, looks, panels)
-        pictures.append(Picture(f"KLPER's score, {world}", caption, path=path))
+        plots.append(Plot(f"KLPER's score, {world}", caption, path=path))
     divergences, far = ([r.measure(measure) for r in members] for measure in DIVERGENCES)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
         caption = (
@@ -93,8 +93,8 @@ def draw_world(
             "share of far experiences": far,
         }
         path = _draw_curves(folder / f"departure-{name}.png", world, members, looks, panels)
-        pictures.append(Picture(f"Distance from the policies that acted, {world}", caption, path=path))
-    return pictures
+        plots.append(Plot(f"Distance from the policies that acted, {world}", caption, path=path))
+    return plots
 
 
 def _draw_curves(
@@ -130,7 +130,7 @@ def _draw_curves(
     return save(figure, path)
 
 
-def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Picture]:
+def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
     """Draw performance by retention and capacity, and the rule of thumb (de Bruin et al. 2018, figures 16, 17, 25, 26).
 
     Empty if no retention has three capacities under equal conditions.  Raises OSError, and ImportError without
@@ -172,9 +172,7 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
         "FULL[Uniform] needed for 90 % of its final performance, above the return of its first evaluation."
     )
     return [
-        Picture(
-            "Retention and the size of the memory", caption, number=16, path=save(figure, folder / "capacities.png")
-        )
+        Plot("Retention and the size of the memory", caption, number=16, path=save(figure, folder / "capacities.png"))
     ]
 
 

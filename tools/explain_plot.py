@@ -1,4 +1,4 @@
-"""The picture of ``onrig check --plot``: exploration over the run, sample noise, gates, and every limit."""
+"""The plot of ``onrig check --plot``: exploration over the run, sample noise, gates, and every limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.explain_exploration import schedule_range
-from onrig.tools.limits_picture import draw_limits, limit_bars
+from onrig.tools.limits_plot import draw_limits, limit_bars
 from onrig.tools.reports.style import (
     BLUE,
     GREEN,
@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
 
 def plot_explanation(config: RunConfig, path: Path) -> bool:
-    """Draw the picture into a file; False if matplotlib is not installed.
+    """Write the plot to a file; False if matplotlib is not installed.
 
     Raises OSError if the file cannot be written, ValueError for a suffix that matplotlib does not support.
     """
@@ -91,7 +91,7 @@ def plot_explanation(config: RunConfig, path: Path) -> bool:
 
 
 def exploration_rows(config: RunConfig) -> list[Row]:
-    """Rows of the picture, from the top."""
+    """Rows of the plot, from the top."""
     exploration = config.exploration
     gates: list[Callable[[Axes], None]] = []
     rows = []

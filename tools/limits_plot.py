@@ -1,4 +1,4 @@
-"""Limits and landmarks of every observation and actuator, for the picture of ``onrig check --plot``."""
+"""Limits and landmarks of every observation and actuator, for the plot of ``onrig check --plot``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LimitBar:
 
     label: str
     stretches: list[tuple[str, float, float]] = field(default_factory=list)
-    """(meaning, low, high); infinite ends reach the edge of the picture."""
+    """(meaning, low, high); infinite ends reach the edge of the plot."""
     marks: list[tuple[str, float]] = field(default_factory=list)
     above: list[tuple[float, str]] = field(default_factory=list)
     below: list[tuple[float, str]] = field(default_factory=list)

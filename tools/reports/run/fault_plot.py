@@ -1,4 +1,4 @@
-"""Picture of a post-mortem: signals, commands and frames over the last seconds, with the fault marked.
+"""Plot of a post-mortem: signals, commands and frames over the last seconds, with the fault marked.
 
 Damaged files in the post-mortem's folder are omitted.
 """
@@ -27,7 +27,7 @@ from onrig.tools.reports.style import BLUE, GREEN, INK, ORANGE, RED, RULE_COLOUR
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PICTURE: Final = "picture.png"
+PLOT_FILE: Final = "picture.png"
 _MAX_LATER: Final = 4.0
 """Maximum time of a fault on the axis after the last record, in multiples of the shown time."""
 _STATUS: Final = ((Status.ARMED, "armed", GREEN), (Status.SAFE, "safe output", "0.55"), (Status.FAULT, "fault", RED))
@@ -36,7 +36,7 @@ _WORDS: Final = ("kind", "rule", "miss", "flags")
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The fields of a line of ``frames.jsonl`` that the picture needs."""
+    """The fields of a line of ``frames.jsonl`` that the plot needs."""
 
     t_mono_ns: int
     type: str
@@ -132,23 +132,23 @@ def _frames(path: Path) -> list[Frame]:
 
 
 def draw_post_mortems(run_folder: Path, config: RunConfig, *, redraw: bool = False) -> list[Path]:
-    """Draw the missing pictures of a run's post-mortems (all with ``redraw``); returns the paths of all.
+    """Draw the missing plots of a run's post-mortems (all with ``redraw``); returns the paths of all.
 
     Raises OSError if one cannot be written, ImportError without matplotlib.
     """
-    pictures = []
+    plots = []
     for folder in find_post_mortems(run_folder):
-        picture = folder / PICTURE
-        if redraw or not picture.exists():
-            draw_post_mortem(read_last_moments(folder), config, picture)
-        pictures.append(picture)
-    return pictures
+        plot = folder / PLOT_FILE
+        if redraw or not plot.exists():
+            draw_post_mortem(read_last_moments(folder), config, plot)
+        plots.append(plot)
+    return plots
 
 
 def draw_last_post_mortem(run_folder: Path, config: RunConfig) -> Path | None:
-    """Draw only the picture of a run's last post-mortem; takes a second. Raises OSError and ImportError."""
+    """Draw only the plot of a run's last post-mortem; takes a second. Raises OSError and ImportError."""
     folders = find_post_mortems(run_folder)
-    return draw_post_mortem(read_last_moments(folders[-1]), config, folders[-1] / PICTURE) if folders else None
+    return draw_post_mortem(read_last_moments(folders[-1]), config, folders[-1] / PLOT_FILE) if folders else None
 
 
 def draw_post_mortem(moments: LastMoments, config: RunConfig, path: Path) -> Path:

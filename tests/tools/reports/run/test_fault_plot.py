@@ -9,9 +9,9 @@ import pytest
 
 from onrig.runtime.run_loading import load_run
 from onrig.tools.reports import style
-from onrig.tools.reports.run import fault_picture
-from onrig.tools.reports.run.fault_picture import (
-    PICTURE,
+from onrig.tools.reports.run import fault_plot
+from onrig.tools.reports.run.fault_plot import (
+    PLOT_FILE,
     LastMoments,
     _unbroken,
     draw_last_post_mortem,
@@ -24,7 +24,7 @@ from tests.tools.reports.run.folders import a_config, write_post_mortem
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures of few pixels: none is looked at here."""
+    """Plots of few pixels: their content is not checked here."""
     monkeypatch.setattr(style, "DPI", 20)
 
 
@@ -45,21 +45,21 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert np.max(np.diff(told.frame_seconds(states))) == pytest.approx(2 * period_s), "one frame was lost"
 
 
-def test_each_post_mortem_gets_its_picture_once(tmp_path: Path) -> None:
+def test_each_post_mortem_gets_its_plot_once(tmp_path: Path) -> None:
     first = write_post_mortem(tmp_path, CONFIG)
-    assert draw_post_mortems(tmp_path, CONFIG) == [first / PICTURE]
-    assert (first / PICTURE).read_bytes().startswith(PNG)
-    (first / PICTURE).write_bytes(b"drawn before")
+    assert draw_post_mortems(tmp_path, CONFIG) == [first / PLOT_FILE]
+    assert (first / PLOT_FILE).read_bytes().startswith(PNG)
+    (first / PLOT_FILE).write_bytes(b"drawn before")
     second = write_post_mortem(tmp_path, CONFIG, name="002-link_silent")
-    assert draw_post_mortems(tmp_path, CONFIG) == [first / PICTURE, second / PICTURE]
-    assert (first / PICTURE).read_bytes() == b"drawn before"
+    assert draw_post_mortems(tmp_path, CONFIG) == [first / PLOT_FILE, second / PLOT_FILE]
+    assert (first / PLOT_FILE).read_bytes() == b"drawn before"
     draw_post_mortems(tmp_path, CONFIG, redraw=True)
-    assert (first / PICTURE).read_bytes().startswith(PNG)
+    assert (first / PLOT_FILE).read_bytes().startswith(PNG)
 
 
 @pytest.mark.parametrize("file", ["records.csv", "frames.jsonl", "fault.json"])
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\n{", b"seq,tick\n1\n"])
-def test_a_damaged_file_leaves_a_picture_of_the_others(tmp_path: Path, file: str, content: bytes) -> None:
+def test_a_damaged_file_leaves_a_plot_of_the_others(tmp_path: Path, file: str, content: bytes) -> None:
     folder = write_post_mortem(tmp_path, CONFIG)
     (folder / file).write_bytes(content)
     draw_post_mortem(read_last_moments(folder), CONFIG, tmp_path / "p.png")
@@ -70,7 +70,7 @@ def test_a_post_mortem_of_which_nothing_is_readable_does_not_stop_the_report(tmp
     folder = write_post_mortem(tmp_path, CONFIG)
     for path in folder.iterdir():
         path.write_bytes(b"\xff")
-    assert draw_post_mortems(tmp_path, CONFIG) == [folder / PICTURE]
+    assert draw_post_mortems(tmp_path, CONFIG) == [folder / PLOT_FILE]
 
 
 def test_a_fault_long_after_the_last_record_does_not_squeeze_the_record(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_at_the_end_of_a_run_the_last_one_alone_is_drawn(tmp_path: Path) -> None
     assert draw_last_post_mortem(tmp_path, CONFIG) is None
     first = write_post_mortem(tmp_path, CONFIG)
     last = write_post_mortem(tmp_path, CONFIG, name="002-link_silent")
-    assert draw_last_post_mortem(tmp_path, CONFIG) == last / PICTURE
-    assert not (first / PICTURE).exists()
+    assert draw_last_post_mortem(tmp_path, CONFIG) == last / PLOT_FILE
+    assert not (first / PLOT_FILE).exists()
 
 
 def test_a_line_is_broken_where_an_episode_begins(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_what_an_observation_is_to_follow_is_a_line_in_its_panel(
         drawn.append(figure)
         return path
 
-    monkeypatch.setattr(fault_picture, "save", kept)
+    monkeypatch.setattr(fault_plot, "save", kept)
     targets = "task.targets={ref: {kind: drawn, low: 0, high: 5, observation: velocity}}"
-    draw_post_mortem(told, load_run("pendulum", [targets]), tmp_path / PICTURE)
+    draw_post_mortem(told, load_run("pendulum", [targets]), tmp_path / PLOT_FILE)
     (figure,) = drawn
     lines = [[line.get_ydata()[0] for line in axes.lines if len(line.get_ydata())] for axes in figure.axes]
     assert lines[0][:2] == [0.0, 0.0], "the angle's line and dots"
