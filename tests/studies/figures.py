@@ -69,7 +69,7 @@ PAPERS: Final[dict[str, tuple[Figure, ...]]] = {
             ("oh-2021-figure-3-quick", "oh-2021-figure-3-lander-quick"),
         ),
         Figure("4, 9", "SAC and TD3, MuJoCo", "oh-2021-figure-4"),
-        Figure("5, 10, Table 4", "Rainbow, Atari", "oh-2021-table-4"),
+        Figure("5, 10, Table 4", "Rainbow, Atari", "oh-2021-table-4", ("oh-2021-table-4-quick",)),
         Figure("6, 11", "ablation; sampled TD errors and values", "oh-2021-figure-6"),
     ),
     "Novati and Koumoutsakos 2019 (ReF-ER)": (
