@@ -63,7 +63,7 @@ def test_a_reward_term_ends_the_replay_process(tmp_path: Path) -> None:
     code, said, summary = run(tmp_path, reward={"terms": {"mine": {"kind": "later"}}})
     assert code == ExitCode.INTERNAL
     assert re.search(f"the reward term 'mine' {RAISED}", said), said
-    assert "replay process has ended" in summary["exit_reason"]
+    assert "replay process exited" in summary["exit_reason"]
     assert summary["actuators"].startswith("safe")
 
 

@@ -82,11 +82,11 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
         [DERIVED.format(10), ERROR.format(0.5)],
         "these plants change it by up to 1.11 rad/s meanwhile, more than 0.5",
     ),
-    "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s, at most 10 s"),
+    "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s; the maximum is 10 s"),
     "lease without a prediction": (
         "pendulum",
         ["rig.lease_periods=255", "rate_hz=1", PLAIN],
-        "for 255 s, at most 10 s",
+        "for 255 s; the maximum is 10 s",
     ),
     "boundless": (
         "pendulum",

@@ -362,7 +362,7 @@ def test_the_newest_records_are_found_across_files_and_without_an_index(
     log.close()
     assert read_last(folder.path, PENDULUM.rig, most).tobytes() == EPISODE[:40][-most:].tobytes()
     other = msgspec.structs.replace(PENDULUM.rig, sensors=PENDULUM.rig.sensors[::-1])
-    with pytest.raises(LogDamagedError, match="another rig"):
+    with pytest.raises(LogDamagedError, match="another version or rig"):
         read_last(folder.path, other, most)
 
 

@@ -152,7 +152,7 @@ def test_refusals_are_one_line_with_the_remedy(run: Path, workers: Here, capsys:
     assert workers.done == done
     (run.parent / "out" / "other").touch()
     assert "is not empty; add --resume" in refused(str(run), "--trials", "40", *out)
-    assert "either of --minutes or of --trials" in refused(str(run), "--trials", "40", "--minutes", "1")
+    assert "either --minutes or --trials" in refused(str(run), "--trials", "40", "--minutes", "1")
     none = ["--out", str(run.parent / "none")]
     assert "holds no race; leave out --resume" in refused(str(run), "--resume", *none)
     assert "run `onrig identify CONFIG`" in refused(str(run), "--set", "limits.predicted=null", *none)

@@ -50,7 +50,7 @@ def identified(name: str, lie: Lie, half: int, out: Path, monkeypatch: pytest.Mo
     [
         pytest.param(lying.scaled(VELOCITY, 0.5), "velocity reads 0.4999 (0.49", id="half the velocity"),
         pytest.param(lying.scaled(VELOCITY, DEGREES), "velocity and angle cannot be compared", id="degrees per second"),
-        pytest.param(lying.late(VELOCITY, 2), "velocity is 2.0", id="velocity two periods late"),
+        pytest.param(lying.late(VELOCITY, 2), "velocity lags angle by 2.0", id="velocity two periods late"),
         pytest.param(lying.SWAPPED, "velocity and angle are swapped", id="swapped"),
         pytest.param(lying.stuck(PLACE), "angle is stuck while velocity moves", id="angle stuck"),
         pytest.param(lying.drifting(VELOCITY, 3.0), "rad/s at rest", id="velocity's zero drifts"),
