@@ -195,7 +195,7 @@ class DeviceSession:
         Raises RequestRefused if the hello does not advertise it (a real rig has a reset controller instead).
         """
         if not self._require_hello().capabilities & Capability.RESET:
-            raise RequestRefused(Op.RESET, Result.UNKNOWN_OP, "its hello does not advertise it")
+            raise RequestRefused(Op.RESET, Result.UNKNOWN_OP, "the device's hello does not advertise RESET")
         payload = self.request(Op.RESET, RESET_LAYOUT.pack(seed))
         if len(payload) != NEXT_FRAME_LAYOUT.size:
             raise LinkError(f"{self._transport.name}: answer to RESET of {len(payload)} bytes; check its firmware")

@@ -141,7 +141,7 @@ def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | 
 
 
 def _plant_difference(theirs: RunConfig, ours: RunConfig) -> str | None:
-    """Describe how the plants differ: of twins, or for a pretraining, the identification that its plants are from.
+    """Describe how two twins' plants differ; for pretrained runs, how the identifications of their plants differ.
 
     A twin's experiences may seed its rig's.
     """

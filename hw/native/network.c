@@ -68,7 +68,7 @@ static inline float tanh_of(float x) {
 
 static inline float sigmoid_of(float x) { return (float)(1.0 / (2.0 + exponential_less_one(-(double)x))); }
 
-/* Computes `width` outputs at once in registers; each sums over the inputs in their order, whatever its block. */
+/* Computes `width` outputs at once in registers; each sums over the inputs in order, regardless of the block size. */
 static inline __attribute__((always_inline)) void dense_block(const int width, const float *restrict x, int n, int m,
                                                               const float *restrict weights,
                                                               const float *restrict bias, float *restrict out) {

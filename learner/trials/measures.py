@@ -34,7 +34,7 @@ class RiseTime(NamedTuple):
 
     @property
     def never(self) -> int:
-        """Number of trials that did not rise."""
+        """Number of trials that never reached the level."""
         return int(np.count_nonzero(~self.risen))
 
     @property

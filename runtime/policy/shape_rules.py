@@ -109,7 +109,7 @@ def concat(call: Call) -> Result:
 
 
 def reshape(call: Call) -> Result:
-    """Reshape into constant dimensions (0 copies, one may be -1)."""
+    """Reshape to constant dimensions (0 keeps the input's dimension; one may be -1)."""
     old, expected = call.value(0).shape, call.indices(1)
     if expected is None or call.flag("allowzero", False):
         raise call.refusal("needs a constant list of dimensions")

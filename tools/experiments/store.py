@@ -57,7 +57,7 @@ class Cell(_Labelled, frozen=True):
         return self.config.episodes
 
     def updates_by(self, points: int) -> float:
-        """Number of batch updates of a trial until its first ``points`` scores, which dominate its time."""
+        """Number of batch updates before a trial's first ``points`` scores; the updates dominate its run time."""
         each = self.config.learner.get("updates_per_episode")
         return (float(each) if isinstance(each, int | float) else 1.0) * points
 

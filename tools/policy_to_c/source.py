@@ -180,7 +180,7 @@ def _text(
 
 
 def c_name(stem: str) -> str:
-    """Prefix of C identifiers made of a file's name."""
+    """Prefix for C identifiers, derived from a file name."""
     name = re.sub(r"\W", "_", stem, flags=re.ASCII)
     return name if name.isidentifier() else f"policy_{name}"
 

@@ -22,7 +22,7 @@ def escape(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Escape a sentence for HTML, with code between backticks."""
+    """Escape a sentence for HTML; text in backticks becomes code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 

@@ -38,7 +38,7 @@ extern const struct onrig_policy onrig_policy;
 #define ONRIG_BUILT_IN_POLICY NULL
 #endif
 
-/* Whether its observations are the rig's sensors, and its actions the actuators: names, units and order. */
+/* Whether the policy's observations and actions match the rig's sensors and actuators in name, unit and order. */
 bool onrig_policy_fits(const struct onrig_policy *policy, const struct onrig_rig *rig);
 /* Convert a sample to SI units. */
 void onrig_policy_observe(const struct onrig_rig *rig, const int32_t *sensors, float *observation);
