@@ -1,7 +1,7 @@
 """Published trials of an experiment: one compressed file per cell, small enough for the repository.
 
-The folder has the layout of an experiment's (``onrig.tools.experiments.store``), but with ``trials/CELL.npz`` in place of
-``trials/CELL/SEED.npz``; ``onrig report`` reads it like any other, and a copy of it can be resumed.
+The folder has the layout of an experiment's (``onrig.tools.experiments.store``), but with ``trials/CELL.npz`` in place
+of ``trials/CELL/SEED.npz``; ``onrig report`` reads it like any other, and a copy of it can be resumed.
 The two scores of every episode of a run are rounded to 16 bits of their range in the cell, by at most 8e-6 of it;
 everything else is exact.
 """

@@ -81,7 +81,8 @@ class ByEpisode(Keeper):
     """Evicts the episode with the smallest key: the rank of its mean, then its age.
 
     Bounds: ``place`` and ``on_write`` take constant time, except for the choice of the next episode to evict, which
-    reads the keys of all stored episodes once (8 bytes each); ``on_feedback`` takes time proportional to the number of values.
+    reads the keys of all stored episodes once (8 bytes each); ``on_feedback`` takes time proportional to the number of
+    values.
     """
 
     signal: ClassVar[Signal]
