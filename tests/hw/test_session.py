@@ -192,7 +192,7 @@ def test_a_device_that_cannot_reset_is_not_asked_to(bench: Bench) -> None:
     bench.device.hello = bench.device.hello._replace(capabilities=0)
     bench.session.connect()
     bench.device.acted.clear()
-    with pytest.raises(RequestRefused, match="does not advertise it"):
+    with pytest.raises(RequestRefused, match="does not advertise RESET"):
         bench.session.reset(1)
     assert bench.device.acted == []
 
