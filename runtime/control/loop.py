@@ -203,7 +203,7 @@ class ControlLoop:
         if given is None:
             return self._config.seed, 0
         if given != self._position.numbered_from:
-            self._position.numbered_from = given
+            self._position.number_from(given)
             self._tick.number_from(*given)
             self._keep()  # a replay draws with it, too
         return given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -45,8 +45,11 @@ class LoopState(msgspec.Struct, frozen=True):
     switch: SwitchState = msgspec.field(default=SwitchState(), name="seat")  # name in checkpoints of version 0.1
     numbered_from: tuple[int, int] | UnsetType = UNSET
     """``Actor.numbered_from``, once a trainer has given a seed."""
+    numbered_before: tuple[tuple[int, int], ...] | UnsetType = UNSET
+    """Its last values before this one, oldest first: a busy logger may skip the positions that held them."""
 
 
+_MAX_NUMBERED_BEFORE: Final = 8
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(LoopState)
 
@@ -72,11 +75,20 @@ class KeptPosition:
         self.device_us = 0
         self.numbered_from: tuple[int, int] | UnsetType = UNSET
         """As in LoopState."""
+        self.numbered_before: tuple[tuple[int, int], ...] | UnsetType = UNSET
+
+    def number_from(self, given: tuple[int, int]) -> None:
+        """Record a seed that a trainer gave."""
+        if self.numbered_from is not UNSET:
+            before = () if self.numbered_before is UNSET else self.numbered_before
+            self.numbered_before = (*before, self.numbered_from)[-_MAX_NUMBERED_BEFORE:]
+        self.numbered_from = given
 
     def keep(self, tick: int, explorer: dict[str, float], switch: SwitchState) -> None:
         """Store the position; arguments as in LoopState."""
         if self.store is not None and self.at is not None:
             state = LoopState(*self.at, tick, self.device_us, explorer, switch, self.numbered_from)
+            state = msgspec.structs.replace(state, numbered_before=self.numbered_before)
             self.store.put(encode_state(state))
 
 

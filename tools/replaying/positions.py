@@ -18,8 +18,8 @@ class Position(NamedTuple):
     """State of the exploration; empty at the start of a run."""
     closed: tuple[Kind, int]
     """Kind and number of the episode that was closed last."""
-    numbered_from: tuple[int, int] | None = None
-    """Seed that a trainer gave, and the episodes before the first that follows from it."""
+    numbered: tuple[tuple[int, int], ...] = ()
+    """Last seeds that a trainer gave, each with the episodes before the first that follows from it."""
 
 
 class Positions:
@@ -58,8 +58,8 @@ class Positions:
         it was given before the episode.
         """
         number = record.step.episode + (record.step.kind is Kind.RESET)
-        stored = [p.numbered_from for p in (position, *self._by_tick.values()) if p is not None]
-        given = [numbered for numbered in stored if numbered is not None and numbered[1] < number]
+        stored = [numbered for p in (position, *self._by_tick.values()) if p is not None for numbered in p.numbered]
+        given = [numbered for numbered in stored if numbered[1] < number]
         if given:
             self._seed, self._before = max(given, key=lambda numbered: numbered[1])
         elif position is not None:

@@ -120,12 +120,9 @@ class Verification:
             kind = Kind.EVAL if part.fields.get("evaluated") is True else Kind.TRAIN
             episode = part.fields.get("episode")
             closed = kind, episode if isinstance(episode, int) else 0
-            numbered_from: tuple[int, int] | None = None
-            match part.fields.get("numbered_from"):
-                case [int(seed), int(before)]:
-                    numbered_from = seed, before
+            numbered = _numbered(part.fields.get("numbered_from"), part.fields.get("numbered_before"))
             state = {str(k): float(v) for k, v in explorer.items()}
-            self._core.add_position(tick, Position(state, closed, numbered_from))
+            self._core.add_position(tick, Position(state, closed, numbered))
 
     def _take(self, records: Records) -> None:
         core = self._core
@@ -155,3 +152,14 @@ class Verification:
             self._accounts = EpisodeAccounts(*self._accounts_arguments)
             self.episodes.update(self._core.episodes)
             self._core = None
+
+
+def _numbered(latest: object, before: object) -> tuple[tuple[int, int], ...]:
+    """Seeds that a trainer gave, as stored in a position, each with the number of episodes before it."""
+    stored = [*(before if isinstance(before, list | tuple) else ()), latest]
+    numbered = list[tuple[int, int]]()
+    for one in stored:
+        match one:
+            case [int(seed), int(episodes)]:
+                numbered.append((seed, episodes))
+    return tuple(numbered)
