@@ -87,8 +87,8 @@ class KeptPosition:
     def keep(self, tick: int, explorer: dict[str, float], switch: SwitchState) -> None:
         """Store the position; arguments as in LoopState."""
         if self.store is not None and self.at is not None:
-            state = LoopState(*self.at, tick, self.device_us, explorer, switch, self.numbered_from)
-            state = msgspec.structs.replace(state, numbered_before=self.numbered_before)
+            numbered = self.numbered_from, self.numbered_before
+            state = LoopState(*self.at, tick, self.device_us, explorer, switch, *numbered)
             self.store.put(encode_state(state))
 
 

@@ -190,11 +190,9 @@ def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Ite
         limit = f"{MAX_DELAY_PERIODS} periods ({MAX_DELAY_PERIODS * period_us} us)"
         yield ("predicted", "plant_delay_us"), f"expected 0 to {limit}, got {delay_us}"
     elif not delay_us <= box.late_us <= period_us + delay_us:
-        ends = (
-            f"{delay_us} to {period_us + delay_us} us, the plant's delay and a period"
-            if delay_us
-            else (f"0 to one period ({period_us} us)")
-        )
+        ends = f"{delay_us} to {period_us + delay_us} us, the plant's delay and a period"
+        if not delay_us:
+            ends = f"0 to one period ({period_us} us)"
         yield ("predicted", "late_us"), f"expected {ends}, got {box.late_us}"
     for name in box.sensor_error:
         if name not in (place, velocity):

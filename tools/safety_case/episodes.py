@@ -3,7 +3,8 @@ frames, and the death of the host in each episode.
 
 The plants are advanced as a batch; every decision is the scalar one of ``onrig.runtime.control.tick``. After a lost
 frame the previous command remains in force, at most for the duration of the lease. After the host's death the last
-command remains in force for the rest of the lease, then the device's safe output.
+command remains in force for the rest of the lease, then the device's safe output (``actuation``: with the plant's own
+delay).
 """
 
 from __future__ import annotations
