@@ -44,7 +44,11 @@ class Host:
         self._now_ns = clock.monotonic_ns
         self.wire = Wire(transport, m.StateLayout(len(rig.sensors), len(rig.actuators)))
         self.session = DeviceSession(self.wire, rig, clock)
-        self.hello: Hello = self.session.connect()
+        try:
+            self.hello: Hello = self.session.connect()
+        except BaseException:
+            self.session.close()
+            raise
         self.channels = self.session.channels
         self._commands = m.CommandLayout(len(rig.actuators))
         self._n_waited = 0

@@ -19,7 +19,7 @@ from onrig.hw.roles import observation_of
 from onrig.runtime.config.problem import Finding, unknown_name
 from onrig.runtime.safety.barrier_file import MAX_COMMANDS, MAX_STATES, Axis, Barrier, read_barrier
 from onrig.runtime.safety.fallback import Hold
-from onrig.runtime.safety.plant_box import Setting, Sketch
+from onrig.runtime.safety.plant_box import Setting, Sketch, plant_delay_s_of
 from onrig.runtime.safety.promise import Basis
 
 Nodes = Annotated[int, msgspec.Meta(ge=2, le=201)]
@@ -53,6 +53,8 @@ class SampledBox(
     """Time for which each plant is simulated under the fallback, and again after the host's death."""
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+    plant_delay_us: int | UnsetType = UNSET
+    """Longest part of ``late_us`` that passes after the device's output: its safe output acts as late."""
     sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
     sha256: str | UnsetType = UNSET
@@ -96,6 +98,9 @@ class SampledBox(
             yield (section,), "expected the fallback 'damp' or 'safe': tables support no other"
         if not 0 <= self.late_us <= round(setting.period_s * 1e6):
             yield (section, "late_us"), f"expected 0 to one period ({setting.period_s * 1e6:g} us), got {self.late_us}"
+        delay_us = round(1e6 * plant_delay_s_of(self))
+        if not 0 <= delay_us <= max(self.late_us, 0):
+            yield (section, "plant_delay_us"), f"expected 0 to {self.late_us} us (late_us), got {delay_us}"
         for o in rig.observations:
             if o.derivative_of is not None and o.name not in self.sensor_error:
                 yield (section,), f"'{o.name}' is estimated from differences: give its bound in sensor_error"

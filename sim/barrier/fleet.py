@@ -129,6 +129,14 @@ class Fleet:
         """``hold``, after the command that was in force before."""
         return self.hold(state, command, periods, late=self._draw.held)
 
+    def outlast(self, state: State, command: Array) -> tuple[State, Array]:
+        """Return the states after the plants' delay, during which ``command`` still acts, and the least margin (l,)."""
+        setup, least = self._setup, self._setup.margin(state)
+        for _ in range(SUBSTEPS):
+            state = advance(self._plant, state, tuple(command), self._draw.plant_delay_s / SUBSTEPS, 1)
+            least = np.minimum(least, setup.margin(state))
+        return self._plant.constrain(BATCHED, state), least
+
     def coast(self, state: State, periods: int) -> Array:
         """Least margin (l,) under the device's safe output."""
         setup, n = self._setup, len(state[0])

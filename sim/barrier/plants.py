@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig, with_targets
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import error_bound
+from onrig.runtime.safety.plant_box import error_bound, plant_delay_s_of
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.plants.integrate import Array
 from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import AnyPlant
 
-_UNOBSERVED: Final = ("delay_s", "backlash")
-"""Imperfections with a hidden state."""
 _ROUNDING: Final = 1e-9
 _LOSSES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per plant."""
@@ -41,6 +39,8 @@ class Draw(NamedTuple):
     """Error of each observation in the order of the plant's states, (n, k)."""
     late_s: Array
     """Delay from a sample to the effect of its command, (k,)."""
+    plant_delay_s: Array
+    """Part of ``late_s`` that passes after the device's output, (k,)."""
     held: Array
     """Command in force before the first one, (m, k)."""
     lost: NDArray[np.bool_]
@@ -49,7 +49,8 @@ class Draw(NamedTuple):
     def select(self, lanes: NDArray[np.integer[Any]]) -> Draw:
         """Select or repeat plants by their indices."""
         chosen = {name: values[lanes] for name, values in self.parameters.items()}
-        return Draw(chosen, self.bias[:, lanes], self.late_s[lanes], self.held[:, lanes], self.lost[:, lanes])
+        delays = self.late_s[lanes], self.plant_delay_s[lanes]
+        return Draw(chosen, self.bias[:, lanes], *delays, self.held[:, lanes], self.lost[:, lanes])
 
 
 def sampled_box(config: RunConfig) -> SampledBox | None:
@@ -93,9 +94,12 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
         yield "plant", "an observation is not a state of the plant"
     if len(config.rig.actuators) != plant.n_actions:
         yield "plant", f"the plant takes {plant.n_actions} actions, the rig has {len(config.rig.actuators)} actuators"
-    for name in _UNOBSERVED:
-        if name in box.uncertainty or getattr(plant, name):
-            yield "uncertainty", f"a table does not cover {name}, which the state does not show: widen late_us instead"
+    if "backlash" in box.uncertainty or plant.backlash:
+        yield "uncertainty", "a table does not cover backlash, which the state does not show"
+    if "delay_s" in box.uncertainty:
+        yield "uncertainty", "a table covers delays from 0 to plant_delay_us: state the largest one there, not delay_s"
+    if box.plant is not msgspec.UNSET and (message := uncovered_delay(plant, box)):
+        yield "plant", f"the plant {message}"
     for name, ends in box.uncertainty.items():
         try:
             for end in ends:
@@ -107,10 +111,22 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
             yield "uncertainty", str(error)
 
 
+def uncovered_delay(plant: Plant, box: SampledBox) -> str | None:
+    """Describe a plant's delay that exceeds the covered one."""
+    delay_us, covered_us = 1e6 * (plant.delay_s or 0.0), 1e6 * plant_delay_s_of(box)
+    if delay_us <= covered_us + _ROUNDING:
+        return None
+    return f"acts {delay_us:g} us after the device's output, the table covers {covered_us:g} us (plant_delay_us)"
+
+
 def deviations(plant: Plant, config: RunConfig, box: SampledBox) -> Iterator[str]:
     """Parameters of a twin that the stated uncertainty does not cover."""
     nominal = {p.name: float(p.value) for p in nominal_plant(config, box).parameters()}
+    if message := uncovered_delay(plant, box):
+        yield f"the twin's plant {message}"
     for p in plant.parameters():
+        if p.name == "delay_s":
+            continue
         low, high = box.uncertainty.get(p.name, (nominal.get(p.name, 0.0), nominal.get(p.name, 0.0)))
         slack = _ROUNDING * max(abs(low), abs(high))
         if not low - slack <= p.value <= high + slack:
@@ -143,10 +159,15 @@ def draw_plants(config: RunConfig, box: SampledBox, k: int, rng: np.random.Gener
     bounds = np.array([error_bound(box, rig, rig.observations[at].name) for at in observed(rig, plant)])
     shares = rng.uniform(-1.0, 1.0, (len(bounds), k))
     shares = np.where(at_corner, np.sign(shares), shares)
-    late_s = box.late_us * 1e-6 * np.where(at_corner, 1.0, rng.uniform(0.0, 1.0, k))
+    max_plant_delay_s = plant_delay_s_of(box)
+    late_s = (box.late_us * 1e-6 - max_plant_delay_s) * np.where(at_corner, 1.0, rng.uniform(0.0, 1.0, k))
     ranges = config.limits.setting(rig, config.period_us * 1e-6).ranges
     held = np.stack([rng.choice(ranges[a.name], k) for a in rig.actuators])
-    return Draw(parameters, bounds[:, None] * shares, late_s, held, _losses(k, rig.lease_periods, rng))
+    lost = _losses(k, rig.lease_periods, rng)
+    plant_delay_s = np.zeros(k)
+    if max_plant_delay_s:
+        plant_delay_s = max_plant_delay_s * np.where(at_corner, 1.0, rng.uniform(0.0, 1.0, k))
+    return Draw(parameters, bounds[:, None] * shares, late_s + plant_delay_s, plant_delay_s, held, lost)
 
 
 def _losses(k: int, lease: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -163,11 +184,12 @@ def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:
     limits = msgspec.to_builtins(msgspec.structs.replace(config.limits, predicted=None))
     limits.pop("on_withdrawn", None)
     plant = nominal_plant(config, box)
+    delays = [] if box.plant_delay_us is msgspec.UNSET else [box.plant_delay_us]
     parts = {
         "rig": with_targets(config.rig, ()),
         "task": [config.task.name, config.task.episode_s],
         "rate": config.period_us,
-        "limits": [limits, box.range, box.nodes, box.horizon_s, box.late_us, box.sensor_error],
+        "limits": [limits, box.range, box.nodes, box.horizon_s, box.late_us, box.sensor_error, *delays],
         "plant": [plant, sorted(box.uncertainty.items())],
     }
     return {name: _digest(part) for name, part in parts.items()}

@@ -2,8 +2,8 @@
 
 The margin of a state and a command is the smallest over all drawn plants and two continuations.  Either the command
 acts for a period, or for as many as frames may be lost, and then the fallback.  Or the host is lost, now or at any
-later time under the fallback: the last command is held for the lease and a period, followed by the device's safe
-output.
+later time under the fallback: the last command is held for the lease and a period, acts for the plant's delay after
+them, and is followed by the device's safe output.
 """
 
 from __future__ import annotations
@@ -114,11 +114,14 @@ class Job(NamedTuple):
         return _min_over_plants(fleet.coast(fleet.true(np.tile(seen, k)), COASTS * self.periods), k)
 
     def holding(self, start: int, end: int) -> Array:
-        """Under a command that is held for the lease and a period, and then the safe output."""
+        """Under a command held for the lease and a period and acting for the plant's delay; then the safe output."""
         return self._at_commands(start, end, self._held)
 
     def _held(self, fleet: Fleet, seen: Array, command: Array) -> Array:
         state, least = fleet.first(fleet.true(seen), command, self.setup.held_periods)
+        if self.draw.plant_delay_s.any():
+            state, late = fleet.outlast(state, command)
+            least = np.minimum(least, late)
         return np.minimum(least, Grid(self.states, self.coast).at(fleet.seen(state)))
 
     def braking(self, start: int, end: int) -> Array:

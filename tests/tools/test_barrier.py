@@ -12,14 +12,15 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Rule
 from onrig.runtime.replay.promise_watch import WINDOW, SlidingWindowTest, claimed_share
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.barrier_file import read_barrier
+from onrig.runtime.safety.barrier_file import read_barrier, write_barrier
 from onrig.runtime.safety.sampled import SampledBox
+from onrig.sim.barrier.table import compute
 from onrig.tools import barrier
 from onrig.tools.barrier import upper_bound
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
 from onrig.tools.safety_case.sampled import Outcome, run_sampled
-from tests.sim.barrier.beam import BEAM
+from tests.sim.barrier.beam import BEAM, beam
 
 EPISODES = 100
 
@@ -84,6 +85,22 @@ def test_thirty_percent_beyond_the_uncertainty_are_noticed_within_ten_episodes(f
         strong = msgspec.structs.replace(config, limits=limits)
         outcome = run_sampled(strong, box, 3 * WINDOW, seed=5, scaled={"B_velocity_tilt": share})
         assert withdrawn(outcome, box) == (share > 1.0)
+
+
+def test_a_table_covers_a_delay_behind_the_device_after_the_hosts_death(tmp_path: Path) -> None:
+    late = ["limits.predicted.late_us=20000", "limits.predicted.horizon_s=3.0"]
+    world, delayed = beam(tmp_path, [*late, "limits.predicted.plant_delay_us=20000"])
+    worst = []
+    for config, box in ((world, delayed), beam(tmp_path, late)):
+        header, values = compute(config, box, 8, 0, lambda share: None, workers=1)
+        path = tmp_path / "delayed.barrier"
+        digest = write_barrier(path, header, values)
+        tested = msgspec.structs.replace(delayed, table=str(path), sha256=digest)
+        limits = msgspec.structs.replace(world.limits, predicted=tested)
+        outcome = run_sampled(msgspec.structs.replace(world, limits=limits), tested, EPISODES, seed=5)
+        assert outcome.breaches == 0
+        worst.append(min(tally.worst_margin for tally in outcome.campaign.values()))
+    assert worst[0] > worst[1] + 0.02, "the delay is simulated, and only the first table knows it"
 
 
 def test_an_interrupted_computation_leaves_no_file(folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,13 +182,15 @@ class _Batch:
         extra_error = np.maximum(bounds - 0.5 * self._counts, 0.0)
         self._error = draw.bias[self._sensors] / np.maximum(bounds, 1e-300) * extra_error
         self._units = np.array([a.resolution for a in rig.actuators])[:, None]
+        self._last = np.repeat([[a.safe] for a in rig.actuators], len(lanes), axis=1)
+        """Last command, which acts for the plant's delay after its device has fallen to the safe output."""
+        self._fallen = np.zeros(len(lanes), bool)
 
     def run(self, state: State, frames: int, aftermath: int, campaign: Campaign) -> tuple[Array, Array]:
         """Return the smallest margin of each episode, and the share of its steps that no computed plant explains."""
         config, setup, draw, lanes = self._config, self._setup, self._draw, self._lanes
         n, lease = len(lanes), config.rig.lease_periods
         margins, n_steps, outside = setup.margin(state), np.zeros(n), np.zeros(n)
-        delays: Any = draw.late_s
         for frame in range(1, frames + 2 * (lease + 1)):  # the last frames may be lost
             counts = self._read(state)
             for lane, sensors in zip(lanes, counts.T.tolist(), strict=True):
@@ -198,14 +200,14 @@ class _Batch:
             before = np.array([lane.before for lane in lanes], np.float64).T * self._units
             command = np.array([lane.command for lane in lanes], np.float64).T * self._units
             alive = np.array([lane.alive for lane in lanes])
-            state, margin = self._move(state, before, command, delays)
+            state, margin = self._move(state, before, command)
             margins = np.minimum(margins, margin)
             if alive.any():
-                steps = Steps(self._measured(counts), before, command, delays, self._measured(self._read(state)))
+                steps = Steps(self._measured(counts), before, command, draw.late_s, self._measured(self._read(state)))
                 outside += alive & self._residuals.outside(steps)
                 n_steps += alive
         for _ in range(aftermath):
-            state, margin = self._move(state, command, command, delays)
+            state, margin = self._move(state, command, command)
             margins = np.minimum(margins, margin)
         return margins, outside / np.maximum(n_steps, 1.0)
 
@@ -218,16 +220,24 @@ class _Batch:
         """Observations in the order of the plant's states."""
         return np.asarray((counts * self._counts)[self._order])
 
-    def _move(self, state: State, before: Array, command: Array, delays: Array) -> tuple[State, Array]:
-        setup, start = self._setup, state
-        parts = [(self._plant, before, delays, 1), (self._plant, command, setup.period_s - delays, N_SUBSTEPS)]
+    def _move(self, state: State, before: Array, command: Array) -> tuple[State, Array]:
+        setup, start, draw = self._setup, state, self._draw
+        fallen = np.array([lane.lease_expired for lane in self._lanes])
+        falling = fallen & ~self._fallen
+        first_s = np.where(fallen, draw.plant_delay_s, draw.late_s)
+        first = np.where(falling, self._last, before)
+        self._last, self._fallen = command, fallen
+        parts = [(self._plant, first, first_s, 1), (self._plant, command, setup.period_s - first_s, N_SUBSTEPS)]
         state, margins = self._along(parts, start)
-        released = np.array([lane.lease_expired for lane in self._lanes]) & setup.releases
+        released = fallen & setup.releases
         if released.any():
             released_plant = self._plant.released(np.where(np.arange(len(released)) % 2, 1.0, 0.0))
-            coasting, other = self._along(
-                [(released_plant, 0.0 * command, np.full_like(delays, setup.period_s), N_SUBSTEPS)], start
-            )
+            first_s = np.where(falling, first_s, 0.0)
+            parts = [
+                (self._plant, first, first_s, 1),
+                (released_plant, 0.0 * command, setup.period_s - first_s, N_SUBSTEPS),
+            ]
+            coasting, other = self._along(parts, start)
             state = tuple([np.where(released, a, b) for a, b in zip(coasting, state, strict=True)])
             margins = np.where(released, other, margins)
         return self._plant.constrain(BATCHED, state), margins

@@ -83,7 +83,7 @@ def test_a_table_that_changed_after_the_configuration_was_read_is_refused(bench:
     ("change", "said"),
     [
         ("limits.predicted.uncertainty.mass=[1, 2]", "no parameter 'mass'"),
-        ("limits.predicted.uncertainty.delay_s=[0, 0.01]", "widen late_us instead"),
+        ("limits.predicted.uncertainty.delay_s=[0, 0.01]", "state the largest one there, not delay_s"),
         ("limits.predicted.uncertainty.B_velocity_tilt=[7, 6]", "expected the lower end first"),
         ("limits.predicted.uncertainty.B_velocity_tilt=[-7, 6]", "got -7"),
         ("limits.predicted.place=angle", "no observation 'angle'"),
@@ -93,6 +93,7 @@ def test_a_table_that_changed_after_the_configuration_was_read_is_refused(bench:
         ),
         ("limits.envelope={}", "expected an envelope to guarantee"),
         ("limits.predicted.late_us=30000", "expected 0 to one period"),
+        ("limits.predicted.plant_delay_us=1001", "expected 0 to 1000 us (late_us), got 1001"),
     ],
 )
 def test_settings_that_no_table_has_are_refused(bench: Path, change: str, said: str) -> None:
@@ -100,13 +101,25 @@ def test_settings_that_no_table_has_are_refused(bench: Path, change: str, said: 
     assert said in problem(bench, change)
 
 
+PLANT = "{kind: linear, states: [position, velocity], actions: [tilt], A: [[0, 1], [0, -0.6]], B: [[0], [7.0]]}"
+
+
 def test_a_twin_that_the_uncertainty_does_not_cover_is_refused(bench: Path) -> None:
     with_table(bench)
-    plant = "{kind: linear, states: [position, velocity], actions: [tilt], A: [[0, 1], [0, -0.6]], B: [[0], [7.0]]}"
     heavy = "device.twin.plant.B=[[0], [9.1]]"
     assert "B_velocity_tilt 9.1, the table covers 6.3 to 7.7" in problem(
-        bench, f"limits.predicted.plant={plant}", heavy
+        bench, f"limits.predicted.plant={PLANT}", heavy
     )
+
+
+def test_a_twin_that_acts_later_than_the_table_covers_is_refused(bench: Path) -> None:
+    with_table(bench)
+    same = f"limits.predicted.plant={PLANT}"
+    assert "acts 500 us after the device's output, the table covers 0 us (plant_delay_us)" in problem(
+        bench, same, "device.twin.plant.delay_s=0.0005"
+    )
+    covered = "limits.predicted.plant_delay_us=500"
+    assert "computed for another limits" in problem(bench, same, covered, "device.twin.plant.delay_s=0.0005")
 
 
 def test_a_device_on_a_port_keeps_the_plant_of_the_twin(bench: Path) -> None:

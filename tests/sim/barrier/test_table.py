@@ -98,6 +98,21 @@ def test_more_uncertainty_leaves_fewer_safe_states(bench: Path) -> None:
     assert shares[1] < shares[0]
 
 
+def test_a_delay_behind_the_device_lets_the_last_command_of_a_dead_host_act_longer(bench: Path) -> None:
+    coarse = ["limits.predicted.nodes={position: 15, velocity: 15, tilt: 3}", "limits.predicted.horizon_s=2.0"]
+    config, box = beam(bench, [*coarse, "limits.predicted.late_us=20000", "limits.predicted.plant_delay_us=20000"])
+    draw = draw_plants(config, box, 6, np.random.default_rng(1), corners=True)
+    assert draw.plant_delay_s == pytest.approx(draw.late_s), "no time passes before the device's output"
+    fleet, tilt = Fleet(SharedSetup.of(config, box), draw), np.full((1, 6), 0.2)
+    start = fleet.true(np.zeros((2, 6)))
+    held, least = fleet.first(start, tilt, 6)
+    later, least_later = fleet.outlast(held, tilt)
+    assert (later[1] - held[1] > 0.5 * 7.0 * 0.2 * draw.plant_delay_s).all()
+    assert (least_later < least).all()
+    at_once = fleet.__class__(SharedSetup.of(config, box), draw._replace(plant_delay_s=np.zeros(6)))
+    assert at_once.outlast(held, tilt)[0][1] == pytest.approx(held[1])
+
+
 def test_a_brake_with_the_wrong_sign_leaves_no_safe_state(bench: Path) -> None:
     coarse = "limits.predicted.nodes={position: 9, velocity: 9, tilt: 3}"
     config, box = beam(bench, [coarse, "device.twin.plant.B=[[0], [-7.0]]"])
