@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec import UNSET
+
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import read_fields
@@ -19,6 +21,7 @@ from onrig.runtime.run_state.completeness import summary_line
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.supervise.requests import HELP, open_keyboard
 from onrig.tools.display import display_for
+from onrig.tools.identification.sharpening import sharpening_alongside
 from onrig.tools.load import explain
 from onrig.tools.run_facts import N_AVERAGED_EPISODES, facts_from_summary
 from onrig.tools.running import Plan, open_folder, plan_run, supervise
@@ -37,11 +40,13 @@ def run_in_terminal(
     resume: Path | None,
     *,
     advised: Path | None = None,
+    sharpen: bool = False,
     dry_run: bool = False,
 ) -> int:
     """Run a rig in a terminal: display, keys, live views, results; returns the exit code.
 
-    ``addresses``: addresses of the live views, by option name.
+    ``addresses``: addresses of the live views, by option name; ``sharpen``: whether the identification is sharpened in
+    a process of its own.
     """
     try:
         if advised is None:
@@ -50,12 +55,14 @@ def run_in_terminal(
             plan = _plan_advised(str(name), overrides, run_dir, device, advised)
         for view in _create_views(addresses):
             _check_view(view, addresses[view.name])
+        if sharpen and plan.config.identified is UNSET:
+            raise Failure("--sharpen: the run begins without an identification (identified: FILE)")
         if dry_run:
             config = plan.config
             summary = f"would run {config.episodes} episodes at {config.rate_hz:g} Hz into {plan.folder}"
             print(f"{plan.name}: sound; {summary}")
             return ExitCode.OK
-        return _run(plan, addresses)
+        return _run(plan, addresses, sharpen=sharpen)
     except ConfigError as error:
         return explain(error)
     except Failure as failure:
@@ -86,7 +93,7 @@ def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, dev
     return plan._replace(facts=advice_facts(advice))
 
 
-def _run(plan: Plan, addresses: Mapping[str, str]) -> int:
+def _run(plan: Plan, addresses: Mapping[str, str], *, sharpen: bool) -> int:
     with open_folder(plan) as (config, take_back), contextlib.ExitStack() as held:
         folder = plan.folder
         print(f"run folder: {folder}", flush=True)
@@ -101,6 +108,8 @@ def _run(plan: Plan, addresses: Mapping[str, str]) -> int:
             except KeyboardInterrupt:
                 take_back()
                 raise
+        if sharpen:
+            held.enter_context(sharpening_alongside(folder))
         return _supervise(plan._replace(config=config), take_back)
 
 

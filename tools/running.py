@@ -14,9 +14,13 @@ from typing import Final, NamedTuple
 from msgspec import UNSET
 
 from onrig.hw.line import Serial
+from onrig.runtime.config.document import MAX_BYTES
+from onrig.runtime.config.identified import FILE_NAME
 from onrig.runtime.control.realtime import resolve_loop_cpu
 from onrig.runtime.exit_codes import ExitCode, Failure
+from onrig.runtime.files import read_file
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import find_identification
 from onrig.runtime.run_state.completeness import Completeness
 from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_path, lock_folder
 from onrig.runtime.run_state.report import Report
@@ -50,6 +54,8 @@ class Plan(NamedTuple):
     resumption: Resumption | None = None
     facts: Mapping[str, object] = MappingProxyType({})
     """Additional entries for ``meta.json`` of a new run."""
+    files: Mapping[str, bytes] = MappingProxyType({})
+    """Additional files for the folder of a new run."""
 
     @property
     def option(self) -> str:
@@ -169,10 +175,17 @@ def plan_run(
         raise Failure(f"--run-dir: '{folder}' cannot be read: {error.strerror or error}") from None
     if occupied:
         raise Failure(f"--run-dir: '{folder}' {occupied}; choose another folder")
-    plan = Plan(str(name or resume), config, folder, port, resumption)
+    files = {} if resume is not None else _identification(str(name), overrides)
+    plan = Plan(str(name or resume), config, folder, port, resumption, files=files)
     if problem := _start_problem(config, folder, plan.option):
         raise Failure(*problem)
     return plan
+
+
+def _identification(name: str, overrides: Sequence[str]) -> dict[str, bytes]:
+    """Copy of the identification that a run begins with."""
+    path = find_identification(name, overrides)
+    return {} if path is None else {FILE_NAME: read_file(path, MAX_BYTES)}
 
 
 def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
@@ -212,7 +225,7 @@ def open_folder(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
             else:
                 config, files, facts = read_beginning(config)
                 meta = {**plugin_records(third_party_plugins(config)), **facts, **plan.facts}
-                take_back = write_run_folder(folder, config, meta, files)
+                take_back = write_run_folder(folder, config, meta, {**files, **plan.files})
                 held.callback(os.close, lock_folder(folder))
         except (CannotResume, FolderBusy) as error:
             raise Failure(f"{plan.option}: {error}") from None

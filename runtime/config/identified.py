@@ -18,6 +18,8 @@ from onrig.runtime.config.yaml_nodes import Data, value_at
 from onrig.runtime.files import read_file
 
 KEY: Final = "identified"
+FILE_NAME: Final = "identified.yaml"
+"""Name of a result file, and of its copy in the folder of a run that begins with it."""
 HASH_PREFIX: Final = "sha256:"
 _SENSOR_ERROR_KEY: Final = "sensor_error"
 _OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (

@@ -36,7 +36,7 @@ _MIN_SPREAD_SEPARATE: Final = 0.01
 """Minimum spread of parameters other than the lumped ones, which are geometric."""
 _CLOSE_CORRELATION: Final = 0.95
 _VAGUE_FACTOR: Final = 0.5
-_IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
+IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
 _HEAD: Final = "# Written by `onrig identify`; {} (docs/identification.md).\n"
 
 
@@ -136,7 +136,7 @@ def _twin(identified: Identification, parameters: tuple[Parameter, ...], plant: 
     zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if _has_zero(p)}
     fitted_names = {u.name for u, is_free in zip(identified.unknowns, identified.free.tolist(), strict=True) if is_free}
     without_imperfections = msgspec.structs.replace(
-        plant, **dict.fromkeys(fitted_names.intersection(_IMPERFECTIONS), msgspec.UNSET)
+        plant, **dict.fromkeys(fitted_names.intersection(IMPERFECTIONS), msgspec.UNSET)
     )
     section: dict[str, Any] = {"plant": msgspec.to_builtins(without_imperfections.with_identifiable(kept))}
     section["sensor_noise"] = {
@@ -157,7 +157,7 @@ def _significant_imperfections(identified: Identification) -> set[str]:
     return {
         u.name
         for u, lower_bound in zip(identified.unknowns, low, strict=True)
-        if u.name in _IMPERFECTIONS and lower_bound > 0
+        if u.name in IMPERFECTIONS and lower_bound > 0
     }
 
 
@@ -253,10 +253,10 @@ def _undetermined(
             yield f"{p.name}: indistinguishable from {', '.join(identified.held[p.name])}; it remains {p.value:.6g}."
         elif not is_free:
             yield f"{p.name}: the recorded signals do not depend on it; it remains {p.value:.6g}."
-        elif p.name in _IMPERFECTIONS and p.name not in _significant_imperfections(identified):
+        elif p.name in IMPERFECTIONS and p.name not in _significant_imperfections(identified):
             upper_bound = f"{p.high:.3g} {p.unit}".rstrip()
             yield f"{p.name}: not significantly different from 0; at most {upper_bound}. The twin omits it."
-        elif p.name in (*plant.identifiable, *_IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE_FACTOR * abs(p.value):
+        elif p.name in (*plant.identifiable, *IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE_FACTOR * abs(p.value):
             yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}; the excitation is insufficient."
     for name in plant.identifiable:
         if name not in [p.name for p in parameters]:
@@ -272,7 +272,7 @@ def _undetermined(
             yield f"The noise of {name}: hidden by rounding to counts, well below {sensor.std:.3g}."
     lumped = set(plant.lumped)
     if lumped:
-        alike = [p.name for p in plant.parameters() if p.name not in _IMPERFECTIONS and p.name not in plant.separable]
+        alike = [p.name for p in plant.parameters() if p.name not in IMPERFECTIONS and p.name not in plant.separable]
         yield (
             f"{', '.join(alike)} individually: motion depends only on {', '.join(plant.lumped)}; the twin's values are "
             "one choice that satisfies this."

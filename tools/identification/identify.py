@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from onrig.runtime.config.identified import FILE_NAME
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig, record_layout
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from onrig.tools.identification.experiment import Drive, Experiment
 
 _NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
-_NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
-RESULT: Final = "identified.yaml"
+NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
 _MAX_STEPS: Final = 20_000
 """Maximum steps used of a run, from its beginning, where exploration is strongest."""
 
@@ -56,8 +56,8 @@ class NotIdentified(Failure):
 
     def __init__(self, source: str, problems: Sequence[str], out: Path | None = None) -> None:
         lines = [f"{source}: {problem}" for problem in problems]
-        if out is not None and (out / RESULT).exists():
-            lines.append(f"nothing was written; '{out / RESULT}' is from an earlier identification")
+        if out is not None and (out / FILE_NAME).exists():
+            lines.append(f"nothing was written; '{out / FILE_NAME}' is from an earlier identification")
         super().__init__("\n".join(lines), ExitCode.PREFLIGHT)
         self.problems: Final = tuple(problems)
 
@@ -80,20 +80,26 @@ def identify(
     seed: int = 0,
     out: str | Path | None = None,
     until: float | None = None,
+    sharpen: bool = False,
     confirm: Confirm = lambda text: False,
 ) -> Identified:
     """Identify a plant: from the log of a run (its folder), or by exciting a configuration's twin or device.
 
     ``effort``: share of each actuator's range; ``seed``: of the twin's noise; ``until``: sufficient relative half-width
-    of the plant's parameters (default: the full experiment); ``confirm``: called before a device is driven; refuses by
-    default.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's ``identification``, or
-    ``identified-RIG``).  Raises ConfigError, Failure, NotIdentified.
+    of the plant's parameters (default: the full experiment); ``sharpen``: combine a run's newest ticks with the
+    identification that it began with, instead of using its first ticks alone; ``confirm``: called before a device is
+    driven; refuses by default.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's
+    ``identification``, or ``identified-RIG``).  Raises ConfigError, Failure, NotIdentified.
     """
     if missing := missing_library():
         raise Failure(missing, ExitCode.PREFLIGHT)
     folder = None if out is None else Path(out)
     if problem := folder_problem("out", folder):
         raise Failure(problem)
+    if sharpen:
+        from onrig.tools.identification.sharpening import sharpen_run
+
+        return sharpen_run(Path(source), folder)
     if (Path(source) / "config.yaml").is_file():
         return _identify_run(Path(source), folder or Path(source) / "identification")
     name = str(source)
@@ -123,13 +129,20 @@ def show_identification(
     until: float | None,
     *,
     yes: bool,
+    sharpen: bool,
 ) -> int:
-    """Identify and print tables; asks before driving a device unless ``yes``.  Returns the exit code."""
+    """Identify and print tables; asks before driving a device unless ``yes``, and follows a running run to its end if
+    it may ``sharpen``.  Returns the exit code."""
     try:
-        found = identify(
-            source, overrides, device=device, effort=effort, seed=seed, out=out, until=until,
-            confirm=(lambda text: True) if yes else _ask,
-        )  # fmt: skip
+        if sharpen:
+            from onrig.tools.identification.sharpening import follow_run
+
+            found = follow_run(Path(source), out, lambda fitting: print(fitting.line(), flush=True))
+        else:
+            found = identify(
+                source, overrides, device=device, effort=effort, seed=seed, out=out, until=until,
+                confirm=(lambda text: True) if yes else _ask,
+            )  # fmt: skip
     except ConfigError as error:
         return explain(error)
     except Failure as failure:
@@ -148,7 +161,7 @@ def show_identification(
         for problem in before_use:
             complain("identify", f"{found.source}: {problem}")
         return ExitCode.PREFLIGHT
-    usage = "; ".join(before_use) or f"use it in a run: --set identified={found.folder / RESULT}"
+    usage = "; ".join(before_use) or f"use it in a run: --set identified={found.folder / FILE_NAME}"
     print(f"\nsee {found.folder / 'identification.html'}; {usage}")
     return exit_code_with_damage(ExitCode.OK, found.damage)
 
@@ -172,7 +185,7 @@ def nominal_plant(config: RunConfig) -> Plant:
 
 def _identify_run(folder: Path, out: Path) -> Identified:
     if find_spec("mcap") is None:
-        raise Failure(_NO_MCAP, ExitCode.PREFLIGHT)
+        raise Failure(NO_MCAP, ExitCode.PREFLIGHT)
     from onrig.runtime.log.reading import LogDamagedError
     from onrig.runtime.run_loading import load_resolved
 
@@ -189,7 +202,7 @@ def _identify_run(folder: Path, out: Path) -> Identified:
     except ValueError as error:
         raise Failure(f"{folder / 'config.yaml'}: {error}") from None
     source = f"run {folder.resolve().name}, its first {len(steps)} ticks"
-    return _fit_and_write(config, plant, steps, out, source)._replace(damage=tuple(damage))
+    return fit_and_write(config, plant, steps, out, source)._replace(damage=tuple(damage))
 
 
 def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
@@ -283,12 +296,13 @@ def _run_experiment(experiment: Experiment, drive: Drive, out: Path, source: str
         raise NotIdentified(source, error.problems, out) from None
     if experiment.until is not None:
         source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
-    return _fit_and_write(experiment.config, experiment.plant, steps, out, source, found)
+    return fit_and_write(experiment.config, experiment.plant, steps, out, source, found)
 
 
-def _fit_and_write(
+def fit_and_write(
     config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, found: Fitted | None = None
 ) -> Identified:
+    """Fit a plant to steps unless ``found`` is given, and write result and page; raises Failure, NotIdentified."""
     from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.result import result_of, write_result
     from onrig.tools.identification.experiment import fit_steps
@@ -307,7 +321,7 @@ def _fit_and_write(
     conflicts = conflicts_of(config, result)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_result(result, out / RESULT, [*conflicts.unpredictable, *conflicts.settings])
+        write_result(result, out / FILE_NAME, [*conflicts.unpredictable, *conflicts.settings])
         write_page(result, found, config.rig, out / "identification.html")
     except OSError as error:
         raise Failure(f"'{error.filename or out}' cannot be written: {error.strerror or error}") from None

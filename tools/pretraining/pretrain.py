@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from onrig.runtime.config.identified import FILE_NAME
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file, replace_own_file
@@ -27,7 +28,7 @@ from onrig.tools.pretrained import (
 )
 from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
 from onrig.tools.pretraining.held_out import held_out_scores
-from onrig.tools.pretraining.start import IDENTIFIED, write_start
+from onrig.tools.pretraining.start import write_start
 from onrig.tools.resumption import CannotResume, prepare_resumption
 from onrig.tools.running import Plan, open_folder, supervise
 from onrig.tools.terminal import folder_problem
@@ -82,7 +83,7 @@ def pretrain(
     )  # fmt: skip
 
     def begin(folder: Path) -> None:
-        replace_own_file(folder / IDENTIFIED, read_file(file, MAX_JSON_BYTES), durable=True)
+        replace_own_file(folder / FILE_NAME, read_file(file, MAX_JSON_BYTES), durable=True)
         write_pretraining(folder, record)
 
     _run_piece(Plan(name, first, out, None), begin, signals=signals)

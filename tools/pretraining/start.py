@@ -16,7 +16,6 @@ from onrig.runtime.run_config import RunConfig
 from onrig.tools.pretrained import Pretraining
 
 START: Final = "start.yaml"
-IDENTIFIED: Final = "identified.yaml"
 
 
 def write_start(folder: Path, config: RunConfig, record: Pretraining) -> None:

@@ -29,6 +29,8 @@ class Options:
     until: Annotated[float, Value("WIDTH")] | None = None
     """Stop as soon as each parameter of the plant is known to within this share, such as 0.1 (default: after the full
     experiment)."""
+    sharpen: bool = False
+    """Combine a run's newest ticks with the identification that it began with; while it is running, again and again."""
     yes: bool = False
     """Do not ask before driving a device."""
     out: Folder | None = None
@@ -60,6 +62,8 @@ def main(options: Options) -> int:
         return complain("identify", f"--seed: expected 0 or more, below 2^63, got {seed}")
     if message := _inapplicable(options, of_run=(Path(options.source) / "config.yaml").is_file()):
         return complain("identify", message)
+    if options.sharpen and not (Path(options.source) / "config.yaml").is_file():
+        return complain("identify", f"--sharpen: '{options.source}' is not the folder of a run")
     if options.study is not None:
         if missing := missing_library():
             return complain("identify", missing, ExitCode.PREFLIGHT)
@@ -67,8 +71,9 @@ def main(options: Options) -> int:
 
         return show_study(options.source, options.set, options.study, seed, policies=options.policies)
     return show_identification(
-        options.source, options.set, options.device, effort, seed, options.out, options.until, yes=options.yes
-    )
+        options.source, options.set, options.device, effort, seed, options.out, options.until,
+        yes=options.yes, sharpen=options.sharpen,
+    )  # fmt: skip
 
 
 def _inapplicable(options: Options, *, of_run: bool) -> str | None:

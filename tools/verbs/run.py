@@ -31,6 +31,8 @@ class Options:
     """Begin with the networks and experiences in this folder of onrig pretrain."""
     advised: Folder | None = None
     """Take the settings that onrig advise recommends in this folder."""
+    sharpen: bool = False
+    """Sharpen the identification that the run begins with by the run's own data (see onrig identify --sharpen)."""
     resume: RunFolder | None = None
     """Resume the run in this folder, however it ended."""
     dry_run: bool = False
@@ -57,6 +59,7 @@ def main(options: Options) -> int:
         addresses,
         options.resume,
         advised=options.advised,
+        sharpen=options.sharpen,
         dry_run=options.dry_run,
     )
 

@@ -1,4 +1,4 @@
-"""Scores that the twin led to expect of a run, by a pretraining or by an advice, and what the run reached."""
+"""What the twin led to expect of a run: scores of a pretraining or an advice, and the parameters of the plant."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from onrig.learner.trials.objectives import OBJECTIVES
+from onrig.runtime.config.identified import FILE_NAME
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import RunFiles, to_number
 from onrig.tools.advised import Advice, advice_from_meta
+from onrig.tools.identification.sharpening import read_fittings
 from onrig.tools.reports.sheet import Sheet
 
 _BELOW, _WITHIN, _ABOVE = "below the expected range", "within the expected range", "above the expected range"
@@ -23,7 +25,7 @@ def _verdict(score: float, low: float, high: float) -> str:
 
 
 def unexpected(m: RunFiles) -> Iterator[str]:
-    """Warn of scores that the twin did not lead to expect."""
+    """Warn of scores that the twin did not lead to expect, and of a plant that has left its identification."""
     expected, scores = _expected(m), _evaluated(m)
     if expected is not None and scores and _first_verdict(scores[0], expected) == _BELOW:
         yield f"The first evaluation is {_BELOW} of its pretraining: {_REMEDY}."
@@ -34,6 +36,9 @@ def unexpected(m: RunFiles) -> Iterator[str]:
         if verdict != _WITHIN:
             figures = f"{score:.3f}, expected {advice.run_low:.3f} to {advice.run_high:.3f}"
             yield f"This run is {verdict} of `onrig advise` ({figures}): {_REMEDY}."
+    fittings = read_fittings(m.folder)
+    if fittings and fittings[-1].problem:
+        yield f"The identification could not be sharpened by the run's data: {fittings[-1].problem}."
 
 
 def pretraining_sheet(m: RunFiles) -> Sheet | None:
@@ -51,6 +56,19 @@ def pretraining_sheet(m: RunFiles) -> Sheet | None:
         f"Up to {to_number(expected['tolerance']):.2g} beyond it is attributed to what the run has learned meanwhile."
     )
     return Sheet("Pretraining", 2, ("", measure.title), rows, (note,))
+
+
+def identification_sheet(m: RunFiles) -> Sheet | None:
+    """Widths of the plant's parameters at the run's start, and after sharpening; None for a run without it."""
+    successful = [fitting for fitting in read_fittings(m.folder) if fitting.widths]
+    if not successful:
+        return None
+    rows = tuple((name, f"±{before:.2%}", f"±{now:.2%}") for name, (before, now) in successful[-1].widths.items())
+    note = (
+        f"Half-widths of the 95 % intervals as shares of the values, after {successful[-1].ticks} ticks and "
+        f"{len(successful)} fits. The next run uses them with `identified: {m.folder / 'identification' / FILE_NAME}`."
+    )
+    return Sheet("Plant", 1, ("parameter", "at the start", "sharpened"), rows, (note,))
 
 
 def _expected(m: RunFiles) -> dict[str, object] | None:

@@ -30,7 +30,7 @@ from onrig.tools.reports.page import (
     Warnings,
 )
 from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
-from onrig.tools.reports.run.expectations import advice_sheet, pretraining_sheet
+from onrig.tools.reports.run.expectations import advice_sheet, identification_sheet, pretraining_sheet
 from onrig.tools.reports.run.fault_plot import PLOT_FILE, draw_post_mortems, read_last_moments
 from onrig.tools.reports.run.memory_chart import coverage_chart, read_contents, read_surface, surfaces_chart
 from onrig.tools.reports.run.tables import (
@@ -97,7 +97,14 @@ def _page(m: RunFiles, charts: list[Plot], notes: list[str]) -> Page:
     sections: list[Part] = [Figures(charts)]
     if faults:
         sections.append(Incidents("Post-mortems", "The last two seconds before each recorded fault.", faults))
-    sheets = (advice_sheet(m), pretraining_sheet(m), counts_sheet(m), policies_sheet(m), events_sheet(m))
+    sheets = (
+        advice_sheet(m),
+        pretraining_sheet(m),
+        identification_sheet(m),
+        counts_sheet(m),
+        policies_sheet(m),
+        events_sheet(m),
+    )
     sections += [sheet for sheet in sheets if sheet is not None]
     sections += [
         Properties("Where it ran", environment_facts(m)),

@@ -10,7 +10,8 @@ import pytest
 
 from onrig.runtime.view.run_view import RunFiles, read_run
 from onrig.tools.advised import Advice, advice_facts
-from onrig.tools.reports.run.expectations import advice_sheet, unexpected
+from onrig.tools.identification.sharpening import FITTINGS, Fitting
+from onrig.tools.reports.run.expectations import advice_sheet, identification_sheet, unexpected
 from onrig.tools.reports.run.tables import warnings
 from onrig.tools.run_facts import facts_from_files
 from tests.tools.reports.run.folders import write_run
@@ -68,3 +69,15 @@ def test_a_run_without_an_advice_has_no_such_table(meta: dict[str, object], tmp_
 def test_an_advice_is_written_with_the_run_and_read_back() -> None:
     facts = msgspec.json.decode(msgspec.json.encode(advice_facts(advice(0.1, 0.2))))
     assert msgspec.convert(facts["advised"], Advice) == advice(0.1, 0.2)
+
+
+def test_a_sharpened_identification_is_shown_and_a_plant_that_has_left_it_is_a_warning(tmp_path: Path) -> None:
+    m = files(tmp_path / "run", {})
+    assert identification_sheet(m) is None
+    fitted = [Fitting(3000, widths={"gain": (0.02, 0.004)}), Fitting(6000, problem="the plant has left it")]
+    (m.folder / FITTINGS).write_bytes(b"".join(msgspec.json.encode(f) + b"\n" for f in fitted))
+    sheet = identification_sheet(m)
+    assert sheet is not None
+    assert sheet.rows == (("gain", "±2.00%", "±0.40%"),)
+    assert "3000 ticks" in sheet.notes[0]
+    assert [*unexpected(m)] == ["The identification could not be sharpened by the run's data: the plant has left it."]

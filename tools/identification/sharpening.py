@@ -1,0 +1,232 @@
+"""Sharpening of the identification that a run began with, by the run's own data: once, or until the run ends.
+
+As a module it follows the run in a folder: ``python -m onrig.tools.identification.sharpening FOLDER``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from onrig.runtime.config.identified import FILE_NAME
+from onrig.runtime.exit_codes import ExitCode, Failure
+from onrig.runtime.files import MAX_JSON_BYTES, read_file
+from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.running import find_running
+from onrig.tools.identification.identify import (
+    NO_MCAP,
+    Identified,
+    NotIdentified,
+    fit_and_write,
+    missing_library,
+    nominal_plant,
+)
+
+if TYPE_CHECKING:
+    from onrig.runtime.record import Step
+    from onrig.sim.identification.result import Parameter, Result
+    from onrig.sim.identification.sharpening import Change
+
+MAX_STEPS: Final = 10_000
+"""Maximum steps used, the newest ones: the plant as it is now.  At 50 Hz a fit uses no more windows than these give."""
+_MIN_STEPS: Final = 2000
+"""Steps before the first fit of a run in progress."""
+_NEW_STEPS: Final = 3000
+"""Steps between two fits."""
+_POLL_INTERVAL_S: Final = 1.0
+_MAX_START_S: Final = 60.0
+_MAX_LAST_FIT_S: Final = 120.0
+_NICENESS: Final = 10
+FITTINGS: Final = "sharpening.jsonl"
+
+
+def sharpen_run(folder: Path, out: Path | None = None) -> Identified:
+    """Combine the newest steps of a run with the identification that it began with, and write the result to ``out``
+    (default: the run's ``identification``).
+
+    Raises ConfigError, Failure, and NotIdentified if the plant has left the identification; then nothing is written.
+    """
+    config, earlier = _read_beginning(folder)
+    return _sharpen(folder, config, earlier, _newest_steps(folder, config), out or folder / "identification")
+
+
+class Fitting(msgspec.Struct, frozen=True):
+    """One fit of a run in progress, a line of ``sharpening.jsonl``."""
+
+    ticks: int
+    problem: str = ""
+    """Why nothing was written."""
+    widths: dict[str, tuple[float, float]] = {}
+    """Half-widths of the plant's 95 % intervals as shares of the values, by parameter: at the run's start, and now."""
+
+    def line(self) -> str:
+        """Describe it in one line."""
+        widths = (f"{name} ±{before:.1%} to ±{now:.1%}" for name, (before, now) in self.widths.items())
+        return f"{self.ticks} ticks: {self.problem or ', '.join(widths) or 'no parameter is determined'}"
+
+
+def read_fittings(folder: Path) -> list[Fitting]:
+    """Complete lines of a run's ``sharpening.jsonl``; empty without the file."""
+    with contextlib.suppress(OSError):
+        lines = read_file(folder / FITTINGS, MAX_JSON_BYTES).splitlines(keepends=True)
+        return [msgspec.json.decode(line, type=Fitting) for line in lines if line.endswith(b"\n")]
+    return []
+
+
+@contextlib.contextmanager
+def sharpening_alongside(folder: Path) -> Iterator[None]:
+    """Follow the run in ``folder`` in a process of its own; at the end of the context, print its last result."""
+    with (folder / FITTINGS).open("ab") as fittings, (folder / "stderr.log").open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=fittings,
+            stderr=errors,
+            start_new_session=True,  # Ctrl-C ends the run, and with it this process
+        )
+    try:
+        yield
+        if (folder / FITTINGS).exists():  # removed with a run that did not start
+            print("sharpening the identification (Ctrl-C skips this last fit)", flush=True)
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                process.wait(_MAX_LAST_FIT_S)
+    finally:
+        process.kill()
+        process.wait()
+    if fitted := read_fittings(folder):
+        print(f"identification: {fitted[-1].line()}")
+
+
+def main() -> int:
+    """Wait until the run in a folder has begun, and follow it."""
+    folder, deadline_s = Path(sys.argv[1]), time.monotonic() + _MAX_START_S
+    while find_running(folder) is None and time.monotonic() < deadline_s:
+        time.sleep(_POLL_INTERVAL_S)
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+
+    def record(fitting: Fitting) -> None:
+        sys.stdout.buffer.write(msgspec.json.encode(fitting) + b"\n")
+        sys.stdout.buffer.flush()
+
+    try:
+        follow_run(folder, None, record)
+    except Failure as failure:
+        return failure.code
+    return ExitCode.OK
+
+
+def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]) -> Identified:
+    """Sharpen again and again until the run ends, and once more; ``show`` receives each fit.  Returns the last result.
+
+    Raises the same as :func:`sharpen_run`, for the last fit.
+    """
+    config, earlier = _read_beginning(folder)
+    out, due = out or folder / "identification", _MIN_STEPS
+
+    def fit() -> Identified:
+        steps = _newest_steps(folder, config)
+        try:
+            found = _sharpen(folder, config, earlier, steps, out)
+        except Failure as failure:
+            show(Fitting(count_logged_steps(folder), str(failure).replace("\n", "; ")))
+            raise
+        show(Fitting(count_logged_steps(folder), widths=_widths(earlier, found.result)))
+        return found
+
+    while find_running(folder) is not None:
+        n = count_logged_steps(folder)
+        if n >= due:
+            due = n + _NEW_STEPS
+            with contextlib.suppress(Failure):  # more data may resolve it
+                fit()
+        time.sleep(_POLL_INTERVAL_S)
+    return fit()
+
+
+def _widths(earlier: Result, result: Result) -> dict[str, tuple[float, float]]:
+    before = {p.name: p for p in earlier.parameters if p.logarithmic and p.high > p.low}
+    return {
+        p.name: (_share(before[p.name]), _share(p)) for p in result.parameters if p.logarithmic and p.name in before
+    }
+
+
+def _share(p: Parameter) -> float:
+    return (p.high - p.low) / abs(p.high + p.low)
+
+
+def count_logged_steps(folder: Path) -> int:
+    """Number of records in a run's log, approximate while it is written."""
+    from onrig.runtime.log.reading import count_steps
+
+    return count_steps(folder)
+
+
+def _read_beginning(folder: Path) -> tuple[RunConfig, Result]:
+    """Configuration of a run, and the identification that it began with."""
+    if missing := missing_library():
+        raise Failure(missing, ExitCode.PREFLIGHT)
+    if find_spec("mcap") is None:
+        raise Failure(NO_MCAP, ExitCode.PREFLIGHT)
+    return load_resolved(folder / "config.yaml"), read_earlier(folder)
+
+
+def read_earlier(folder: Path) -> Result:
+    """Read the identification that a run began with; raises ConfigError, Failure without one."""
+    from onrig.sim.identification.result import read_result
+
+    if not (folder / FILE_NAME).is_file():
+        raise Failure(f"'{folder}' began without an identification (identified: FILE): omit --sharpen")
+    return read_result(folder / FILE_NAME)
+
+
+def _newest_steps(folder: Path, config: RunConfig) -> list[Step]:
+    from onrig.runtime.log.reading import LogDamagedError, read_last
+
+    layout = record_layout(config)
+    try:
+        rows = read_last(folder, config.rig, MAX_STEPS, behaviour=config.stochastic, inputs=config.input_names)
+    except LogDamagedError as error:
+        raise Failure(str(error), ExitCode.INTERNAL) from None
+    if not len(rows):
+        raise Failure(f"'{folder}' holds no log (log.mcap) with steps")
+    return [layout.step(row) for row in rows]
+
+
+def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step], out: Path) -> Identified:
+    from onrig.sim.identification.outcome import Implausible
+    from onrig.sim.identification.sharpening import sharpen
+    from onrig.tools.identification.experiment import fit_steps
+
+    source = f"run {folder.resolve().name}, its newest {len(steps)} ticks"
+    try:
+        plant = nominal_plant(config)
+        found = fit_steps(config, plant, steps)
+    except Implausible as error:
+        raise NotIdentified(source, error.problems, out) from None
+    except ValueError as error:
+        raise Failure(f"{source}: {error}") from None
+    sharpened = sharpen(earlier, found, plant)
+    if sharpened.departed:
+        raise NotIdentified(source, [_departure(change) for change in sharpened.changes], out)
+    source = f"{earlier.source}; sharpened by {source}"
+    return fit_and_write(config, plant, steps, out, source, sharpened.identified)
+
+
+def _departure(change: Change) -> str:
+    values = f"{change.name} {change.before:.4g}, now {change.now:.4g} {change.unit}".rstrip()
+    return f"the plant has left the identification: {values} (p {change.p_value:.1g})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
