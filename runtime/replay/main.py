@@ -19,7 +19,7 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from onrig.runtime.control.realtime import PARENT, die_with_parent, leave_cpu
+from onrig.runtime.control.realtime import PARENT_VARIABLE, die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.keys import KeyFault
 from onrig.runtime.link.server import CannotListen
@@ -141,4 +141,4 @@ def _serve_loop(process: ReplayProcess, config: RunConfig, stop: threading.Event
 
 def _orphaned() -> bool:
     """Whether the supervisor is gone, so that no successor would be started."""
-    return os.environ.get(PARENT, "") != str(os.getppid())
+    return os.environ.get(PARENT_VARIABLE, "") != str(os.getppid())

@@ -29,7 +29,7 @@ class Waiting:
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._pass))
         lockstep = Lockstep(bench.config, bench.session, bench.ring, bench.requests)
         self._arming = Arming(bench.config, bench.session, bench.board, bench.requests, lockstep)
-        self._arming.take(Event.CONNECTED)
+        self._arming.handle(Event.CONNECTED)
         self._meanwhile: Callable[[], None] = lambda: None
 
     def _pass(self, seconds: float) -> None:

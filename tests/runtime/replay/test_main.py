@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from onrig.runtime.control.realtime import PARENT
+from onrig.runtime.control.realtime import PARENT_VARIABLE
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay import main
 from onrig.runtime.replay.checkpoint import CheckpointError
@@ -65,7 +65,7 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setenv(PARENT, str(os.getppid()))
+    monkeypatch.setenv(PARENT_VARIABLE, str(os.getppid()))
     return Bench(monkeypatch)
 
 
@@ -96,9 +96,9 @@ def test_an_orphan_that_is_asked_to_end_finishes_the_run_since_no_other_one_come
     bench: Bench, monkeypatch: pytest.MonkeyPatch, parent: str | None
 ) -> None:
     if parent is None:
-        monkeypatch.delenv(PARENT)
+        monkeypatch.delenv(PARENT_VARIABLE)
     else:
-        monkeypatch.setenv(PARENT, parent)
+        monkeypatch.setenv(PARENT_VARIABLE, parent)
     process = Process(lambda p: bench.terminate())
     assert bench.run(lambda *of, **how: process) == ExitCode.OK
     assert process.left == ["finish"]
