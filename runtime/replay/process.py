@@ -204,7 +204,7 @@ class ReplayProcess:
         now = time.monotonic()
         self._growth.check(now)
         self._pace.conclude(now)
-        self._pace.release(self._continuity.durable, self._log.logged)
+        self._pace.release(self._continuity.durable, self._log.first_unlogged)
         if now - self._reported_s > _PROGRESS_S:
             self._reported_s = now
             self._parts.rows.flush()
@@ -233,7 +233,7 @@ class ReplayProcess:
             )
 
     def _publish_logged(self) -> None:
-        if (logged := self._log.logged) is not None:
+        if (logged := self._log.first_unlogged) is not None:
             self._board[Word.LOGGED] = max(logged, self._intake.first_unlogged)
 
     def _serve(self) -> None:
