@@ -69,12 +69,12 @@ class CheckpointWriter:
 
     @property
     def durable(self) -> int:
-        """Number of the newest checkpoint on disk; 0 for none."""
+        """Number of the newest checkpoint on disk; 0 if none exists."""
         return self._kept[-1].number if self._kept else 0
 
     @property
-    def durable_extra(self) -> Mapping[str, int] | None:
-        """Counts of the newest checkpoint on disk; None for none."""
+    def durable_counts(self) -> Mapping[str, int] | None:
+        """Counts of the newest checkpoint on disk; None if none exists."""
         return self._kept[-1].extra if self._kept else None
 
     def write(
@@ -116,10 +116,10 @@ class CheckpointWriter:
         self._submit(_Job([*rows, *order], manifest, tuple(required_files)))
         return True
 
-    def wait(self, beat: Callable[[], object] = lambda: None) -> None:
+    def wait(self, on_progress: Callable[[], object] = lambda: None) -> None:
         """Wait until the collected checkpoint is on disk; raises CheckpointError (like ``write``) if it fails.
 
-        ``beat`` is called for every chunk written.
+        ``on_progress`` is called for every chunk written.
         """
         job, done = self._job, self._done
         if job is None or done is None:
@@ -128,7 +128,7 @@ class CheckpointWriter:
         while not wait_for({done}, _POLL_S).done:
             if self._chunks_written != pieces:
                 pieces = self._chunks_written
-                beat()
+                on_progress()
         try:
             done.result()
         except OSError as error:
@@ -172,7 +172,7 @@ class CheckpointWriter:
                     path.unlink()
 
     def _append(self, append: Append, ends: dict[str, Segment]) -> Segment:
-        """Write blocks after the counted part of a segment; record its new end and return the old one."""
+        """Append blocks to the counted part of a segment; record its new end, and return its previous end."""
         previous = ends.get(append.segment, Segment(append.segment, crc=chain_start(append.segment)))
         chain, pieces = previous.crc, []
         for block in append.blocks:

@@ -61,7 +61,7 @@ class PerSecond:
 class PerBarrier:
     """One check per completed training episode, and one before the first: for lockstep, which uses no clock.
 
-    A restarted replay process need not know about earlier checks, because it recognises policies already admitted.
+    Earlier checks need not be restored after a restart, because admitted policies are recognised without a check.
     """
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.record import Kind
-from onrig.runtime.replay.intake import since, take_over
+from onrig.runtime.replay.intake import find_ring_position, since
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from onrig.runtime.replay.intake import since, take_over
 def test_a_successor_begins_behind_the_checkpoint_of_its_own_life(
     tail: int, restored: dict[str, int] | None, expected: tuple[int, int]
 ) -> None:
-    assert take_over(tail, 7, restored) == expected
+    assert find_ring_position(tail, 7, restored) == expected
 
 
 def records(*parts: tuple[Kind, int]) -> np.ndarray[tuple[int, ...], np.dtype[np.void]]:

@@ -83,7 +83,7 @@ def test_a_process_that_is_asked_to_end_alone_leaves_the_run_to_another_one(benc
 
 def test_a_process_that_is_asked_to_end_after_the_loop_finishes_the_run(bench: Bench) -> None:
     def at_turn(process: Process) -> None:
-        process.ended = True
+        process.has_loop_ended = True
         bench.terminate()
 
     process = Process(at_turn)

@@ -87,10 +87,10 @@ def test_what_must_leave_a_full_ring_though_no_checkpoint_has_it_is_known() -> N
     ring = ring_of()
     paced = lockstep_of(ring)
     paced.release(10, None)
-    assert (ring.released, paced.uncovered) == (CAPACITY // 2, CAPACITY // 2 - 10)
+    assert (ring.released, paced.n_uncovered) == (CAPACITY // 2, CAPACITY // 2 - 10)
     ring.is_full = False
     paced.release(90, None)
-    assert (ring.released, paced.uncovered) == (90, 0)
+    assert (ring.released, paced.n_uncovered) == (90, 0)
 
 
 def test_in_real_time_records_gather_unless_many_wait() -> None:

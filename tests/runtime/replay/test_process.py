@@ -144,9 +144,9 @@ def test_it_is_over_once_the_loop_has_ended_and_nothing_is_left_to_do(
     bench.write(waiting)
     bench.board[Word.CLOSED] = replay._parts.requests.feed.closed = closed
     replay._parts.requests.done = done
-    assert not replay.finished, "the loop goes on"
+    assert not replay.is_finished, "the loop goes on"
     bench.board[Word.ENDED] = 1
-    assert replay.finished is over
+    assert replay.is_finished is over
 
 
 @pytest.mark.parametrize("waiting", [0, 7], ids=["nothing waits", "records wait"])
@@ -155,13 +155,13 @@ def test_a_learner_that_concludes_nothing_more_is_not_waited_for_for_ever(bench:
     bench.write(waiting, episode=EPISODES)
     bench.board[Word.CLOSED] = replay._parts.requests.feed.closed = EPISODES
     bench.now_s += 10 * BLOCKED_S
-    assert not replay.finished
+    assert not replay.is_finished
     bench.board[Word.ENDED] = 1
-    assert not replay.finished, "the wait begins with the loop's end"
+    assert not replay.is_finished, "the wait begins with the loop's end"
     for done in range(EPISODES - 1):
         replay._parts.requests.done = done
         replay.turn()
         bench.now_s += 0.9 * BLOCKED_S
-        assert not replay.finished, "it makes progress"
+        assert not replay.is_finished, "it makes progress"
     bench.now_s += 0.2 * BLOCKED_S
-    assert replay.finished
+    assert replay.is_finished

@@ -158,7 +158,7 @@ def test_errors_stay_with_their_slots_when_the_memory_grows(first: int, more: in
     surprise.note(slots, np.ones(len(slots), np.uint32), errors)
     known = dict(zip(slots.tolist(), errors.tolist(), strict=True))
     later = surprise.sampled(first + more)
-    told = surprise.of_sampled(np.ones(len(later), np.uint32)).tolist()
+    told = surprise.sampled_abs_td(np.ones(len(later), np.uint32)).tolist()
     for slot, value in zip(later.tolist(), told, strict=True):
         if slot in known:
             assert value == known[slot]

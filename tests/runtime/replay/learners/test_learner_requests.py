@@ -549,16 +549,16 @@ def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_
     rig.requests.feed.ending = True
     ((ticket, _),) = rig.requests.feed.due()
     assert ticket == B
-    assert rig.requests.peers.expected
+    assert rig.requests.peers.has_recent_learner
     rig.gone.add(B.peer)
-    assert rig.requests.peers.expected, "a has not heard"
+    assert rig.requests.peers.has_recent_learner, "a has not heard"
     assert rig.pull(0)[0].ending
-    assert rig.requests.peers.expected, "the answer may be lost; it will ask again"
+    assert rig.requests.peers.has_recent_learner, "the answer may be lost; it will ask again"
     rig.request(Leave())
-    assert not rig.requests.peers.expected
+    assert not rig.requests.peers.has_recent_learner
     rig.attach("watch", C)
     now_s += 5.1
-    assert not rig.requests.peers.expected, "whoever is silent is not awaited"
+    assert not rig.requests.peers.has_recent_learner, "whoever is silent is not awaited"
 
 
 def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
@@ -576,11 +576,11 @@ def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig
     rig.request(Leave())
     newcomer = Attach(session=b"the next one", role="push")
     assert rig.requests.handle(C, newcomer, []) is None
-    assert rig.requests.succession.replaced
+    assert rig.requests.succession.is_replacement_requested
     rig.requests.admit_replacement()
-    assert rig.requests.succession.departures == 1
+    assert rig.requests.succession.n_deviations == 1
     assert rig.attach(who=C, session=b"the next one").pushes
-    assert not rig.requests.succession.replaced
+    assert not rig.requests.succession.is_replacement_requested
     rig.request(Feedback(5), *errors([0], [1], [1.0]), who=C)
     assert rig.requests.feedback.batches == 2
 
@@ -592,7 +592,7 @@ def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_ch
     rig.requests.settle(1)
     rig.request(Leave())
     attached = rig.attach(who=C, session=b"the next one")
-    assert (attached.pushes, attached.done, rig.requests.succession.replaced) == (True, 1, False)
+    assert (attached.pushes, attached.done, rig.requests.succession.is_replacement_requested) == (True, 1, False)
     rows = rig.request(Pull(0, 0), who=C)
     assert isinstance(rows, Rows)
     assert rows.settled == 1
@@ -608,16 +608,16 @@ def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
     rig.request(Leave())
     rig.attach(who=C, session=b"the next one")
     rig.request(Done(1, updates, 0.0), who=C)
-    assert rig.requests.succession.departures == departures
+    assert rig.requests.succession.n_deviations == departures
     assert ("not_reproducible" in rig.events) is bool(departures)
 
 
 def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Rig) -> None:
     rig.requests.feed.closed = 2
     rig.request(Done(1, 10, 0.0, kept=False))
-    assert not rig.requests.learner_kept
+    assert not rig.requests.learner_state_saved
     rig.request(Done(2, 20, 0.0))
-    assert rig.requests.learner_kept
+    assert rig.requests.learner_state_saved
 
 
 # -- anything at all ---------------------------------------------------------------------------------------------------
@@ -654,7 +654,7 @@ def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
     for request, payloads, inserted in requests:
         ranked.insert(inserted)
         answer = ranked.requests.handle(A, request, payloads)
-        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.requests.succession.replaced)
+        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.requests.succession.is_replacement_requested)
         assert isinstance(answer, Answer) or (answer is None and waits)
         ranked.requests.feed.due()
         assert ranked.requests.done <= ranked.requests.feed.closed

@@ -55,7 +55,7 @@ class Desk(PolicyAdmission):
         """Let records name who acted, in order."""
         records = np.zeros(len(policy_ids), [("policy_id", "<u4")])
         records["policy_id"] = policy_ids
-        self.follow(records, dropped)
+        self.record_acting(records, dropped)
 
     @property
     def filed(self) -> list[int]:
