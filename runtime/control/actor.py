@@ -15,7 +15,7 @@ from onrig.runtime.record import Flag, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.shm.exchange import NO_TICK, LoopEnd, Sample
+from onrig.runtime.shm.exchange import NO_TICK, LoopSide, Sample
 
 ConditionWaiter = Callable[[Callable[[], bool], str, FaultName, float], None]
 """Blocks, disarmed, until a condition holds.  Arguments: condition, its description, fault on timeout, timeout (s)."""
@@ -80,8 +80,8 @@ class PolicyActor:
 class _Samples:
     """Samples for a trainer: the record of a step, the record that its frame completes, and the return so far."""
 
-    def __init__(self, config: RunConfig, end: LoopEnd) -> None:
-        self._exchange: Final = end
+    def __init__(self, config: RunConfig, loop_side: LoopSide) -> None:
+        self._exchange: Final = loop_side
         self._layout: Final[RecordLayout] = record_layout(config)
         self._records: Final = memoryview(bytearray(2 * self._layout.size))
         self.begin(0)
@@ -113,9 +113,9 @@ class TrainerActor:
     ``barrier_timeout_s`` of wall-clock time.
     """
 
-    def __init__(self, config: RunConfig, end: LoopEnd, tick: Tick, requests: Requests, board: Board) -> None:
-        self._exchange, self._tick, self._requests, self._board = end, tick, requests, board
-        self._samples = _Samples(config, end)
+    def __init__(self, config: RunConfig, loop_side: LoopSide, tick: Tick, requests: Requests, board: Board) -> None:
+        self._exchange, self._tick, self._requests, self._board = loop_side, tick, requests, board
+        self._samples = _Samples(config, loop_side)
         lease = config.rig.lease_periods
         limit_s = config.barrier_timeout_s
         self._timeout_ns = (

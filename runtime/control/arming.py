@@ -314,7 +314,7 @@ class Arming:
 
     @property
     def _progress(self) -> tuple[int, int]:
-        return self._board[Word.RESTARTS], self._board[Word.DONE]
+        return self._board[Word.RESTARTS], self._board[Word.LEARNER_DONE]
 
     def wait_for(
         self, condition: Callable[[], bool], description: str, fault: FaultName, limit_s: float | None = None

@@ -13,7 +13,7 @@ from onrig.runtime.files import read_file
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.shm.board import Board
-from onrig.runtime.shm.exchange import LoopEnd
+from onrig.runtime.shm.exchange import LoopSide
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES, Latest
 from onrig.runtime.shm.ring import RingWriter
 
@@ -25,7 +25,7 @@ class SharedMemory(NamedTuple):
     board: Board
     kept_state: Latest | None = None
     """Storage of the position between episodes."""
-    trainer: LoopEnd | None = None
+    trainer: LoopSide | None = None
     """Exchange with the trainer that acts; None if policies act."""
 
 

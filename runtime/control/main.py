@@ -38,7 +38,7 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, link_fault
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.exchange import LoopEnd
+from onrig.runtime.shm.exchange import LoopSide
 from onrig.runtime.shm.frame_log import frame_tap
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingWriter
@@ -72,7 +72,7 @@ def _run_loop(config: RunConfig, port: str, run_folder: Path, shm: Path, layout:
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
         reconnection = Reconnection(config, session, requests, line.address, line.open)
-        trainer = None if config.actor is UNSET else LoopEnd(shm, layout)
+        trainer = None if config.actor is UNSET else LoopSide(shm, layout)
         shared = SharedMemory(ring, board, kept_state, trainer)
         loop = ControlLoop(config, session, shared, switch, requests, reconnection)
         if hello.time_scale != 0.0:

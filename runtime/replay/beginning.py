@@ -47,8 +47,8 @@ def attach(config: RunConfig, shm: Path, layout: RecordLayout) -> SharedMemory:
 class Start(NamedTuple):
     """Loop and run that a replay process serves."""
 
-    life: int
-    """Number that identifies the loop's process and its ring."""
+    session_id: int
+    """Number of the loop's session, which also identifies its ring."""
     took_over: bool
     """Whether another replay process has served the same loop before."""
     run: str = ""
@@ -88,8 +88,8 @@ def begin(
 
     ``on_progress`` is called during long work.  Raises CheckpointError, and the errors of ``recover_files``.
     """
-    took_over = board[Word.REPLAY_LOOKS] > 0
-    start = Start(board[Word.LIFE], took_over, run_identity(folder), config_text)
+    took_over = board[Word.REPLAY_HEARTBEATS] > 0
+    start = Start(board[Word.SESSION_ID], took_over, run_identity(folder), config_text)
     upkeep = Upkeep(folder / "buffer", memory, config, warn, on_progress)
     returns_to_checkpoint = config.lockstep if took_over else resumes
     recovery = (

@@ -78,7 +78,7 @@ class Continuity:
     def durable(self) -> int:
         """Number of the first record of the loop that is not in the newest checkpoint on disk."""
         counts = self._upkeep.durable
-        return counts["since"] if counts is not None and counts.get("life") == self._start.life else 0
+        return counts["since"] if counts is not None and counts.get("life") == self._start.session_id else 0
 
     @property
     def is_covered(self) -> bool:
@@ -86,7 +86,7 @@ class Continuity:
         counts = self._upkeep.durable or {}
         if self._repetition.replaces_newest:
             return True
-        return (counts.get("life"), counts.get("taken")) == (self._start.life, self._parts.ring.taken)
+        return (counts.get("life"), counts.get("taken")) == (self._start.session_id, self._parts.ring.taken)
 
     def account(self, rows: int) -> Account:
         """Return the expected content of the finished run folder; ``rows``: number of episodes closed by the loop."""
@@ -133,7 +133,7 @@ class Continuity:
 
     def _restore_counts(self, counts: Mapping[str, int]) -> None:
         """Continue counting from the checkpoint from which the memory was restored."""
-        requests, is_same_loop = self._parts.requests, counts.get("life") == self._start.life
+        requests, is_same_loop = self._parts.requests, counts.get("life") == self._start.session_id
         requests.feed.closed = counts["closed"]
         requests.feedback.last_batch, requests.feedback.batches = counts["error_batch"], counts.get("error_batches", 0)
         requests.updates, requests.mismatches = counts["updates"], counts["mismatches"]
@@ -164,12 +164,12 @@ class Continuity:
             if counts is not None:
                 figures.restore_durations(decode_point(self._upkeep.note).durations)
                 figures.add_earlier_rows(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
-        start = find_ring_position(ring.tail, self._start.life, counts)
+        start = find_ring_position(ring.tail, self._start.session_id, counts)
         self.lost += start.lost
         ring.take(start.taken - ring.taken)
         self.context = ring.retained()
         builder = self._parts.builder
-        if counts is not None and counts.get("life") == self._start.life:
+        if counts is not None and counts.get("life") == self._start.session_id:
             position = decode_point(self._upkeep.note)
             self._parts.accounts.restore(position.opened)
             builder.began = position.began
@@ -269,7 +269,7 @@ class Continuity:
             "given": self._passed_to_log_before + (next_seq if log is not None else 0),
             "given_before": self._passed_to_log_before,
             "newer": self._newer_than_checkpoint,
-            "life": self._start.life,
+            "life": self._start.session_id,
             "taken": next_seq,
             # The last record, which forms a pair with the next one, is read again for its context.
             "since": max(0, next_seq - 1),

@@ -35,9 +35,9 @@ class RingPosition(NamedTuple):
     """Number of records that are neither in a checkpoint nor in the ring."""
 
 
-def find_ring_position(ring_tail: int, life: int, restored: Mapping[str, int] | None) -> RingPosition:
-    """Find the starting position; ``life``: number of the loop's process, ``restored``: counts of the checkpoint."""
-    first_unread = restored["taken"] if restored is not None and restored.get("life") == life else 0
+def find_ring_position(ring_tail: int, session_id: int, restored: Mapping[str, int] | None) -> RingPosition:
+    """Find the starting position, from the number of the loop's session and the checkpoint's counts (None: none)."""
+    first_unread = restored["taken"] if restored is not None and restored.get("life") == session_id else 0
     return RingPosition(max(first_unread, ring_tail), max(0, ring_tail - first_unread))
 
 

@@ -146,7 +146,7 @@ class Lockstep:
     def conclude(self, now_s: float) -> None:
         """Open the barrier after the last concluded episode, once its checkpoint is on disk."""
         board, requests, done = self._board, self._requests, self._last_done_episode
-        board[Word.DONE] = done + 1
+        board[Word.LEARNER_DONE] = done + 1
         if done <= self._last_concluded or done > board[Word.CLOSED]:
             return
         self.concluded_s = now_s

@@ -160,8 +160,8 @@ class ReplayProcess:
             self._log,
             TickEvents(self._events.write),
             self._telemetry,
-            first_unreported=board[Word.TAKEN],
-            first_unlogged=board[Word.LOGGED],
+            first_unreported=board[Word.FIRST_UNREPORTED],
+            first_unlogged=board[Word.FIRST_UNLOGGED],
         )
         if context is not None:
             intake.log(context)
@@ -174,7 +174,7 @@ class ReplayProcess:
         return process_figures(self._parts, dropped=self._continuity.dropped)
 
     def _signal_progress(self) -> None:
-        self._board[Word.REPLAY_LOOKS] += 1
+        self._board[Word.REPLAY_HEARTBEATS] += 1
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ class ReplayProcess:
                 self._parts.promise.add(records)
             self._parts.ring.take(len(records))
             self._warn_if_full()
-            self._board[Word.TAKEN] = max(self._parts.ring.taken, self._intake.first_unreported)
+            self._board[Word.FIRST_UNREPORTED] = max(self._parts.ring.taken, self._intake.first_unreported)
         self._serve()
         if self._parts.requests.succession.is_replacement_requested:
             self._replace_learner()
@@ -239,7 +239,7 @@ class ReplayProcess:
 
     def _publish_logged(self) -> None:
         if (logged := self._log.first_unlogged) is not None:
-            self._board[Word.LOGGED] = max(logged, self._intake.first_unlogged)
+            self._board[Word.FIRST_UNLOGGED] = max(logged, self._intake.first_unlogged)
 
     def _serve(self) -> None:
         """Answer the learners' requests, and report refused connections."""

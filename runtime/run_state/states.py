@@ -1,6 +1,6 @@
 """States of a run, and the transition table.
 
-Pure: ``after`` maps (state, event) to the next state and its actions, which the caller executes. A pair missing from
+`next_move` maps (state, event) to the next state and its actions, which the caller executes. A pair missing from
 the table is a program error: the rig is disarmed with the fault ``PROGRAM``.
 """
 
@@ -52,7 +52,7 @@ class Event(enum.Enum):
     """Second Ctrl-C, SIGQUIT, key space, ``onrig stop --now``."""
     FADED = "faded"
     TRIP = "trip"
-    """A fault; carries its name."""
+    """A fault occurred; the event carries its name."""
     REARM = "rearm"
     EXPIRED = "expired"
     """A pause or fault was not resumed in time."""
@@ -76,7 +76,7 @@ class Action(enum.Enum):
 
 
 class Move(NamedTuple):
-    """Result of an event."""
+    """Next state after an event, and the actions to execute."""
 
     state: State
     actions: tuple[Action, ...] = ()
@@ -169,7 +169,7 @@ class Transition(NamedTuple):
     event: Event
     state: State
     fault: FaultName | None
-    """The fault latched from here on."""
+    """Fault latched after the transition."""
     detail: str
 
 

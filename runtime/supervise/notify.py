@@ -33,7 +33,7 @@ class ResetDecision(enum.Enum):
 
 
 class WatchdogSchedule:
-    """Schedule of watchdog resets; pure, from the time and the loop's heartbeats."""
+    """Schedule of watchdog resets, which depends only on the time and the loop's heartbeats."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s

@@ -42,7 +42,7 @@ _MAX_TRANSITIONS: Final = 256
 _TRANSITIONS_SPAN_S: Final = 10.0
 _FAULT_REPORTS: Final = ("error", "fault", "transition")
 
-WriteEvent = Callable[..., None]
+EventWriter = Callable[..., None]
 """Callback that writes an event: kind, and fields by name."""
 
 
@@ -60,9 +60,9 @@ class _Pending(NamedTuple):
 
 
 class PostMortem:
-    """Listener to all reports of a run, which writes a post-mortem after a fault is latched."""
+    """Receives all reports of a run, and writes a post-mortem after a fault is latched."""
 
-    def __init__(self, config: RunConfig, run_folder: Path, write_event: WriteEvent) -> None:
+    def __init__(self, config: RunConfig, run_folder: Path, write_event: EventWriter) -> None:
         self._config, self._folder, self._write_event = config, run_folder / FOLDER, write_event
         scale = config.device.pace.scaled if isinstance(config.device.pace, Scaled) else 1.0
         self._span_before_ns = round(RECORDED_BEFORE_S / scale * 1e9)

@@ -44,7 +44,7 @@ def stored_memory(view: RunView) -> dict[str, object] | None:
     if isinstance(memory, str):
         return None
     storage = memory.storage
-    sample = copy_experiences(storage, TdErrorSample().sampled(storage.stored))
+    sample = copy_experiences(storage, TdErrorSample().select_slots(storage.stored))
     return {**pack_sample(sample, storage.inserted), "stored": storage.stored, "capacity": storage.capacity}
 
 

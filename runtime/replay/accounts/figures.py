@@ -83,7 +83,9 @@ class RunFigures:
         self._lateness_us.restore(*durations.lateness)
         self._stage_ns[:] = durations.stage_ns
 
-    def add_earlier_rows(self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = (), n_counted: int = 0) -> None:
+    def add_earlier_rows(
+        self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = (), n_counted: int = 0
+    ) -> None:
         """Continue after the ``rows`` of earlier episodes.
 
         ``unrecorded``: rows of episodes whose records were lost; ``n_counted``: number of these records that the counts

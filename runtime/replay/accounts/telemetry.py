@@ -70,7 +70,7 @@ class TdErrorSample:
         self._abs_td = np.full(SAMPLE_POINTS, np.nan, np.float32)
         self._generation = np.zeros(SAMPLE_POINTS, np.uint16)
 
-    def note(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
+    def record(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
         """Record TD errors of current experiences, in order; the latest one of a slot counts."""
         position = np.flatnonzero(slots % self.stride == 0) if self.stride > 1 else slice(None)
         index = slots[position] // self.stride
@@ -78,7 +78,7 @@ class TdErrorSample:
         self._abs_td[index[is_sampled]] = abs_td[position][is_sampled]
         self._generation[index[is_sampled]] = generations[position][is_sampled]
 
-    def sampled(self, stored: int) -> Slots:
+    def select_slots(self, stored: int) -> Slots:
         """List the slots to sample of the first ``stored``, at most SAMPLE_POINTS; the stride grows if necessary."""
         while (stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
             n_kept = len(self._abs_td[::_STRIDE_GROWTH])
@@ -135,7 +135,7 @@ class Telemetry:
 
     def on_replay(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
         """Record the |TD errors| of current experiences."""
-        self._td_errors.note(slots, generations, abs_td)
+        self._td_errors.record(slots, generations, abs_td)
 
     def turn(self, now_s: float) -> None:
         """Write the items due at ``now_s`` (host monotonic)."""
@@ -180,7 +180,7 @@ class Telemetry:
         self._parts.figures.put(row.tobytes())
 
     def _sample(self) -> bytes:
-        slots = self._td_errors.sampled(self._storage.stored)
+        slots = self._td_errors.select_slots(self._storage.stored)
         rows = copy_experiences(self._storage, slots)
         rows["abs_td"] = self._td_errors.sampled_abs_td(self._storage.generation(slots))
         return rows.tobytes()

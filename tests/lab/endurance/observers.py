@@ -93,7 +93,7 @@ class LifeWatch:
             return
         assert self._ring is not None
         life = self.life
-        records = self._ring.since(life.read)
+        records = self._ring.records_since(life.read)
         if len(records):
             life.read += len(records)
             life.produced += len(self._builder.add(records).reward)

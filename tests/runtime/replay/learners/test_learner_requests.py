@@ -654,7 +654,9 @@ def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
     for request, payloads, inserted in requests:
         ranked.insert(inserted)
         answer = ranked.requests.handle(A, request, payloads)
-        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.requests.succession.is_replacement_requested)
+        waits = isinstance(request, Pull) or (
+            isinstance(request, Attach) and ranked.requests.succession.is_replacement_requested
+        )
         assert isinstance(answer, Answer) or (answer is None and waits)
         ranked.requests.feed.due()
         assert ranked.requests.done <= ranked.requests.feed.closed
