@@ -175,7 +175,7 @@ def test_a_frozen_line_is_waited_out_and_its_repeated_questions_do_no_harm(
         rig.serve_until_idle()
         wire.freeze()
         rig.learner(lambda: link.pull(0, 0))
-        rig.serve_until_idle(lambda: wire.restore() if link._client.retries >= 3 else None)
+        rig.serve_until_idle(lambda: wire.restore() if link._client.n_retries >= 3 else None)
         assert link.mirror is not None
         assert link.mirror.storage.digest() == rig.end.memory.storage.digest()
         link._client.close()

@@ -223,7 +223,7 @@ def test_a_heavy_request_ends_the_turn(rig: Rig) -> None:
 
 
 def test_what_is_read_to_find_an_answer_counts_in_the_turn(rig: Rig) -> None:
-    rig.answer = Answer(Rows(1, 1, 0), (b"",), read=server_module._MAX_BYTES_PER_TURN // 2)
+    rig.answer = Answer(Rows(1, 1, 0), (b"",), bytes_read=server_module._MAX_BYTES_PER_TURN // 2)
     peer = rig.peer()
     for n in range(4):
         peer.send(b"%08d" % n, encode(Pull(0, 0)))
