@@ -20,7 +20,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.completeness import Completeness
 from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_path, lock_folder
 from onrig.runtime.run_state.report import Report
-from onrig.runtime.supervise.reports import OnReport
+from onrig.runtime.supervise.reports import ReportCallback
 from onrig.runtime.supervise.requests import Keyboard, Request
 from onrig.runtime.supervise.run_folder import (
     Resumption,
@@ -223,7 +223,12 @@ def open_folder(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
 
 
 def supervise(
-    plan: Plan, show: OnReport, take_back: Callable[[], None], keys: Keyboard | None = None, *, signals: bool = False
+    plan: Plan,
+    show: ReportCallback,
+    take_back: Callable[[], None],
+    keys: Keyboard | None = None,
+    *,
+    signals: bool = False,
 ) -> Ended:
     """Run to the end in an open folder; ``signals``: whether this process's signals stop the run."""
     resumes = plan.resumption is not None

@@ -31,7 +31,7 @@ _MAX_WAITING: Final = 64
 class Pace(Protocol):
     """Pace of the replay process; times in s of one monotonic clock."""
 
-    uncovered: int
+    n_uncovered: int
     """Number of records that had to leave the ring before a checkpoint (lockstep); they would be lost if the replay
     process died now."""
     concluded_s: float
@@ -67,7 +67,7 @@ class RealTime:
     """Real time, in which nothing waits; records for a successor occupy at most half of the ring, so that the loop can
     always write."""
 
-    uncovered: int = 0
+    n_uncovered: int = 0
     concluded_s: float = 0.0
     awaits_learner: bool = False
 

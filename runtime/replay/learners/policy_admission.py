@@ -18,7 +18,7 @@ from onrig.runtime.replay.learners.admission_rate import AdmissionRate
 from onrig.runtime.replay.learners.admission_terms import Examination
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.policy_watch import RolledBackList, policy_digest
-from onrig.runtime.shm.cache import PolicySlot
+from onrig.runtime.shm.latest import PolicySlot
 
 _MAX_REMEMBERED: Final = 64
 """Maximum number of admitted, and of refused, policies remembered to answer repeated offers."""

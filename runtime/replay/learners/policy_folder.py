@@ -36,7 +36,7 @@ _MAX_SEARCHED_FILES: Final = 16
 class PolicyFolder:
     """Files of admitted policies, by the id that the rig assigned; ``newest`` is the highest id assigned so far."""
 
-    repeats: ClassVar[bool] = False
+    repeats_checks: ClassVar[bool] = False
     """Whether the checks after a checkpoint are repeated."""
 
     def __init__(self, path: Path) -> None:
@@ -182,7 +182,7 @@ class PolicyFolder:
 class RepeatedPolicyFolder(PolicyFolder):
     """Lockstep: everything after a checkpoint is repeated, so files depend only on records, and change at barriers."""
 
-    repeats = True
+    repeats_checks = True
 
     def recall(self, digest: bytes) -> int | None:
         """Return None, because earlier checks are repeated."""

@@ -79,7 +79,7 @@ class LifeWatch:
     @property
     def ticks(self) -> int:
         """Number of tick records of this lifetime."""
-        return 0 if self._ring is None else self._ring.written
+        return 0 if self._ring is None else self._ring.n_written
 
     @property
     def in_episode(self) -> bool:
@@ -100,7 +100,7 @@ class LifeWatch:
             for cause, missed in zip(records["miss"].tolist(), records["missed"].tolist(), strict=True):
                 if missed:
                     life.missed[Miss(cause).name.lower()] += missed
-        life.written = self._ring.written
+        life.written = self._ring.n_written
 
     def _attached(self) -> bool:
         if self._run.shm is None:

@@ -249,7 +249,7 @@ def test_a_name_is_all_of_its_addresses_and_another_address_is_reported(
             return
         monkeypatch.setattr("onrig.runtime.link.client._UNREACHABLE_REPORT_DELAY_S", 0.0)
         notes: list[str] = []
-        client = LinkClient(endpoint, lambda: len(notes) > 0, note=notes.append)
+        client = LinkClient(endpoint, lambda: len(notes) > 0, on_problem=notes.append)
         with contextlib.closing(client), pytest.raises(LinkClosed, match="asked to stop"):
             client.ask(Attach())
         assert f"nothing answers at {endpoint}: tried {tried.strip('[]')}: Connection refused" in notes[0]

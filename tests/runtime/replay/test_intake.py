@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.record import Kind
-from onrig.runtime.replay.intake import find_ring_position, since
+from onrig.runtime.replay.intake import find_ring_position, records_from
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ def records(*parts: tuple[Kind, int]) -> np.ndarray[tuple[int, ...], np.dtype[np
 
 def test_what_is_known_already_is_left_out() -> None:
     waiting = records(*[(Kind.TRAIN, 1)] * 4)
-    assert [since(waiting, seq)["seq"].tolist() for seq in (0, 2, 9)] == [[0, 1, 2, 3], [2, 3], []]
-    assert len(since(waiting[:0], 2)) == 0
+    assert [records_from(waiting, seq)["seq"].tolist() for seq in (0, 2, 9)] == [[0, 1, 2, 3], [2, 3], []]
+    assert len(records_from(waiting[:0], 2)) == 0

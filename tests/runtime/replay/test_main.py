@@ -21,7 +21,7 @@ class Process:
 
     endpoints = ("ipc://nowhere",)
     recovery = None
-    finished = ended = begins = took_over = False
+    is_finished = has_loop_ended = starts_run = took_over = False
     policy = 0
 
     def __init__(self, at_turn: Callable[[Process], None]) -> None:
@@ -70,7 +70,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_a_process_whose_loop_has_ended_finishes_the_run(bench: Bench) -> None:
-    process = Process(lambda p: setattr(p, "finished", True))
+    process = Process(lambda p: setattr(p, "is_finished", True))
     assert bench.run(lambda *of, **how: process) == ExitCode.OK
     assert process.left == ["finish"]
 
