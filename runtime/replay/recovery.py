@@ -127,7 +127,7 @@ def recover(
         folder / "policies", point_files.get(POLICY_INDEX, EMPTY_EXTENT).bytes if returns_to_checkpoint else None
     )
     if lockstep:
-        RolledBackList(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
+        RolledBackList(folder / "policies").truncate(restored["rolled_back_policies"] if restored is not None else 0)
     truncate_rows(path, stored, n_kept)
     with contextlib.suppress(FileNotFoundError):
         (folder / SUMMARY_FILE).unlink()  # the run is not over
@@ -171,7 +171,7 @@ def _advance(
 
 def _without_rolled_back(switch: SwitchState, rolled_back: RolledBackList) -> SwitchState:
     """Return the switch's state without rolled-back policies, so that their predecessor acts."""
-    rolled_back_ids = tuple(s.policy_id for s in switch.seated if rolled_back.has(s.policy_id))
+    rolled_back_ids = tuple(s.policy_id for s in switch.seated if rolled_back.contains_id(s.policy_id))
     remaining = tuple(s for s in switch.seated if s.policy_id not in rolled_back_ids)
     return msgspec.structs.replace(switch, seated=remaining, failed=(*switch.failed, *rolled_back_ids))
 

@@ -94,10 +94,10 @@ def _open_segment(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[
 
 def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
     """Restore a memory; everything is checked first, so that a damaged checkpoint leaves the memory unchanged."""
-    place = _LatestRows(manifest, memory.storage.capacity, STAMP_WORDS + memory.storage.layout.width)
+    latest_rows = _LatestRows(manifest, memory.storage.capacity, STAMP_WORDS + memory.storage.layout.width)
     for segment in manifest.rows:
-        place.take(*_open_segment(folder, segment), segment.name)
-    place.check_complete(manifest.counts["inserted"])
+        latest_rows.add_segment(*_open_segment(folder, segment), segment.name)
+    latest_rows.check_complete(manifest.counts["inserted"])
     state = _keeper_state(manifest, folder, memory.storage.capacity)
     if "capacity" in state:  # a memory that has grown; identities have already been compared
         state["capacity"] = np.array(memory.storage.capacity)
@@ -105,7 +105,7 @@ def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
         if set(state) != set(memory.keeper.state()):
             raise ValueError(f"the keeper's state is {', '.join(sorted(state)) or 'empty'}")
         memory.keeper.restore(state)
-        for rows in place.chunks():
+        for rows in latest_rows.chunks():
             memory.storage.write_rows(rows)
     except (KeyError, ValueError) as error:
         raise CheckpointError(
@@ -126,8 +126,8 @@ class _LatestRows:
         self._segment = np.zeros(capacity, np.int32)
         self._words: list[Words] = []
 
-    def take(self, view: memoryview, blocks: Iterator[StoredBlock], name: str) -> None:
-        """Process a segment."""
+    def add_segment(self, view: memoryview, blocks: Iterator[StoredBlock], name: str) -> None:
+        """Record the rows of a segment."""
         capacity, width, index = len(self._number), self._width, len(self._words)
         self._words.append(np.frombuffer(view, "<u4", len(view) // 4))
         for block in blocks:

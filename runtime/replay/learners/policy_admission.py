@@ -133,14 +133,14 @@ class PolicyAdmission:
         for policy_id in reversed(self._folder.ids()):
             if policy_id <= after:
                 break
-            if self._rolled_back.has(policy_id):
+            if self._rolled_back.contains_id(policy_id):
                 continue
             try:
                 model = self._folder.model(policy_id)
             except OSError as error:
                 self._event("policy_not_reinstated", policy=policy_id, reason=error.strerror or str(error))
                 continue
-            if self._rolled_back.entry(policy_digest(model)) is not None:
+            if self._rolled_back.find(policy_digest(model)) is not None:
                 continue
             result = self._examination.repeat(model)
             if isinstance(result, Refused):
@@ -187,14 +187,14 @@ class PolicyAdmission:
 
     def _earlier_verdict(self, digest: bytes) -> Verdict | None:
         """Return the verdict on a policy that has been checked before; None for a new one."""
-        entry = self._rolled_back.entry(digest)
+        entry = self._rolled_back.find(digest)
         if entry is not None:
             return Verdict(
                 entry.policy, accepted=False, stage="probation", reason=f"it was rolled back: {entry.reason}"
             )
         policy_id = self._admitted.get(digest)
         if policy_id is None:
-            policy_id = self._folder.recall(digest)
+            policy_id = self._folder.find_previous(digest)
         return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
 
     def _check(self, digest: bytes, model: bytes, recorded: NDArray[np.float32] | None, learner: str) -> Verdict:
@@ -296,7 +296,7 @@ class PolicyAdmission:
 
     def was_rolled_back(self, policy_id: int) -> bool:
         """Whether the policy with this id was rolled back."""
-        return self._rolled_back.has(policy_id)
+        return self._rolled_back.contains_id(policy_id)
 
     def note_rollback(self, policy_id: int, reason: str) -> None:
         """Exclude a policy that the loop has rolled back from admission."""

@@ -75,7 +75,7 @@ class PolicyFolder:
             raise OSError(errno.EIO, "it differs from the policy that was filed", str(self.path(policy_id)))
         return model
 
-    def recall(self, digest: bytes) -> int | None:
+    def find_previous(self, digest: bytes) -> int | None:
         """Find the policy with this digest among the latest files of a previous process."""
         if self._previous_digests is None:
             self._previous_digests = {}
@@ -184,7 +184,7 @@ class RepeatedPolicyFolder(PolicyFolder):
 
     repeats_checks = True
 
-    def recall(self, digest: bytes) -> int | None:
+    def find_previous(self, digest: bytes) -> int | None:
         """Return None, because earlier checks are repeated."""
         return None
 

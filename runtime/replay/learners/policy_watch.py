@@ -179,7 +179,7 @@ class PolicyWatch:
 FILE_NAME: Final = "rolled_back.json"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RolledBackPolicy(msgspec.Struct, frozen=True):
     """One rolled-back policy."""
 
     policy: int
@@ -201,11 +201,11 @@ class RolledBackList:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RolledBackPolicy] = {}
         self.damaged = ""
         self._write_pending = False
         try:
-            entries = msgspec.json.decode(read_file(self._path, MAX_JSON_BYTES), type=list[Entry])
+            entries = msgspec.json.decode(read_file(self._path, MAX_JSON_BYTES), type=list[RolledBackPolicy])
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError) as error:
@@ -216,11 +216,11 @@ class RolledBackList:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def has(self, policy_id: int) -> bool:
+    def contains_id(self, policy_id: int) -> bool:
         """Whether the policy with this id is on the list."""
         return any(entry.policy == policy_id for entry in self._entries.values())
 
-    def entry(self, digest: bytes) -> Entry | None:
+    def find(self, digest: bytes) -> RolledBackPolicy | None:
         """Return the entry of a policy; None if it was not rolled back."""
         return self._entries.get(digest.hex())
 
@@ -230,10 +230,10 @@ class RolledBackList:
 
     def add(self, policy_id: int, digest: bytes, reason: str) -> None:
         """Add a policy to the list; raises OSError if writing has to wait for `retry`."""
-        self._entries[digest.hex()] = Entry(policy_id, digest.hex(), reason)
+        self._entries[digest.hex()] = RolledBackPolicy(policy_id, digest.hex(), reason)
         self._write()
 
-    def keep(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Keep the first ``count`` entries when a run returns to an earlier state; raises OSError."""
         if len(self._entries) > count:
             self._entries = dict(list(self._entries.items())[:count])

@@ -73,7 +73,7 @@ def test_policies_that_were_rolled_back_after_the_checkpoint_are_none_yet(tmp_pa
         RolledBackList(tmp_path / "policies").add(n, bytes([n]) * 16, "too slow")
     recover_files(tmp_path, counts(rows=5, rolled_back=1), lockstep=True)
     left = RolledBackList(tmp_path / "policies")
-    assert (left.has(1), left.has(3)) == (True, False)
+    assert (left.contains_id(1), left.contains_id(3)) == (True, False)
 
 
 def test_without_a_checkpoint_a_lockstep_run_begins_anew(tmp_path: Path) -> None:

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from onrig.runtime.policy.probation import POLICY_STAGE, Terms
 from onrig.runtime.record import Flag, Kind, Rule
-from onrig.runtime.replay.learners.policy_watch import FILE_NAME, Entry, PolicyWatch, RolledBackList, policy_digest
+from onrig.runtime.replay.learners.policy_watch import (
+    FILE_NAME,
+    PolicyWatch,
+    RolledBackList,
+    RolledBackPolicy,
+    policy_digest,
+)
 from tests.runtime.samples import LAYOUT, Records, records
 
 TERMS = Terms(ticks=10, slow_ns=1000, slow_ticks=3, excess_fallback=0.5)
@@ -162,13 +168,13 @@ BAD, WORSE = policy_digest(b"bad"), policy_digest(b"worse")
 
 
 def test_what_is_on_the_list_stays_on_it(tmp_path: Path) -> None:
-    assert RolledBackList(tmp_path).entry(BAD) is None
+    assert RolledBackList(tmp_path).find(BAD) is None
     RolledBackList(tmp_path).add(3, BAD, "no number")
     RolledBackList(tmp_path).add(9, WORSE, "slow")
     again = RolledBackList(tmp_path)
-    entries = [Entry(3, BAD.hex(), "no number"), Entry(9, WORSE.hex(), "slow")]
-    assert (len(again), [again.entry(BAD), again.entry(WORSE)]) == (2, entries)
-    assert (again.has(3), again.has(9), again.has(4)) == (True, True, False)
+    entries = [RolledBackPolicy(3, BAD.hex(), "no number"), RolledBackPolicy(9, WORSE.hex(), "slow")]
+    assert (len(again), [again.find(BAD), again.find(WORSE)]) == (2, entries)
+    assert (again.contains_id(3), again.contains_id(9), again.contains_id(4)) == (True, True, False)
     assert [p.name for p in tmp_path.iterdir()] == [FILE_NAME]
 
 
@@ -192,4 +198,4 @@ def test_where_it_cannot_be_written_it_holds_for_this_process(tmp_path: Path) ->
     list_ = RolledBackList(tmp_path / "gone")
     with pytest.raises(OSError, match="No such file"):
         list_.add(3, BAD, "no number")
-    assert list_.entry(BAD) == Entry(3, BAD.hex(), "no number")
+    assert list_.find(BAD) == RolledBackPolicy(3, BAD.hex(), "no number")
