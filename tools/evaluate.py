@@ -134,7 +134,7 @@ def _episode(session: DeviceSession, tick: Tick, policy: PolicySession) -> list[
         answer = answer_to(state)
         steps.append(answer.step)
         session.send_command(state.frame, answer.command)
-        if answer.over:
+        if answer.is_over:
             return steps
 
 

@@ -242,7 +242,7 @@ def supervise(
     if not supervisor.started and code != ExitCode.INTERNAL:
         take_back()  # the reason is in ``reason``; a crash leaves its traceback in stderr.log
     actuators = supervisor.actuators if supervisor.started else ""
-    return Ended(plan.folder, plan.config, ExitCode(code), reason, actuators, supervisor.whole)
+    return Ended(plan.folder, plan.config, ExitCode(code), reason, actuators, supervisor.completeness)
 
 
 def _reopen(folder: Path, resumption: Resumption) -> Callable[[], None]:

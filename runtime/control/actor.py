@@ -90,8 +90,8 @@ class _Samples:
         """Start the episode with this number, counted as in the trainer's requests."""
         self._episode, self._periods, self._return = episode, 0, 0.0
 
-    def send(self, step: Step, completed: Step | None, *, over: bool) -> None:
-        """Send the sample of a step; ``over``: whether the episode ends with it."""
+    def send(self, step: Step, completed: Step | None, *, is_over: bool) -> None:
+        """Send the sample of a step; ``is_over``: whether the episode ends with it."""
         layout, records = self._layout, self._records
         if completed is None:
             records[: layout.size] = bytes(layout.size)
@@ -101,7 +101,7 @@ class _Samples:
             layout.pack_into(records, 0, 0, layout.values(completed))
         layout.pack_into(records, layout.size, 0, layout.values(step))
         sent_ns = time.monotonic_ns()
-        self._exchange.send(Sample(self._episode, self._periods, self._return, sent_ns, over, bytes(records)))
+        self._exchange.send(Sample(self._episode, self._periods, self._return, sent_ns, is_over, bytes(records)))
 
 
 class TrainerActor:
@@ -159,7 +159,7 @@ class TrainerActor:
 
     def act(self, step: Step) -> None:
         """Fill in the trainer's action; NaN, which makes the shield fall back, after one lease without an answer."""
-        self._samples.send(step, self._previous_step, over=False)
+        self._samples.send(step, self._previous_step, is_over=False)
         self._previous_step = step
         has_answered = self._await_answer(step.tick)
         step.policy = self._held_action
@@ -197,4 +197,4 @@ class TrainerActor:
         return self._tick.is_over(state, terminated) or self._is_silent or self._wants_episode()
 
     def on_episode_end(self, step: Step, completed: Step | None) -> None:
-        self._samples.send(step, completed, over=True)
+        self._samples.send(step, completed, is_over=True)

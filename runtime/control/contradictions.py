@@ -119,8 +119,8 @@ class FrozenCheck:
 
 def _has_moved(sensors: Sequence[int], previous: Sequence[int]) -> bool:
     # Executed in every tick: any() takes three times as long.
-    for now, then in zip(sensors, previous, strict=True):  # noqa: SIM110
-        if not -1 <= now - then <= 1:
+    for count, previous_count in zip(sensors, previous, strict=True):  # noqa: SIM110
+        if not -1 <= count - previous_count <= 1:
             return True
     return False
 

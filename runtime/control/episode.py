@@ -56,7 +56,7 @@ class Answer(NamedTuple):
     """Step that starts with this frame; the next frame completes it."""
     completed: Step | None
     """Previous step, completed by this frame; None for the first."""
-    over: bool
+    is_over: bool
     """Whether the episode ends here; no further frame is accepted."""
     times_ns: tuple[int, ...]
     """Clock readings before and after each stage: observe, policy, explore, shield."""

@@ -91,10 +91,10 @@ class ExplorationStage:
         except Exception:  # onnxruntime's errors have no common base
             return None
         deviation = []
-        for value, other, (centre, half) in zip(step.policy, perturbed_action, self._ranges, strict=True):
-            if not (isfinite(value) and isfinite(other)):
+        for value, perturbed_value, (centre, half) in zip(step.policy, perturbed_action, self._ranges, strict=True):
+            if not (isfinite(value) and isfinite(perturbed_value)):
                 return None
-            requested, changed = (value - centre) / half, (other - centre) / half
+            requested, changed = (value - centre) / half, (perturbed_value - centre) / half
             deviation.append(min(max(changed, -1.0), 1.0) - min(max(requested, -1.0), 1.0))
         if self._explorer is not None:
             self._explorer.record_deviation(deviation)

@@ -92,7 +92,7 @@ class Homing:
             received_ns = session.received_ns
             answer = answer_to(state)
             step = answer.step
-            if not answer.over:
+            if not answer.is_over:
                 self._board[Word.ANSWERED_NS] = received_ns
                 session.send_command(state.frame, answer.command)
                 step.t_send_ns = time.monotonic_ns()
@@ -102,10 +102,10 @@ class Homing:
             frames.record_times(step, state, answer.completed)
             if answer.completed is not None:
                 self._push(answer.completed)
-            if reset.progress is Progress.DRIVING and not answer.over:
+            if reset.progress is Progress.DRIVING and not answer.is_over:
                 continue
             self._push(step)
-            if answer.over:
+            if answer.is_over:
                 self._arming.fault(state, tick.contradiction)
                 return False
             if reset.progress is Progress.REACHED:

@@ -220,19 +220,19 @@ class ControlLoop:
                 frames.begin()
                 act, ends, fade = self._actor.act, self._actor.is_over, self.arming.fade
                 answer_to = begin_episode(self._tick, act, ends=ends, fade=fade, clock=time.monotonic_ns)
-                while answer is None or not answer.over:
+                while answer is None or not answer.is_over:
                     if self._requests.stop and self.arming.advance_stop():
                         raise Stopped
                     state = frames.next() if answer is not None else first_frame(frames.next)
                     answer = answer_to(state)
-                    if answer.over:
+                    if answer.is_over:
                         self._close(state, answer)
                     else:
                         self._send(state, answer)
                 self._finish(episode, kind)
                 self._conclude(state)
             except LineClosed as error:
-                if answer is not None and not answer.over and self.arming.can_reconnect:
+                if answer is not None and not answer.is_over and self.arming.can_reconnect:
                     self._close_cut_off(answer.step)
                     self._finish(episode, kind)
                 self.arming.reconnect(error)

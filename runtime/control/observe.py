@@ -32,17 +32,17 @@ class _Derivative:
         self.reset()
 
     def reset(self) -> None:
-        self.last: float | None = None
+        self.previous_reading: float | None = None
         self.value = 0.0
 
     def update(self, reading: float, periods: int) -> float:
-        if self.last is not None:
-            change = reading - self.last
+        if self.previous_reading is not None:
+            change = reading - self.previous_reading
             if self.wrap:
                 change = wrap_angle(change)
             quotient = change / (self.period_s * periods)
             self.value += self.gain * (quotient - self.value)
-        self.last = reading
+        self.previous_reading = reading
         return self.value
 
 

@@ -171,7 +171,7 @@ class McapLog:
         file = self._file
         if self._stopped or file is None or not self._pending:
             return
-        kept = records = np.frombuffer(bytes(self._pending), self._messages.layout.dtype)
+        logged = records = np.frombuffer(bytes(self._pending), self._messages.layout.dtype)
         self._pending.clear()
         self._records.mark_encoded(int(records[-1]["seq"]))
         for t_ns, change in self._policies.changes(records):
@@ -179,12 +179,12 @@ class McapLog:
         decimation = self._config.log.decimation
         if decimation > 1:
             edges = records["flags"] & (Flag.FIRST | Flag.NO_ACTION)
-            kept = records[(records["tick"] % decimation == 0) | (edges != 0)]
-        encoded, size = self._messages.encode(kept), self._messages.size
-        times, numbers = kept["t_mono_ns"].tolist(), kept["seq"].tolist()
+            logged = records[(records["tick"] % decimation == 0) | (edges != 0)]
+        encoded, size = self._messages.encode(logged), self._messages.size
+        times, numbers = logged["t_mono_ns"].tolist(), logged["seq"].tolist()
         for i, (t_ns, seq) in enumerate(zip(times, numbers, strict=True)):
             file.add(STEPS, t_ns, encoded[i * size : (i + 1) * size], seq)
-        self._steps += len(kept)
+        self._steps += len(logged)
         if file.staged_bytes > CHUNK_BYTES:
             self._write_chunk()
 

@@ -122,15 +122,15 @@ def _read_start(path: Path, messages: StepMessages) -> tuple[str, int]:
 
 def unfinished_files(folder: Path) -> list[Path]:
     """Log files without an index at their end: being written, or their writer was killed."""
-    found = []
+    unfinished = []
     for path in log_files(folder):
         try:
             with open_file(path, None) as file:
                 if _read_summary(file) is None:
-                    found.append(path)
+                    unfinished.append(path)
         except OSError:
-            found.append(path)
-    return found
+            unfinished.append(path)
+    return unfinished
 
 
 def read_last(

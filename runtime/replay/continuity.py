@@ -219,7 +219,7 @@ class Continuity:
     def checkpoint_episode(self, episode: int) -> bool:
         """Write a checkpoint at the barrier after this episode if one is due; return whether one is on disk
         (lockstep)."""
-        self._parts.policies.settle()
+        self._parts.policies.prune()
         if episode > self._checkpointed_episode:
             self._mark_collected(self._upkeep.checkpoint_episode(episode, self._content))
         counts = self._upkeep.durable
@@ -247,7 +247,7 @@ class Continuity:
         """Return the content of a checkpoint other than the memory; raises CheckpointError if rows are missing on
         disk."""
         parts = self._parts
-        parts.policies.settle()
+        parts.policies.prune()
         parts.rows.flush()
         if parts.rows.waiting or parts.policies.waiting:
             raise CheckpointError(

@@ -53,12 +53,12 @@ class Fault(NamedTuple):
     """File that differs from what the run wrote."""
 
     name: str
-    what: str
+    description: str
     """Description of the fault, to be printed after the name."""
     grade: Grade = Grade.LOST
 
     def __str__(self) -> str:
-        return f"{self.name} {self.what}"
+        return f"{self.name} {self.description}"
 
 
 class Evidence(NamedTuple):
@@ -139,16 +139,16 @@ def _grade(name: str) -> Grade:
 
 def _stray_log_faults(folder: Path, evidence: Evidence, is_wanted: Callable[[str], bool]) -> Iterator[Fault]:
     """Yield logs that the run did not write; before the end of the run, only copies of its logs can be recognised."""
-    n_known = {*evidence.listed.files, *(evidence.point.files if evidence.point is not None else ())}
+    known_names = {*evidence.listed.files, *(evidence.point.files if evidence.point is not None else ())}
     logs = [path for path in log_files(folder) if is_wanted(path.name) and path.is_file()]
-    for path in (p for p in logs if p.name not in n_known):
+    for path in (p for p in logs if p.name not in known_names):
         if evidence.listed.is_final:
             yield Fault(path.name, "is not one of the run's files", Grade.NOTED)
             continue
         size = path.stat().st_size
-        for other in (p for p in logs if p.name in n_known and p.stat().st_size == size):
-            if measure(other) == measure(path):
-                yield Fault(path.name, f"is a copy of {other.name}", Grade.NOTED)
+        for original in (p for p in logs if p.name in known_names and p.stat().st_size == size):
+            if measure(original) == measure(path):
+                yield Fault(path.name, f"is a copy of {original.name}", Grade.NOTED)
 
 
 def _row_faults(folder: Path) -> Iterator[Fault]:

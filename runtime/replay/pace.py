@@ -37,7 +37,7 @@ class Pace(Protocol):
     concluded_s: float
     """Time at which the last episode was concluded (lockstep)."""
 
-    def due(self, waiting: int, now_s: float) -> bool:
+    def is_reading_due(self, waiting: int, now_s: float) -> bool:
         """Whether to read the ``waiting`` records now, since the ring cannot wake a process."""
 
     def readable(self, records: NDArray[np.void]) -> int:
@@ -75,7 +75,7 @@ class RealTime:
         self._ring, self._continuity = ring, continuity
         self._next_s = 0.0
 
-    def due(self, waiting: int, now_s: float) -> bool:
+    def is_reading_due(self, waiting: int, now_s: float) -> bool:
         return waiting >= _MAX_WAITING or now_s >= self._next_s
 
     def readable(self, records: NDArray[np.void]) -> int:
@@ -121,7 +121,7 @@ class Lockstep:
         """Last training episode whose learning is complete; with a trainer, every closed episode."""
         return self._requests.done if self._has_learner else self._requests.feed.closed
 
-    def due(self, waiting: int, now_s: float) -> bool:
+    def is_reading_due(self, waiting: int, now_s: float) -> bool:
         """Return True, because the loop waits until the records have been processed."""
         return True
 
@@ -152,7 +152,7 @@ class Lockstep:
         self.concluded_s = now_s
         # During a repetition the loop is ahead of the episode, so its state is not that of the checkpoint.
         if board[Word.BARRIER] <= done and requests.learner_state_saved and self._continuity.checkpoint_episode(done):
-            requests.settle(done)
+            requests.note_checkpoint(done)
         self._last_concluded = done
         board[Word.BARRIER] = max(board[Word.BARRIER], done + 1)
 

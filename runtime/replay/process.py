@@ -222,7 +222,7 @@ class ReplayProcess:
 
     def _next_records(self) -> NDArray[np.void]:
         ring = self._parts.ring
-        if not (self.has_loop_ended or self._pace.due(ring.waiting, time.monotonic())):
+        if not (self.has_loop_ended or self._pace.is_reading_due(ring.waiting, time.monotonic())):
             return self._no_records
         records = ring.peek()
         return records[: self._pace.readable(records)]
@@ -245,7 +245,7 @@ class ReplayProcess:
         """Answer the learners' requests, and report refused connections."""
         requests = self._parts.requests
         self._server.serve(requests.handle)
-        for ticket, answer in requests.feed.due():
+        for ticket, answer in requests.feed.take_due_answers():
             self._server.send(ticket, answer)
         if requests.peers.last_message_ns:
             self._board[Word.LEARNER_NS] = requests.peers.last_message_ns
@@ -286,10 +286,10 @@ class ReplayProcess:
     def _notify_learners(self) -> None:
         """Notify learners that the run is over: waiting ones at once, the others at their next request."""
         requests = self._parts.requests
-        requests.feed.ending = True
+        requests.feed.is_ending = True
         limit = time.monotonic() + _NOTIFY_TIMEOUT_S
         while True:
-            for ticket, answer in requests.feed.due():
+            for ticket, answer in requests.feed.take_due_answers():
                 self._server.send(ticket, answer)
             if not requests.peers.has_recent_learner or time.monotonic() > limit:
                 return

@@ -183,9 +183,9 @@ class EventAggregator:
 def _sum_fields(kind: Kind, previous: PendingEvent | None, fields: Fields) -> dict[str, Value]:
     added = dict(fields)
     for name in kind.summed:
-        more, so_far = fields.get(name), None if previous is None else previous.fields.get(name)
-        if isinstance(more, int) and isinstance(so_far, int):
-            added[name] = more + so_far
+        next_value, so_far = fields.get(name), None if previous is None else previous.fields.get(name)
+        if isinstance(next_value, int) and isinstance(so_far, int):
+            added[name] = next_value + so_far
     return added
 
 

@@ -196,13 +196,13 @@ class StateMachine:
             detail = f"'{event.value}' cannot happen while {previous.name.lower()}"
         if event is Event.REARM and move.is_possible:
             self.fault = None
-        known = self.fault
-        if event is Event.UNPLUGGED and known is not None and FAULTS[known].rearm is Rearm.RUN:
+        previous_fault = self.fault
+        if event is Event.UNPLUGGED and previous_fault is not None and FAULTS[previous_fault].rearm is Rearm.RUN:
             self.fault = None
         if self.fault is None:
             self.fault, self.detail = fault, detail
         self.state = move.state
-        if move.state is not previous or self.fault is not known:
+        if move.state is not previous or self.fault is not previous_fault:
             self._on_transition(
                 Transition(previous, event, move.state, self.fault, self.detail if self.fault else detail)
             )

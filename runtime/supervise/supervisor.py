@@ -75,7 +75,7 @@ class Supervisor:
         self._process_group: ProcessGroup | None = None
         self.started = False
         """Whether the loop has started; until then the device is disarmed and nothing is recorded."""
-        self.whole: Completeness | None = None
+        self.completeness: Completeness | None = None
         """Completeness of the run's data, after its end."""
         self.actuators = ""
         """State of the actuators at the end, as confirmed by the device."""
@@ -136,14 +136,14 @@ class Supervisor:
         rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
         code, self.actuators = Actuators.read(self._board).final_verdict(code, time.monotonic_ns(), time.time())
         self._reports.write("actuators", message=self.actuators)
-        self.whole = complete_summary(
+        self.completeness = complete_summary(
             self._folder,
             {"exit_reason": reason, "fault": self._reports.fault_name(code), "actuators": self.actuators},
             self.process_group.statistics(),
             lambda: assess_without_account(rows, self._folder),
         )
         may_override = code in (ExitCode.OK, ExitCode.INTERRUPTED)  # other exit codes take precedence
-        return ExitCode.INCOMPLETE if may_override and not self.whole.complete else code
+        return ExitCode.INCOMPLETE if may_override and not self.completeness.complete else code
 
     @property
     def process_group(self) -> ProcessGroup:

@@ -114,7 +114,7 @@ def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
             if made < total:
                 end.fill(10)
                 made += 10
-            end.desk.feed.ending = made >= total and wire.cuts >= cuts and not wire.is_cut
+            end.desk.feed.is_ending = made >= total and wire.cuts >= cuts and not wire.is_cut
 
         rig.serve_until_idle(each)
         assert wire.cuts >= cuts

@@ -234,16 +234,16 @@ class Recomputation:
             self._compare(pending)
         if step.kind is Kind.RESET:
             resetting = self._reset is not None and self._reset.progress is Progress.DRIVING
-            if resetting and not answer.over:
+            if resetting and not answer.is_over:
                 self._pending = _Pending(step, record, ())
             else:
                 self._compare(_Pending(step, record, ()))
                 self._following = False
             return
-        if answer.over:
+        if answer.is_over:
             step.policy_id = record.step.policy_id
-        if answer.over or (record.last and not record.cut_off):
-            self._compare(_Pending(step, record, () if answer.over else _ACTION_FIELDS))
+        if answer.is_over or (record.last and not record.cut_off):
+            self._compare(_Pending(step, record, () if answer.is_over else _ACTION_FIELDS))
             self._close()
             return
         excluded: tuple[str, ...] = ()

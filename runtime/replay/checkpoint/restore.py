@@ -160,8 +160,8 @@ class _LatestRows:
             rows: Words = np.empty((len(slots), self._width), np.uint32)
             segments = self._segment[slots]
             for index in np.unique(segments).tolist():
-                here = segments == index
-                rows[here] = self._words[index][self._word[slots[here], None] + columns]
+                in_segment = segments == index
+                rows[in_segment] = self._words[index][self._word[slots[in_segment], None] + columns]
             yield rows
 
 

@@ -63,37 +63,37 @@ class RowLog:
 
     def advance(self, storage: Storage) -> list[Append]:
         """Return the appends that bring the segments up to date with ``storage``."""
-        new = storage.changed_since(self._appended)
-        if not len(new):
+        new_rows = storage.changed_since(self._appended)
+        if not len(new_rows):
             return []
         if storage.cyclic:
             oldest = storage.inserted - storage.capacity
             self._segments = [s for s in self._segments if s.through > oldest]
             if self._open and self._segments:
                 self._open = self._segments[-1].entries < max(FLOOR_ROWS, storage.capacity // SEGMENTS)
-            moved = new[:0]
+            moved = new_rows[:0]
         else:
             entries = sum(s.entries for s in self._segments)
-            if self._sweep is None and entries + len(new) > 2 * max(storage.stored, FLOOR_ROWS):
+            if self._sweep is None and entries + len(new_rows) > 2 * max(storage.stored, FLOOR_ROWS):
                 self._open_segment()
                 self._sweep = Sweep(self._appended, 0, self._segments[-1].name)
-            moved = self._carry_over(storage, len(new))
+            moved = self._carry_over(storage, len(new_rows))
         if not self._open or not self._segments:
             self._open_segment()
         last = self._segments[-1]
         self._segments[-1] = msgspec.structs.replace(
-            last, entries=last.entries + len(new) + len(moved), through=storage.inserted
+            last, entries=last.entries + len(new_rows) + len(moved), through=storage.inserted
         )
         self._appended = storage.inserted
-        blocks = tuple(Block(Kind.ROWS, 0, len(s), (storage.rows(s),)) for s in (new, moved) if len(s))
+        blocks = tuple(Block(Kind.ROWS, 0, len(s), (storage.rows(s),)) for s in (new_rows, moved) if len(s))
         return [Append(last.name, blocks)]
 
-    def _carry_over(self, storage: Storage, new: int) -> Slots:
+    def _carry_over(self, storage: Storage, new_rows: int) -> Slots:
         """Return the next slots to carry over from the old generation to the new one."""
         sweep = self._sweep
         if sweep is None:
             return np.zeros(0, np.int64)
-        step = min(_CARRIED_PER_ROW * new + _MIN_CARRIED, _MAX_CARRIED)
+        step = min(_CARRIED_PER_ROW * new_rows + _MIN_CARRIED, _MAX_CARRIED)
         end = min(sweep.cursor + step, storage.stored)
         slots = np.arange(sweep.cursor, end, dtype=np.int64)
         if end < storage.stored:

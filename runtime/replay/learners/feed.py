@@ -28,7 +28,7 @@ _MAX_STORED_RULINGS: Final = 64
 
 
 class Feed:
-    """Answers each Pull once: immediately, or through ``due`` when there is news or the Pull's wait is over."""
+    """Answers each Pull once: at once, or by `take_due_answers` when there is news or the wait of the Pull is over."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -41,7 +41,7 @@ class Feed:
         """Last training episode whose transitions are complete in the memory."""
         self.settled = -1
         """Training episode of the newest checkpoint on disk (lockstep)."""
-        self.ending = False
+        self.is_ending = False
         """Whether the run is over."""
 
     def close(self, episode: int, episode_return: float) -> None:
@@ -68,7 +68,7 @@ class Feed:
         self._waiting.append((time.monotonic() + min(pull.wait_ms, _WAIT_LIMIT_MS) / 1000, ticket, pull))
         return None
 
-    def due(self) -> list[tuple[Ticket, Answer]]:
+    def take_due_answers(self) -> list[tuple[Ticket, Answer]]:
         """Return answers to waiting Pulls that have news or whose wait is over."""
         if not self._waiting:
             return []
@@ -83,7 +83,7 @@ class Feed:
         self._waiting = [w for w in self._waiting if w[1].peer != peer]
 
     def _has_news(self, pull: Pull) -> bool:
-        return self._memory.storage.inserted > pull.since or self.closed > pull.closed or self.ending
+        return self._memory.storage.inserted > pull.since or self.closed > pull.closed or self.is_ending
 
     def _rows(self, pull: Pull) -> Answer:
         storage = self._memory.storage
@@ -95,5 +95,5 @@ class Feed:
         ended = tuple(
             ClosedEpisode(e, total) for e, total in sorted(self._returns.items()) if pull.closed < e <= self.closed
         )
-        message = Rows(up_to, storage.inserted, self.closed, self.ending, tuple(rulings), self.settled, ended)
+        message = Rows(up_to, storage.inserted, self.closed, self.is_ending, tuple(rulings), self.settled, ended)
         return Answer(message, (rows.astype("<u4", copy=False).tobytes(),), storage.scanned_bytes(pull.since))

@@ -57,7 +57,7 @@ class RunIdentity(NamedTuple):
 
 
 class LearnerRequests:
-    """Answers each request once; a waiting Pull is answered by ``feed.due``."""
+    """Answers each request once; a waiting Pull is answered by ``feed.take_due_answers``."""
 
     def __init__(
         self,
@@ -133,10 +133,10 @@ class LearnerRequests:
         step = self._policies.training_step(policy_id)
         return None if step is None else max(0, self.updates - step)
 
-    def settle(self, episode: int) -> None:
+    def note_checkpoint(self, episode: int) -> None:
         """Record a checkpoint after this training episode, to which a lockstep run can return."""
         self.feed.settled = episode
-        self.succession.settle()
+        self.succession.note_checkpoint()
 
     def admit_replacement(self) -> None:
         """Let another learner continue from the current state, although the run is then not reproducible."""
@@ -156,7 +156,7 @@ class LearnerRequests:
         reason = self.peers.request_lease(ticket, session, now_s) if pushes else "it only reads"
         if reason is None and not holds_lease and not self.succession.is_current(session):
             updates = self.updates if self.done >= 0 or self._restored else None
-            if not self.succession.admits(session, updates, ending=self.feed.ending):
+            if not self.succession.admits(session, updates, is_ending=self.feed.is_ending):
                 return None  # it retries until the run can be continued
             self.feedback.last_batch = 0  # a new session numbers its batches from its start
         if request.memory not in (b"", self.memory_name):

@@ -165,7 +165,7 @@ class PolicyAdmission:
         known = self._earlier_verdict(digest)
         if known is not None:
             return known
-        if self._rate is not None and not self._rate.take(closed):
+        if self._rate is not None and not self._rate.use_check(closed):
             self.too_soon += 1
             return _TOO_SOON
         return self._check(digest, model, recorded, learner)
@@ -256,7 +256,7 @@ class PolicyAdmission:
         self._acting = int(ids[-1])
         self._folder.note(i for i in np.unique(ids).tolist() if i)
 
-    def settle(self) -> None:
+    def prune(self) -> None:
         """Remove policies that never acted, and retry writes that a full disk rejected; at a barrier or before a
         checkpoint.
 

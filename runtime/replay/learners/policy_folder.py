@@ -67,9 +67,9 @@ class PolicyFolder:
 
     def model(self, policy_id: int) -> bytes:
         """Read a policy; raises OSError, also if its content differs from the filed one."""
-        waiting = self._unfiled.get(policy_id)
-        if waiting is not None:
-            return waiting
+        pending_model = self._unfiled.get(policy_id)
+        if pending_model is not None:
+            return pending_model
         model = read_file(self.path(policy_id), MAX_POLICY_BYTES)
         if extent_of(model) != self._index.get(policy_id):
             raise OSError(errno.EIO, "it differs from the policy that was filed", str(self.path(policy_id)))
@@ -126,11 +126,11 @@ class PolicyFolder:
     def note(self, acting: Iterable[int]) -> None:
         """Record the policies named by the next records, and remove those that they supersede."""
         previous = self.acted
-        self._note(acting)
+        self._record_acting(acting)
         if self.acted > previous:
             self.prune()
 
-    def _note(self, acting: Iterable[int]) -> None:
+    def _record_acting(self, acting: Iterable[int]) -> None:
         for policy_id in acting:
             if policy_id in self._removable:
                 self._removable[policy_id] = True
@@ -148,9 +148,9 @@ class PolicyFolder:
         if self._removable.get(self.acted):
             del self._removable[self.acted]
 
-    def remove_overtaken(self, taken: int) -> None:
+    def remove_overtaken(self, taken_id: int) -> None:
         """Remove the policies between the last one that the loop took or that acted and the newest one."""
-        last_used = max(taken, self.acted)
+        last_used = max(taken_id, self.acted)
         for policy_id in [
             i for i, has_acted in self._removable.items() if last_used < i < self.newest and not has_acted
         ]:
@@ -196,9 +196,9 @@ class RepeatedPolicyFolder(PolicyFolder):
 
     def note(self, acting: Iterable[int]) -> None:
         """Record the acting policies; nothing is removed before ``prune``."""
-        self._note(acting)
+        self._record_acting(acting)
 
-    def remove_overtaken(self, taken: int) -> None:
+    def remove_overtaken(self, taken_id: int) -> None:
         """Do nothing, because the result would depend on when the loop polled the slot."""
 
 

@@ -17,7 +17,7 @@ class Succession(Protocol):
     def is_current(self, session: bytes) -> bool:
         """Whether this session pushed last."""
 
-    def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
+    def admits(self, session: bytes, updates: int | None, *, is_ending: bool) -> bool:
         """Admit another session, and return True, unless the run must first return to its checkpoint.
 
         ``updates``: updates counted by the run, from which the session must continue (None: from its own start).
@@ -26,7 +26,7 @@ class Succession(Protocol):
     def note_change(self) -> None:
         """Record that the pushing learner has changed something."""
 
-    def settle(self) -> None:
+    def note_checkpoint(self) -> None:
         """Record that everything up to now is in a checkpoint."""
 
     def admit_replacement(self) -> None:
@@ -53,7 +53,7 @@ class AnyLearner:
     def is_current(self, session: bytes) -> bool:
         return session == self._pusher
 
-    def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
+    def admits(self, session: bytes, updates: int | None, *, is_ending: bool) -> bool:
         """Return True."""
         self._pusher = session
         return True
@@ -61,7 +61,7 @@ class AnyLearner:
     def note_change(self) -> None:
         """Do nothing."""
 
-    def settle(self) -> None:
+    def note_checkpoint(self) -> None:
         """Do nothing."""
 
     def admit_replacement(self) -> None:
@@ -91,9 +91,9 @@ class FromCheckpoint:
     def is_current(self, session: bytes) -> bool:
         return session == self._pusher
 
-    def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
+    def admits(self, session: bytes, updates: int | None, *, is_ending: bool) -> bool:
         """Admit the session only if nothing has changed since the checkpoint; otherwise request a replacement."""
-        if self._pusher and self._has_changed and not ending:
+        if self._pusher and self._has_changed and not is_ending:
             self.is_replacement_requested, self._candidate = True, session
             return False
         self._expected_updates = updates
@@ -103,7 +103,7 @@ class FromCheckpoint:
     def note_change(self) -> None:
         self._has_changed = True
 
-    def settle(self) -> None:
+    def note_checkpoint(self) -> None:
         self._has_changed = False
 
     def admit_replacement(self) -> None:

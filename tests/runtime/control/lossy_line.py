@@ -143,7 +143,7 @@ def _episode(config: RunConfig, tick: Tick, rng: random.Random, number: int) -> 
         if state is None:
             continue
         answer = answer_to(state)
-        if answer.over:  # what follows is the safe output
+        if answer.is_over:  # what follows is the safe output
             return line, rules
         rules[state.frame] = answer.step.rule
         session.send_command(state.frame, answer.command)

@@ -79,7 +79,7 @@ class Policies:
     def counts(self) -> dict[str, int]:
         return {"next_policy": 1 << 31}
 
-    def settle(self) -> None:
+    def prune(self) -> None:
         self.settled += 1
 
     def mark_synced(self, paths: list[Path]) -> None:
@@ -134,7 +134,7 @@ def parts(
         figures=SimpleNamespace(
             resume=lambda counts: None,
             restore_durations=lambda durations: None,
-            follow=lambda rows, unrecorded=(), counted=0: None,
+            add_earlier_rows=lambda rows, unrecorded=(), n_counted=0: None,
             ticks=48,
             counts=dict,
             durations=lambda: None,
