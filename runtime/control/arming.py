@@ -159,7 +159,7 @@ class Arming:
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def fault(self, state: Frame, contradiction: Contradiction | None) -> None:
-        """Latch the fault that ended an episode: the device's own, or a contradiction in its frames."""
+        """Latch the fault that ended an episode: the one that the device reports, or a contradiction in its frames."""
         reported = reported_fault(state) if is_unfit(state) else None
         if contradiction is None or (reported is not None and not is_harder_to_release(contradiction.fault, reported)):
             self.trip(state)
@@ -344,7 +344,7 @@ class Arming:
                 limit = time.monotonic() + limit_s
 
     def _poll(self, wait_s: float = 0.0) -> None:
-        """Wait briefly, longer as the wait goes on; raises Stopped, or LinkFault if the device has rebooted."""
+        """Wait briefly; the interval grows with ``wait_s``.  Raises Stopped, or LinkFault if the device rebooted."""
         if self._requests.is_stop_requested:
             raise Stopped
         if self._session.rebooted:

@@ -44,7 +44,7 @@ class RateCheck:
         self._period_us = period_us
         self._slack_us = period_us // 2
         self.measured_period_us = float(period_us)
-        """Period by the device's own clock, as measured in the last drift."""
+        """Period of the device's clock, as measured in the last drift."""
         self.reset()
 
     def reset(self) -> None:

@@ -173,7 +173,7 @@ class FrameSource:
         self.is_punctual = False
         """Whether the last frame arrived on time, so that the next one is a complete period away."""
         self.busy_until_ns = 0
-        """End of the loop's own work after the last frame: tick, deferred work in its slack, rehearsal."""
+        """Time at which the loop's work after the last frame ended: tick, deferred work, rehearsal."""
 
     def begin(self) -> None:
         """Start an episode: the next frame has no predecessor."""

@@ -95,7 +95,7 @@ class Lockstep:
         self._ring.push(self._values(step))
 
     def poll(self, waited_s: float) -> State | None:
-        """Wait longer as the wait goes on; return no frame, because the device sends none."""
+        """Wait for an interval that grows with ``waited_s``; return None, because the device sends no frames."""
         time.sleep(min(max(_LOCKSTEP_POLL_S, waited_s / 16), _MAX_LOCKSTEP_POLL_S))
         return None
 

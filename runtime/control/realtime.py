@@ -69,7 +69,7 @@ def enter_realtime(settings: RealTime) -> list[str]:
 
 
 def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
-    """Request zero wake-up latency from the kernel, like cyclictest, for as long as this process lives.
+    """Request zero wake-up latency from the kernel, like cyclictest, for the lifetime of this process.
 
     Returns the descriptor that holds the request; None if the device is missing or not permitted.
     """

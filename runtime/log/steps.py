@@ -172,7 +172,7 @@ class _StepField(NamedTuple):
 
 
 class StepMessages:
-    """Encodes and decodes the step records of one rig; ``behaviour``: those of stochastic policies.
+    """Encodes and decodes the step records of one rig; ``behaviour``: whether its policies are stochastic.
 
     ``inputs``: names of the policy inputs, if they are not the observation.
     """

@@ -186,7 +186,7 @@ def _policy_faults(
 
 
 def _needed_policies(folder: Path, evidence: Evidence, newest: int, *, lockstep: bool) -> set[int]:
-    """Return the policies that acted up to the checkpoint (or the run's end), and the ``newest`` one filed by then.
+    """Return the policies that acted up to the checkpoint (or the run's end), and the ``newest`` one stored by then.
 
     In real time the newest one is omitted if a later one exists, which may have replaced it.
     """

@@ -192,7 +192,7 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         Rearm.PERSON,
     ),
     FaultName.RESET_LIMIT: FaultEntry(
-        "a reset drove the rig beyond the reset's own limits",
+        "a reset drove the rig beyond the limits of task.reset",
         "find out what moved it; then lower task.reset.effort or widen task.reset.limits",
         ExitCode.SAFETY,
         Rearm.PERSON,

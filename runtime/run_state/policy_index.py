@@ -1,4 +1,4 @@
-"""``policies/index.csv``: length and checksum of each policy filed by a run, one per line, appended before the policy's
+"""``policies/index.csv``: length and checksum of each stored policy of a run, one per line, appended before the policy's
 file is written."""
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def ring_records(config: RunConfig) -> int:
     """Return the number of records in the ring of a run.
 
     Half of the ring is retained for a restarted replay process: in real time the records of two checkpoint intervals,
-    because writing one takes a while; in lockstep, where the loop waits for it, those of one. Bounded."""
+    because writing one takes a while; in lockstep, where the loop waits for it, those of one interval.  The number is
+    bounded."""
     if not config.lockstep:
         steps_between = 1e9 * config.checkpoint_s / config.wall_period_ns
         return min(max(_MIN_RING_RECORDS, 4 * math.ceil(steps_between)), _MAX_RING_RECORDS)

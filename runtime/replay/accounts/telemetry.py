@@ -120,7 +120,7 @@ class Telemetry:
         self._figures_written_s = self._sampled_s = 0.0
 
     def _previous_figures(self) -> NDArray[np.void]:
-        """Return the counts to continue from: those of a previous replay process, or none."""
+        """Return the counts of the previous replay process, from which this one continues; zeros without one."""
         previous = self._parts.figures.take()
         if previous is not None and len(previous) == FIGURES.itemsize:
             return np.frombuffer(previous, FIGURES).copy()

@@ -54,7 +54,7 @@ class PolicyFolder:
         self._previous_ids = ids[-_MAX_SEARCHED_FILES:]
         self._previous_digests: dict[bytes, int] | None = None
         self.lost = 0
-        """Number of admitted policies that will never be filed because the disk was full for too long."""
+        """Number of admitted policies that are lost because the disk was full for too long."""
 
     def ids(self) -> list[int]:
         """List the policies on file, in order."""
@@ -66,13 +66,13 @@ class PolicyFolder:
         return self.root / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
-        """Read a policy; raises OSError, also if its content differs from the filed one."""
+        """Read a policy; raises OSError, also if its content has changed since it was stored."""
         pending_model = self._unfiled.get(policy_id)
         if pending_model is not None:
             return pending_model
         model = read_file(self.path(policy_id), MAX_POLICY_BYTES)
         if extent_of(model) != self._index.get(policy_id):
-            raise OSError(errno.EIO, "it differs from the policy that was filed", str(self.path(policy_id)))
+            raise OSError(errno.EIO, "its content has changed since it was stored", str(self.path(policy_id)))
         return model
 
     def find_previous(self, digest: bytes) -> int | None:
@@ -189,7 +189,7 @@ class RepeatedPolicyFolder(PolicyFolder):
         return None
 
     def resume(self, newest: int, acted: int) -> None:
-        """Continue from a checkpoint; the filed policies after ``acted`` have not acted yet."""
+        """Continue from a checkpoint; the stored policies after ``acted`` have not acted yet."""
         super().resume(newest, acted)
         self.acted = acted
         self._removable = {i: False for i in self.ids() if i > acted}
