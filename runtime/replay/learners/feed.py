@@ -49,8 +49,8 @@ class Feed:
         units."""
         self.closed = episode
         self._returns[episode] = episode_return
-        for episode in sorted(self._returns)[:-MAX_CLOSED_EPISODES]:
-            del self._returns[episode]
+        for old_episode in sorted(self._returns)[:-MAX_CLOSED_EPISODES]:
+            del self._returns[old_episode]
 
     def add_ruling(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
         """Add the probation result of an admitted policy; learners receive it with their next rows."""

@@ -226,7 +226,7 @@ def test_a_waiting_pull_is_answered_on_news(rig: Rig) -> None:
     news: tuple[Callable[[], object], ...] = (
         lambda: rig.insert(2),
         lambda: setattr(rig.requests.feed, "closed", 1),
-        lambda: setattr(rig.requests.feed, "ending", True),
+        lambda: setattr(rig.requests.feed, "is_ending", True),
     )
     for happens in news:
         at = rig.memory.storage.inserted
